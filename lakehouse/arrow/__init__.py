@@ -1,0 +1,1 @@
+"""Parquet to Arrow and back by field id, without a JVM."""

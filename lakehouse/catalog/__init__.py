@@ -1,0 +1,1 @@
+"""The pointer to the current metadata of each table."""

@@ -1,0 +1,189 @@
+"""Every error this library raises.
+
+LakehouseError
+ ├── InvalidInputError (also ValueError)       what the caller passed cannot be used
+ │    ├── InvalidIdentifierError               a table or namespace name
+ │    ├── InvalidSchemaError                   a schema, a schema change, or data that does not fit one
+ │    ├── InvalidPartitionSpecError            a partition spec or sort order term
+ │    ├── InvalidExpressionError               a filter
+ │    ├── InvalidLocationError                 a location outside the warehouse, overlapping or malformed
+ │    ├── InvalidPropertyError                 a table or catalog property
+ │    └── UnsupportedTypeError                 a type one side cannot represent
+ ├── UnsupportedFeatureError                   a valid table uses what this version does not read or write
+ ├── NotFoundError (also LookupError)
+ │    ├── NoSuchNamespaceError
+ │    ├── NoSuchTableError
+ │    ├── NoSuchSnapshotError
+ │    ├── NoSuchRefError
+ │    └── NoSuchFileError
+ ├── AlreadyExistsError
+ │    ├── NamespaceAlreadyExistsError
+ │    ├── TableAlreadyExistsError
+ │    ├── RefAlreadyExistsError
+ │    └── FileAlreadyExistsError
+ ├── NamespaceNotEmptyError
+ ├── CorruptMetadataError                      a metadata file that is not what the spec says
+ ├── CommitError
+ │    ├── CommitConflictError                  certainly not committed, another commit came first: retryable
+ │    ├── ValidationConflictError              certainly not committed, an assumption no longer holds: not retryable
+ │    └── CommitStateUnknownError              may or may not have been committed: delete nothing
+ ├── StorageError                              I/O failed; `retryable` says whether trying again can help
+ └── MaintenanceRefusedError                   a maintenance request that could lose data
+"""
+
+from __future__ import annotations
+
+
+class LakehouseError(Exception):
+    """Root of the tree.
+
+    Args:
+        message: what happened and what to do next, naming the table, file or value.
+        context: machine-readable facts (table, snapshot_id, file, ...), never secrets.
+
+    Attributes:
+        retryable: whether the same call can succeed later without any change by the caller.
+    """
+
+    retryable: bool = False
+
+    def __init__(self, message: str, **context: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.context: dict[str, object] = context
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.context))
+
+
+def _rebuild(kind: type[LakehouseError], message: str, context: dict[str, object]) -> LakehouseError:
+    return kind(message, **context)
+
+
+class InvalidInputError(LakehouseError, ValueError):
+    """What the caller passed cannot be used."""
+
+
+class InvalidIdentifierError(InvalidInputError):
+    """A table or namespace name is empty, escapes its folder or holds forbidden characters."""
+
+
+class InvalidSchemaError(InvalidInputError):
+    """A schema, a schema change, or data that does not fit the table's schema."""
+
+
+class InvalidPartitionSpecError(InvalidInputError):
+    """A partition spec or sort order term that cannot be applied."""
+
+
+class InvalidExpressionError(InvalidInputError):
+    """A filter that does not parse or does not bind to the schema."""
+
+
+class InvalidLocationError(InvalidInputError):
+    """A location that is malformed, outside the warehouse, or overlaps another table."""
+
+
+class InvalidPropertyError(InvalidInputError):
+    """A table or catalog property with an unusable value."""
+
+
+class UnsupportedTypeError(InvalidInputError):
+    """A type that the other side (Arrow, Spark, format version) cannot represent."""
+
+
+class UnsupportedFeatureError(LakehouseError):
+    """A valid table uses a feature that this version does not read or write."""
+
+
+class NotFoundError(LakehouseError, LookupError):
+    """Something that was named does not exist."""
+
+
+class NoSuchNamespaceError(NotFoundError):
+    """The namespace does not exist."""
+
+
+class NoSuchTableError(NotFoundError):
+    """The table does not exist."""
+
+
+class NoSuchSnapshotError(NotFoundError):
+    """The snapshot does not exist, or was expired."""
+
+
+class NoSuchRefError(NotFoundError):
+    """The branch or tag does not exist."""
+
+
+class NoSuchFileError(NotFoundError):
+    """The file does not exist."""
+
+
+class AlreadyExistsError(LakehouseError):
+    """Something that was to be created exists."""
+
+
+class NamespaceAlreadyExistsError(AlreadyExistsError):
+    """The namespace exists."""
+
+
+class TableAlreadyExistsError(AlreadyExistsError):
+    """The table exists."""
+
+
+class RefAlreadyExistsError(AlreadyExistsError):
+    """The branch or tag exists."""
+
+
+class FileAlreadyExistsError(AlreadyExistsError):
+    """Create-if-absent found a file."""
+
+
+class NamespaceNotEmptyError(LakehouseError):
+    """The namespace still holds tables or namespaces."""
+
+
+class CorruptMetadataError(LakehouseError):
+    """A metadata file is not what the spec says it must be."""
+
+
+class CommitError(LakehouseError):
+    """A commit did not certainly succeed."""
+
+
+class CommitConflictError(CommitError):
+    """Certainly not committed: another commit came first. Refresh, re-validate and try again."""
+
+    retryable = True
+
+
+class ValidationConflictError(CommitError):
+    """Certainly not committed: a concurrent commit broke an assumption of this operation."""
+
+
+class CommitStateUnknownError(CommitError):
+    """The reply was lost: the commit may have happened. Nothing was cleaned up; look for the snapshot id."""
+
+
+class StorageError(LakehouseError):
+    """I/O failed.
+
+    Attributes:
+        retryable: True for time-outs and throttling, False for a full disk or a refused permission.
+    """
+
+    def __init__(self, message: str, *, retryable: bool = False, **context: object) -> None:
+        super().__init__(message, **context)
+        self.retryable = retryable
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_storage, (self.message, self.retryable, self.context))
+
+
+def _rebuild_storage(message: str, retryable: bool, context: dict[str, object]) -> StorageError:
+    return StorageError(message, retryable=retryable, **context)
+
+
+class MaintenanceRefusedError(LakehouseError):
+    """A maintenance request that could remove data still in use."""

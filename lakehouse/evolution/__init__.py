@@ -1,0 +1,1 @@
+"""Schema, partition spec and sort order changes as pure functions."""

@@ -1,0 +1,1 @@
+"""Filters: parsing, binding, projection through transforms, vectorised pruning."""

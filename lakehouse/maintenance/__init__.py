@@ -1,0 +1,1 @@
+"""Health, compaction, expiry, orphan removal."""

@@ -1,0 +1,1 @@
+"""The metadata tree, one module per level; pure values."""

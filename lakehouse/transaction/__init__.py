@@ -1,0 +1,1 @@
+"""Operations as assumptions plus pending changes; one verb per file."""

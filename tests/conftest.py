@@ -1,0 +1,24 @@
+"""Fixtures and Hypothesis profiles shared by every test."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """One local Spark session for the whole run, configured as users get it."""
+    from lakehouse.spark.session import build_session
+
+    session = build_session(
+        "lakehouse-tests", master="local[2]", config={"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
+    )
+    yield session
+    session.stop()
