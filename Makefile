@@ -1,0 +1,60 @@
+# The project's commands. `make` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.ONESHELL:
+
+# uv installs everything else; it comes by pip when it is not there. System certificates, so that proxies with their own root work.
+export UV_SYSTEM_CERTS ?= 1
+export DAGSTER_DISABLE_TELEMETRY ?= 1
+export DAGSTER_HOME ?= $(CURDIR)/.lakehouse/dagster
+UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
+RUN := $(UV) run --frozen --no-sync
+SEEDS ?= 10000
+WORKERS ?= 2
+
+.PHONY: help install demo dev test check format simulate bench race clean
+
+help: ## This list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.tools/bin/uv:
+	@echo "uv is not installed: fetching it with pip into .tools/"
+	python3 -m pip install --quiet --disable-pip-version-check --target .tools uv
+
+.venv/installed: uv.lock pyproject.toml | $(filter .tools/bin/uv,$(UV))
+	$(UV) sync --frozen
+	@touch $@
+
+install: .venv/installed ## Install the locked dependencies into .venv
+
+demo: .venv/installed ## Real events into tables, checks, maintenance, lineage: the whole pipeline once
+	@$(RUN) lakehouse demo
+
+dev: .venv/installed ## The Dagster UI on http://localhost:3000
+	@mkdir -p "$$DAGSTER_HOME" && cp dagster.yaml "$$DAGSTER_HOME/dagster.yaml"
+	@echo "Dagster UI: http://localhost:3000  (Ctrl-C stops it)"
+	$(RUN) dagster dev -w workspace.yaml
+
+test: .venv/installed ## All tests
+	$(RUN) pytest -q
+
+check: .venv/installed ## Lint, types, layers, links in the docs
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+	$(RUN) lint-imports
+	$(RUN) python docs/check_links.py
+
+format: .venv/installed ## Format the code
+	$(RUN) ruff check --fix-only .
+	$(RUN) ruff format .
+
+simulate: .venv/installed ## Deterministic simulation: make simulate SEEDS=10000
+	$(RUN) python -m tests.simulation --seeds $(SEEDS)
+
+bench: .venv/installed ## Every benchmark beside its peers, results in benchmarks/results/
+	$(RUN) python -m benchmarks
+
+clean: ## Remove the demo warehouse and Dagster's local state (not .venv)
+	rm -rf .lakehouse

@@ -1,0 +1,44 @@
+"""Every relative link and image in the Markdown files points at a file of the repository, every `#anchor` at a heading."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+SKIP = {".venv", ".tools", ".git", ".lakehouse", "node_modules"}
+
+
+def anchors(text: str) -> set[str]:
+    """GitHub's anchors of the headings in `text`."""
+    headings = re.findall(r"^#{1,6}\s+(.+?)\s*$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def broken(page: Path) -> list[str]:
+    """The links of one page that lead nowhere."""
+    found = []
+    for target in LINK.findall(re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists():
+            found.append(f"{page.relative_to(ROOT)}: no file {target}")
+        elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text()):
+            found.append(f"{page.relative_to(ROOT)}: no heading {target}")
+    return found
+
+
+def main() -> int:
+    """Print the broken links; the exit code says whether there were any."""
+    pages = [p for p in sorted(ROOT.rglob("*.md")) if not SKIP & set(p.relative_to(ROOT).parts)]
+    problems = [line for page in pages for line in broken(page)]
+    sys.stdout.write("\n".join([*problems, f"{len(pages)} pages, {len(problems)} broken links"]) + "\n")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
