@@ -1,1 +1,1 @@
-"""Metadata tables."""
+"""Metadata tables as Arrow, with the columns that Iceberg gives them."""
