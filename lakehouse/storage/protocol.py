@@ -1,0 +1,127 @@
+"""What every layer above asks of a place that keeps files.
+
+Locations are URIs (`file:///x`, `s3://bucket/key`, `memory://name/key`) or absolute local paths, taken literally: a percent
+sign in a location is a percent sign in the file's name, as in every Iceberg engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, Self, runtime_checkable
+
+import pyarrow.fs as pafs
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One file as a listing shows it.
+
+    Attributes:
+        location: in the spelling of the prefix that was listed.
+        size: bytes.
+        modified_ms: last modification, milliseconds since the epoch, by the storage's clock.
+    """
+
+    location: str
+    size: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteReport:
+    """What became of a list of deletions.
+
+    Attributes:
+        deleted: locations that are gone because of this call (object stores also count those that never existed).
+        missing: locations that were already gone.
+        failed: location -> reason, for those that may still exist.
+    """
+
+    deleted: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+
+
+class OutputStream(Protocol):
+    """A new file being written. Nothing is visible at its location before `close`; durable when `close` returns.
+
+    As a context manager it closes on success and aborts (leaves nothing) when the block raises.
+    """
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` or `abort` was called."""
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> int:
+        """Append bytes; returns how many."""
+
+    def tell(self) -> int:
+        """Bytes written so far."""
+
+    def flush(self) -> None:
+        """Hand buffered bytes on; promises no durability."""
+
+    def close(self) -> None:
+        """Publish the file durably. Raises StorageError."""
+
+    def abort(self) -> None:
+        """Forget the file; harmless after `close`."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None: ...
+
+
+@runtime_checkable
+class Storage(Protocol):
+    """A place that keeps immutable files. Safe to share between threads; rebuilt in workers from `properties`.
+
+    Every method raises StorageError when I/O fails (with `retryable`), NoSuchFileError when a file to be read is absent.
+    """
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What `storage_for(location, properties)` needs to rebuild this storage in another process."""
+
+    def read(self, location: str) -> bytes:
+        """The whole file."""
+
+    def read_range(self, location: str, offset: int, length: int) -> bytes:
+        """Bytes [offset, offset+length), fewer only at the end of the file."""
+
+    def write(self, location: str, data: bytes) -> None:
+        """Create or replace; readers see the old or the new file; durable on return."""
+
+    def create(self, location: str, data: bytes) -> None:
+        """Create if absent, atomically, whole and durable on return; the compare-and-swap of commits.
+
+        Raises:
+            FileAlreadyExistsError: certainly not written: another file is there.
+            StorageError: with context `outcome="failed"` certainly not written, else unknown.
+        """
+
+    def open_output(self, location: str) -> OutputStream:
+        """A stream to a new file (see OutputStream)."""
+
+    def exists(self, location: str) -> bool:
+        """Whether a file (not a folder) is there."""
+
+    def size(self, location: str) -> int:
+        """Bytes of the file."""
+
+    def list(self, prefix: str) -> Iterator[FileInfo]:
+        """Every file below the folder `prefix`, recursively, in no order; nothing when the folder is absent.
+
+        A folder is meant: `/a/b` lists `/a/b/c`, never `/a/bc`. Temporary files of unfinished writes are included.
+        """
+
+    def list_folders(self, prefix: str) -> list[str]:
+        """Sorted names (not locations) of the folders directly below `prefix`."""
+
+    def delete(self, locations: Iterable[str]) -> DeleteReport:
+        """Delete in the given order as far as possible; never raises for a single file: see the report."""
+
+    def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
+        """A pyarrow file system and the path of `location` on it, for reading Parquet."""
