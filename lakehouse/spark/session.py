@@ -1,0 +1,108 @@
+"""Spark sessions that read and write lakehouse tables: configuration, and the environment that a JVM needs to start."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from lakehouse.spark.java import java_home
+
+READ_OPTIONS: Mapping[str, str] = {
+    # columns resolve by Iceberg field id, and a file older than a column yields nulls or the initial default
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.parquet.fieldId.read.ignoreMissing": "true",
+}
+
+_GIB = 1 << 30
+_MIB = 1 << 20
+
+
+def spark_config(*, master: str = "local[*]", config: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Configuration of a session that reads and writes lakehouse tables.
+
+    It also prepares this process's environment (`JAVA_HOME`, `PYSPARK_PYTHON`, and for a local master `SPARK_LOCAL_IP`),
+    because Spark takes these from nowhere else; so call it before the first session of the process starts, for instance
+    to configure dagster-pyspark's `LazyPySparkResource`.
+
+    Args:
+        master: where Spark runs. A local master listens on the loopback interface only.
+        config: what to add or to replace.
+
+    Returns:
+        Spark configuration keys with their values, `spark.master` among them.
+
+    Raises:
+        NotFoundError: no Java 17 or newer.
+    """
+    prepare_environment(local=master.startswith("local"))
+    settings = {
+        "spark.master": master,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.driver.memory": f"{driver_memory_bytes(_memory_limit()) // _MIB}m",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}",
+        "spark.log.level": "WARN",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **READ_OPTIONS,
+    }
+    if master.startswith("local"):
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(max(8, 2 * (os.cpu_count() or 1))),
+        }
+    return settings | dict(config or {})
+
+
+def build_session(app_name: str, *, master: str = "local[*]", config: Mapping[str, str] | None = None) -> SparkSession:
+    """Start (or get) a Spark session that reads and writes lakehouse tables.
+
+    Args:
+        app_name: shown in Spark's UI and logs.
+        master: where Spark runs.
+        config: Spark configuration to add or to replace.
+
+    Raises:
+        NotFoundError: no Java 17 or newer.
+    """
+    builder = SparkSession.builder.appName(app_name)
+    for key, value in spark_config(master=master, config=config).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def prepare_environment(*, local: bool) -> None:
+    """Set what Spark reads from the environment alone.
+
+    `PYSPARK_PYTHON` becomes this interpreter unless the user chose one: workers must unpickle what this process pickles.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ["JAVA_HOME"] = str(java_home())
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def driver_memory_bytes(available: int) -> int:
+    """A quarter of the memory, at least 1 and at most 8 GiB: Python workers and Arrow want the rest."""
+    return max(1 * _GIB, min(8 * _GIB, available // 4))
+
+
+def _memory_limit() -> int:
+    """Bytes that this process may use: the machine's memory, or its control group's limit where that is less."""
+    try:
+        limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError):
+        limit = 4 * _GIB
+    for name in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            limit = min(limit, int(Path(name).read_text()))
+        except (OSError, ValueError):
+            continue
+    return limit
