@@ -1,0 +1,31 @@
+"""What a scan asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyiceberg.expressions import BooleanExpression
+
+from lakehouse.spec.table_metadata import TableMetadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanRequest:
+    """A scan as data.
+
+    Attributes:
+        metadata: the table version to read.
+        snapshot_id: snapshot to read; None is the current one (an empty table has none and plans to nothing).
+        where: text in the grammar of pyiceberg's expression parser, one of its expressions, or None for all rows.
+        select: column names to project (`a.b` reaches into structs); None is every column.
+        case_sensitive: whether names in `where` and `select` must match exactly.
+        include_metrics: whether planned files carry column sizes, counts and bounds.
+    """
+
+    metadata: TableMetadata
+    snapshot_id: int | None = None
+    where: str | BooleanExpression | None = None
+    select: Sequence[str] | None = None
+    case_sensitive: bool = True
+    include_metrics: bool = False

@@ -1,0 +1,42 @@
+"""What a reader gets: a range of a data file, the deletes that apply to it, and what is left of the filter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+from lakehouse.spec.data_file import DataFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileScanTask:
+    """A byte range of one data file; picklable.
+
+    Attributes:
+        data_file: the file; its metrics are left out unless the scan asked for them.
+        deletes: delete files and deletion vectors to apply, oldest first.
+        residual: the part of the filter that the file's partition does not already guarantee, by column name.
+        start: first byte of the range; a row group belongs to the range that holds its first byte.
+        length: bytes in the range.
+        sequence_number: data sequence number of the file, the default of `_last_updated_sequence_number`.
+    """
+
+    data_file: DataFile
+    deletes: tuple[DataFile, ...] = ()
+    residual: BooleanExpression = field(default_factory=AlwaysTrue)
+    start: int = 0
+    length: int = 0
+    sequence_number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskGroup:
+    """File ranges that one reader should read, about `read.split.target-size` bytes together."""
+
+    tasks: tuple[FileScanTask, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes to read, deletes included."""
+        return sum(task.length + sum(delete.file_size_in_bytes for delete in task.deletes) for task in self.tasks)
