@@ -1,0 +1,147 @@
+"""The system calls that durability is built from, one method each, so that tests can lose power between any two."""
+
+from __future__ import annotations
+
+import os
+import stat as stat_bits
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What `stat` says.
+
+    Attributes:
+        size: bytes.
+        modified_ms: milliseconds since the epoch.
+        inode: identity of the file behind its names.
+        is_folder: whether it is a directory.
+    """
+
+    size: int
+    modified_ms: int
+    inode: int
+    is_folder: bool
+
+
+class Disk(Protocol):
+    """POSIX file calls. All raise OSError as the system does."""
+
+    def create(self, path: str) -> int:
+        """Open a new file for writing (O_EXCL); returns a handle."""
+
+    def write(self, handle: int, data: bytes | bytearray | memoryview) -> None:
+        """Write all of `data`."""
+
+    def fsync(self, handle: int) -> None:
+        """Make the file's content durable."""
+
+    def close(self, handle: int) -> None:
+        """Close the handle."""
+
+    def fsync_folder(self, path: str) -> None:
+        """Make the names in a folder durable."""
+
+    def link(self, source: str, target: str) -> None:
+        """A second name for a file; fails when `target` exists."""
+
+    def replace(self, source: str, target: str) -> None:
+        """Rename atomically over `target`."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a name."""
+
+    def mkdir(self, path: str) -> None:
+        """Create one folder."""
+
+    def rmdir(self, path: str) -> None:
+        """Remove one empty folder."""
+
+    def stat(self, path: str) -> Stat:
+        """Facts about a file or folder, links followed."""
+
+    def names(self, path: str) -> list[tuple[str, bool]]:
+        """(name, is a folder) of everything in a folder."""
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """Content, or the part of it that exists."""
+
+
+class PosixDisk:
+    """The real calls."""
+
+    def create(self, path: str) -> int:
+        """See Disk."""
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+    def write(self, handle: int, data: bytes | bytearray | memoryview) -> None:
+        """See Disk."""
+        view = memoryview(data).cast("B")
+        while view:
+            view = view[os.write(handle, view) :]
+
+    def fsync(self, handle: int) -> None:
+        """See Disk."""
+        os.fsync(handle)
+
+    def close(self, handle: int) -> None:
+        """See Disk."""
+        os.close(handle)
+
+    def fsync_folder(self, path: str) -> None:
+        """See Disk."""
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def link(self, source: str, target: str) -> None:
+        """See Disk."""
+        os.link(source, target)
+
+    def replace(self, source: str, target: str) -> None:
+        """See Disk."""
+        Path(source).replace(target)
+
+    def unlink(self, path: str) -> None:
+        """See Disk."""
+        Path(path).unlink()
+
+    def mkdir(self, path: str) -> None:
+        """See Disk."""
+        Path(path).mkdir()
+
+    def rmdir(self, path: str) -> None:
+        """See Disk."""
+        Path(path).rmdir()
+
+    def stat(self, path: str) -> Stat:
+        """See Disk."""
+        found = Path(path).stat()
+        return Stat(found.st_size, found.st_mtime_ns // 1_000_000, found.st_ino, stat_bits.S_ISDIR(found.st_mode))
+
+    def names(self, path: str) -> list[tuple[str, bool]]:
+        """See Disk."""
+        with os.scandir(path) as entries:
+            return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """See Disk."""
+        with Path(path).open("rb", buffering=0) as file:
+            if offset:
+                file.seek(offset)
+            return file.read() if length is None else _read_fully(file.read, length)
+
+
+def _read_fully(read: object, length: int) -> bytes:
+    parts: list[bytes] = []
+    while length > 0:
+        part = read(length)  # type: ignore[operator]
+        if not part:
+            break
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)

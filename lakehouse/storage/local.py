@@ -1,0 +1,362 @@
+"""Files of this machine, durable: a synced temporary file, one atomic call to give it its name, a synced folder."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import NoReturn, Self
+
+import pyarrow.fs as pafs
+
+from lakehouse.errors import FileAlreadyExistsError, NoSuchFileError, StorageError
+from lakehouse.storage.arrow_filesystem import StorageHandler
+from lakehouse.storage.disk import Disk, PosixDisk
+from lakehouse.storage.location import local_path
+from lakehouse.storage.protocol import DeleteReport, FileInfo
+
+_RETRYABLE = frozenset({errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE})
+_ABSENT = (FileNotFoundError, NotADirectoryError)
+_BUFFER_BYTES = 1 << 20
+
+
+class LocalStorage:
+    """Storage on a POSIX file system.
+
+    Args:
+        properties: passed through to workers; unused here.
+        disk: the system calls; tests pass one that loses power.
+        new_name: names temporary files.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, str] | None = None,
+        *,
+        disk: Disk | None = None,
+        new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        self._properties = dict(properties or {})
+        self._disk: Disk = disk if disk is not None else PosixDisk()
+        self._new_name = new_name
+        self._native = disk is None
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """See Storage."""
+        return self._properties
+
+    def read(self, location: str) -> bytes:
+        """See Storage."""
+        return self.read_range(location, 0, None)
+
+    def read_range(self, location: str, offset: int, length: int | None) -> bytes:
+        """See Storage; length None reads to the end."""
+        path = local_path(location)
+        try:
+            return self._disk.read(path, offset, length)
+        except (*_ABSENT, IsADirectoryError) as error:
+            raise NoSuchFileError(f"No file at {location}.", location=location) from error
+        except OSError as error:
+            _fail("read", location, error)
+
+    def write(self, location: str, data: bytes) -> None:
+        """See Storage."""
+        with self.open_output(location) as stream:
+            stream.write(data)
+
+    def create(self, location: str, data: bytes) -> None:
+        """See Storage."""
+        path = local_path(location)
+        temporary = self._write_temporary(path, location, data)
+        try:
+            self._link(temporary, path, location)
+        finally:
+            self._discard(temporary)
+        try:
+            self._disk.fsync_folder(_folder(path))
+        except OSError as error:
+            _fail("make durable", location, error)
+
+    def open_output(self, location: str) -> LocalOutput:
+        """See Storage."""
+        path = local_path(location)
+        try:
+            self._make_folders(_folder(path))
+            return LocalOutput(self._disk, location, path, self._temporary_path(path))
+        except OSError as error:
+            _fail("create", location, error)
+
+    def exists(self, location: str) -> bool:
+        """See Storage."""
+        try:
+            return not self._disk.stat(local_path(location)).is_folder
+        except _ABSENT:
+            return False
+        except OSError as error:
+            _fail("look at", location, error)
+
+    def size(self, location: str) -> int:
+        """See Storage."""
+        try:
+            return self._disk.stat(local_path(location)).size
+        except _ABSENT as error:
+            raise NoSuchFileError(f"No file at {location}.", location=location) from error
+        except OSError as error:
+            _fail("look at", location, error)
+
+    def list(self, prefix: str) -> Iterator[FileInfo]:
+        """See Storage."""
+        spelled, root = prefix.rstrip("/"), local_path(prefix).rstrip("/")
+        folders = [""]
+        while folders:
+            folder = folders.pop()
+            for name, is_folder in self._names(root + folder, prefix):
+                below = f"{folder}/{name}"
+                if is_folder:
+                    folders.append(below)
+                    continue
+                try:
+                    found = self._disk.stat(root + below)
+                except _ABSENT:
+                    continue
+                except OSError as error:
+                    _fail("look at", spelled + below, error)
+                yield FileInfo(spelled + below, found.size, found.modified_ms)
+
+    def list_folders(self, prefix: str) -> list[str]:
+        """See Storage."""
+        return sorted(name for name, is_folder in self._names(local_path(prefix), prefix) if is_folder)
+
+    def delete(self, locations: Iterable[str]) -> DeleteReport:
+        """See Storage; folders left empty stay."""
+        deleted: list[str] = []
+        missing: list[str] = []
+        failed: dict[str, str] = {}
+        for location in locations:
+            try:
+                self._disk.unlink(local_path(location))
+                deleted.append(location)
+            except _ABSENT:
+                missing.append(location)
+            except OSError as error:
+                failed[location] = error.strerror or str(error)
+        return DeleteReport(tuple(deleted), tuple(missing), failed)
+
+    def remove_folders(self, prefix: str) -> None:
+        """Remove `prefix` and the folders below it as far as they are empty."""
+        root = local_path(prefix).rstrip("/")
+        for name, is_folder in self._names(root, prefix):
+            if is_folder:
+                self.remove_folders(f"{prefix.rstrip('/')}/{name}")
+        with contextlib.suppress(OSError):
+            self._disk.rmdir(root)
+
+    def make_folder(self, location: str) -> None:
+        """Create a folder and its parents, durably."""
+        try:
+            self._make_folders(local_path(location).rstrip("/"))
+        except OSError as error:
+            _fail("create folder", location, error)
+
+    def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
+        """See Storage."""
+        if self._native:
+            return pafs.LocalFileSystem(), local_path(location)
+        return pafs.PyFileSystem(StorageHandler(self)), location
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if not self._native:
+            raise TypeError("A LocalStorage over a simulated disk lives in one process.")
+        return (LocalStorage, (self._properties,))
+
+    def _write_temporary(self, path: str, location: str, data: bytes) -> str:
+        temporary = self._temporary_path(path)
+        try:
+            self._make_folders(_folder(path))
+            handle = self._disk.create(temporary)
+            try:
+                self._disk.write(handle, data)
+                self._disk.fsync(handle)
+            finally:
+                self._disk.close(handle)
+        except OSError as error:
+            self._discard(temporary)
+            _fail("write", location, error, outcome="failed")
+        return temporary
+
+    def _link(self, temporary: str, path: str, location: str) -> None:
+        try:
+            self._disk.link(temporary, path)
+        except OSError as error:
+            try:
+                existing = self._disk.stat(path)
+                if existing.inode == self._disk.stat(temporary).inode:
+                    return  # network file systems repeat a call whose reply was lost
+            except _ABSENT:
+                _fail(
+                    "link",
+                    location,
+                    error,
+                    outcome="failed" if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EPERM} else "unknown",
+                )
+            except OSError as second:
+                _fail("link", location, second)
+            if isinstance(error, FileExistsError) or error.errno == errno.EEXIST:
+                raise FileAlreadyExistsError(f"A file exists at {location}.", location=location) from error
+            _fail("link", location, error)
+
+    def _temporary_path(self, path: str) -> str:
+        folder, _, name = path.rpartition("/")
+        return f"{folder}/.{name[:120]}.{self._new_name()}.tmp"
+
+    def _make_folders(self, folder: str) -> None:
+        missing: list[str] = []
+        while folder and not self._is_folder(folder):
+            missing.append(folder)
+            folder = _folder(folder)
+        for path in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                self._disk.mkdir(path)
+            self._disk.fsync_folder(_folder(path) or "/")
+
+    def _is_folder(self, path: str) -> bool:
+        try:
+            return self._disk.stat(path).is_folder
+        except FileNotFoundError:
+            return False
+
+    def _names(self, path: str, location: str) -> list[tuple[str, bool]]:
+        try:
+            return self._disk.names(path)
+        except _ABSENT:
+            return []
+        except OSError as error:
+            _fail("list", location, error)
+
+    def _discard(self, path: str) -> None:
+        with contextlib.suppress(OSError):
+            self._disk.unlink(path)
+
+
+class LocalOutput:
+    """OutputStream: a temporary file beside the target, synced and renamed by `close`."""
+
+    def __init__(self, disk: Disk, location: str, path: str, temporary: str) -> None:
+        self._disk, self._location, self._path, self._temporary = disk, location, path, temporary
+        self._handle: int | None = disk.create(temporary)
+        self._buffer = bytearray()
+        self._written = 0
+
+    @property
+    def closed(self) -> bool:
+        """See OutputStream."""
+        return self._handle is None
+
+    def writable(self) -> bool:
+        """True: pyarrow asks."""
+        return True
+
+    def readable(self) -> bool:
+        """False: pyarrow asks."""
+        return False
+
+    def seekable(self) -> bool:
+        """False: pyarrow asks."""
+        return False
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> int:
+        """See OutputStream."""
+        view = memoryview(data).cast("B")
+        if len(self._buffer) + len(view) > _BUFFER_BYTES:
+            self.flush()
+        if len(view) >= _BUFFER_BYTES:
+            self._write(view)
+        else:
+            self._buffer += view
+        self._written += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        """See OutputStream."""
+        return self._written
+
+    def flush(self) -> None:
+        """See OutputStream."""
+        if self._buffer:
+            data, self._buffer = self._buffer, bytearray()
+            self._write(data)
+
+    def close(self) -> None:
+        """See OutputStream."""
+        if self._handle is None:
+            return
+        try:
+            self.flush()
+            self._disk.fsync(self._open_handle())
+            handle, self._handle = self._handle, None
+            self._disk.close(handle)
+            self._disk.replace(self._temporary, self._path)
+            self._disk.fsync_folder(_folder(self._path))
+        except OSError as error:
+            self.abort()
+            _fail("write", self._location, error)
+
+    def abort(self) -> None:
+        """See OutputStream."""
+        handle, self._handle = self._handle, None
+        self._buffer = bytearray()
+        if handle is not None:
+            with contextlib.suppress(OSError):
+                self._disk.close(handle)
+        with contextlib.suppress(OSError):
+            self._disk.unlink(self._temporary)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None) is not None:
+            self.abort()
+
+    def _write(self, data: bytes | bytearray | memoryview) -> None:
+        try:
+            self._disk.write(self._open_handle(), data)
+        except OSError as error:
+            self.abort()
+            _fail("write", self._location, error)
+
+    def _open_handle(self) -> int:
+        if self._handle is None:
+            raise StorageError(f"The file {self._location} is closed.", location=self._location)
+        return self._handle
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _fail(action: str, location: str, error: OSError, **context: object) -> NoReturn:
+    reason = error.strerror or str(error)
+    remedy = {
+        errno.ENOSPC: " Free space on the disk, then try again.",
+        errno.EDQUOT: " Raise the disk quota, then try again.",
+        errno.EACCES: " Check the permissions of the folder.",
+        errno.EROFS: " The file system is read-only.",
+        errno.EPERM: " If the file system has no hard links, use a SQL catalog.",
+    }.get(error.errno or 0, "")
+    raise StorageError(
+        f"Cannot {action} {location}: {reason}.{remedy}",
+        retryable=error.errno in _RETRYABLE,
+        location=location,
+        errno=error.errno,
+        **context,
+    ) from error

@@ -1,0 +1,117 @@
+"""Locations as values: taking them apart, joining, comparing, and refusing those that escape.
+
+Nothing is percent-decoded: a location is the literal name of a file, as in every Iceberg engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakehouse.errors import InvalidLocationError
+
+LOCAL_SCHEMES = frozenset({"", "file"})
+MEMORY_SCHEME = "memory"
+_ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A location taken apart.
+
+    Attributes:
+        scheme: as written, lower case; empty for a plain path.
+        authority: bucket, host or memory store; empty for local files.
+        path: for local files absolute with leading slash, otherwise the key without one.
+    """
+
+    scheme: str
+    authority: str
+    path: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it names a file of this machine."""
+        return self.scheme in LOCAL_SCHEMES
+
+
+def parse(location: str) -> Location:
+    """Take a location apart. Raises InvalidLocationError when it is empty, relative, or has `.`/`..`/NUL in its path."""
+    if not location or "\x00" in location:
+        raise InvalidLocationError(
+            f"Not a location: {location!r}. Use an absolute path or a URI like s3://bucket/prefix.", location=location
+        )
+    if location.startswith("/"):
+        return Location("", "", _checked(location, location))
+    scheme, colon, rest = location.partition(":")
+    if not colon or not scheme.replace("+", "").replace("-", "").isalnum():
+        raise InvalidLocationError(
+            f"Location {location!r} is relative. Use an absolute path or a URI like s3://bucket/prefix.", location=location
+        )
+    scheme = scheme.lower()
+    if scheme == "file":
+        path = rest
+        if rest.startswith("//"):
+            host, slash, tail = rest[2:].partition("/")
+            if host not in {"", "localhost"}:
+                raise InvalidLocationError(
+                    f"Location {location!r} names the remote host {host!r}: write file:///path.", location=location
+                )
+            path = slash + tail
+        if not path.startswith("/"):
+            raise InvalidLocationError(f"Location {location!r} is relative: write file:///path.", location=location)
+        return Location("file", "", _checked(path, location))
+    if not rest.startswith("//"):
+        raise InvalidLocationError(f"Location {location!r} is not a URI: write {scheme}://bucket/prefix.", location=location)
+    authority, _, key = rest[2:].partition("/")
+    if not authority:
+        raise InvalidLocationError(f"Location {location!r} names no bucket: write {scheme}://bucket/prefix.", location=location)
+    return Location(scheme, authority, _checked(key, location))
+
+
+def local_path(location: str) -> str:
+    """The absolute path of a local location. Raises InvalidLocationError for any other scheme."""
+    parsed = parse(location)
+    if not parsed.is_local:
+        raise InvalidLocationError(f"{location!r} is not a local file.", location=location)
+    return parsed.path
+
+
+def join(base: str, *parts: str) -> str:
+    """`base` and `parts` with single slashes between; keeps the spelling of `base`."""
+    return "/".join([base.rstrip("/"), *(part.strip("/") for part in parts)])
+
+
+def parent(location: str) -> str:
+    """The folder of a file, in its spelling."""
+    return location.rpartition("/")[0]
+
+
+def basename(location: str) -> str:
+    """The last name of a location."""
+    return location.rpartition("/")[2]
+
+
+def canonical(location: str) -> str:
+    """One spelling for all aliases of a file, for comparing: `/x`, `file:/x` and `file:///x` are one file, so are s3, s3a and s3n."""
+    parsed = parse(location)
+    segments = "/".join(segment for segment in parsed.path.split("/") if segment)
+    if parsed.is_local:
+        return f"file:///{segments}"
+    return f"{_ALIASES.get(parsed.scheme, parsed.scheme)}://{parsed.authority}/{segments}"
+
+
+def is_within(location: str, root: str) -> bool:
+    """Whether `location` is `root` or lies below it, whatever the aliases."""
+    inner, outer = canonical(location).rstrip("/"), canonical(root).rstrip("/")
+    return inner == outer or inner.startswith(outer + "/")
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether one location contains the other."""
+    return is_within(one, other) or is_within(other, one)
+
+
+def _checked(path: str, location: str) -> str:
+    if any(segment in {".", ".."} for segment in path.split("/")):
+        raise InvalidLocationError(f"Location {location!r} contains '.' or '..': write the resolved path.", location=location)
+    return path

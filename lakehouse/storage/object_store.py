@@ -1,0 +1,383 @@
+"""S3, GCS and Azure through obstore. Create-if-absent is a conditional PUT that recognises its own success.
+
+Properties (the names pyiceberg uses): `s3.endpoint`, `s3.region`, `s3.access-key-id`, `s3.secret-access-key`,
+`s3.session-token`, `s3.anonymous`, `s3.force-virtual-addressing`, `gcs.service-account-key`, `gcs.service-account-path`,
+`gcs.endpoint`, `adls.account-name`, `adls.account-key`, `adls.sas-token`, `adls.tenant-id`, `adls.client-id`,
+`adls.client-secret`, `adls.endpoint`; and `storage.timeout-ms`, `storage.retry-timeout-ms`, `storage.max-retries`.
+What is not given comes from the environment as the cloud's own tools read it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from threading import Lock
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import obstore
+import pyarrow.fs as pafs
+from obstore import exceptions as obstore_errors
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from lakehouse.errors import FileAlreadyExistsError, InvalidLocationError, NoSuchFileError, StorageError
+from lakehouse.storage.arrow_filesystem import StorageHandler
+from lakehouse.storage.location import parse
+from lakehouse.storage.protocol import DeleteReport, FileInfo
+
+WRITER_ID = "lakehouse-writer-id"
+
+_S3_OPTIONS = {
+    "s3.endpoint": "endpoint",
+    "s3.region": "region",
+    "s3.access-key-id": "access_key_id",
+    "s3.secret-access-key": "secret_access_key",
+    "s3.session-token": "session_token",
+    "s3.anonymous": "skip_signature",
+    "s3.force-virtual-addressing": "virtual_hosted_style_request",
+}
+_GCS_OPTIONS = {
+    "gcs.service-account-key": "service_account_key",
+    "gcs.service-account-path": "service_account",
+    "gcs.endpoint": "url",
+}
+_AZURE_OPTIONS = {
+    "adls.account-name": "account_name",
+    "adls.account-key": "account_key",
+    "adls.sas-token": "sas_key",
+    "adls.tenant-id": "tenant_id",
+    "adls.client-id": "client_id",
+    "adls.client-secret": "client_secret",
+    "adls.endpoint": "endpoint",
+}
+_S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
+_GCS_SCHEMES = frozenset({"gs", "gcs"})
+_AZURE_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs", "az"})
+SCHEMES = _S3_SCHEMES | _GCS_SCHEMES | _AZURE_SCHEMES
+
+_FINAL = (
+    obstore_errors.PermissionDeniedError,
+    obstore_errors.UnauthenticatedError,
+    obstore_errors.InvalidPathError,
+    obstore_errors.NotSupportedError,
+    obstore_errors.UnknownConfigurationKeyError,
+)
+_CREATE_ATTEMPTS = 4
+_DELETE_BATCH = 1000
+
+
+class ObjectStorage:
+    """Storage on object stores; one client per bucket, made when first used.
+
+    Args:
+        properties: see the module.
+        connect: makes the client of a bucket; tests pass one that loses replies.
+        sleep: pauses between attempts, seconds.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, str] | None = None,
+        *,
+        connect: Callable[[str, str, Mapping[str, str]], Any] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._properties = dict(properties or {})
+        self._connect = connect if connect is not None else _connect
+        self._sleep = sleep
+        self._stores: dict[tuple[str, str], Any] = {}
+        self._lock = Lock()
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """See Storage."""
+        return self._properties
+
+    def read(self, location: str) -> bytes:
+        """See Storage."""
+        store, key = self._locate(location)
+        try:
+            return bytes(obstore.get(store, key).bytes())
+        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
+            _fail("read", location, error)
+
+    def read_range(self, location: str, offset: int, length: int) -> bytes:
+        """See Storage."""
+        store, key = self._locate(location)
+        if length <= 0:
+            return b""
+        try:
+            return bytes(obstore.get_range(store, key, start=offset, length=length))
+        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
+            _fail("read", location, error)
+
+    def write(self, location: str, data: bytes) -> None:
+        """See Storage."""
+        store, key = self._locate(location)
+        try:
+            obstore.put(store, key, data, mode="overwrite")
+        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
+            _fail("write", location, error)
+
+    def create(self, location: str, data: bytes) -> None:
+        """See Storage. A retry, ours or the client's, that finds our own object is a success."""
+        store, key = self._locate(location)
+        writer_id = uuid.uuid4().hex
+        for attempt in range(_CREATE_ATTEMPTS):
+            try:
+                obstore.put(store, key, data, mode="create", attributes={WRITER_ID: writer_id}, use_multipart=False)
+            except obstore_errors.AlreadyExistsError as error:
+                if self._writer_of(store, key, location) == writer_id:
+                    return
+                raise FileAlreadyExistsError(f"An object exists at {location}.", location=location) from error
+            except (*_FINAL, FileNotFoundError, obstore_errors.NotFoundError) as error:
+                _fail("create", location, error, outcome="failed" if attempt == 0 else "unknown")
+            except (obstore_errors.BaseError, OSError) as error:
+                if attempt + 1 == _CREATE_ATTEMPTS:
+                    _fail("create", location, error)
+                self._sleep(0.05 * 4**attempt)
+            else:
+                return
+
+    def open_output(self, location: str) -> ObjectOutput:
+        """See Storage; uploads in parts of 10 MB."""
+        store, key = self._locate(location)
+        return ObjectOutput(location, obstore.open_writer(store, key))
+
+    def exists(self, location: str) -> bool:
+        """See Storage."""
+        try:
+            self.size(location)
+        except NoSuchFileError:
+            return False
+        return True
+
+    def size(self, location: str) -> int:
+        """See Storage."""
+        store, key = self._locate(location)
+        try:
+            return int(obstore.head(store, key)["size"])
+        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
+            _fail("look at", location, error)
+
+    def list(self, prefix: str) -> Iterator[FileInfo]:
+        """See Storage."""
+        store, key = self._locate(prefix)
+        root, spelled = key.rstrip("/"), prefix.rstrip("/")
+        try:
+            for batch in obstore.list(store, f"{root}/" if root else None):
+                for found in batch:
+                    path = found["path"]
+                    below = path[len(root) :] if root else f"/{path}"
+                    yield FileInfo(spelled + below, int(found["size"]), int(found["last_modified"].timestamp() * 1000))
+        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
+            _fail("list", prefix, error)
+
+    def list_folders(self, prefix: str) -> list[str]:
+        """See Storage."""
+        store, key = self._locate(prefix)
+        root = key.rstrip("/")
+        try:
+            found = obstore.list_with_delimiter(store, f"{root}/" if root else None)
+        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
+            _fail("list", prefix, error)
+        return sorted(folder.rstrip("/").rpartition("/")[2] for folder in found["common_prefixes"])
+
+    def delete(self, locations: Iterable[str]) -> DeleteReport:
+        """See Storage; in batches of 1000, so that the order holds between batches only."""
+        deleted: list[str] = []
+        failed: dict[str, str] = {}
+        batch: list[str] = []
+        for location in locations:
+            batch.append(location)
+            if len(batch) == _DELETE_BATCH:
+                self._delete_batch(batch, deleted, failed)
+                batch = []
+        if batch:
+            self._delete_batch(batch, deleted, failed)
+        return DeleteReport(tuple(deleted), (), failed)
+
+    def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
+        """See Storage; pyarrow's own S3 client for S3."""
+        parsed = parse(location)
+        if parsed.scheme not in _S3_SCHEMES:
+            return pafs.PyFileSystem(StorageHandler(self)), location
+        return _arrow_s3(self._properties), f"{parsed.authority}/{parsed.path}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (ObjectStorage, (self._properties,))
+
+    def __repr__(self) -> str:
+        return "ObjectStorage(...)"
+
+    def _delete_batch(self, batch: list[str], deleted: list[str], failed: dict[str, str]) -> None:
+        by_store: dict[int, tuple[Any, list[str], list[str]]] = {}
+        for location in batch:
+            store, key = self._locate(location)
+            _, keys, spelled = by_store.setdefault(id(store), (store, [], []))
+            keys.append(key)
+            spelled.append(location)
+        for store, keys, spelled in by_store.values():
+            try:
+                obstore.delete(store, keys)
+                deleted.extend(spelled)
+            except (obstore_errors.BaseError, FileNotFoundError, OSError):
+                for key, location in zip(keys, spelled, strict=True):
+                    self._delete_one(store, key, location, deleted, failed)
+
+    def _delete_one(self, store: Any, key: str, location: str, deleted: list[str], failed: dict[str, str]) -> None:
+        try:
+            obstore.delete(store, key)
+            deleted.append(location)
+        except (obstore_errors.NotFoundError, FileNotFoundError):
+            deleted.append(location)
+        except (obstore_errors.BaseError, OSError) as error:
+            failed[location] = _reason(error)
+
+    def _writer_of(self, store: Any, key: str, location: str) -> str | None:
+        try:
+            return obstore.get(store, key).attributes.get(WRITER_ID)
+        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
+            _fail("tell who wrote", location, error)
+
+    def _locate(self, location: str) -> tuple[Any, str]:
+        parsed = parse(location)
+        if parsed.scheme not in SCHEMES:
+            raise InvalidLocationError(f"No object store serves {location!r}.", location=location)
+        name = (parsed.scheme, parsed.authority)
+        store = self._stores.get(name)
+        if store is None:
+            with self._lock:
+                store = self._stores.setdefault(name, self._connect(parsed.scheme, parsed.authority, self._properties))
+        return store, parsed.path
+
+
+class ObjectOutput:
+    """OutputStream over a multipart upload."""
+
+    def __init__(self, location: str, writer: Any) -> None:
+        self._location = location
+        self._writer: Any = writer
+        self._written = 0
+
+    @property
+    def closed(self) -> bool:
+        """See OutputStream."""
+        return self._writer is None
+
+    def writable(self) -> bool:
+        """True: pyarrow asks."""
+        return True
+
+    def readable(self) -> bool:
+        """False: pyarrow asks."""
+        return False
+
+    def seekable(self) -> bool:
+        """False: pyarrow asks."""
+        return False
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> int:
+        """See OutputStream."""
+        if self._writer is None:
+            raise StorageError(f"The file {self._location} is closed.", location=self._location)
+        try:
+            self._writer.write(bytes(data))
+        except (obstore_errors.BaseError, OSError) as error:
+            self.abort()
+            _fail("write", self._location, error)
+        self._written += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """See OutputStream."""
+        return self._written
+
+    def flush(self) -> None:
+        """See OutputStream; parts go out when they are full."""
+
+    def close(self) -> None:
+        """See OutputStream."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        try:
+            writer.close()
+        except (obstore_errors.BaseError, OSError) as error:
+            _fail("write", self._location, error)
+
+    def abort(self) -> None:
+        """See OutputStream; parts already sent are left to the bucket's rule for incomplete uploads."""
+        self._writer = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+def _connect(scheme: str, authority: str, properties: Mapping[str, str]) -> Any:
+    client: dict[str, Any] = {"timeout": timedelta(milliseconds=int(properties.get("storage.timeout-ms", "30000")))}
+    retry: dict[str, Any] = {
+        "max_retries": int(properties.get("storage.max-retries", "10")),
+        "retry_timeout": timedelta(milliseconds=int(properties.get("storage.retry-timeout-ms", "180000"))),
+    }
+    if scheme in _S3_SCHEMES:
+        options = _options(properties, _S3_OPTIONS)
+        if str(options.get("endpoint", "")).startswith("http://"):
+            client["allow_http"] = True
+        return S3Store(authority, config=options, client_options=client, retry_config=retry)  # type: ignore[arg-type]
+    if scheme in _GCS_SCHEMES:
+        return GCSStore(authority, config=_options(properties, _GCS_OPTIONS), client_options=client, retry_config=retry)  # type: ignore[arg-type]
+    container, at, host = authority.partition("@")
+    options = _options(properties, _AZURE_OPTIONS)
+    if at:
+        options.setdefault("account_name", host.partition(".")[0])
+    return AzureStore(container, config=options, client_options=client, retry_config=retry)  # type: ignore[arg-type]
+
+
+def _options(properties: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Any]:
+    return {option: properties[name] for name, option in names.items() if name in properties}
+
+
+def _arrow_s3(properties: Mapping[str, str]) -> pafs.FileSystem:
+    options: dict[str, Any] = {}
+    endpoint = properties.get("s3.endpoint")
+    if endpoint:
+        scheme, found, host = endpoint.partition("://")
+        options |= {"endpoint_override": host.rstrip("/") if found else endpoint, "scheme": scheme if found else "https"}
+    for name, option in (
+        ("s3.access-key-id", "access_key"),
+        ("s3.secret-access-key", "secret_key"),
+        ("s3.session-token", "session_token"),
+        ("s3.region", "region"),
+    ):
+        if name in properties:
+            options[option] = properties[name]
+    if properties.get("s3.anonymous", "false").lower() == "true":
+        options["anonymous"] = True
+    if properties.get("s3.force-virtual-addressing", "false").lower() == "true":
+        options["force_virtual_addressing"] = True
+    return pafs.S3FileSystem(**options)
+
+
+def _fail(action: str, location: str, error: Exception, **context: object) -> NoReturn:
+    if isinstance(error, FileNotFoundError | obstore_errors.NotFoundError) and action != "create":
+        raise NoSuchFileError(f"No object at {location}.", location=location) from error
+    raise StorageError(
+        f"Cannot {action} {location}: {_reason(error)}", retryable=not isinstance(error, _FINAL), location=location, **context
+    ) from error
+
+
+def _reason(error: Exception) -> str:
+    text = str(error)
+    with contextlib.suppress(ValueError):
+        text = text[: text.index("\n")]  # the first line says what happened, the rest dumps the client's configuration
+    return f"{type(error).__name__}: {text[:500]}"
