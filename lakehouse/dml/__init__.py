@@ -1,0 +1,1 @@
+"""Overwrite and delete by filter: which files go whole, which are rewritten without the matching rows."""

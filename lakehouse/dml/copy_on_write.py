@@ -1,0 +1,96 @@
+"""Copy on write: files whose rows all match are dropped by metadata alone, files with some matching rows are rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+from lakehouse.arrow.reader import ReadRequest, read_table
+from lakehouse.arrow.writer import WriteRequest, write_data_files
+from lakehouse.expressions.arrow_filter import to_arrow_filter
+from lakehouse.scan.planner import plan_scan
+from lakehouse.scan.request import ScanRequest
+from lakehouse.scan.tasks import FileScanTask
+from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.storage.protocol import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class RowRewrite:
+    """What removing rows by copy on write does to the files.
+
+    Attributes:
+        removed: data files that go, dropped or replaced.
+        added: new data files with the rows that stay.
+        rewritten: how many of `removed` were read, the others were dropped by metadata alone.
+        deleted_rows: rows that matched, before row-level deletes in files that were dropped whole.
+    """
+
+    removed: tuple[DataFile, ...]
+    added: tuple[DataFile, ...]
+    rewritten: int
+    deleted_rows: int
+
+
+def remove_matching_rows(
+    metadata: TableMetadata, snapshot_id: int | None, where: BooleanExpression, request: WriteRequest, storage: Storage
+) -> RowRewrite:
+    """Write the files that replace those holding rows for which `where` is true.
+
+    A row for which `where` is false or unknown stays (three-valued logic: `x = 1` does not remove a null `x`). A file
+    without a matching row is left alone. One file is held in memory at a time.
+
+    Args:
+        metadata: the table version decided on.
+        snapshot_id: the snapshot whose rows are looked at; None means an empty table.
+        where: the filter, not bound.
+        request: how new files are written.
+        storage: where the files are.
+
+    Raises:
+        InvalidExpressionError: the filter does not bind.
+        StorageError | CorruptMetadataError: a file could not be read or written.
+    """
+    if snapshot_id is None:
+        return RowRewrite((), (), 0, 0)
+    scan = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, where=where, include_metrics=True)
+    whole: list[DataFile] = []
+    replaced: list[DataFile] = []
+    added: list[DataFile] = []
+    deleted_rows = 0
+    for index, task in enumerate(plan_scan(scan, storage).tasks):
+        if task.residual == AlwaysTrue():
+            whole.append(task.data_file)
+            deleted_rows += task.data_file.record_count
+            continue
+        kept, gone = _split_rows(task, where, metadata, storage)
+        if gone == 0:
+            continue
+        deleted_rows += gone
+        replaced.append(task.data_file)
+        if kept.num_rows:
+            added += write_data_files(kept, request, storage, task=f"keep{index}")
+    return RowRewrite((*whole, *replaced), tuple(added), len(replaced), deleted_rows)
+
+
+def _split_rows(
+    task: FileScanTask, where: BooleanExpression, metadata: TableMetadata, storage: Storage
+) -> tuple[pa.Table, int]:
+    """The live rows of a file that stay, and how many go."""
+    schema = metadata.schema()
+    read = ReadRequest(
+        schema=schema,
+        specs=metadata.specs(),
+        name_mapping=metadata.properties.get("schema.name-mapping.default"),
+    )
+    rows = read_table([replace(task, residual=AlwaysTrue())], read, storage)
+    matches = pc.coalesce(to_arrow_filter(where, schema), pc.scalar(False))
+    kept = rows.filter(~matches)
+    return kept, rows.num_rows - kept.num_rows
+
+

@@ -1,0 +1,45 @@
+"""The one door to an engine that is not always installed: Spark.
+
+A table takes a Spark DataFrame where it takes Arrow data, and a Spark schema where it takes an Arrow schema. Spark is an
+optional dependency, so the module that speaks to it is imported the first time an object of its kind arrives, here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Protocol, cast
+
+from pyiceberg.schema import Schema
+
+from lakehouse.arrow.writer import WriteRequest
+from lakehouse.scan.types import ScanRequest
+from lakehouse.spec.data_file import DataFile
+from lakehouse.storage.protocol import Storage
+
+
+class Engine(Protocol):
+    """What an engine module offers."""
+
+    def to_schema(self, schema: object) -> Schema:
+        """The Iceberg schema of an engine schema, ids assigned. Raises UnsupportedTypeError."""
+
+    def write_data_files(self, data: object, request: WriteRequest, storage: Storage) -> list[DataFile]:
+        """Write a frame as data files, in place, on the engine's workers."""
+
+    def read(self, name: str, request: ScanRequest, storage: Storage, session: object) -> object:
+        """A frame over one snapshot, pruned again by each query that uses it."""
+
+
+_ENGINES = {"pyspark": "lakehouse.spark.engine"}
+
+
+def engine_for(value: object) -> Engine | None:
+    """The engine that `value` (a frame, a schema or a session) belongs to, None when it belongs to none.
+
+    Raises:
+        ImportError: the engine's packages are not installed; the message names the extra to install.
+    """
+    package = type(value).__module__.partition(".")[0]
+    if package not in _ENGINES:
+        return None
+    return cast(Engine, importlib.import_module(_ENGINES[package]))

@@ -1,0 +1,177 @@
+"""The catalog as users meet it: names in, tables out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+
+from lakehouse.catalog.load import open_catalog
+from lakehouse.catalog.protocol import Catalog
+from lakehouse.engines import engine_for
+from lakehouse.environment import Environment
+from lakehouse.errors import InvalidSchemaError, NamespaceAlreadyExistsError
+from lakehouse.spec.arrow_types import schema_from_arrow
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.partitioning import parse_partition_spec, parse_sort_order
+from lakehouse.spec.table_metadata import new_table_metadata
+from lakehouse.table import Table
+
+Name = str | tuple[str, ...] | Identifier
+
+
+class Lakehouse:
+    """Tables by name, over any catalog.
+
+    Attributes:
+        catalog: the catalog underneath, which knows requirements and updates only.
+        environment: clock, ids and randomness of everything done through this object.
+    """
+
+    def __init__(self, catalog: Catalog, environment: Environment | None = None) -> None:
+        self.catalog = catalog
+        self.environment = environment or Environment.system()
+
+    def __repr__(self) -> str:
+        return f"Lakehouse({self.catalog.name!r}, warehouse={self.warehouse!r})"
+
+    @property
+    def name(self) -> str:
+        """The catalog's name."""
+        return self.catalog.name
+
+    @property
+    def warehouse(self) -> str:
+        """The location below which new tables are laid."""
+        return self.catalog.warehouse
+
+    def create_table(
+        self,
+        name: Name,
+        schema: object,
+        *,
+        partition_by: Sequence[str] = (),
+        sort_by: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        format_version: int = 2,
+        location: str | None = None,
+    ) -> Table:
+        """Create a table, and its namespace when that is missing.
+
+        Args:
+            name: dotted name, such as "raw.events".
+            schema: a pyarrow, pyiceberg or Spark schema.
+            partition_by: partition terms, such as "day(event_ts)", "bucket(16, user_id)", "region".
+            sort_by: sort terms, such as "event_ts", "bucket(16, user_id) desc nulls last".
+            properties: table properties.
+            format_version: 2 or 3.
+            location: where to put the table; a folder of the warehouse by default.
+
+        Raises:
+            TableAlreadyExistsError: the name is taken.
+            InvalidIdentifierError | InvalidSchemaError | InvalidPartitionSpecError | InvalidLocationError: bad input.
+        """
+        identifier = Identifier.parse(name)
+        iceberg = to_schema(schema)
+        metadata = new_table_metadata(
+            schema=iceberg,
+            spec=parse_partition_spec(partition_by, iceberg),
+            sort_order=parse_sort_order(sort_by, iceberg),
+            location=location or self.catalog.default_location(identifier),
+            properties=dict(properties or {}),
+            format_version=format_version,
+            table_uuid=str(self.environment.new_uuid()),
+            now_ms=self.environment.now_ms(),
+        )
+        self.create_namespace(identifier.namespace, exist_ok=True)
+        return Table(self.catalog, self.catalog.create(identifier, metadata), self.environment)
+
+    def load_table(self, name: Name) -> Table:
+        """Open a table at its current version. Raises NoSuchTableError."""
+        return Table(self.catalog, self.catalog.load(Identifier.parse(name)), self.environment)
+
+    def table_exists(self, name: Name) -> bool:
+        """Whether the catalog holds the name."""
+        return self.catalog.table_exists(Identifier.parse(name))
+
+    def list_tables(self, namespace: str | tuple[str, ...] | None = None) -> list[str]:
+        """Dotted names, sorted: of one namespace, or of all of them."""
+        if namespace is not None:
+            return sorted(str(i) for i in self.catalog.list_tables(_namespace(namespace)))
+        return sorted(str(i) for space in self.catalog.list_namespaces() for i in self.catalog.list_tables(space))
+
+    def drop_table(self, name: Name, *, purge: bool = False) -> None:
+        """Remove the name; with `purge` the files as well. Raises NoSuchTableError."""
+        self.catalog.drop(Identifier.parse(name), purge=purge)
+
+    def rename_table(self, name: Name, new_name: Name) -> Table:
+        """Give a table another name. Raises NoSuchTableError, TableAlreadyExistsError."""
+        return Table(
+            self.catalog, self.catalog.rename(Identifier.parse(name), Identifier.parse(new_name)), self.environment
+        )
+
+    def register_table(self, name: Name, metadata_location: str) -> Table:
+        """Take an existing table into the catalog by the location of its metadata file."""
+        identifier = Identifier.parse(name)
+        self.create_namespace(identifier.namespace, exist_ok=True)
+        return Table(self.catalog, self.catalog.register(identifier, metadata_location), self.environment)
+
+    def create_namespace(
+        self,
+        namespace: str | tuple[str, ...],
+        properties: Mapping[str, str] | None = None,
+        *,
+        exist_ok: bool = False,
+    ) -> None:
+        """Create a namespace. Raises NamespaceAlreadyExistsError unless `exist_ok`."""
+        try:
+            self.catalog.create_namespace(_namespace(namespace), dict(properties or {}))
+        except NamespaceAlreadyExistsError:
+            if not exist_ok:
+                raise
+
+    def list_namespaces(self) -> list[str]:
+        """Dotted names, sorted."""
+        return sorted(".".join(namespace) for namespace in self.catalog.list_namespaces())
+
+    def namespace_properties(self, namespace: str | tuple[str, ...]) -> Mapping[str, str]:
+        """The properties of a namespace. Raises NoSuchNamespaceError."""
+        return self.catalog.namespace_properties(_namespace(namespace))
+
+    def drop_namespace(self, namespace: str | tuple[str, ...]) -> None:
+        """Remove an empty namespace. Raises NamespaceNotEmptyError, NoSuchNamespaceError."""
+        self.catalog.drop_namespace(_namespace(namespace))
+
+
+def load_catalog(uri: str, *, warehouse: str | None = None, name: str = "lakehouse", **properties: str) -> Lakehouse:
+    """Open a catalog.
+
+    Args:
+        uri: "file:///data/warehouse" or a path (filesystem catalog), "sqlite:///path.db", "postgresql+psycopg://...".
+        warehouse: location of new tables, for catalogs that are not the warehouse themselves.
+        name: the catalog's name, part of a SQL catalog's key.
+        properties: storage and catalog options, such as `s3.endpoint`.
+
+    Raises:
+        InvalidPropertyError: an unknown scheme or a missing warehouse.
+    """
+    return Lakehouse(open_catalog(uri, warehouse=warehouse, name=name, **properties))
+
+
+def to_schema(schema: object) -> Schema:
+    """An Iceberg schema from a pyarrow, pyiceberg or Spark schema. Raises InvalidSchemaError, UnsupportedTypeError."""
+    if isinstance(schema, Schema):
+        return schema
+    if isinstance(schema, pa.Schema):
+        return schema_from_arrow(schema)
+    engine = engine_for(schema)
+    if engine is None:
+        raise InvalidSchemaError(
+            f"a schema must be a pyarrow, pyiceberg or Spark schema, not {type(schema).__module__}.{type(schema).__name__}"
+        )
+    return engine.to_schema(schema)
+
+
+def _namespace(namespace: str | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(namespace.split(".")) if isinstance(namespace, str) else namespace

@@ -1,0 +1,85 @@
+"""A scan of one snapshot: plan it, or read it as Arrow or Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import cast
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+from lakehouse.arrow.reader import ReadRequest, read_table, read_tasks
+from lakehouse.engines import engine_for
+from lakehouse.errors import InvalidInputError
+from lakehouse.expressions.parse import parse_where
+from lakehouse.scan.planner import ScanPlan, plan_scan
+from lakehouse.scan.request import ScanRequest
+from lakehouse.spec.arrow_types import schema_to_arrow
+from lakehouse.storage.protocol import Storage
+
+
+@dataclass(frozen=True)
+class TableScan:
+    """Rows of one snapshot that match a filter; nothing is read before it is asked for.
+
+    Attributes:
+        name: the table's dotted name.
+        request: snapshot, filter and projection as data.
+        storage: where the files are.
+    """
+
+    name: str
+    request: ScanRequest
+    storage: Storage
+
+    @cached_property
+    def _plan(self) -> ScanPlan:
+        return plan_scan(self.request, self.storage)
+
+    def plan(self) -> ScanPlan:
+        """The files to read: `.files`, `.tasks`, `.report` (what was read, what was skipped and why)."""
+        return self._plan
+
+    def to_arrow(self) -> pa.Table:
+        """All matching rows."""
+        return read_table(self._plan.tasks, self._read_request(), self.storage)
+
+    def to_batches(self) -> pa.RecordBatchReader:
+        """Matching rows as a stream with bounded memory; DuckDB, Polars and DataFusion read it as it is."""
+        schema = schema_to_arrow(self._plan.schema)
+        return pa.RecordBatchReader.from_batches(schema, read_tasks(self._plan.tasks, self._read_request(), self.storage))
+
+    def to_spark(self, spark: object) -> object:
+        """A Spark DataFrame over the snapshot; every query that uses it is planned again with its own filters.
+
+        Raises:
+            InvalidInputError: `spark` is not a SparkSession.
+        """
+        engine = engine_for(spark)
+        if engine is None:
+            raise InvalidInputError(f"to_spark takes a SparkSession, not {type(spark).__name__}")
+        return engine.read(self.name, self.request, self.storage, spark)
+
+    def count(self) -> int:
+        """How many rows match; from metadata alone when no file needs to be opened."""
+        unsure = [task for task in self._plan.tasks if task.deletes or task.residual != AlwaysTrue()]
+        sure = sum(task.data_file.record_count for task in self._plan.tasks) - sum(t.data_file.record_count for t in unsure)
+        return sure + sum(batch.num_rows for batch in read_tasks(unsure, self._read_request(), self.storage))
+
+    def _read_request(self) -> ReadRequest:
+        metadata = self.request.metadata
+        snapshot = None if self._plan.snapshot_id is None else metadata.snapshot(self._plan.snapshot_id)
+        return ReadRequest(
+            schema=self._plan.schema,
+            table_schema=metadata.schema() if snapshot is None else metadata.schema_for(snapshot),
+            where=cast(BooleanExpression, parse_where(self.request.where)),
+            specs=metadata.specs(),
+            name_mapping=metadata.properties.get("schema.name-mapping.default"),
+        )
+
+
+def columns(select: Sequence[str] | str | None) -> Sequence[str] | None:
+    """A projection as a sequence: one name, several, or None for all of them."""
+    return [select] if isinstance(select, str) else select

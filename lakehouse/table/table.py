@@ -1,0 +1,410 @@
+"""One table: its current version, and verbs that make the next one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+
+from lakehouse.arrow.coerce import ArrowData
+from lakehouse.arrow.writer import WriteRequest, write_data_files
+from lakehouse.catalog.protocol import Catalog, TableVersion
+from lakehouse.dml.copy_on_write import remove_matching_rows
+from lakehouse.engines import engine_for
+from lakehouse.environment import Environment
+from lakehouse.errors import InvalidInputError
+from lakehouse.evolution.changes import Changes
+from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
+from lakehouse.evolution.update_schema import UpdateSchema
+from lakehouse.evolution.update_sort_order import UpdateSortOrder
+from lakehouse.expressions.parse import parse_where
+from lakehouse.inspect.tables import MetadataTables
+from lakehouse.maintenance.compaction import CompactionOptions, CompactionResult, compact
+from lakehouse.maintenance.expiry import ExpiryOptions, ExpiryResult, expire_snapshots
+from lakehouse.maintenance.health import TableHealth, health
+from lakehouse.maintenance.manifests import ManifestRewriteOptions, ManifestRewriteResult, rewrite_manifests
+from lakehouse.maintenance.orphans import OrphanOptions, OrphanResult, remove_orphan_files
+from lakehouse.scan.request import ScanRequest
+from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.refs import SnapshotRef
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.storage.protocol import Storage
+from lakehouse.table.changes import PendingChange
+from lakehouse.table.scan import TableScan, columns
+from lakehouse.table.times import Moment, to_ms
+from lakehouse.transaction.committed import Committed
+from lakehouse.transaction.transaction import Transaction
+
+Where = str | BooleanExpression
+
+
+class Table:
+    """A table at the version it had when it was loaded or last changed through this object.
+
+    Reads see that version until `refresh()`; every verb that commits moves the object to the version it made.
+
+    Attributes:
+        catalog: the catalog underneath.
+        environment: clock, ids and randomness.
+    """
+
+    def __init__(self, catalog: Catalog, version: TableVersion, environment: Environment | None = None) -> None:
+        self.catalog = catalog
+        self.environment = environment or Environment.system()
+        self._version = version
+
+    def __repr__(self) -> str:
+        current = self.metadata.current_snapshot_id
+        return f"Table({self.name!r}, v{self.metadata.format_version}, snapshot {current}, {self.location})"
+
+    # What it is
+
+    @property
+    def identifier(self) -> Identifier:
+        """Namespace and name."""
+        return self._version.identifier
+
+    @property
+    def name(self) -> str:
+        """Dotted name."""
+        return str(self.identifier)
+
+    @property
+    def version(self) -> TableVersion:
+        """Metadata and where it lies."""
+        return self._version
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The metadata of this version."""
+        return self._version.metadata
+
+    @property
+    def metadata_location(self) -> str:
+        """The metadata file of this version; any Iceberg engine opens the table by it."""
+        return self._version.metadata_location
+
+    @property
+    def location(self) -> str:
+        """The table's folder."""
+        return self.metadata.location
+
+    @property
+    def storage(self) -> Storage:
+        """Where its files are."""
+        return self.catalog.storage(self.location)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Table properties."""
+        return self.metadata.properties
+
+    def schema(self) -> Schema:
+        """The current schema."""
+        return self.metadata.schema()
+
+    def spec(self) -> PartitionSpec:
+        """The current partition spec."""
+        return self.metadata.spec()
+
+    def refresh(self) -> Table:
+        """Move to the newest version; returns the table itself."""
+        self._version = self.catalog.refresh(self._version)
+        return self
+
+    # Reading
+
+    def scan(
+        self,
+        where: Where | None = None,
+        select: Sequence[str] | str | None = None,
+        *,
+        snapshot_id: int | None = None,
+        as_of: Moment | None = None,
+        ref: str = "main",
+        case_sensitive: bool = True,
+    ) -> TableScan:
+        """Rows of one snapshot.
+
+        Args:
+            where: filter in the grammar of pyiceberg's expression parser, or one of its expressions.
+            select: columns; `a.b` reaches into structs.
+            snapshot_id: this snapshot.
+            as_of: what was current at this time: datetime (naive means UTC), ISO text or milliseconds.
+            ref: head of this branch, or this tag.
+            case_sensitive: whether column names must match exactly.
+
+        Raises:
+            InvalidInputError: both `snapshot_id` and `as_of`.
+            NoSuchSnapshotError | NoSuchRefError: nothing there.
+        """
+        request = ScanRequest(
+            metadata=self.metadata,
+            snapshot_id=self._snapshot_id(snapshot_id, as_of, ref),
+            where=where,
+            select=columns(select),
+            case_sensitive=case_sensitive,
+        )
+        return TableScan(self.name, request, self.storage)
+
+    def _snapshot_id(self, snapshot_id: int | None, as_of: Moment | None, ref: str) -> int | None:
+        if snapshot_id is not None and as_of is not None:
+            raise InvalidInputError(f"scan of {self.name}: give snapshot_id or as_of, not both", table=self.name)
+        if snapshot_id is not None:
+            return self.metadata.snapshot(snapshot_id).snapshot_id
+        if as_of is not None:
+            return self.metadata.snapshot_as_of(to_ms(as_of), ref).snapshot_id
+        if ref == "main":
+            return None
+        return self.metadata.ref(ref).snapshot_id
+
+    def snapshots(self) -> list[Snapshot]:
+        """Every snapshot kept, oldest first."""
+        return sorted(self.metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp_ms))
+
+    def current_snapshot(self) -> Snapshot | None:
+        """The head of main; None when nothing was written yet."""
+        return self.metadata.current_snapshot()
+
+    def history(self) -> list[Snapshot]:
+        """The current snapshot and its ancestors, oldest first: history by parent, not by clock."""
+        current = self.metadata.current_snapshot_id
+        return [] if current is None else list(self.metadata.ancestors(current))[::-1]
+
+    def refs(self) -> Mapping[str, SnapshotRef]:
+        """Branches and tags by name."""
+        return self.metadata.refs
+
+    @property
+    def inspect(self) -> MetadataTables:
+        """Metadata tables as Arrow: `inspect.files()`, `inspect.snapshots()`, ..."""
+        return MetadataTables(self._version, self.storage)
+
+    # Writing rows
+
+    def append(
+        self,
+        data: object,
+        *,
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
+    ) -> Snapshot:
+        """Add rows.
+
+        Args:
+            data: pyarrow Table, RecordBatch or RecordBatchReader, an iterable of batches, or a Spark DataFrame.
+            branch: where to.
+            summary: entries for the snapshot's summary.
+            commit_id: a name for this write: done once, however often it is tried.
+
+        Raises:
+            InvalidSchemaError: the data does not fit the schema.
+            CommitError: see `lakehouse.errors`.
+        """
+        added = self.write_files(data)
+        return self._snapshot(self.transaction(branch).append(added).commit(summary, commit_id=commit_id))
+
+    def overwrite(
+        self,
+        data: object,
+        where: Where | None = None,
+        *,
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
+    ) -> Snapshot:
+        """Replace the rows that match `where` (all rows by default) by `data`, atomically; arguments as for `append`.
+
+        Raises:
+            ValidationConflictError: a concurrent commit changed rows that this overwrite decided on.
+        """
+        condition = parse_where(where)
+        gone = remove_matching_rows(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
+        added = self.write_files(data)
+        transaction = self.transaction(branch).overwrite((*gone.added, *added), gone.removed, conflict_filter=condition)
+        return self._snapshot(transaction.commit(summary, commit_id=commit_id))
+
+    def delete(
+        self,
+        where: Where,
+        *,
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
+    ) -> Snapshot | None:
+        """Remove the rows for which `where` is true; rows for which it is unknown (null) stay.
+
+        Returns:
+            The snapshot, or None when no row matched and nothing was committed.
+        """
+        condition = parse_where(where)
+        gone = remove_matching_rows(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
+        if not gone.removed:
+            return None
+        transaction = self.transaction(branch)
+        if gone.added or gone.rewritten:
+            transaction.overwrite(gone.added, gone.removed, conflict_filter=condition)
+        else:
+            transaction.delete_files(gone.removed, conflict_filter=condition)
+        return self._snapshot(transaction.commit(summary, commit_id=commit_id))
+
+    def write_request(self) -> WriteRequest:
+        """What a writer has to know to write data files for this version."""
+        metadata = self.metadata
+        return WriteRequest(
+            schema=metadata.schema(),
+            spec=metadata.spec(),
+            sort_order=metadata.sort_order(),
+            location=TableProperties(metadata.properties).data_location(metadata.location),
+            properties=metadata.properties,
+            format_version=metadata.format_version,
+            write_id=str(self.environment.new_uuid()),
+            table=self.name,
+        )
+
+    def write_files(self, data: object) -> list[DataFile]:
+        """Write data files without committing them; give them to a transaction.
+
+        Args:
+            data: as for `append`.
+        """
+        engine = engine_for(data)
+        if engine is not None:
+            return engine.write_data_files(data, self.write_request(), self.storage)
+        return list(write_data_files(_arrow(data, self.name), self.write_request(), self.storage))
+
+    def transaction(self, branch: str = "main") -> Transaction:
+        """Several operations in one commit, based on this version. Call `refresh()` afterwards to see it here."""
+        return Transaction(self.catalog, self.identifier, base=self._version, branch=branch, environment=self.environment)
+
+    # Changing the table
+
+    def update_schema(self) -> PendingChange[UpdateSchema]:
+        """Change columns: `with table.update_schema() as s: s.add_column("device", "string")`."""
+        return PendingChange(UpdateSchema(self.metadata), self._commit_changes)
+
+    def update_partition_spec(self) -> PendingChange[UpdatePartitionSpec]:
+        """Change the partitioning of future files: `with table.update_partition_spec() as p: p.replace("month(ts)", "day(ts)")`."""
+        return PendingChange(UpdatePartitionSpec(self.metadata), self._commit_changes)
+
+    def update_sort_order(self) -> PendingChange[UpdateSortOrder]:
+        """Change the sort order of future files: `with table.update_sort_order() as o: o.asc("event_ts")`."""
+        return PendingChange(UpdateSortOrder(self.metadata), self._commit_changes)
+
+    def set_properties(self, properties: Mapping[str, str]) -> Table:
+        """Set table properties."""
+        return self._moved(self.transaction().set_properties(properties).commit())
+
+    def remove_properties(self, *names: str) -> Table:
+        """Remove table properties."""
+        return self._moved(self.transaction().remove_properties(names).commit())
+
+    def create_tag(self, name: str, snapshot_id: int | None = None, *, max_ref_age_ms: int | None = None) -> Table:
+        """Name a snapshot for good (the current one by default). Raises RefAlreadyExistsError, NoSuchSnapshotError."""
+        return self._moved(self.transaction().create_tag(name, snapshot_id, max_ref_age_ms=max_ref_age_ms).commit())
+
+    def create_branch(self, name: str, snapshot_id: int | None = None, **retention: int | None) -> Table:
+        """Start a branch (at the current snapshot by default). Raises RefAlreadyExistsError, NoSuchSnapshotError."""
+        return self._moved(self.transaction().create_branch(name, snapshot_id, **retention).commit())
+
+    def remove_ref(self, name: str) -> Table:
+        """Remove a branch or tag. Raises NoSuchRefError."""
+        return self._moved(self.transaction().remove_ref(name).commit())
+
+    def fast_forward(self, branch: str, source: str) -> Table:
+        """Point `branch` at the head of `source`, its descendant. Raises ValidationConflictError when it is none."""
+        return self._moved(self.transaction(branch).fast_forward(source).commit())
+
+    def cherry_pick(self, snapshot_id: int, *, branch: str = "main") -> Table:
+        """Apply what a snapshot appended onto a branch."""
+        return self._moved(self.transaction(branch).cherry_pick(snapshot_id).commit())
+
+    def rollback_to(self, snapshot_id: int, *, branch: str = "main") -> Table:
+        """Point a branch back at one of its ancestors. Raises NoSuchSnapshotError, ValidationConflictError."""
+        return self._moved(self.transaction(branch).rollback_to(snapshot_id).commit())
+
+    # Maintenance
+
+    def compact(self, options: CompactionOptions | None = None) -> CompactionResult:
+        """Turn small files into few of target size; rows stay the same."""
+        result = compact(self.catalog, self.identifier, options, environment=self.environment)
+        self.refresh()
+        return result
+
+    def expire_snapshots(
+        self,
+        *,
+        older_than: dt.datetime | None = None,
+        retain_last: int | None = None,
+        snapshot_ids: Iterable[int] = (),
+    ) -> ExpiryResult:
+        """Forget old snapshots and remove exactly the files that only they reached.
+
+        Args:
+            older_than: snapshots before this time; by `history.expire.max-snapshot-age-ms` by default.
+            retain_last: keep at least so many of each branch; by `history.expire.min-snapshots-to-keep` by default.
+            snapshot_ids: these as well, whatever their age.
+        """
+        options = ExpiryOptions(
+            older_than_ms=None if older_than is None else to_ms(older_than),
+            retain_last=retain_last,
+            snapshot_ids=tuple(snapshot_ids),
+        )
+        result = expire_snapshots(self.catalog, self.identifier, options, environment=self.environment)
+        self.refresh()
+        return result
+
+    def rewrite_manifests(self, options: ManifestRewriteOptions | None = None) -> ManifestRewriteResult:
+        """Cluster manifests by partition, with their columnar twins."""
+        result = rewrite_manifests(self.catalog, self.identifier, options, environment=self.environment)
+        self.refresh()
+        return result
+
+    def remove_orphan_files(self, *, older_than: dt.datetime | None = None, force: bool = False) -> OrphanResult:
+        """Move files that nothing reaches to the trash (three days old by default; below 24 hours only with `force`)."""
+        options = OrphanOptions(older_than_ms=None if older_than is None else to_ms(older_than), force=force)
+        return remove_orphan_files(self.catalog, self.identifier, options, environment=self.environment)
+
+    def health(self) -> TableHealth:
+        """Small files, manifests, snapshots and skew, from metadata alone."""
+        return health(self.catalog, self.identifier, environment=self.environment)
+
+    # Shared
+
+    def _head(self, branch: str) -> int | None:
+        """The head of a branch; of main for a branch that the commit will create."""
+        ref = self.metadata.refs.get(branch)
+        return self.metadata.current_snapshot_id if ref is None else ref.snapshot_id
+
+    def _commit_changes(self, changes: Changes) -> None:
+        if changes.updates:
+            self._moved(self.transaction().update(changes.updates, changes.requirements).commit())
+
+    def _moved(self, committed: Committed) -> Table:
+        self._version = committed.version
+        return self
+
+    def _snapshot(self, committed: Committed) -> Snapshot:
+        self._moved(committed)
+        if committed.snapshot is None:
+            raise AssertionError(f"a commit of rows to {self.name} made no snapshot")
+        return committed.snapshot
+
+
+def _arrow(data: object, table: str) -> ArrowData:
+    """Anything that speaks Arrow's C stream or is made of batches. Raises InvalidInputError."""
+    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__") or hasattr(data, "__iter__"):
+        return data  # type: ignore[return-value]  # coerce() checks what the stream yields
+    raise InvalidInputError(
+        f"{table}: rows come as a pyarrow Table, RecordBatch or RecordBatchReader, batches, or a Spark DataFrame, not {type(data).__name__}",
+        table=table,
+    )
+
+
