@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import NoReturn, Self
 
@@ -126,7 +126,7 @@ class LocalStorage:
                     _fail("look at", spelled + below, error)
                 yield FileInfo(spelled + below, found.size, found.modified_ms)
 
-    def list_folders(self, prefix: str) -> list[str]:
+    def list_folders(self, prefix: str) -> Sequence[str]:
         """See Storage."""
         return sorted(name for name, is_folder in self._names(local_path(prefix), prefix) if is_folder)
 

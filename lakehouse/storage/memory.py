@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import RLock
 from types import TracebackType
 from typing import Self
@@ -85,7 +85,7 @@ class MemoryStorage:
             found = [(key, len(data), modified) for key, (data, modified) in self._files.items() if key.startswith(root)]
         return iter([FileInfo(spelled + key[len(root) :], size, modified) for key, size, modified in found])
 
-    def list_folders(self, prefix: str) -> list[str]:
+    def list_folders(self, prefix: str) -> Sequence[str]:
         """See Storage."""
         root = _key(prefix).rstrip("/") + "/"
         with self._lock:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from threading import Lock
 from types import TracebackType
@@ -176,7 +176,7 @@ class ObjectStorage:
         except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
             _fail("list", prefix, error)
 
-    def list_folders(self, prefix: str) -> list[str]:
+    def list_folders(self, prefix: str) -> Sequence[str]:
         """See Storage."""
         store, key = self._locate(prefix)
         root = key.rstrip("/")

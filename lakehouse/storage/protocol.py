@@ -6,7 +6,7 @@ sign in a location is a percent sign in the file's name, as in every Iceberg eng
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol, Self, runtime_checkable
@@ -117,7 +117,7 @@ class Storage(Protocol):
         A folder is meant: `/a/b` lists `/a/b/c`, never `/a/bc`. Temporary files of unfinished writes are included.
         """
 
-    def list_folders(self, prefix: str) -> list[str]:
+    def list_folders(self, prefix: str) -> Sequence[str]:
         """Sorted names (not locations) of the folders directly below `prefix`."""
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
