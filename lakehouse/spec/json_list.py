@@ -1,0 +1,266 @@
+"""A long list of JSON objects that is decoded only where it is looked at, and extended without touching what it holds.
+
+Table metadata can list tens of thousands of snapshots, of which a reader wants one and a commit adds one. The text of the
+list is kept as it was read and spliced, as bytes, into the next version of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+import orjson
+
+from lakehouse.errors import CorruptMetadataError
+
+T = TypeVar("T")
+
+_BOUNDARY = re.compile(rb"\}\s*,\s*\{")
+_INNER_OBJECT = re.compile(rb'"summary"\s*:\s*\{')
+_SEGMENT_LENGTH = 512
+
+
+class _Segment(Generic[T]):
+    """Consecutive items: their JSON text without the brackets, separated by commas. Shared between versions of a list."""
+
+    def __init__(self, raw: bytes, id_key: str, decode: Callable[[Any, str], T], where: str) -> None:
+        self.raw = raw
+        self._id_key = id_key
+        self._id_pattern = re.compile(rb'"' + id_key.encode() + rb'"\s*:\s*(-?\d+)\s*[,}]')
+        self._decode = decode
+        self._where = where
+        self._spans: list[tuple[int, int]] | None = None
+        self._index: dict[int, int] | None = None
+        self._items: dict[int, T] = {}
+        self._by_id: dict[int, T] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_Segment, (self.raw, self._id_key, self._decode, self._where))
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Where each item begins and ends in `raw`."""
+        if self._spans is None:
+            self._spans = self._fast_spans()
+            if self._spans is None:
+                self._respell()
+                self._spans = self._exact_spans()
+        return self._spans
+
+    def _fast_spans(self) -> list[tuple[int, int]] | None:
+        """Item boundaries found by pattern; None unless the count of braces proves that the pattern met nothing else."""
+        raw = self.raw
+        if not raw.strip():
+            return []
+        cuts = list(_BOUNDARY.finditer(raw))
+        inner = len(_INNER_OBJECT.findall(raw))
+        if raw.count(b"{") != len(cuts) + 1 + inner or raw.count(b"}") != len(cuts) + 1 + inner:
+            return None
+        starts = [raw.index(b"{"), *(cut.end() - 1 for cut in cuts)]
+        ends = [*(cut.start() + 1 for cut in cuts), raw.rindex(b"}") + 1]
+        return list(zip(starts, ends, strict=True))
+
+    def _respell(self) -> None:
+        documents = _loads(b"[" + self.raw + b"]", self._where)
+        self._pieces = [orjson.dumps(document) for document in documents]
+        self.raw = b",".join(self._pieces)
+
+    def _exact_spans(self) -> list[tuple[int, int]]:
+        spans = []
+        position = 0
+        for piece in self._pieces:
+            spans.append((position, position + len(piece)))
+            position += len(piece) + 1
+        del self._pieces
+        return spans
+
+    def item(self, index: int) -> T:
+        """The decoded item at `index`."""
+        found = self._items.get(index)
+        if found is None:
+            spans = self.spans()
+            start, end = spans[index]
+            found = self._decode(_loads(self.raw[start:end], self._where), f"{self._where}[{index}]")
+            self._items[index] = found
+        return found
+
+    def index(self) -> dict[int, int]:
+        """Position by id."""
+        if self._index is None:
+            spans = self.spans()
+            ids = [int(digits) for digits in self._id_pattern.findall(self.raw)]
+            if len(ids) != len(spans):
+                ids = []
+                for start, end in spans:
+                    document = _loads(self.raw[start:end], self._where)
+                    value = document.get(self._id_key) if isinstance(document, dict) else None
+                    if not isinstance(value, int):
+                        raise CorruptMetadataError(f"{self._where}: an item has no {self._id_key}.")
+                    ids.append(value)
+            self._index = {item_id: position for position, item_id in enumerate(ids)}
+        return self._index
+
+    def find(self, item_id: int) -> T | None:
+        """The item with this id, without indexing the segment where a search for its text is enough."""
+        if item_id in self._by_id:
+            return self._by_id[item_id]
+        found: T | None = None
+        if self._index is None:
+            if str(item_id).encode() not in self.raw:
+                return None
+            found = self._search(item_id)
+        if found is None:
+            position = self.index().get(item_id)
+            found = None if position is None else self.item(position)
+        if found is not None:
+            self._by_id[item_id] = found
+        return found
+
+    def _search(self, item_id: int) -> T | None:
+        raw = self.raw
+        key = b'"%s":%d' % (self._id_key.encode(), item_id)
+        at = raw.rfind(key)
+        if at < 0 or raw[at + len(key) : at + len(key) + 1] not in (b",", b"}"):
+            return None
+        cut = _BOUNDARY.search(raw, at)
+        end = cut.start() + 1 if cut else len(raw)
+        try:
+            document = orjson.loads(raw[raw.rfind(b"{", 0, at) : end])
+        except orjson.JSONDecodeError:
+            return None
+        if not isinstance(document, dict) or document.get(self._id_key) != item_id:
+            return None
+        return self._decode(document, f"{self._where} {item_id}")
+
+
+class JsonList(Sequence[T]):
+    """An immutable list over shared JSON text. Adding one item costs the same however long the list is.
+
+    Decoding, and thereby checking, happens on access: an item that is not what the spec says raises CorruptMetadataError
+    when it is first looked at.
+    """
+
+    __slots__ = ("_decode", "_id_key", "_segments", "_tail", "_where")
+
+    def __init__(
+        self,
+        segments: tuple[_Segment[T], ...],
+        tail: tuple[tuple[int, T, bytes], ...],
+        id_key: str,
+        decode: Callable[[Any, str], T],
+        where: str,
+    ) -> None:
+        self._segments = segments
+        self._tail = tail
+        self._id_key = id_key
+        self._decode = decode
+        self._where = where
+
+    @classmethod
+    def from_raw(cls, raw: bytes, *, id_key: str, decode: Callable[[Any, str], T], where: str) -> JsonList[T]:
+        """Over the text between the brackets of a JSON list of objects."""
+        segments = (_Segment(raw, id_key, decode, where),) if raw.strip() else ()
+        return cls(segments, (), id_key, decode, where)
+
+    def append(self, item_id: int, item: T, document: Any) -> JsonList[T]:
+        """A list with one more item; `document` is its JSON object."""
+        tail = (*self._tail, (item_id, item, orjson.dumps(document)))
+        if len(tail) < _SEGMENT_LENGTH:
+            return JsonList(self._segments, tail, self._id_key, self._decode, self._where)
+        segment = _Segment(b",".join(text for _, _, text in tail), self._id_key, self._decode, self._where)
+        return JsonList((*self._segments, segment), (), self._id_key, self._decode, self._where)
+
+    def without(self, ids: Collection[int]) -> JsonList[T]:
+        """A list without the items that have these ids; what it keeps is copied as text, not decoded."""
+        segments: list[_Segment[T]] = []
+        for segment in self._segments:
+            index = segment.index()
+            gone = {index[item_id] for item_id in ids if item_id in index}
+            if not gone:
+                segments.append(segment)
+                continue
+            kept = [segment.raw[start:end] for position, (start, end) in enumerate(segment.spans()) if position not in gone]
+            if kept:
+                segments.append(_Segment(b",".join(kept), self._id_key, self._decode, self._where))
+        tail = tuple(entry for entry in self._tail if entry[0] not in ids)
+        return JsonList(tuple(segments), tail, self._id_key, self._decode, self._where)
+
+    def find(self, item_id: int) -> T | None:
+        """The item with this id, or None."""
+        for found_id, item, _ in reversed(self._tail):
+            if found_id == item_id:
+                return item
+        for segment in reversed(self._segments):
+            item_or_none = segment.find(item_id)
+            if item_or_none is not None:
+                return item_or_none
+        return None
+
+    def ids(self) -> list[int]:
+        """The id of every item, in order, without decoding the items."""
+        found: list[int] = []
+        for segment in self._segments:
+            found.extend(segment.index())
+        found.extend(item_id for item_id, _, _ in self._tail)
+        return found
+
+    def raw_parts(self) -> list[bytes]:
+        """The JSON text, to be joined with commas."""
+        return [segment.raw for segment in self._segments] + [text for _, _, text in self._tail]
+
+    def __len__(self) -> int:
+        return sum(len(segment.spans()) for segment in self._segments) + len(self._tail)
+
+    def __bool__(self) -> bool:
+        return bool(self._segments) or bool(self._tail)
+
+    def __iter__(self) -> Iterator[T]:
+        for segment in self._segments:
+            for position in range(len(segment.spans())):
+                yield segment.item(position)
+        for _, item, _ in self._tail:
+            yield item
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        position = index if index >= 0 else len(self) + index
+        if position < 0:
+            raise IndexError(index)
+        for segment in self._segments:
+            count = len(segment.spans())
+            if position < count:
+                return segment.item(position)
+            position -= count
+        return self._tail[position][1]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return self is other or (len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True)))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"JsonList({self._where}, {len(self)} items)"
+
+
+def json_list(
+    items: Iterable[T], *, id_key: str, decode: Callable[[Any, str], T], where: str, encode: Callable[[T], Any]
+) -> JsonList[T]:
+    """A list of given items."""
+    raw = b",".join(orjson.dumps(encode(item)) for item in items)
+    return JsonList.from_raw(raw, id_key=id_key, decode=decode, where=where)
+
+
+def _loads(text: bytes, where: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise CorruptMetadataError(f"{where}: not JSON: {error}") from error

@@ -1,0 +1,145 @@
+"""Snapshots and the two logs of table metadata (spec: Snapshots, Table Metadata Fields)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakehouse.errors import CorruptMetadataError
+from lakehouse.spec.json_fields import optional_int, optional_list, optional_str, require_int, require_object, require_str, string_map
+
+OPERATION_APPEND = "append"
+OPERATION_REPLACE = "replace"
+OPERATION_OVERWRITE = "overwrite"
+OPERATION_DELETE = "delete"
+
+_KEYS = frozenset(
+    {
+        "snapshot-id",
+        "parent-snapshot-id",
+        "sequence-number",
+        "timestamp-ms",
+        "manifest-list",
+        "manifests",
+        "summary",
+        "schema-id",
+        "first-row-id",
+        "added-rows",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The state of a table at one time.
+
+    Attributes:
+        snapshot_id: unique positive long.
+        parent_snapshot_id: None for the first snapshot; the parent may have been expired since.
+        sequence_number: order of commits; 0 for snapshots written as v1.
+        timestamp_ms: creation, milliseconds since the epoch; never before the parent's.
+        manifest_list: location of the manifest list; empty only for v1 snapshots that list `manifests` themselves.
+        summary: string to string, with `operation`; empty for some v1 snapshots.
+        schema_id: the table's current schema when the snapshot was created, None if not recorded.
+        first_row_id: v3; first `_row_id` of the snapshot.
+        added_rows: v3; upper bound of rows that got a row id.
+        manifests: v1 only; manifest locations.
+        extra: keys of the JSON object that this version does not know, kept as they are.
+    """
+
+    snapshot_id: int
+    parent_snapshot_id: int | None = None
+    sequence_number: int = 0
+    timestamp_ms: int
+    manifest_list: str
+    summary: Mapping[str, str] = field(default_factory=dict)
+    schema_id: int | None = None
+    first_row_id: int | None = None
+    added_rows: int | None = None
+    manifests: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def operation(self) -> str | None:
+        """`append`, `replace`, `overwrite` or `delete`; None where a v1 writer recorded none."""
+        return self.summary.get("operation")
+
+    def to_json(self, format_version: int = 2) -> dict[str, Any]:
+        """The JSON object of the spec; v1 omits `sequence-number`."""
+        document: dict[str, Any] = {"snapshot-id": self.snapshot_id}
+        if self.parent_snapshot_id is not None:
+            document["parent-snapshot-id"] = self.parent_snapshot_id
+        if format_version > 1:
+            document["sequence-number"] = self.sequence_number
+        document["timestamp-ms"] = self.timestamp_ms
+        if self.manifest_list:
+            document["manifest-list"] = self.manifest_list
+        if self.manifests:
+            document["manifests"] = list(self.manifests)
+        if self.summary or format_version > 1:
+            document["summary"] = dict(self.summary)
+        if self.schema_id is not None:
+            document["schema-id"] = self.schema_id
+        if self.first_row_id is not None:
+            document["first-row-id"] = self.first_row_id
+        if self.added_rows is not None:
+            document["added-rows"] = self.added_rows
+        return {**document, **self.extra}
+
+    @classmethod
+    def from_json(cls, document: Any, where: str = "snapshot") -> Snapshot:
+        """Read the JSON object of the spec, any version; raises CorruptMetadataError naming `where`."""
+        manifest_list = optional_str(document, "manifest-list", where) or ""
+        manifests = optional_list(document, "manifests", where)
+        if not all(isinstance(path, str) for path in manifests):
+            raise CorruptMetadataError(f"{where}.manifests: expected a list of strings.")
+        if not manifest_list and "manifests" not in require_object(document, where):
+            raise CorruptMetadataError(f"{where}: has neither manifest-list nor manifests.")
+        return cls(
+            snapshot_id=require_int(document, "snapshot-id", where),
+            parent_snapshot_id=optional_int(document, "parent-snapshot-id", where),
+            sequence_number=optional_int(document, "sequence-number", where) or 0,
+            timestamp_ms=require_int(document, "timestamp-ms", where),
+            manifest_list=manifest_list,
+            summary=string_map(document.get("summary"), f"{where}.summary"),
+            schema_id=optional_int(document, "schema-id", where),
+            first_row_id=optional_int(document, "first-row-id", where),
+            added_rows=optional_int(document, "added-rows", where),
+            manifests=() if manifest_list else tuple(manifests),
+            extra={key: value for key, value in document.items() if key not in _KEYS},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotLogEntry:
+    """One change of the table's current snapshot."""
+
+    timestamp_ms: int
+    snapshot_id: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the spec."""
+        return {"timestamp-ms": self.timestamp_ms, "snapshot-id": self.snapshot_id}
+
+    @classmethod
+    def from_json(cls, document: Any, where: str = "snapshot-log") -> SnapshotLogEntry:
+        """Read the JSON object of the spec; raises CorruptMetadataError naming `where`."""
+        return cls(require_int(document, "timestamp-ms", where), require_int(document, "snapshot-id", where))
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataLogEntry:
+    """A previous metadata file of the table, and when it was current."""
+
+    timestamp_ms: int
+    metadata_file: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object of the spec."""
+        return {"timestamp-ms": self.timestamp_ms, "metadata-file": self.metadata_file}
+
+    @classmethod
+    def from_json(cls, document: Any, where: str = "metadata-log") -> MetadataLogEntry:
+        """Read the JSON object of the spec; raises CorruptMetadataError naming `where`."""
+        return cls(require_int(document, "timestamp-ms", where), require_str(document, "metadata-file", where))
