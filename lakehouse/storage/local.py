@@ -18,6 +18,7 @@ from lakehouse.storage.location import local_path
 from lakehouse.storage.protocol import DeleteReport, FileInfo
 
 _RETRYABLE = frozenset({errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE})
+_CERTAIN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EPERM, errno.EACCES, errno.EROFS, errno.EMLINK})
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _BUFFER_BYTES = 1 << 20
 
@@ -196,12 +197,7 @@ class LocalStorage:
                 if existing.inode == self._disk.stat(temporary).inode:
                     return  # network file systems repeat a call whose reply was lost
             except _ABSENT:
-                _fail(
-                    "link",
-                    location,
-                    error,
-                    outcome="failed" if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EPERM} else "unknown",
-                )
+                _fail("link", location, error, outcome="failed" if error.errno in _CERTAIN else "unknown")
             except OSError as second:
                 _fail("link", location, second)
             if isinstance(error, FileExistsError) or error.errno == errno.EEXIST:
@@ -228,7 +224,7 @@ class LocalStorage:
         except FileNotFoundError:
             return False
 
-    def _names(self, path: str, location: str) -> list[tuple[str, bool]]:
+    def _names(self, path: str, location: str) -> Sequence[tuple[str, bool]]:
         try:
             return self._disk.names(path)
         except _ABSENT:

@@ -92,7 +92,7 @@ def basename(location: str) -> str:
 
 
 def canonical(location: str) -> str:
-    """One spelling for all aliases of a file, for comparing: `/x`, `file:/x` and `file:///x` are one file, so are s3, s3a and s3n."""
+    """One spelling for all aliases of a file, for comparing: `/x`, `file:/x`, `file:///x` are one; so are s3, s3a, s3n."""
     parsed = parse(location)
     segments = "/".join(segment for segment in parsed.path.split("/") if segment)
     if parsed.is_local:

@@ -94,7 +94,8 @@ class MemoryStorage:
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
         """See Storage."""
-        deleted, missing = [], []
+        deleted: list[str] = []
+        missing: list[str] = []
         with self._lock:
             for location in locations:
                 (deleted if self._files.pop(_key(location), None) is not None else missing).append(location)

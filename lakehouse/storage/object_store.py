@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from datetime import timedelta
 from threading import Lock
 from types import TracebackType
@@ -213,7 +213,7 @@ class ObjectStorage:
     def __repr__(self) -> str:
         return "ObjectStorage(...)"
 
-    def _delete_batch(self, batch: list[str], deleted: list[str], failed: dict[str, str]) -> None:
+    def _delete_batch(self, batch: Sequence[str], deleted: MutableSequence[str], failed: dict[str, str]) -> None:
         by_store: dict[int, tuple[Any, list[str], list[str]]] = {}
         for location in batch:
             store, key = self._locate(location)
@@ -228,7 +228,7 @@ class ObjectStorage:
                 for key, location in zip(keys, spelled, strict=True):
                     self._delete_one(store, key, location, deleted, failed)
 
-    def _delete_one(self, store: Any, key: str, location: str, deleted: list[str], failed: dict[str, str]) -> None:
+    def _delete_one(self, store: Any, key: str, location: str, deleted: MutableSequence[str], failed: dict[str, str]) -> None:
         try:
             obstore.delete(store, key)
             deleted.append(location)
