@@ -1,14 +1,33 @@
-"""Expire snapshots and remove exactly the files that became unreachable."""
+"""Expire snapshots and remove exactly the files that became unreachable.
+
+The order makes it safe and resumable: journal, commit, reachability from the committed metadata, list of files, deletion
+(leaves first), journal gone. A kill anywhere leaves either the old table or a journal that the next expiry finishes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakehouse.catalog.protocol import Catalog
+from rich.console import RenderableType
+
+from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
-from lakehouse.maintenance.report import Progress, Report
+from lakehouse.errors import CommitConflictError, StorageError, ValidationConflictError
+from lakehouse.maintenance.journal import Journal, journal_location, read_journals
+from lakehouse.maintenance.locations import LocationKeys
+from lakehouse.maintenance.old_metadata import old_metadata_files
+from lakehouse.maintenance.reachability import FileKind, Unreachable, reachable_among, statistics_locations, unreachable_files
+from lakehouse.maintenance.report import Progress, Report, human_bytes, listing, no_progress
+from lakehouse.maintenance.retention import decide_retention
+from lakehouse.maintenance.settings import refuse_without_gc
+from lakehouse.maintenance.walker import StorageWalker
 from lakehouse.spec.identifier import Identifier
+from lakehouse.storage.protocol import Storage
+from lakehouse.transaction.transaction import Transaction
+
+_DELETE_CHUNK = 1000
+_ABANDONED_MS = 24 * 3600 * 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +39,8 @@ class ExpiryOptions:
         retain_last: at least this many ancestors of every branch stay; None takes `history.expire.min-snapshots-to-keep`.
         snapshot_ids: expire exactly these as well, whatever their age; refused when a ref names one.
         remove_files: False leaves unreachable files to orphan removal.
-        remove_old_metadata: also delete `metadata.json` files that are no longer in the metadata log and older than the cut.
+        remove_old_metadata: also delete `metadata.json` files older than the cut that are no longer in the metadata log.
+        attempts: how often to plan again when a concurrent commit moved a ref.
     """
 
     older_than_ms: int | None = None
@@ -28,6 +48,7 @@ class ExpiryOptions:
     snapshot_ids: tuple[int, ...] = ()
     remove_files: bool = True
     remove_old_metadata: bool = False
+    attempts: int = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,25 +56,85 @@ class ExpiryPlan(Report):
     """Snapshots and refs that retention lets go, and the files that would become unreachable.
 
     Attributes:
-        reasons: why each expired snapshot goes, by id.
-        files: locations that only expired snapshots reach (bytes where the metadata records them).
+        version: the table the plan was made from.
+        now_ms: the clock when it was made.
+        reasons: expired snapshot id -> why it goes.
+        ref_reasons: expired ref -> why it goes.
+        unreachable: files that only expired snapshots reach; empty when files are not to be removed.
+        old_metadata: metadata files to delete, location -> bytes.
     """
 
     identifier: Identifier
-    metadata_location: str
+    version: TableVersion
     now_ms: int
     options: ExpiryOptions
-    expired_snapshot_ids: tuple[int, ...]
-    expired_refs: tuple[str, ...]
+    reasons: Mapping[int, str]
+    ref_reasons: Mapping[str, str]
     kept_snapshots: int
-    reasons: Mapping[int, str] = field(default_factory=dict)
-    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    bytes: int = 0
+    unreachable: Unreachable
+    old_metadata: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def expired_snapshot_ids(self) -> tuple[int, ...]:
+        """Oldest first, as in the metadata."""
+        return tuple(self.reasons)
+
+    @property
+    def expired_refs(self) -> tuple[str, ...]:
+        """By name."""
+        return tuple(sorted(self.ref_reasons))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes freed, as far as the metadata records them."""
+        return self.unreachable.bytes + sum(self.old_metadata.values())
+
+    def title(self) -> str:
+        """See Report."""
+        return f"Expire snapshots of {self.identifier}"
+
+    def to_dict(self) -> dict[str, object]:
+        """See Report."""
+        return {
+            "table": str(self.identifier),
+            "action": "expire",
+            "expired_snapshots": [{"snapshot_id": key, "reason": why} for key, why in self.reasons.items()],
+            "expired_refs": [{"name": key, "reason": why} for key, why in sorted(self.ref_reasons.items())],
+            "kept_snapshots": self.kept_snapshots,
+            "files": {kind.value: sorted(found) for kind, found in self.unreachable.files.items()},
+            "old_metadata": sorted(self.old_metadata),
+            "file_count": self.unreachable.count + len(self.old_metadata),
+            "bytes": self.bytes,
+        }
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """See Report."""
+        yield "snapshots to expire", len(self.reasons)
+        yield "snapshots kept", self.kept_snapshots
+        if self.ref_reasons:
+            yield "refs to remove", ", ".join(self.expired_refs)
+        for kind, found in self.unreachable.files.items():
+            yield f"{kind.value.replace('_', ' ')} to delete", len(found)
+        if self.old_metadata:
+            yield "old metadata files to delete", len(self.old_metadata)
+        yield "bytes freed", human_bytes(self.bytes)
+
+    def detail(self) -> RenderableType | None:
+        """See Report."""
+        if not self.reasons:
+            return None
+        return listing(("#snapshot", "why"), self.reasons.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryResult(Report):
-    """What an expiry did: `deleted_files` by kind (data, deletes, manifests, manifest_lists, statistics, metadata)."""
+    """What an expiry did.
+
+    Attributes:
+        deleted_files: kind -> number of files deleted (columnar manifests that never existed are not counted).
+        deleted_bytes: as far as the metadata records them.
+        resumed: journals of earlier, killed expiries that were finished first.
+    """
 
     identifier: Identifier
     expired_snapshot_ids: tuple[int, ...]
@@ -63,15 +144,119 @@ class ExpiryResult(Report):
     metadata_location: str
     resumed: int = 0
 
+    def title(self) -> str:
+        """See Report."""
+        return f"Expired snapshots of {self.identifier}"
+
+    def to_dict(self) -> dict[str, object]:
+        """See Report."""
+        return {
+            "table": str(self.identifier),
+            "expired_snapshot_ids": list(self.expired_snapshot_ids),
+            "expired_refs": list(self.expired_refs),
+            "deleted_files": dict(self.deleted_files),
+            "deleted_bytes": self.deleted_bytes,
+            "resumed": self.resumed,
+        }
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """See Report."""
+        yield "snapshots expired", len(self.expired_snapshot_ids)
+        if self.expired_refs:
+            yield "refs removed", ", ".join(self.expired_refs)
+        for kind, count in self.deleted_files.items():
+            yield f"{kind.replace('_', ' ')} deleted", count
+        yield "bytes freed", human_bytes(self.deleted_bytes)
+        if self.resumed:
+            yield "earlier expiries finished", self.resumed
+
 
 def plan_expiry(
     catalog: Catalog, identifier: Identifier, options: ExpiryOptions | None = None, *, environment: Environment | None = None
-) -> ExpiryPlan: ...
+) -> ExpiryPlan:
+    """Decide what goes. Reads metadata only, changes nothing.
+
+    Raises:
+        MaintenanceRefusedError: `gc.enabled` is false and files are to be removed, or a ref names a snapshot of `snapshot_ids`.
+        NoSuchSnapshotError: `snapshot_ids` names an unknown snapshot.
+        StorageError, NoSuchFileError, CorruptMetadataError: metadata that is kept could not be read.
+    """
+    options = options or ExpiryOptions()
+    now_ms = (environment or Environment.system()).now_ms()
+    version = catalog.load(identifier)
+    metadata = version.metadata
+    if options.remove_files:
+        refuse_without_gc(identifier, metadata.properties, "remove files of expired snapshots")
+    retention = decide_retention(
+        metadata, now_ms, older_than_ms=options.older_than_ms, retain_last=options.retain_last, snapshot_ids=options.snapshot_ids
+    )
+    storage = catalog.storage(metadata.location)
+    unreachable = Unreachable(files={})
+    if options.remove_files and retention.expired:
+        unreachable = unreachable_files(
+            [metadata.snapshot(snapshot_id) for snapshot_id in retention.expired],
+            statistics_locations(metadata, retention.expired),
+            metadata,
+            StorageWalker(storage, metadata),
+            without=frozenset(retention.expired),
+        )
+    return ExpiryPlan(
+        identifier=identifier,
+        version=version,
+        now_ms=now_ms,
+        options=options,
+        reasons=retention.expired,
+        ref_reasons=retention.expired_refs,
+        kept_snapshots=len(retention.kept),
+        unreachable=unreachable,
+        old_metadata=old_metadata_files(storage, version, retention.cut_ms) if options.remove_old_metadata else {},
+    )
 
 
 def execute_expiry(
     catalog: Catalog, plan: ExpiryPlan, *, environment: Environment | None = None, progress: Progress | None = None
-) -> ExpiryResult: ...
+) -> ExpiryResult:
+    """Commit the removal of the plan's snapshots and refs, then delete what became unreachable.
+
+    Reachability is computed again from the table as it is after the commit: a file that a concurrent commit made reachable stays.
+
+    Raises:
+        ValidationConflictError, CommitConflictError: a concurrent commit moved a ref; nothing was changed. Plan again.
+        CommitStateUnknownError: nothing was deleted; the next expiry finds out and finishes.
+        StorageError: files could not be deleted, or kept metadata could not be read; the next expiry finishes.
+    """
+    environment = environment or Environment.system()
+    progress = progress or no_progress
+    metadata = plan.version.metadata
+    storage = catalog.storage(metadata.location)
+    deletions = _Deletions(storage, progress)
+    resumed = 0
+    if plan.options.remove_files:
+        resumed = _resume(catalog, plan.identifier, environment.now_ms(), deletions)
+    location = plan.version.metadata_location
+    if plan.reasons or plan.ref_reasons:
+        journal = Journal(
+            location=journal_location(metadata, str(environment.new_uuid())),
+            table_uuid=metadata.table_uuid,
+            created_ms=plan.now_ms,
+            snapshots=tuple(metadata.snapshot(snapshot_id) for snapshot_id in plan.reasons),
+            statistics=statistics_locations(metadata, plan.reasons),
+        )
+        if plan.options.remove_files:
+            journal.write(storage)
+        location = _commit(catalog, plan, journal, storage, environment)
+        if plan.options.remove_files:
+            _finish(catalog, plan.identifier, journal, deletions)
+    deletions.delete({FileKind.METADATA: plan.old_metadata})
+    return ExpiryResult(
+        identifier=plan.identifier,
+        expired_snapshot_ids=plan.expired_snapshot_ids,
+        expired_refs=plan.expired_refs,
+        deleted_files=deletions.counts,
+        deleted_bytes=deletions.bytes,
+        metadata_location=location,
+        resumed=resumed,
+    )
 
 
 def expire_snapshots(
@@ -81,4 +266,91 @@ def expire_snapshots(
     *,
     environment: Environment | None = None,
     progress: Progress | None = None,
-) -> ExpiryResult: ...
+) -> ExpiryResult:
+    """Plan and execute, planning again when a concurrent commit moved a ref in between. Raises as the two do."""
+    options = options or ExpiryOptions()
+    environment = environment or Environment.system()
+    for attempt in range(options.attempts):
+        plan = plan_expiry(catalog, identifier, options, environment=environment)
+        try:
+            return execute_expiry(catalog, plan, environment=environment, progress=progress)
+        except (ValidationConflictError, CommitConflictError):
+            if attempt + 1 == options.attempts:
+                raise
+            environment.sleep(0.05 * 2**attempt * (1 + environment.random()))
+    raise AssertionError("unreachable: the last attempt returns or raises")
+
+
+def _commit(catalog: Catalog, plan: ExpiryPlan, journal: Journal, storage: Storage, environment: Environment) -> str:
+    transaction = Transaction(catalog, plan.identifier, base=plan.version, environment=environment)
+    transaction.expire(plan.expired_snapshot_ids, remove_refs=plan.expired_refs)
+    try:
+        return transaction.commit().version.metadata_location
+    except (ValidationConflictError, CommitConflictError):
+        if plan.options.remove_files:
+            journal.remove(storage)
+        raise
+
+
+def _resume(catalog: Catalog, identifier: Identifier, now_ms: int, deletions: _Deletions) -> int:
+    version = catalog.load(identifier)
+    resumed = 0
+    for journal in read_journals(deletions.storage, version.metadata):
+        present = [snapshot for snapshot in journal.snapshots if version.metadata.snapshot_or_none(snapshot.snapshot_id) is not None]
+        if len(present) < len(journal.snapshots):
+            _finish(catalog, identifier, journal, deletions)
+            resumed += 1
+        elif now_ms - journal.created_ms > _ABANDONED_MS:
+            journal.remove(deletions.storage)
+    return resumed
+
+
+def _finish(catalog: Catalog, identifier: Identifier, journal: Journal, deletions: _Deletions) -> None:
+    version = catalog.load(identifier)
+    metadata = version.metadata
+    walker = StorageWalker(deletions.storage, metadata)
+    listed = journal.read_files(deletions.storage)
+    files: Mapping[FileKind, Mapping[str, int]]
+    if listed is None:
+        gone = [snapshot for snapshot in journal.snapshots if metadata.snapshot_or_none(snapshot.snapshot_id) is None]
+        unreachable = unreachable_files(gone, journal.statistics, metadata, walker)
+        files = unreachable.files
+        journal.write_files(deletions.storage, files)
+    else:
+        locations = [location for found in listed.values() for location in found]
+        reachable = reachable_among(locations, metadata, version.metadata_location, walker, LocationKeys())
+        files = {kind: {path: size for path, size in found.items() if path not in reachable} for kind, found in listed.items()}
+    deletions.delete(files)
+    journal.remove(deletions.storage)
+
+
+@dataclass(slots=True)
+class _Deletions:
+    storage: Storage
+    progress: Progress
+    counts: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+
+    def delete(self, files: Mapping[FileKind, Mapping[str, int]]) -> None:
+        total = sum(len(found) for found in files.values())
+        done = 0
+        for kind in FileKind:
+            found = files.get(kind, {})
+            for chunk in _chunks(list(found), _DELETE_CHUNK):
+                report = self.storage.delete(chunk)
+                if report.failed:
+                    location, reason = next(iter(report.failed.items()))
+                    raise StorageError(
+                        f"Could not delete {len(report.failed)} of {total} expired files, first {location}: {reason}. "
+                        "Run the expiry again to finish it.",
+                        file=location,
+                    )
+                if report.deleted:
+                    self.counts[kind.value] = self.counts.get(kind.value, 0) + len(report.deleted)
+                self.bytes += sum(found[location] for location in report.deleted)
+                done += len(chunk)
+                self.progress("delete", done, total)
+
+
+def _chunks(items: Sequence[str], size: int) -> Iterable[Sequence[str]]:
+    return (items[start : start + size] for start in range(0, len(items), size))

@@ -1,0 +1,60 @@
+"""When two spellings of a location are the same file. Pure.
+
+`s3`, `s3a` and `s3n` are one scheme; `/x`, `file:/x` and `file:///x` one path; repeated slashes count once. Where in doubt two
+spellings are the same: this is used to protect files, and a file too many protected costs bytes, one too few costs data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_SCHEME_ALIASES = {"s3a": "s3", "s3n": "s3", "wasbs": "wasb", "abfss": "abfs", "gcs": "gs"}
+
+
+def _split(location: str) -> tuple[str, str, str]:
+    """(scheme, authority, path) with a path that begins with one slash."""
+    head, colon, rest = location.partition(":")
+    if not colon or "/" in head:
+        scheme, rest = "file", location
+    else:
+        scheme = head.lower()
+    authority = ""
+    if rest.startswith("//"):
+        authority, _, path = rest[2:].partition("/")
+    else:
+        path = rest
+    return scheme, authority, "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+@dataclass(frozen=True, slots=True)
+class LocationKeys:
+    """Canonical keys of locations.
+
+    Attributes:
+        aliases: scheme -> scheme (`{"oss": "s3"}`) or scheme://authority -> scheme://authority (`{"hdfs://nn1": "hdfs://cluster"}`).
+    """
+
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def key(self, location: str) -> str:
+        """The same text for every spelling of the same file."""
+        scheme, authority, path = _split(location)
+        base = self.aliases.get(f"{scheme}://{authority}", f"{scheme}://{authority}")
+        scheme, _, authority = base.partition("://")
+        scheme = self.aliases.get(scheme, _SCHEME_ALIASES.get(scheme, scheme))
+        if scheme == "file" and authority in ("localhost", ""):
+            authority = ""
+        return f"{scheme}://{authority}{path}"
+
+    def path_of(self, location: str) -> str:
+        """The path alone, without scheme and authority."""
+        return _split(location)[2]
+
+    def is_under(self, location: str, folder: str) -> bool:
+        """Whether `location` lies inside `folder` (a folder is not inside itself; `/a/b2` is not inside `/a/b`)."""
+        return self.key(location).startswith(self.key(folder).rstrip("/") + "/")
+
+    def relative(self, location: str, folder: str) -> str:
+        """`location` relative to `folder`, which must hold it."""
+        return self.key(location).removeprefix(self.key(folder).rstrip("/") + "/")
