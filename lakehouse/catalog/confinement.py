@@ -1,0 +1,57 @@
+"""Where a table's files may be. Checked before each metadata file is written, on every catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lakehouse.errors import InvalidLocationError
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.storage.location import is_within, overlap
+
+ALLOWED_LOCATIONS = "allowed-locations"
+"""Catalog property: comma-separated locations, besides the warehouse, below which tables may live."""
+
+_PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+
+
+def allowed_roots(warehouse: str, properties: Mapping[str, str]) -> tuple[str, ...]:
+    """The warehouse and what `allowed-locations` adds."""
+    extra = (part.strip() for part in properties.get(ALLOWED_LOCATIONS, "").split(","))
+    return (warehouse, *(part for part in extra if part))
+
+
+def check_locations(metadata: TableMetadata, roots: Iterable[str]) -> None:
+    """Raise InvalidLocationError when the table's location, or a path property, lies outside every root."""
+    known = tuple(roots)
+    check_within("The table location", metadata.location, known)
+    for name in _PATH_PROPERTIES:
+        path = metadata.properties.get(name)
+        if path is not None:
+            check_within(f"Table property {name}", path, known)
+
+
+def check_within(what: str, location: str, roots: tuple[str, ...]) -> None:
+    """Raise InvalidLocationError when `location` lies outside every root, or is one."""
+    if not any(is_within(location, root) and not is_within(root, location) for root in roots):
+        raise InvalidLocationError(
+            f"{what} {location} is outside the warehouse {roots[0]}. Choose a folder below it, "
+            f"or list its parent in the catalog property {ALLOWED_LOCATIONS}.",
+            location=location,
+            warehouse=roots[0],
+        )
+
+
+def check_no_overlap(location: str, others: Iterable[tuple[str, str]]) -> None:
+    """Raise InvalidLocationError when `location` contains, or lies in, the location of another table.
+
+    Args:
+        location: of the new table.
+        others: (table name, location) of every other table.
+    """
+    for name, other in others:
+        if overlap(location, other):
+            raise InvalidLocationError(
+                f"Location {location} overlaps {other} of table {name}: their files could not be told apart. Choose another folder.",
+                location=location,
+                other_table=name,
+            )

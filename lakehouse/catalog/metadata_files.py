@@ -1,0 +1,107 @@
+"""Metadata files: their names, writing the next one, and deleting those that fell out of the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+
+from lakehouse.catalog.protocol import TableVersion
+from lakehouse.errors import CommitConflictError, FileAlreadyExistsError, LakehouseError, StorageError
+from lakehouse.spec.metadata_file import parse, serialize
+from lakehouse.spec.requirements import Requirement, check_requirements
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.spec.updates import Update, apply_updates, expired_metadata_files
+from lakehouse.storage.location import is_within, join
+from lakehouse.storage.protocol import Storage
+
+log = logging.getLogger(__name__)
+
+DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
+
+_NUMBERED = re.compile(r"^(\d+)-.*\.metadata\.json$|^(\d+)-.*\.metadata\.json\.gz$|^(\d+)-.*\.gz\.metadata\.json$")
+_CREATE_ATTEMPTS = 3
+
+
+def read_metadata(storage: Storage, location: str) -> TableMetadata:
+    """Read one metadata file. Raises NoSuchFileError, CorruptMetadataError, StorageError."""
+    return parse(storage.read(location), location)
+
+
+def next_metadata(
+    base: TableVersion, requirements: Sequence[Requirement], updates: Sequence[Update], now_ms: int
+) -> TableMetadata:
+    """The metadata a commit would make; the base's own object when nothing changes. Raises CommitConflictError."""
+    try:
+        check_requirements(base.metadata, requirements)
+        return apply_updates(base.metadata, updates, now_ms=now_ms, base_location=base.metadata_location)
+    except CommitConflictError as error:
+        raise CommitConflictError(f"Table {base.identifier}: {error.message}", table=str(base.identifier), **error.context) from error
+
+
+def metadata_folder(metadata: TableMetadata) -> str:
+    """Where the table keeps metadata files, manifests and manifest lists."""
+    return metadata.properties.get("write.metadata.path", "").rstrip("/") or join(metadata.location, "metadata")
+
+
+def numbered_name(previous_location: str | None, unique: str) -> str:
+    """`00004-<unique>.metadata.json` after `00003-<...>.metadata.json`, as catalogs with a pointer name them."""
+    number = 0
+    if previous_location is not None:
+        found = _NUMBERED.match(previous_location.rpartition("/")[2])
+        number = int(next(group for group in found.groups() if group)) + 1 if found else 1
+    return f"{number:05d}-{unique}.metadata.json"
+
+
+def create_resolved(storage: Storage, location: str, data: bytes) -> None:
+    """Create-if-absent that also settles lost replies.
+
+    Creating the same content again is harmless: whoever finds it there, it is what this commit wanted to write. So an
+    unclear outcome is settled by asking again.
+
+    Raises:
+        FileAlreadyExistsError: certainly not created: other content is there.
+        StorageError: with context `outcome="failed"` certainly not created; otherwise still unclear.
+    """
+    unclear = False
+    for attempt in range(_CREATE_ATTEMPTS):
+        try:
+            storage.create(location, data)
+        except FileAlreadyExistsError:
+            if unclear and storage.read(location) == data:
+                return
+            raise
+        except StorageError as error:
+            certain = error.context.get("outcome") == "failed"
+            if certain and not unclear:
+                raise
+            unclear = unclear or not certain
+            if attempt + 1 == _CREATE_ATTEMPTS:
+                raise StorageError(error.message, retryable=error.retryable, location=location, outcome="unknown") from error
+        else:
+            return
+
+
+def delete_expired(storage: Storage, base: TableMetadata, new: TableMetadata) -> None:
+    """After a commit, delete metadata files that fell out of the log, oldest first, where the table asks for it.
+
+    Stops at the first failure, so that no newer version goes before an older one: probing versions relies on it.
+    """
+    if new.properties.get(DELETE_AFTER_COMMIT, "false").lower() != "true":
+        return
+    for location in expired_metadata_files(base, new):
+        if not is_within(location, new.location):
+            continue
+        try:
+            report = storage.delete([location])
+        except LakehouseError as error:
+            log.warning("Old metadata file %s stays, deleting failed: %s", location, error)
+            return
+        if report.failed:
+            log.warning("Old metadata file %s stays, deleting failed: %s", location, report.failed)
+            return
+
+
+def metadata_bytes(metadata: TableMetadata) -> bytes:
+    """Serialized, uncompressed."""
+    return serialize(metadata)
