@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
 from pyiceberg.expressions import And as UnboundAnd
 from pyiceberg.expressions import Or as UnboundOr
-from pyiceberg.types import PrimitiveType
+from pyiceberg.types import IcebergType
 
 T = TypeVar("T")
 
@@ -42,7 +42,7 @@ class Leaf:
         op: the comparison.
         field_id: field id of the primitive field.
         path: names from the root of the schema to the field.
-        type: type of the field.
+        type: type of the field; not primitive only with IS_NULL and NOT_NULL.
         value: internal value, a tuple of them for IN and NOT_IN, None for the unary ones.
         source: the same as an unbound pyiceberg expression.
     """
@@ -50,7 +50,7 @@ class Leaf:
     op: Op
     field_id: int
     path: tuple[str, ...]
-    type: PrimitiveType
+    type: IcebergType
     value: Any
     source: BooleanExpression
 

@@ -1,0 +1,266 @@
+"""Literals cast to the type of the column they are compared with, without losing which side of a value they are on."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+from pyiceberg.expressions.literals import DateLiteral, Literal, TimeLiteral, TimestampLiteral
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    LongType,
+    PrimitiveType,
+    StringType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimestampType,
+    TimeType,
+    UUIDType,
+)
+
+from lakehouse.errors import InvalidExpressionError
+
+_MICROS_PER_DAY = 86_400_000_000
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_INT_RANGES: dict[type, tuple[int, int]] = {IntegerType: (-(2**31), 2**31 - 1), LongType: (-(2**63), 2**63 - 1)}
+_FRACTION = re.compile(r"^(?P<head>.*\d)[.,](?P<fraction>\d{7,})(?P<zone>.*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a literal stands among the values of a type.
+
+    Attributes:
+        value: the literal itself, or the greatest value of the type below it; None when it is beyond the range.
+        exact: whether `value` is the literal.
+        beyond: -1 below every value of the type, 1 above every value, 0 within.
+    """
+
+    value: Any
+    exact: bool = True
+    beyond: int = 0
+
+
+BELOW = Position(None, exact=False, beyond=-1)
+ABOVE = Position(None, exact=False, beyond=1)
+
+
+def cast_literal(literal: Literal[Any], to: PrimitiveType, column: str) -> Position:
+    """Place a literal among the values of a column's type.
+
+    Raises:
+        InvalidExpressionError: the literal means nothing for that type; names the column.
+    """
+    caster = _CASTERS.get(type(to))
+    if caster is None:
+        raise InvalidExpressionError(f"column {column} of type {to} cannot be compared", column=column)
+    try:
+        position = caster(literal, to)
+    except (ValueError, ArithmeticError, struct.error) as error:
+        raise InvalidExpressionError(
+            f"{literal.value!r} cannot be compared with column {column} of type {to}: {error}", column=column
+        ) from error
+    if position is None:
+        raise InvalidExpressionError(f"{literal.value!r} cannot be compared with column {column} of type {to}", column=column)
+    return position
+
+
+def _whole(number: int | float | Decimal, low: int, high: int) -> Position:
+    if isinstance(number, float) and math.isinf(number):
+        return ABOVE if number > 0 else BELOW
+    floor = math.floor(number)
+    exact = floor == number
+    if floor < low:
+        return BELOW
+    return ABOVE if floor > high or (floor == high and not exact) else Position(floor, exact=exact)
+
+
+def _number(literal: Literal[Any]) -> int | float | Decimal | None:
+    value = literal.value
+    if isinstance(literal, (DateLiteral, TimeLiteral, TimestampLiteral)) or isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        number = Decimal(value.strip())
+        if not number.is_finite():
+            return float(number)
+        return number
+    return value if isinstance(value, (int, float, Decimal)) else None
+
+
+def _to_integer(literal: Literal[Any], to: PrimitiveType) -> Position | None:
+    number = _number(literal)
+    return None if number is None else _whole(number, *_INT_RANGES[type(to)])
+
+
+def _to_floating(literal: Literal[Any], to: PrimitiveType) -> Position | None:
+    number = _number(literal)
+    if number is None:
+        return None
+    try:
+        value = float(number)
+    except OverflowError:
+        return ABOVE if number > 0 else BELOW
+    if isinstance(to, FloatType) and math.isfinite(value):
+        try:
+            (value,) = struct.unpack("<f", struct.pack("<f", value))
+        except OverflowError:
+            return ABOVE if value > 0 else BELOW
+    if math.isinf(value) and not (isinstance(number, float) and math.isinf(number)):
+        return ABOVE if value > 0 else BELOW
+    return Position(value)
+
+
+def _to_decimal(literal: Literal[Any], to: PrimitiveType) -> Position | None:
+    number = _number(literal)
+    if number is None or not isinstance(to, DecimalType):
+        return None
+    if isinstance(number, float):
+        if math.isinf(number):
+            return ABOVE if number > 0 else BELOW
+        number = Decimal(repr(number))
+    if abs(Decimal(number).adjusted()) > 80:
+        return ABOVE if number > 0 else (BELOW if Decimal(number).adjusted() > 0 else Position(_unscaled(-1, to), exact=False))
+    limit: int = 10**to.precision - 1
+    numerator, denominator = Decimal(number).as_integer_ratio()
+    floor, rest = divmod(numerator * 10**to.scale, denominator)
+    if floor > limit or (floor == limit and rest):
+        return ABOVE
+    return BELOW if floor < -limit else Position(_unscaled(floor, to), exact=rest == 0)
+
+
+def _unscaled(value: int, to: DecimalType) -> Decimal:
+    return Decimal((value < 0, tuple(int(digit) for digit in str(abs(value))), -to.scale))
+
+
+def _to_boolean(literal: Literal[Any], _: PrimitiveType) -> Position | None:
+    value = literal.value
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return Position(value.strip().lower() == "true")
+    return Position(value) if isinstance(value, bool) else None
+
+
+def _parse_instant(text: str) -> tuple[int, int, bool]:
+    """(microseconds, further nanoseconds, whether a zone was given) of an ISO date or timestamp."""
+    text = text.strip()
+    nanos, beyond = 0, _FRACTION.match(text)
+    if beyond:
+        fraction = beyond["fraction"]
+        if len(fraction) > 9:
+            raise ValueError("more than nine fractional digits")
+        nanos = int(fraction[6:].ljust(3, "0"))
+        text = f"{beyond['head']}.{fraction[:6]}{beyond['zone']}"
+    parsed = dt.datetime.fromisoformat(text)
+    zoned = parsed.tzinfo is not None
+    moment = parsed if zoned else parsed.replace(tzinfo=dt.UTC)
+    return (moment - _EPOCH) // _MICROSECOND, nanos, zoned
+
+
+def _instant_nanos(literal: Literal[Any], to: PrimitiveType) -> int | None:
+    """Nanoseconds since the epoch; a bare number counts in the unit of the type."""
+    value = literal.value
+    nano_type = isinstance(to, (TimestampNanoType, TimestamptzNanoType))
+    if isinstance(literal, TimestampLiteral):
+        return int(value) * 1000
+    if isinstance(literal, DateLiteral):
+        return int(value) * _MICROS_PER_DAY * 1000
+    if isinstance(value, str):
+        micros, nanos, zoned = _parse_instant(value)
+        if zoned and isinstance(to, (TimestampType, TimestampNanoType, DateType)):
+            raise ValueError("it has a time zone and the column has none; leave the zone out")
+        return micros * 1000 + nanos
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if nano_type else value * 1000
+    return None
+
+
+def _to_timestamp(literal: Literal[Any], to: PrimitiveType) -> Position | None:
+    nanos = _instant_nanos(literal, to)
+    if nanos is None:
+        return None
+    unit = 1 if isinstance(to, (TimestampNanoType, TimestamptzNanoType)) else 1000
+    value, rest = divmod(nanos, unit)
+    low, high = _INT_RANGES[LongType]
+    if not low <= value <= high:
+        return ABOVE if value > 0 else BELOW
+    return Position(value, exact=rest == 0)
+
+
+def _to_date(literal: Literal[Any], to: PrimitiveType) -> Position | None:
+    value = literal.value
+    low, high = _INT_RANGES[IntegerType]
+    if isinstance(literal, DateLiteral) or (type(value) is int and not isinstance(literal, (TimestampLiteral, TimeLiteral))):
+        return _whole(int(value), low, high)
+    if not isinstance(value, str) and not isinstance(literal, TimestampLiteral):
+        return None
+    nanos = _instant_nanos(literal, to)
+    if nanos is None:
+        return None
+    days, rest = divmod(nanos, _MICROS_PER_DAY * 1000)
+    return Position(days, exact=rest == 0)
+
+
+def _to_time(literal: Literal[Any], _: PrimitiveType) -> Position | None:
+    value = literal.value
+    if isinstance(literal, TimeLiteral) or (type(value) is int and not isinstance(literal, (DateLiteral, TimestampLiteral))):
+        return _whole(int(value), 0, _MICROS_PER_DAY - 1)
+    if not isinstance(value, str):
+        return None
+    moment = dt.time.fromisoformat(value.strip())
+    if moment.tzinfo is not None:
+        raise ValueError("a time has no zone")
+    seconds = (moment.hour * 60 + moment.minute) * 60 + moment.second
+    return Position(seconds * 1_000_000 + moment.microsecond)
+
+
+def _to_string(literal: Literal[Any], _: PrimitiveType) -> Position | None:
+    return Position(literal.value) if isinstance(literal.value, str) else None
+
+
+def _to_uuid(literal: Literal[Any], _: PrimitiveType) -> Position | None:
+    value = literal.value
+    if isinstance(value, str):
+        return Position(UUID(value.strip()))
+    return Position(UUID(bytes=value)) if isinstance(value, bytes) else None
+
+
+def _to_bytes(literal: Literal[Any], _: PrimitiveType) -> Position | None:
+    value = literal.value
+    if isinstance(value, str):
+        return Position(value.encode("utf-8"))
+    return Position(value) if isinstance(value, bytes) else None
+
+
+_CASTERS: dict[type, Callable[[Literal[Any], PrimitiveType], Position | None]] = {
+    BooleanType: _to_boolean,
+    IntegerType: _to_integer,
+    LongType: _to_integer,
+    FloatType: _to_floating,
+    DoubleType: _to_floating,
+    DecimalType: _to_decimal,
+    DateType: _to_date,
+    TimeType: _to_time,
+    TimestampType: _to_timestamp,
+    TimestamptzType: _to_timestamp,
+    TimestampNanoType: _to_timestamp,
+    TimestamptzNanoType: _to_timestamp,
+    StringType: _to_string,
+    UUIDType: _to_uuid,
+    FixedType: _to_bytes,
+    BinaryType: _to_bytes,
+}
