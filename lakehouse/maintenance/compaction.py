@@ -1,58 +1,138 @@
-"""Compaction: small files of a partition become few of `write.target-file-size-bytes`, deletes applied, rows unchanged."""
+"""Compaction: small files of a partition become few of `write.target-file-size-bytes`, deletes applied, rows unchanged.
+
+One commit for each batch of groups, by `Transaction.rewrite_files` against the version that was planned: a delete or a removal
+committed meanwhile makes the batch abort, never the other way round.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 
-from lakehouse.catalog.protocol import Catalog
+from rich.console import RenderableType
+
+from lakehouse.arrow.reader import ReadRequest, read_tasks
+from lakehouse.arrow.writer import WriteRequest, write_data_files
+from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
-from lakehouse.maintenance.report import Progress, Report
+from lakehouse.errors import CommitConflictError, CommitStateUnknownError, ValidationConflictError
+from lakehouse.maintenance.file_groups import CompactionOptions, DeleteKey, FileGroup, delete_key, delete_uses, plan_groups
+from lakehouse.maintenance.report import Progress, Report, human_bytes, listing, no_progress
+from lakehouse.maintenance.settings import TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT, positive_int
+from lakehouse.scan.planner import plan_scan
+from lakehouse.scan.request import ScanRequest
+from lakehouse.scan.tasks import FileScanTask
+from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.partitioning import partition_path
+from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.storage.protocol import Storage
+from lakehouse.transaction.transaction import Transaction
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompactionOptions:
-    """Which files are worth rewriting.
-
-    Attributes:
-        where: only partitions that may hold matching rows (pyiceberg's expression grammar, or an expression).
-        target_file_size_bytes: None takes `write.target-file-size-bytes`.
-        min_input_files: a group of small files is rewritten from this many on (5).
-        min_file_size_ratio, max_file_size_ratio: outside these multiples of the target a file is a candidate (0.75, 1.8).
-        delete_ratio_threshold: a file whose deleted rows reach this part of it is a candidate (0.3); equality deletes count as reaching it.
-        max_group_bytes: one group (the unit of work) reads at most this many bytes (2 GiB).
-        groups_per_commit: partial progress, one commit for so many groups (64).
-        skip_newer_than_ms: leave partitions alone whose newest file was committed within this many milliseconds (None: none).
-        rewrite_old_specs: rewrite files of earlier partition specs to the current one (True).
-        rewrite_all: every file is a candidate.
-        max_workers: groups rewritten at a time (2).
-    """
-
-    where: object | None = None
-    target_file_size_bytes: int | None = None
-    min_input_files: int = 5
-    min_file_size_ratio: float = 0.75
-    max_file_size_ratio: float = 1.8
-    delete_ratio_threshold: float = 0.3
-    max_group_bytes: int = 2 << 30
-    groups_per_commit: int = 64
-    skip_newer_than_ms: int | None = None
-    rewrite_old_specs: bool = True
-    rewrite_all: bool = False
-    max_workers: int = 2
+_SIZE_SLACK = 1.1
+"""Output files may grow a tenth beyond their share before another one is begun: estimates of encoded sizes are rough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPlan(Report):
-    """Groups of files to rewrite (`.groups`), with input files, bytes, expected output files and the reason of each."""
+    """Groups of files to rewrite.
+
+    Attributes:
+        version: the table planned against; None of its snapshots may be expired before the execution.
+        groups: the work, most files removed first.
+        delete_uses: for every delete file, how many live data files it applies to.
+    """
 
     identifier: Identifier
-    snapshot_id: int | None
+    version: TableVersion
+    options: CompactionOptions
+    target_bytes: int
+    groups: tuple[FileGroup, ...]
+    live_files: int
+    delete_uses: Counter[DeleteKey] = field(default_factory=Counter)
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot planned against."""
+        return self.version.metadata.current_snapshot_id
+
+    @property
+    def input_files(self) -> int:
+        """Data files that would be rewritten."""
+        return sum(len(group.tasks) for group in self.groups)
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes that would be read."""
+        return sum(group.bytes for group in self.groups)
+
+    @property
+    def expected_files(self) -> int:
+        """Data files that would take their place."""
+        return sum(group.expected_files for group in self.groups)
+
+    def title(self) -> str:
+        """See Report."""
+        return f"Compact {self.identifier}"
+
+    def to_dict(self) -> dict[str, object]:
+        """See Report."""
+        return {
+            "table": str(self.identifier),
+            "action": "compact",
+            "snapshot_id": self.snapshot_id,
+            "target_file_size_bytes": self.target_bytes,
+            "live_files": self.live_files,
+            "input_files": self.input_files,
+            "input_bytes": self.input_bytes,
+            "expected_files": self.expected_files,
+            "groups": [
+                {
+                    "partition": self._partition(group),
+                    "spec_id": group.spec_id,
+                    "input_files": len(group.tasks),
+                    "input_bytes": group.bytes,
+                    "expected_files": group.expected_files,
+                    "reason": group.reason,
+                    "files": [file.file_path for file in group.files],
+                }
+                for group in self.groups
+            ],
+        }
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """See Report."""
+        yield "live data files", self.live_files
+        yield "files to rewrite", self.input_files
+        yield "bytes to rewrite", human_bytes(self.input_bytes)
+        yield "files expected instead", self.expected_files
+        yield "target file size", human_bytes(self.target_bytes)
+
+    def detail(self) -> RenderableType | None:
+        """See Report."""
+        if not self.groups:
+            return None
+        rows = ((self._partition(g), len(g.tasks), g.expected_files, human_bytes(g.bytes), g.reason) for g in self.groups)
+        return listing(("partition", "#files", "#expected", "#bytes", "why"), rows)
+
+    def _partition(self, group: FileGroup) -> str:
+        metadata = self.version.metadata
+        return partition_path(metadata.spec(group.spec_id), metadata.schema(), group.partition) or "(whole table)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult(Report):
-    """What a compaction did. `stopped` is None, or the one line that says why it ended before the plan did."""
+    """What a compaction did.
+
+    Attributes:
+        snapshot_ids: one a commit, in order.
+        stopped: None, or the one line that says why it ended before the plan did; what was committed until then stays.
+    """
 
     identifier: Identifier
     snapshot_ids: tuple[int, ...]
@@ -63,15 +143,105 @@ class CompactionResult(Report):
     removed_delete_files: int
     stopped: str | None = None
 
+    def title(self) -> str:
+        """See Report."""
+        return f"Compacted {self.identifier}"
+
+    def to_dict(self) -> dict[str, object]:
+        """See Report."""
+        return {
+            "table": str(self.identifier),
+            "snapshot_ids": list(self.snapshot_ids),
+            "rewritten_files": self.rewritten_files,
+            "added_files": self.added_files,
+            "rewritten_bytes": self.rewritten_bytes,
+            "added_bytes": self.added_bytes,
+            "removed_delete_files": self.removed_delete_files,
+            "stopped": self.stopped,
+        }
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """See Report."""
+        yield "files rewritten", self.rewritten_files
+        yield "files added", self.added_files
+        yield "bytes", f"{human_bytes(self.rewritten_bytes)} -> {human_bytes(self.added_bytes)}"
+        if self.removed_delete_files:
+            yield "delete files removed", self.removed_delete_files
+        yield "commits", len(self.snapshot_ids)
+        if self.stopped:
+            yield "stopped", self.stopped
+
 
 def plan_compaction(
     catalog: Catalog, identifier: Identifier, options: CompactionOptions | None = None, *, environment: Environment | None = None
-) -> CompactionPlan: ...
+) -> CompactionPlan:
+    """Choose the files worth rewriting on the current snapshot of `main`, from metadata alone.
+
+    Raises:
+        InvalidExpressionError: the filter does not parse or bind.
+        InvalidPropertyError: `write.target-file-size-bytes` is not a positive integer.
+    """
+    options = options or CompactionOptions()
+    version = catalog.load(identifier)
+    metadata = version.metadata
+    target = options.target_file_size_bytes or positive_int(metadata.properties, TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT)
+    storage = catalog.storage(metadata.location)
+    tasks = list(plan_scan(ScanRequest(metadata=metadata), storage).tasks)
+    chosen: set[str] | None = None
+    if options.where is not None:
+        chosen = {file.file_path for file in plan_scan(ScanRequest(metadata=metadata, where=options.where), storage).files}
+    recent: int | None = None
+    if options.skip_newer_than_ms is not None:
+        now_ms = (environment or Environment.system()).now_ms()
+        recent = _recent_sequence_number(metadata, now_ms - options.skip_newer_than_ms)
+    groups = plan_groups(
+        tasks,
+        options,
+        target_bytes=target,
+        current_spec_id=metadata.default_spec_id,
+        wanted=lambda task: chosen is None or task.data_file.file_path in chosen,
+        recent_sequence_number=recent,
+    )
+    return CompactionPlan(
+        identifier=identifier,
+        version=version,
+        options=options,
+        target_bytes=target,
+        groups=tuple(groups),
+        live_files=len(tasks),
+        delete_uses=delete_uses(tasks),
+    )
 
 
 def execute_compaction(
     catalog: Catalog, plan: CompactionPlan, *, environment: Environment | None = None, progress: Progress | None = None
-) -> CompactionResult: ...
+) -> CompactionResult:
+    """Rewrite the plan's groups, committing batch by batch.
+
+    A conflict ends it: what was committed before stays, the files of the batch that lost are removed, and `stopped` says why.
+
+    Raises:
+        CommitStateUnknownError: the reply of a commit was lost; nothing was removed.
+        StorageError, NoSuchFileError, CorruptMetadataError: reading or writing failed; new files of the batch were removed.
+    """
+    environment = environment or Environment.system()
+    progress = progress or no_progress
+    rewriter = _Rewriter(catalog, plan, environment)
+    done = 0
+    total = len(plan.groups)
+    step = plan.options.groups_per_commit
+    stopped: str | None = None
+    for start in range(0, total, step):
+        batch = plan.groups[start : start + step]
+        for _ in rewriter.write(batch):
+            done += 1
+            progress("rewrite groups", done, total)
+        try:
+            rewriter.commit(batch)
+        except (ValidationConflictError, CommitConflictError) as error:
+            stopped = f"{total - start} of {total} groups left as they are: {error.message}"
+            break
+    return rewriter.result(stopped)
 
 
 def compact(
@@ -81,4 +251,127 @@ def compact(
     *,
     environment: Environment | None = None,
     progress: Progress | None = None,
-) -> CompactionResult: ...
+) -> CompactionResult:
+    """Plan and execute; see `plan_compaction` and `execute_compaction`."""
+    plan = plan_compaction(catalog, identifier, options, environment=environment)
+    return execute_compaction(catalog, plan, environment=environment, progress=progress)
+
+
+def _recent_sequence_number(metadata: TableMetadata, cut_ms: int) -> int | None:
+    """The lowest sequence number committed at or after the cut; files rewritten by compaction keep their old ones and do not count."""
+    return min((snapshot.sequence_number for snapshot in metadata.snapshots if snapshot.timestamp_ms >= cut_ms), default=None)
+
+
+class _Rewriter:
+    """Writes and commits batches, and keeps the sums."""
+
+    def __init__(self, catalog: Catalog, plan: CompactionPlan, environment: Environment) -> None:
+        self._catalog = catalog
+        self._plan = plan
+        self._environment = environment
+        self._storage: Storage = catalog.storage(plan.version.metadata.location)
+        self._uses = plan.delete_uses.copy()
+        self._written: list[DataFile] = []
+        self._snapshot_ids: list[int] = []
+        self._totals: Counter[str] = Counter()
+
+    def write(self, groups: Sequence[FileGroup]) -> Iterator[FileGroup]:
+        """Write the replacement files of the groups, several at a time; yields each group when it is done."""
+        self._written = []
+        workers = min(self._plan.options.max_workers, len(groups))
+        threads = max(1, (os.cpu_count() or 1) // workers)
+        with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="compact") as pool:
+            futures = [pool.submit(self._rewrite, group, threads) for group in groups]
+            try:
+                for group, future in zip(groups, futures, strict=True):
+                    future.result()
+                    yield group
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                pool.shutdown(wait=True)
+                self._discard()
+                raise
+
+    def commit(self, groups: Sequence[FileGroup]) -> None:
+        """Swap the groups' files for the written ones."""
+        plan = self._plan
+        removed = [file for group in groups for file in group.files]
+        uses = self._uses.copy()
+        dangling = _dangling(groups, uses)
+        transaction = Transaction(self._catalog, plan.identifier, base=plan.version, environment=self._environment)
+        transaction.rewrite_files(removed, self._written, removed_deletes=dangling)
+        try:
+            committed = transaction.commit({"lakehouse.maintenance": "compaction"})
+        except CommitStateUnknownError:
+            raise
+        except BaseException:
+            self._discard()
+            raise
+        self._uses = uses
+        if committed.snapshot is not None:
+            self._snapshot_ids.append(committed.snapshot.snapshot_id)
+        self._totals["rewritten_files"] += len(removed)
+        self._totals["rewritten_bytes"] += sum(file.file_size_in_bytes for file in removed)
+        self._totals["added_files"] += len(self._written)
+        self._totals["added_bytes"] += sum(file.file_size_in_bytes for file in self._written)
+        self._totals["removed_delete_files"] += len(dangling)
+
+    def result(self, stopped: str | None) -> CompactionResult:
+        """The sums so far."""
+        return CompactionResult(
+            identifier=self._plan.identifier,
+            snapshot_ids=tuple(self._snapshot_ids),
+            rewritten_files=self._totals["rewritten_files"],
+            added_files=self._totals["added_files"],
+            rewritten_bytes=self._totals["rewritten_bytes"],
+            added_bytes=self._totals["added_bytes"],
+            removed_delete_files=self._totals["removed_delete_files"],
+            stopped=stopped,
+        )
+
+    def _rewrite(self, group: FileGroup, threads: int) -> None:
+        metadata = self._plan.version.metadata
+        read = ReadRequest(
+            schema=metadata.schema(),
+            specs=metadata.specs(),
+            name_mapping=metadata.properties.get("schema.name-mapping.default"),
+            threads=threads,
+        )
+        size = math.ceil(group.bytes / group.expected_files * _SIZE_SLACK)
+        if group.expected_files == 1:
+            size = max(size, self._plan.target_bytes)
+        write = WriteRequest(
+            schema=metadata.schema(),
+            spec=metadata.spec(),
+            sort_order=metadata.sort_order(),
+            location=TableProperties(metadata.properties).data_location(metadata.location),
+            properties={**metadata.properties, TARGET_FILE_SIZE: str(size)},
+            format_version=metadata.format_version,
+            write_id=str(self._environment.new_uuid()),
+            table=str(self._plan.identifier),
+        )
+        tasks = [replace(task, start=0, length=task.data_file.file_size_in_bytes) for task in group.tasks]
+        for file in write_data_files(read_tasks(tasks, read, self._storage), write, self._storage):
+            self._written.append(file)
+
+    def _discard(self) -> None:
+        """Remove files that certainly no snapshot names; what cannot be removed is left to orphan removal."""
+        self._storage.delete([file.file_path for file in self._written])
+        self._written = []
+
+
+def _dangling(groups: Sequence[FileGroup], uses: Counter[DeleteKey]) -> list[DataFile]:
+    """Delete files that apply to no live data file once the groups are rewritten; `uses` is counted down."""
+    dangling: dict[DeleteKey, DataFile] = {}
+    for task in _tasks(groups):
+        for delete in task.deletes:
+            key = delete_key(delete)
+            uses[key] -= 1
+            if uses[key] == 0:
+                dangling[key] = delete
+    return list(dangling.values())
+
+
+def _tasks(groups: Sequence[FileGroup]) -> Iterator[FileScanTask]:
+    return (task for group in groups for task in group.tasks)
