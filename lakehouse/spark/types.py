@@ -1,0 +1,198 @@
+"""Iceberg schemas as Spark schemas, and back.
+
+A Spark field carries its Iceberg id as `parquet.field.id`, by which Spark's Parquet reader finds columns, and its initial
+default as `EXISTS_DEFAULT`, which that reader gives to rows of files older than the column.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+from pyiceberg import types as ice
+from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyspark.sql import types as sp
+
+from lakehouse.errors import UnsupportedTypeError
+
+FIELD_ID = "parquet.field.id"
+EXISTS_DEFAULT = "EXISTS_DEFAULT"
+COMMENT = "comment"
+
+_TO_SPARK: dict[type[ice.IcebergType], sp.DataType] = {
+    ice.BooleanType: sp.BooleanType(),
+    ice.IntegerType: sp.IntegerType(),
+    ice.LongType: sp.LongType(),
+    ice.FloatType: sp.FloatType(),
+    ice.DoubleType: sp.DoubleType(),
+    ice.DateType: sp.DateType(),
+    ice.TimestampType: sp.TimestampNTZType(),
+    ice.TimestamptzType: sp.TimestampType(),
+    ice.StringType: sp.StringType(),
+    ice.BinaryType: sp.BinaryType(),
+    ice.FixedType: sp.BinaryType(),
+    ice.UUIDType: sp.BinaryType(),
+    ice.UnknownType: sp.NullType(),
+}
+_TO_ICEBERG: dict[type[sp.DataType], ice.PrimitiveType] = {
+    sp.BooleanType: ice.BooleanType(),
+    sp.ByteType: ice.IntegerType(),
+    sp.ShortType: ice.IntegerType(),
+    sp.IntegerType: ice.IntegerType(),
+    sp.LongType: ice.LongType(),
+    sp.FloatType: ice.FloatType(),
+    sp.DoubleType: ice.DoubleType(),
+    sp.DateType: ice.DateType(),
+    sp.TimestampNTZType: ice.TimestampType(),
+    sp.TimestampType: ice.TimestamptzType(),
+    sp.StringType: ice.StringType(),
+    sp.VarcharType: ice.StringType(),
+    sp.CharType: ice.StringType(),
+    sp.BinaryType: ice.BinaryType(),
+}
+
+
+def to_spark_schema(schema: Schema) -> sp.StructType:
+    """The Spark schema under which Spark's Parquet reader reads files of the Iceberg schema.
+
+    `fixed` and `uuid` are `binary` here, `timestamp` is `timestamp_ntz`, `timestamptz` is `timestamp`. Every field has its id
+    in `parquet.field.id`, and a top-level field its initial default in `EXISTS_DEFAULT`.
+
+    Raises:
+        UnsupportedTypeError: Spark has no such type (`time`, `timestamp_ns`, ...), or a nested field has an initial default;
+            the message names the column.
+    """
+    return sp.StructType([_spark_field(field, field.name, top=True) for field in schema.fields])
+
+
+def to_iceberg_schema(schema: sp.StructType) -> Schema:
+    """An Iceberg schema with ids assigned in order; comments become docs.
+
+    Raises:
+        UnsupportedTypeError: Iceberg has no such type; the message names the column.
+    """
+    ids = itertools.count(1)
+    return assign_fresh_schema_ids(Schema(*_iceberg_fields(schema, ids, "")))
+
+
+def _spark_field(field: ice.NestedField, path: str, *, top: bool) -> sp.StructField:
+    metadata: dict[str, Any] = {FIELD_ID: field.field_id}
+    if field.doc:
+        metadata[COMMENT] = field.doc
+    if field.initial_default is not None:
+        if not top:
+            raise UnsupportedTypeError(
+                f"column {path!r} has an initial default inside a struct, list or map, which Spark cannot fill in: "
+                "read the table through to_arrow(), or select other columns",
+                column=path,
+            )
+        metadata[EXISTS_DEFAULT] = sql_literal(field.field_type, field.initial_default)
+    return sp.StructField(field.name, _spark_type(field.field_type, path), nullable=not field.required, metadata=metadata)
+
+
+def _spark_type(kind: ice.IcebergType, path: str) -> sp.DataType:
+    if isinstance(kind, ice.StructType):
+        return sp.StructType([_spark_field(field, f"{path}.{field.name}", top=False) for field in kind.fields])
+    if isinstance(kind, ice.ListType):
+        return sp.ArrayType(_spark_type(kind.element_type, f"{path}.element"), containsNull=not kind.element_required)
+    if isinstance(kind, ice.MapType):
+        return sp.MapType(
+            _spark_type(kind.key_type, f"{path}.key"),
+            _spark_type(kind.value_type, f"{path}.value"),
+            valueContainsNull=not kind.value_required,
+        )
+    if isinstance(kind, ice.DecimalType):
+        return sp.DecimalType(kind.precision, kind.scale)
+    found = _TO_SPARK.get(type(kind))
+    if found is None:
+        raise UnsupportedTypeError(
+            f"column {path!r} is of type {kind}, which Spark does not read from Parquet: select other columns, or use to_arrow()",
+            column=path,
+            type=str(kind),
+        )
+    return found
+
+
+def _iceberg_fields(struct: sp.StructType, ids: Iterator[int], path: str) -> Iterator[ice.NestedField]:
+    for field in struct.fields:
+        name = f"{path}.{field.name}" if path else field.name
+        yield ice.NestedField(
+            field_id=next(ids),
+            name=field.name,
+            field_type=_iceberg_type(field.dataType, ids, name),
+            required=not field.nullable,
+            doc=field.metadata.get(COMMENT),
+        )
+
+
+def _iceberg_type(kind: sp.DataType, ids: Iterator[int], path: str) -> ice.IcebergType:
+    if isinstance(kind, sp.StructType):
+        return ice.StructType(*_iceberg_fields(kind, ids, path))
+    if isinstance(kind, sp.ArrayType):
+        element_id = next(ids)
+        element = _iceberg_type(kind.elementType, ids, f"{path}.element")
+        return ice.ListType(element_id=element_id, element_type=element, element_required=not kind.containsNull)
+    if isinstance(kind, sp.MapType):
+        key_id, value_id = next(ids), next(ids)
+        return ice.MapType(
+            key_id=key_id,
+            key_type=_iceberg_type(kind.keyType, ids, f"{path}.key"),
+            value_id=value_id,
+            value_type=_iceberg_type(kind.valueType, ids, f"{path}.value"),
+            value_required=not kind.valueContainsNull,
+        )
+    if isinstance(kind, sp.DecimalType):
+        return ice.DecimalType(kind.precision, kind.scale)
+    found = _TO_ICEBERG.get(type(kind))
+    if found is None:
+        raise UnsupportedTypeError(
+            f"column {path!r} is of Spark type {kind.simpleString()}, which an Iceberg table cannot hold: cast it first",
+            column=path,
+            type=kind.simpleString(),
+        )
+    return found
+
+
+def sql_literal(kind: ice.IcebergType, value: Any) -> str:
+    """A Spark SQL literal of a value in Iceberg's internal representation.
+
+    Raises:
+        UnsupportedTypeError: a value of a type that Spark SQL has no literal for, or beyond what its text can say.
+    """
+    if isinstance(kind, ice.BooleanType):
+        return "true" if value else "false"
+    if isinstance(kind, ice.IntegerType | ice.LongType):
+        return f"CAST('{value}' AS {'INT' if isinstance(kind, ice.IntegerType) else 'BIGINT'})"
+    if isinstance(kind, ice.FloatType | ice.DoubleType):
+        return f"CAST('{_float_text(value)}' AS {'FLOAT' if isinstance(kind, ice.FloatType) else 'DOUBLE'})"
+    if isinstance(kind, ice.DecimalType):
+        return f"CAST('{value:f}' AS DECIMAL({kind.precision}, {kind.scale}))"
+    if isinstance(kind, ice.StringType):
+        return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if isinstance(kind, ice.BinaryType | ice.FixedType):
+        return f"X'{bytes(value).hex()}'"
+    if isinstance(kind, ice.UUIDType):
+        return f"X'{value.bytes.hex() if isinstance(value, UUID) else bytes(value).hex()}'"
+    return _temporal_literal(kind, value)
+
+
+def _temporal_literal(kind: ice.IcebergType, value: int) -> str:
+    try:
+        if isinstance(kind, ice.DateType):
+            return f"DATE '{dt.date(1970, 1, 1) + dt.timedelta(days=value):%4Y-%m-%d}'"
+        if isinstance(kind, ice.TimestampType | ice.TimestamptzType):
+            text = (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)).isoformat(sep=" ", timespec="microseconds")  # noqa: DTZ001
+            return f"TIMESTAMP_NTZ '{text}'" if isinstance(kind, ice.TimestampType) else f"TIMESTAMP '{text}+00:00'"
+    except OverflowError as error:
+        raise UnsupportedTypeError(f"{kind} {value} lies beyond the years 1 to 9999 that Spark SQL can write") from error
+    raise UnsupportedTypeError(f"Spark SQL has no literal of type {kind}", type=str(kind))
+
+
+def _float_text(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return ("Infinity" if value > 0 else "-Infinity") if math.isinf(value) else repr(float(value))
