@@ -301,7 +301,10 @@ class FilesystemCatalog:
         return number, location
 
     def _listed(self, folder: str) -> tuple[int, str] | None:
-        found = ((_VERSION.match(info.location.rpartition("/")[2]), info.location) for info in self._store.list(join(folder, "metadata")))
+        found = (
+            (_VERSION.match(info.location.rpartition("/")[2]), info.location)
+            for info in self._store.list(join(folder, "metadata"))
+        )
         return max(((int(match.group(1)), location) for match, location in found if match), default=None)
 
     def _at(self, folder: str, number: int) -> str | None:

@@ -87,7 +87,9 @@ class FolderNamespaces:
     def children(self, parent: Namespace) -> list[Namespace]:
         """Sorted namespaces directly below."""
         folder = self.require(parent)
-        return [(*parent, name) for name in self._storage.list_folders(folder) if self._is_name(name) and self.exists((*parent, name))]
+        return [
+            (*parent, name) for name in self._storage.list_folders(folder) if self._is_name(name) and self.exists((*parent, name))
+        ]
 
     def properties(self, namespace: Namespace) -> Mapping[str, str]:
         """All properties."""

@@ -36,7 +36,9 @@ def next_metadata(
         check_requirements(base.metadata, requirements)
         return apply_updates(base.metadata, updates, now_ms=now_ms, base_location=base.metadata_location)
     except CommitConflictError as error:
-        raise CommitConflictError(f"Table {base.identifier}: {error.message}", table=str(base.identifier), **error.context) from error
+        raise CommitConflictError(
+            f"Table {base.identifier}: {error.message}", table=str(base.identifier), **error.context
+        ) from error
 
 
 def metadata_folder(metadata: TableMetadata) -> str:

@@ -1,0 +1,50 @@
+"""Opening a catalog by its URI."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lakehouse.catalog.filesystem import FilesystemCatalog
+from lakehouse.catalog.protocol import Catalog
+from lakehouse.catalog.sql import SqlCatalog
+from lakehouse.environment import Environment
+from lakehouse.errors import InvalidInputError
+from lakehouse.storage.location import canonical
+
+_SQL = ("sqlite", "postgresql", "postgres")
+
+
+def open_catalog(
+    uri: str, *, warehouse: str | None = None, name: str = "lakehouse", environment: Environment | None = None, **properties: str
+) -> Catalog:
+    """Open (and where it is new, create) a catalog.
+
+    Args:
+        uri: a folder (`/data/warehouse`, `file:///data/warehouse`, `s3://bucket/prefix`, `memory://name`) for a filesystem
+            catalog; `sqlite:///...` or `postgresql+psycopg://...` for a SQL catalog. A relative path is taken from the
+            working directory.
+        warehouse: location below which tables are created; needed by SQL catalogs, the uri itself for filesystem catalogs.
+        name: the catalog's name; with a SQL catalog also `catalog_name` in its tables.
+        environment: clock and ids.
+        properties: catalog and storage properties (`s3.endpoint`, `allowed-locations`, ...).
+
+    Raises:
+        InvalidInputError: the uri names no catalog, or the warehouse is missing or contradicts it.
+    """
+    scheme = uri.partition(":")[0].partition("+")[0].lower() if ":" in uri else ""
+    if scheme in _SQL:
+        if warehouse is None:
+            raise InvalidInputError("A SQL catalog needs a warehouse: the location below which tables are created.")
+        return SqlCatalog(uri, _absolute(warehouse), name=name, properties=properties, environment=environment)
+    root = _absolute(uri)
+    if warehouse is not None and canonical(_absolute(warehouse)) != canonical(root):
+        raise InvalidInputError(
+            f"A filesystem catalog is its warehouse: {uri} is not {warehouse}. Leave the warehouse out, or use a SQL catalog."
+        )
+    return FilesystemCatalog(root, name=name, properties=properties, environment=environment)
+
+
+def _absolute(location: str) -> str:
+    if ":" in location.partition("/")[0]:
+        return location
+    return str(Path(location).expanduser().absolute().resolve())

@@ -1,0 +1,195 @@
+"""The database under the SQL catalog: connections, transactions, and which failures leave an outcome open."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+
+from lakehouse.catalog.turns import WAIT_SECONDS_MAX, machine_turn
+from lakehouse.errors import InvalidInputError, StorageError
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, "
+    "table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000), "
+    "iceberg_type VARCHAR(5), PRIMARY KEY (catalog_name, table_namespace, table_name))",
+    "CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (catalog_name VARCHAR(255) NOT NULL, "
+    "namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL, property_value VARCHAR(1000), "
+    "PRIMARY KEY (catalog_name, namespace, property_key))",
+)
+_BUSY_MS = 60_000
+_ATTEMPTS = 5
+
+
+class Database:
+    """A SQLite or PostgreSQL database.
+
+    Args:
+        uri: SQLAlchemy URL; `postgresql://` means psycopg.
+    """
+
+    def __init__(self, uri: str) -> None:
+        url = make_url(uri)
+        if url.drivername in {"postgresql", "postgres"}:
+            url = url.set(drivername="postgresql+psycopg")
+        self._is_sqlite = url.get_backend_name() == "sqlite"
+        if not self._is_sqlite and url.get_backend_name() != "postgresql":
+            raise InvalidInputError(
+                f"No SQL catalog on {url.get_backend_name()}: use sqlite:///<file> or postgresql+psycopg://..."
+            )
+        self._path = url.database
+        if self._is_sqlite:
+            if not self._path or self._path == ":memory:":
+                raise InvalidInputError("A SQLite catalog needs a file: write sqlite:////absolute/path/catalog.db.")
+            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+        self.display_uri = url.set(password=None, query={}).render_as_string(hide_password=True)
+        self._engine = create_engine(url, pool_pre_ping=not self._is_sqlite, hide_parameters=True)
+        if self._is_sqlite:
+            _prepare_sqlite(self._engine)
+        self._typed: bool | None = None
+
+    @property
+    def row_lock(self) -> str:
+        """What makes a SELECT wait for whoever is changing the row."""
+        return "" if self._is_sqlite else " FOR UPDATE"
+
+    def create_tables(self) -> None:
+        """Create the catalog's tables where they are absent; concurrent creators are welcome."""
+        with self.read() as connection:
+            present = set(inspect(connection).get_table_names())
+        if {"iceberg_tables", "iceberg_namespace_properties"} <= present:
+            return
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self.write() as connection:
+                    for statement in _TABLES:
+                        connection.exec_driver_sql(statement)
+            except (IntegrityError, StorageError):
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                time.sleep(0.05 * 2**attempt)
+            else:
+                return
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection outside a transaction. Raises StorageError."""
+        try:
+            with self._engine.connect() as connection:
+                yield connection.execution_options(isolation_level="AUTOCOMMIT", lakehouse_read=True)
+        except DBAPIError as error:
+            raise self._failed(error) from error
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction, committed at the end of the block. Raises StorageError; IntegrityError passes."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except IntegrityError:
+            raise
+        except DBAPIError as error:
+            raise self._failed(error) from error
+
+    def attempt(self, change: Callable[[Connection], int]) -> int | None:
+        """Run one change in a transaction.
+
+        Returns:
+            What `change` returned, once committed; None when the reply to COMMIT was lost and it may or may not be committed.
+
+        Raises:
+            StorageError: certainly not committed.
+        """
+        try:
+            connection = self._engine.connect()
+        except DBAPIError as error:
+            raise self._failed(error) from error
+        with connection:
+            transaction = None
+            try:
+                transaction = connection.begin()
+                result = change(connection)
+            except DBAPIError as error:
+                # COMMIT was never sent, so the server rolls back.
+                if transaction is not None and not connection.invalidated:
+                    transaction.rollback()
+                raise self._failed(error) from error
+            try:
+                transaction.commit()
+            except SQLAlchemyError:
+                connection.invalidate()
+                return None
+            return result
+
+    def run(self, connection: Connection, statement: str, **values: Any) -> int:
+        """Execute with bound values; returns the number of rows touched."""
+        return connection.execute(text(statement), values).rowcount
+
+    def rows(self, connection: Connection, statement: str, **values: Any) -> Sequence[Any]:
+        """Query with bound values."""
+        return connection.execute(text(statement), values).fetchall()
+
+    def has_type_column(self, connection: Connection) -> bool:
+        """Whether `iceberg_tables` has the later schema's `iceberg_type`."""
+        if self._typed is None:
+            self._typed = "iceberg_type" in {column["name"] for column in inspect(connection).get_columns("iceberg_tables")}
+        return self._typed
+
+    def turn(self, key: str) -> AbstractContextManager[None]:
+        """See Catalog.turn: a file lock beside SQLite, an advisory lock in PostgreSQL."""
+        return machine_turn(f"{self._path}:{key}") if self._is_sqlite else self._advisory_turn(key)
+
+    def close(self) -> None:
+        """Close pooled connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _advisory_turn(self, key: str) -> Iterator[None]:
+        number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big", signed=True)
+        try:
+            connection = self._engine.connect()
+        except DBAPIError:
+            yield
+            return
+        try:
+            with connection:
+                self._wait_for_lock(connection, number)
+                yield
+                # A rollback releases the transaction-level lock, also when the block raised.
+                connection.rollback()
+        except DBAPIError as error:
+            raise self._failed(error) from error
+
+    def _wait_for_lock(self, connection: Connection, number: int) -> None:
+        try:
+            connection.execute(text(f"SET LOCAL lock_timeout = '{int(WAIT_SECONDS_MAX)}s'"))
+            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": number})
+        except DBAPIError:
+            connection.invalidate()
+
+    def _failed(self, error: DBAPIError) -> StorageError:
+        reason = str(error.orig).strip().partition("\n")[0] if error.orig is not None else type(error).__name__
+        return StorageError(f"The catalog database {self.display_uri} failed: {reason}", retryable=True, uri=self.display_uri)
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def on_begin(connection: Connection) -> None:
+        if not connection.get_execution_options().get("lakehouse_read"):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
