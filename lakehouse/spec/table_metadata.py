@@ -6,12 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 
 from lakehouse.errors import CorruptMetadataError, InvalidInputError, NoSuchRefError, NoSuchSnapshotError
+from lakehouse.spec.compatibility import check_schema_for_version, check_sort_order, check_spec
+from lakehouse.spec.field_ids import assign_fresh_ids
 from lakehouse.spec.json_list import JsonList, json_list
+from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.refs import MAIN_BRANCH, SnapshotRef
 from lakehouse.spec.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry
 
@@ -218,3 +221,70 @@ def check_writable_version(format_version: int) -> None:
     """Raise InvalidInputError unless new tables can be written in this format version."""
     if format_version not in WRITABLE_FORMAT_VERSIONS:
         raise InvalidInputError(f"format-version {format_version} cannot be written: use 2 or 3.")
+
+
+def new_table_metadata(
+    schema: Schema,
+    spec: PartitionSpec,
+    sort_order: SortOrder,
+    location: str,
+    properties: Mapping[str, str],
+    format_version: int,
+    table_uuid: str,
+    now_ms: int,
+) -> TableMetadata:
+    """The first version of a table, without snapshots.
+
+    Column ids are assigned afresh from 1 in the order of the schema, breadth first; `spec` and `sort_order` follow their
+    columns; partition field ids count from 1000.
+
+    Raises:
+        InvalidInputError: a format version that is not written.
+        InvalidSchemaError | InvalidPartitionSpecError | InvalidPropertyError: what cannot be stored in that version.
+    """
+    properties = dict(properties)
+    stated = properties.pop("format-version", str(format_version))
+    if stated != str(format_version):
+        raise InvalidInputError(f"Property format-version = {stated} contradicts format version {format_version}.")
+    check_writable_version(format_version)
+    TableProperties(properties).validate()
+    fresh, new_ids = assign_fresh_ids(schema)
+    check_schema_for_version(fresh, format_version)
+    fresh_spec = PartitionSpec(
+        *(
+            PartitionField(_followed(field.source_id, new_ids), PARTITION_FIELD_ID_START + position, field.transform, field.name)
+            for position, field in enumerate(spec.fields)
+        ),
+        spec_id=0,
+    )
+    fresh_order = SortOrder(
+        *(
+            SortField(_followed(field.source_id, new_ids), field.transform, field.direction, field.null_order)
+            for field in sort_order.fields
+        ),
+        order_id=1 if sort_order.fields else 0,
+    )
+    check_spec(fresh_spec, fresh)
+    check_sort_order(fresh_order, fresh)
+    return TableMetadata(
+        format_version=format_version,
+        table_uuid=table_uuid.lower(),
+        location=location.rstrip("/") if len(location) > 1 else location,
+        last_updated_ms=now_ms,
+        last_column_id=fresh.highest_field_id,
+        schemas=(fresh,),
+        current_schema_id=0,
+        partition_specs=(fresh_spec,),
+        default_spec_id=0,
+        last_partition_id=PARTITION_FIELD_ID_START - 1 + len(fresh_spec.fields),
+        sort_orders=(fresh_order,),
+        default_sort_order_id=fresh_order.order_id,
+        properties=properties,
+        next_row_id=0 if format_version >= 3 else None,
+    )
+
+
+def _followed(source_id: int, new_ids: Mapping[int, int]) -> int:
+    if source_id not in new_ids:
+        raise InvalidInputError(f"A partition or sort field names column id {source_id}, which the schema does not have.")
+    return new_ids[source_id]

@@ -15,7 +15,6 @@ from pyiceberg.table.sorting import SortOrder
 
 from lakehouse.spec.metadata_draft import MetadataDraft
 from lakehouse.spec.refs import RefType, SnapshotRef
-from lakehouse.spec.requirements import Requirement
 from lakehouse.spec.schema_json import schema_to_json
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.spec_json import sort_order_to_json, spec_to_json
@@ -395,14 +394,6 @@ Update: TypeAlias = (
     | SetPartitionStatistics
     | RemovePartitionStatistics
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """What a commit assumes and what it changes."""
-
-    requirements: tuple[Requirement, ...] = ()
-    updates: tuple[Update, ...] = ()
 
 
 def apply_updates(

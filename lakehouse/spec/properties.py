@@ -1,0 +1,282 @@
+"""Table properties that are honoured: name, type, default, meaning. Others are kept and ignored.
+
+`TableProperties(metadata.properties).target_file_size_bytes` reads one, typed; `TableProperties.target_file_size_bytes.name`
+is its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar, overload
+
+from lakehouse.errors import InvalidPropertyError
+
+T = TypeVar("T")
+
+_KIB = 1024
+_MIB = 1024 * _KIB
+_MINUTE_MS = 60_000
+_HOUR_MS = 60 * _MINUTE_MS
+_DAY_MS = 24 * _HOUR_MS
+_FOREVER_MS = 2**63 - 1
+
+METRICS_COLUMN_PREFIX = "write.metadata.metrics.column."
+NAME_MAPPING = "schema.name-mapping.default"
+
+
+class Property(Generic[T]):
+    """One table property.
+
+    Attributes:
+        name: as in table metadata.
+        default: its value where it is not set.
+        meaning: what it does, one line.
+    """
+
+    def __init__(self, name: str, parse: Callable[[str], T], default: T, meaning: str) -> None:
+        self.name = name
+        self.default = default
+        self.meaning = meaning
+        self._parse = parse
+
+    @overload
+    def __get__(self, instance: None, owner: type[TableProperties]) -> Property[T]: ...
+
+    @overload
+    def __get__(self, instance: TableProperties, owner: type[TableProperties]) -> T: ...
+
+    def __get__(self, instance: TableProperties | None, owner: type[TableProperties]) -> Property[T] | T:
+        return self if instance is None else self.read(instance.raw)
+
+    def read(self, properties: Mapping[str, str]) -> T:
+        """The value set in `properties`, else the default; raises InvalidPropertyError."""
+        text = properties.get(self.name)
+        if text is None:
+            return self.default
+        try:
+            return self._parse(text)
+        except ValueError as error:
+            raise InvalidPropertyError(f"Property {self.name} = {text!r}: {error}", property=self.name) from error
+
+
+def _integer(text: str, least: int) -> int:
+    if re.fullmatch(r"[+-]?\d{1,19}", text.strip()) is None:
+        raise ValueError("must be an integer.")
+    value = int(text)
+    if not least <= value <= _FOREVER_MS:
+        raise ValueError(f"must be at least {least} and fit a long.")
+    return value
+
+
+def _natural(text: str) -> int:
+    return _integer(text, 0)
+
+
+def _positive(text: str) -> int:
+    return _integer(text, 1)
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise ValueError("must be between 0 and 1.")
+    return value
+
+
+def _boolean(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered not in ("true", "false"):
+        raise ValueError("must be true or false.")
+    return lowered == "true"
+
+
+def _text(text: str) -> str:
+    return text
+
+
+def _optional_text(text: str) -> str | None:
+    return text or None
+
+
+def _optional_integer(text: str) -> int | None:
+    return _integer(text, -(2**31)) if text.strip() else None
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        lowered = text.strip().lower()
+        if lowered not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}.")
+        return lowered
+
+    return parse
+
+
+def _metrics_mode(text: str) -> str:
+    lowered = re.sub(r"\s", "", text.lower())
+    if lowered in ("none", "counts", "full") or re.fullmatch(r"truncate\([1-9]\d{0,8}\)", lowered):
+        return lowered
+    raise ValueError("must be none, counts, truncate(N) or full.")
+
+
+_codec = _one_of("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed", "none")
+_isolation = _one_of("serializable", "snapshot")
+_mode = _one_of("copy-on-write", "merge-on-read")
+_distribution = _one_of("none", "hash", "range")
+
+
+class TableProperties:
+    """Typed view of a table's properties. Reading an unusable value raises InvalidPropertyError that names the property.
+
+    Attributes:
+        raw: the properties as they are in table metadata.
+    """
+
+    def __init__(self, raw: Mapping[str, str]) -> None:
+        self.raw = raw
+
+    # Writing data
+    target_file_size_bytes = Property(
+        "write.target-file-size-bytes", _positive, 512 * _MIB, "Size at which a data file is closed and the next one begun."
+    )
+    delete_target_file_size_bytes = Property(
+        "write.delete.target-file-size-bytes", _positive, 64 * _MIB, "The same for delete files."
+    )
+    file_format = Property("write.format.default", _one_of("parquet"), "parquet", "Format of data files; only Parquet is written.")
+    parquet_compression = Property("write.parquet.compression-codec", _codec, "zstd", "Codec of data files.")
+    parquet_compression_level = Property(
+        "write.parquet.compression-level", _optional_integer, None, "Level for the codec; the codec's own default if not set."
+    )
+    parquet_row_group_size_bytes = Property(
+        "write.parquet.row-group-size-bytes", _positive, 128 * _MIB, "Size of a row group before compression."
+    )
+    parquet_row_group_limit = Property("write.parquet.row-group-limit", _positive, 1_048_576, "Most rows of a row group.")
+    parquet_page_size_bytes = Property("write.parquet.page-size-bytes", _positive, _MIB, "Size of a data page.")
+    parquet_dict_size_bytes = Property("write.parquet.dict-size-bytes", _positive, 2 * _MIB, "Size limit of a dictionary page.")
+    distribution_mode = Property(
+        "write.distribution-mode", _distribution, "hash", "How Spark shuffles rows before writing partitioned tables."
+    )
+    object_storage_enabled = Property(
+        "write.object-storage.enabled", _boolean, False, "Spread data files over hashed prefixes instead of partition folders."
+    )
+    data_path = Property("write.data.path", _optional_text, None, "Where data files go; `<location>/data` if not set.")
+    metadata_path = Property(
+        "write.metadata.path", _optional_text, None, "Where metadata files go; `<location>/metadata` if not set."
+    )
+    wap_enabled = Property("write.wap.enabled", _boolean, False, "Stage writes for audit before they are published.")
+    partition_summary_limit = Property(
+        "write.summary.partition-limit", _natural, 0, "Most partitions that a snapshot summary lists one by one."
+    )
+
+    # Row-level operations
+    delete_mode = Property("write.delete.mode", _mode, "copy-on-write", "How DELETE removes rows.")
+    update_mode = Property("write.update.mode", _mode, "copy-on-write", "How UPDATE changes rows.")
+    merge_mode = Property("write.merge.mode", _mode, "copy-on-write", "How MERGE changes rows.")
+    delete_isolation = Property("write.delete.isolation-level", _isolation, "serializable", "What a concurrent DELETE validates.")
+    update_isolation = Property("write.update.isolation-level", _isolation, "serializable", "What a concurrent UPDATE validates.")
+    merge_isolation = Property("write.merge.isolation-level", _isolation, "serializable", "What a concurrent MERGE validates.")
+
+    # Table metadata
+    metadata_compression = Property(
+        "write.metadata.compression-codec", _one_of("none", "gzip"), "none", "Compression of metadata files."
+    )
+    metadata_previous_versions_max = Property(
+        "write.metadata.previous-versions-max", _natural, 100, "Entries that the metadata log keeps; at least one."
+    )
+    metadata_delete_after_commit = Property(
+        "write.metadata.delete-after-commit.enabled", _boolean, False, "Delete metadata files that fall out of the metadata log."
+    )
+    metrics_default = Property(
+        "write.metadata.metrics.default", _metrics_mode, "truncate(16)", "Metrics kept for a column: none, counts, truncate(N), full."
+    )
+    metrics_max_inferred = Property(
+        "write.metadata.metrics.max-inferred-column-defaults", _natural, 100, "Columns that get metrics without a mode of their own."
+    )
+
+    # Commits
+    retry_count = Property("commit.retry.num-retries", _natural, 4, "Times a commit that lost a race is tried again.")
+    retry_min_wait_ms = Property("commit.retry.min-wait-ms", _natural, 100, "Shortest wait before a retry.")
+    retry_max_wait_ms = Property("commit.retry.max-wait-ms", _natural, _MINUTE_MS, "Longest wait before a retry.")
+    retry_total_timeout_ms = Property(
+        "commit.retry.total-timeout-ms", _natural, 30 * _MINUTE_MS, "Time after which a commit is not tried again."
+    )
+    status_check_count = Property(
+        "commit.status-check.num-retries", _natural, 3, "Times an unknown outcome is looked up before it is reported."
+    )
+    status_check_min_wait_ms = Property("commit.status-check.min-wait-ms", _natural, 1000, "Shortest wait between look-ups.")
+    status_check_max_wait_ms = Property("commit.status-check.max-wait-ms", _natural, _MINUTE_MS, "Longest wait between look-ups.")
+    manifest_target_size_bytes = Property(
+        "commit.manifest.target-size-bytes", _positive, 8 * _MIB, "Size at which a manifest is closed or left unmerged."
+    )
+    manifest_min_count_to_merge = Property(
+        "commit.manifest.min-count-to-merge", _positive, 100, "Manifests that pile up before a commit merges them."
+    )
+    manifest_merge_enabled = Property("commit.manifest-merge.enabled", _boolean, True, "Whether commits merge manifests.")
+
+    # Reading
+    split_target_size = Property("read.split.target-size", _positive, 128 * _MIB, "Bytes that one read task aims at.")
+    split_lookback = Property("read.split.planning-lookback", _positive, 10, "Open tasks considered when files are combined.")
+    split_open_file_cost = Property("read.split.open-file-cost", _natural, 4 * _MIB, "Bytes that opening a file counts for.")
+    name_mapping = Property(
+        NAME_MAPPING, _optional_text, None, "Field ids by column name for files without ids, as JSON."
+    )
+
+    # Retention
+    gc_enabled = Property("gc.enabled", _boolean, True, "Whether expiry and clean-up may delete files of this table.")
+    max_snapshot_age_ms = Property("history.expire.max-snapshot-age-ms", _positive, 5 * _DAY_MS, "Age to which expiry keeps snapshots.")
+    min_snapshots_to_keep = Property("history.expire.min-snapshots-to-keep", _positive, 1, "Snapshots of a branch that expiry keeps.")
+    max_ref_age_ms = Property("history.expire.max-ref-age-ms", _positive, _FOREVER_MS, "Age at which expiry removes refs; never main.")
+
+    # Maintenance by this library
+    maintenance_small_file_bytes = Property(
+        "lakehouse.maintenance.small-file-bytes", _natural, 0, "Files below this size count as small; 0: three quarters of the target."
+    )
+    maintenance_min_input_files = Property(
+        "lakehouse.maintenance.min-input-files", _positive, 5, "Small files in a partition that make compaction worth it."
+    )
+    maintenance_delete_ratio = Property(
+        "lakehouse.maintenance.delete-ratio", _fraction, 0.3, "Share of deleted rows that makes compaction rewrite a file."
+    )
+
+    def data_location(self, location: str) -> str:
+        """Base location of new data files, for a table at `location`."""
+        return _below(location, self.data_path, "data")
+
+    def metadata_location(self, location: str) -> str:
+        """Base location of new metadata files, for a table at `location`."""
+        return _below(location, self.metadata_path, "metadata")
+
+    def metrics_mode(self, column: str, default: str | None = None) -> str:
+        """The metrics mode of a column, by its full dotted name: `none`, `counts`, `truncate(N)` or `full`."""
+        text = self.raw.get(METRICS_COLUMN_PREFIX + column)
+        if text is None:
+            return self.metrics_default if default is None else default
+        try:
+            return _metrics_mode(text)
+        except ValueError as error:
+            name = METRICS_COLUMN_PREFIX + column
+            raise InvalidPropertyError(f"Property {name} = {text!r}: {error}", property=name) from error
+
+    def validate(self) -> None:
+        """Read every known property that is set; raises InvalidPropertyError for the first unusable one."""
+        for known in all_properties():
+            known.read(self.raw)
+        for name in self.raw:
+            if name.startswith(METRICS_COLUMN_PREFIX):
+                self.metrics_mode(name.removeprefix(METRICS_COLUMN_PREFIX))
+
+
+def all_properties() -> list[Property[object]]:
+    """Every property that is honoured, in the order of the source."""
+    return [value for value in vars(TableProperties).values() if isinstance(value, Property)]
+
+
+def _below(location: str, path: str | None, default: str) -> str:
+    """Spec, Path Construction: an absolute path is used as it is, a relative one is joined to the table's location."""
+    if path is None:
+        return f"{location.rstrip('/')}/{default}"
+    path = path.rstrip("/")
+    if path.startswith("/") or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path):
+        return path
+    return f"{location.rstrip('/')}/{path}"

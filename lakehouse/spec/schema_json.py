@@ -1,0 +1,257 @@
+"""Schemas as JSON (spec: Appendix C, Schemas; Appendix D, JSON single-value serialization of defaults)."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from pyiceberg.conversions import from_json, to_json
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StructType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+)
+
+from lakehouse.errors import CorruptMetadataError, InvalidSchemaError, LakehouseError
+from lakehouse.spec.json_fields import as_int, optional_bool, optional_int, optional_str, require_int, require_list, require_object, require_str
+from lakehouse.spec.types import MAX_COLUMN_ID, fields_by_id, primitive_from_string
+
+MAX_TYPE_DEPTH = 64
+_MAX_INT = 2**31 - 1
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without zone
+_EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def schema_to_json(schema: Schema) -> dict[str, Any]:
+    """The JSON object of the spec."""
+    document = {**type_to_json(schema.as_struct()), "schema-id": schema.schema_id}
+    if schema.identifier_field_ids:
+        document["identifier-field-ids"] = list(schema.identifier_field_ids)
+    return document
+
+
+def schema_from_json(document: Any, where: str = "schema") -> Schema:
+    """Read the JSON object of the spec; a missing schema-id is 0 (v1); raises CorruptMetadataError naming `where`."""
+    struct = type_from_json(require_object(document, where), where)
+    if not isinstance(struct, StructType):
+        raise CorruptMetadataError(f"{where}: a schema must be a struct.")
+    schema_id = optional_int(document, "schema-id", where)
+    ids = document.get("identifier-field-ids")
+    identifiers = [] if ids is None else [as_int(i, f"{where}.identifier-field-ids") for i in require_list(ids, where)]
+    try:
+        fields_by_id(struct)
+        return Schema(*struct.fields, schema_id=schema_id or 0, identifier_field_ids=identifiers)
+    except (ValueError, TypeError, ValidationError) as error:
+        raise CorruptMetadataError(f"{where}: {_reason(error)}") from error
+
+
+def type_to_json(field_type: IcebergType) -> Any:
+    """A type string, or an object for nested types."""
+    if isinstance(field_type, StructType):
+        return {"type": "struct", "fields": [field_to_json(field) for field in field_type.fields]}
+    if isinstance(field_type, ListType):
+        return {
+            "type": "list",
+            "element-id": field_type.element_id,
+            "element": type_to_json(field_type.element_type),
+            "element-required": field_type.element_required,
+        }
+    if isinstance(field_type, MapType):
+        return {
+            "type": "map",
+            "key-id": field_type.key_id,
+            "key": type_to_json(field_type.key_type),
+            "value-id": field_type.value_id,
+            "value": type_to_json(field_type.value_type),
+            "value-required": field_type.value_required,
+        }
+    return str(field_type)
+
+
+def type_from_json(document: Any, where: str, depth: int = 0) -> IcebergType:
+    """Read a type; raises CorruptMetadataError naming `where`."""
+    if depth > MAX_TYPE_DEPTH:
+        raise CorruptMetadataError(f"{where}: types are nested more than {MAX_TYPE_DEPTH} deep.")
+    try:
+        if isinstance(document, str):
+            return primitive_from_string(document)
+        kind = require_str(document, "type", where)
+        if kind == "struct":
+            fields = require_list(document.get("fields"), f"{where}.fields")
+            return StructType(*(field_from_json(field, f"{where}.fields[{i}]", depth) for i, field in enumerate(fields)))
+        if kind == "list":
+            return ListType(
+                element_id=_field_id(document, "element-id", where),
+                element_type=type_from_json(document.get("element"), f"{where}.element", depth + 1),
+                element_required=optional_bool(document, "element-required", where, default=False),
+            )
+        if kind == "map":
+            return MapType(
+                key_id=_field_id(document, "key-id", where),
+                key_type=type_from_json(document.get("key"), f"{where}.key", depth + 1),
+                value_id=_field_id(document, "value-id", where),
+                value_type=type_from_json(document.get("value"), f"{where}.value", depth + 1),
+                value_required=optional_bool(document, "value-required", where, default=False),
+            )
+    except CorruptMetadataError:
+        raise
+    except (ValueError, TypeError, ValidationError) as error:
+        raise CorruptMetadataError(f"{where}: {_reason(error)}") from error
+    raise CorruptMetadataError(f"{where}: {kind[:50]!r} is not a type.")
+
+
+def field_to_json(field: NestedField) -> dict[str, Any]:
+    """The JSON object of a struct's field."""
+    document: dict[str, Any] = {
+        "id": field.field_id,
+        "name": field.name,
+        "required": field.required,
+        "type": type_to_json(field.field_type),
+    }
+    if field.doc is not None:
+        document["doc"] = field.doc
+    if field.initial_default is not None:
+        document["initial-default"] = default_to_json(field.field_type, field.initial_default)
+    if field.write_default is not None:
+        document["write-default"] = default_to_json(field.field_type, field.write_default)
+    return document
+
+
+def field_from_json(document: Any, where: str, depth: int = 0) -> NestedField:
+    """Read a struct's field; raises CorruptMetadataError naming `where`."""
+    name = require_str(document, "name", where)
+    field_type = type_from_json(document.get("type"), f"{where} ({name})", depth + 1)
+    try:
+        return make_field(
+            _field_id(document, "id", where),
+            name,
+            field_type,
+            required=optional_bool(document, "required", where, default=False),
+            doc=optional_str(document, "doc", where),
+            initial_default=default_from_json(field_type, document.get("initial-default")),
+            write_default=default_from_json(field_type, document.get("write-default")),
+        )
+    except InvalidSchemaError as error:
+        raise CorruptMetadataError(f"{where} ({name}): {error.message}") from error
+
+
+def make_field(
+    field_id: int,
+    name: str,
+    field_type: IcebergType,
+    *,
+    required: bool = False,
+    doc: str | None = None,
+    initial_default: Any = None,
+    write_default: Any = None,
+) -> NestedField:
+    """A field whose defaults are given as Python values already (see `default_from_json`).
+
+    pyiceberg's own constructor converts defaults from JSON, which it cannot do for nanoseconds and structs.
+    """
+    return NestedField.model_construct(
+        field_id=field_id,
+        name=name,
+        field_type=field_type,
+        required=required,
+        doc=doc,
+        initial_default=initial_default,
+        write_default=write_default,
+    )
+
+
+def default_from_json(field_type: IcebergType, value: Any) -> Any:
+    """A default as Python value: what pyiceberg uses for the type; int nanoseconds since the epoch for the ns types; an empty
+    dict for a struct. None is no default. Raises InvalidSchemaError."""
+    if value is None:
+        return None
+    try:
+        if isinstance(field_type, StructType):
+            if value != {}:
+                raise InvalidSchemaError("the default of a struct can only be null or {}, its fields have their own.")
+            return {}
+        if isinstance(field_type, (TimestampNanoType, TimestamptzNanoType)):
+            return nanoseconds(value, zoned=isinstance(field_type, TimestamptzNanoType))
+        if not isinstance(field_type, PrimitiveType):
+            raise InvalidSchemaError(f"default {value!r} on {field_type}: lists and maps have no defaults but null.")
+        converted = from_json(field_type, value)
+        _ = to_json(field_type, converted)
+    except InvalidSchemaError:
+        raise
+    except (ValueError, TypeError, ArithmeticError, AttributeError, NotImplementedError, ValidationError) as error:
+        raise InvalidSchemaError(f"default {value!r} is not a value of type {field_type}: {_reason(error)}") from error
+    _check_kind(field_type, converted, value)
+    return converted
+
+
+def default_to_json(field_type: IcebergType, value: Any) -> Any:
+    """The JSON single-value form of a default that `default_from_json` would give back."""
+    if isinstance(field_type, StructType):
+        return {}
+    if isinstance(field_type, (TimestampNanoType, TimestamptzNanoType)):
+        seconds, nanos = divmod(value, 1_000_000_000)
+        text = (_EPOCH + dt.timedelta(seconds=seconds)).isoformat(timespec="seconds") + f".{nanos:09d}"
+        return f"{text}+00:00" if isinstance(field_type, TimestamptzNanoType) else text
+    if not isinstance(field_type, PrimitiveType):
+        raise InvalidSchemaError(f"A {field_type} cannot have a default.")
+    return to_json(field_type, value)
+
+
+def nanoseconds(value: Any, *, zoned: bool) -> int:
+    """Nanoseconds since the epoch of an ISO 8601 text, a datetime or an int."""
+    if isinstance(value, bool):
+        raise InvalidSchemaError(f"default {value!r} is not a timestamp.")
+    if isinstance(value, int):
+        return value
+    nanos = 0
+    if isinstance(value, str):
+        head, _, rest = value.partition(".")
+        digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
+        if len(digits) > 9:
+            raise InvalidSchemaError(f"default {value!r} has more than nine digits of a second.")
+        nanos = int(digits.ljust(9, "0")) if digits else 0
+        value = dt.datetime.fromisoformat(head + rest[len(digits) :])
+    if not isinstance(value, dt.datetime) or (value.tzinfo is not None) != zoned:
+        raise InvalidSchemaError(f"default {value!r} is not a timestamp {'with' if zoned else 'without'} zone.")
+    span = value - (_EPOCH_UTC if zoned else _EPOCH)
+    return (span.days * 86400 + span.seconds) * 1_000_000_000 + span.microseconds * 1000 + nanos
+
+
+def _check_kind(field_type: IcebergType, converted: Any, given: Any) -> None:
+    expected: dict[str, tuple[type, ...]] = {
+        "boolean": (bool,),
+        "int": (int,),
+        "long": (int,),
+        "float": (float, int),
+        "double": (float, int),
+        "string": (str,),
+        "binary": (bytes,),
+    }
+    kinds = expected.get(str(field_type))
+    if kinds and (not isinstance(converted, kinds) or (isinstance(converted, bool) and bool not in kinds)):
+        raise InvalidSchemaError(f"default {given!r} is not a value of type {field_type}.")
+
+
+def _field_id(document: Any, key: str, where: str) -> int:
+    value = require_int(document, key, where)
+    if not 0 <= value <= _MAX_INT:
+        raise CorruptMetadataError(f"{where}.{key}: {value} is not a field id.")
+    return value
+
+
+def _reason(error: Exception) -> str:
+    return error.message if isinstance(error, LakehouseError) else str(error).splitlines()[0]
+
+
+def check_column_ids(schema: Schema) -> None:
+    """Raise InvalidSchemaError for an id in the reserved range (spec: Reserved Field IDs) or used twice."""
+    for field_id, field in fields_by_id(schema.as_struct()).items():
+        if field_id > MAX_COLUMN_ID:
+            raise InvalidSchemaError(f"Column {field.name!r} has the reserved field id {field_id}.")

@@ -1,0 +1,141 @@
+"""Types of the spec: pyiceberg's, the one that pyiceberg lacks, and reading a type from its name."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from pydantic import Field
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    GeographyType,
+    GeometryType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UnknownType,
+    UUIDType,
+)
+
+from lakehouse.errors import InvalidSchemaError
+
+MAX_COLUMN_ID = 2147483447
+"""The highest id a column may have (spec: Reserved Field IDs)."""
+
+
+class VariantType(PrimitiveType):
+    """Semi-structured values (v3). Tables that have such a column can be opened; its values are not read."""
+
+    root: Literal["variant"] = Field(default="variant")
+
+    def minimum_format_version(self) -> Literal[3]:
+        """v3."""
+        return 3
+
+
+_NAMED: dict[str, IcebergType] = {
+    "unknown": UnknownType(),
+    "boolean": BooleanType(),
+    "int": IntegerType(),
+    "long": LongType(),
+    "float": FloatType(),
+    "double": DoubleType(),
+    "date": DateType(),
+    "time": TimeType(),
+    "timestamp": TimestampType(),
+    "timestamptz": TimestamptzType(),
+    "timestamp_ns": TimestampNanoType(),
+    "timestamptz_ns": TimestamptzNanoType(),
+    "string": StringType(),
+    "uuid": UUIDType(),
+    "binary": BinaryType(),
+    "variant": VariantType(),
+}
+_ALIASES = {"bool": "boolean", "integer": "int", "bigint": "long", "str": "string", "bytes": "binary", "varchar": "string"}
+_DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)")
+_FIXED = re.compile(r"fixed\s*[\[(]\s*(\d{1,9})\s*[\])]")
+_GEOMETRY = re.compile(r"geometry(?:\(\s*([^,()]*?)\s*\))?")
+_GEOGRAPHY = re.compile(r"geography(?:\(\s*([^,()]*?)\s*(?:,\s*([^,()]*?)\s*)?\))?")
+
+
+def primitive_from_string(text: str) -> IcebergType:
+    """The type that a type string of the spec names, such as `decimal(9, 2)`; raises InvalidSchemaError."""
+    named = _NAMED.get(text)
+    if named is not None:
+        return named
+    try:
+        if match := _DECIMAL.fullmatch(text):
+            precision, scale = int(match[1]), int(match[2])
+            if scale > precision:
+                raise InvalidSchemaError(f"Type {text!r}: the scale is larger than the precision.")
+            return DecimalType(precision, scale)
+        if match := _FIXED.fullmatch(text):
+            return FixedType(int(match[1]))
+        if match := _GEOMETRY.fullmatch(text):
+            return GeometryType(_unquoted(match[1])) if match[1] else GeometryType()
+        if match := _GEOGRAPHY.fullmatch(text):
+            parts = [_unquoted(part) for part in match.groups() if part]
+            return GeographyType(*parts)
+    except (ValueError, TypeError, ValidationError) as error:
+        if isinstance(error, InvalidSchemaError):
+            raise
+        raise InvalidSchemaError(f"Type {text!r}: {error}") from error
+    raise InvalidSchemaError(f"{text[:100]!r} is not a type; known are {', '.join(_NAMED)}, decimal(P,S), fixed[L].")
+
+
+def is_partitionable(field_type: IcebergType) -> bool:
+    """Whether values of this type can be the source of a partition or sort field."""
+    return field_type.is_primitive and not isinstance(field_type, (VariantType, GeometryType, GeographyType, UnknownType))
+
+
+def type_from_name(text: str) -> IcebergType:
+    """As `primitive_from_string`, also taking SQL's names (bigint, bool, integer) and any case."""
+    lowered = text.strip().lower()
+    return primitive_from_string(_ALIASES.get(lowered, lowered))
+
+
+def fields_by_id(root: StructType) -> dict[int, NestedField]:
+    """Every field below a struct, list elements, map keys and values included, by id; raises InvalidSchemaError for an id
+    that is used twice."""
+    found: dict[int, NestedField] = {}
+    pending = list(root.fields)
+    while pending:
+        field = pending.pop()
+        if field.field_id in found:
+            raise InvalidSchemaError(f"Field id {field.field_id} is used by both {found[field.field_id].name!r} and {field.name!r}.")
+        found[field.field_id] = field
+        pending.extend(child_fields(field.field_type))
+    return found
+
+
+def child_fields(field_type: IcebergType) -> tuple[NestedField, ...]:
+    """The fields directly inside a struct, list or map; none for other types."""
+    if isinstance(field_type, StructType):
+        return field_type.fields
+    if isinstance(field_type, ListType):
+        return (field_type.element_field,)
+    if isinstance(field_type, MapType):
+        return (field_type.key_field, field_type.value_field)
+    return ()
+
+
+def _unquoted(text: str) -> str:
+    return text.strip("'\"")
