@@ -2,3 +2,54 @@
 
 `plan_x(catalog, identifier, options) -> XPlan`, `execute_x(catalog, plan) -> XResult`, and `x(...)`, which does both.
 """
+
+from lakehouse.maintenance.compaction import CompactionPlan, CompactionResult, compact, execute_compaction, plan_compaction
+from lakehouse.maintenance.expiry import ExpiryOptions, ExpiryPlan, ExpiryResult, execute_expiry, expire_snapshots, plan_expiry
+from lakehouse.maintenance.file_groups import CompactionOptions
+from lakehouse.maintenance.health import PartitionHealth, TableHealth, health
+from lakehouse.maintenance.manifests import (
+    ManifestRewriteOptions,
+    ManifestRewritePlan,
+    ManifestRewriteResult,
+    execute_manifest_rewrite,
+    plan_manifest_rewrite,
+    rewrite_manifests,
+)
+from lakehouse.maintenance.orphans import (
+    OrphanOptions,
+    OrphanPlan,
+    OrphanResult,
+    execute_orphan_removal,
+    plan_orphan_removal,
+    remove_orphan_files,
+)
+
+__all__ = [
+    "CompactionOptions",
+    "CompactionPlan",
+    "CompactionResult",
+    "ExpiryOptions",
+    "ExpiryPlan",
+    "ExpiryResult",
+    "ManifestRewriteOptions",
+    "ManifestRewritePlan",
+    "ManifestRewriteResult",
+    "OrphanOptions",
+    "OrphanPlan",
+    "OrphanResult",
+    "PartitionHealth",
+    "TableHealth",
+    "compact",
+    "execute_compaction",
+    "execute_expiry",
+    "execute_manifest_rewrite",
+    "execute_orphan_removal",
+    "expire_snapshots",
+    "health",
+    "plan_compaction",
+    "plan_expiry",
+    "plan_manifest_rewrite",
+    "plan_orphan_removal",
+    "remove_orphan_files",
+    "rewrite_manifests",
+]

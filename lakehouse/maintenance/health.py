@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import RenderableType
 
 from lakehouse.catalog.protocol import Catalog
 from lakehouse.environment import Environment
-from lakehouse.maintenance.report import Report
+from lakehouse.maintenance.binpack import output_file_count
+from lakehouse.maintenance.manifests import manifest_overlap
+from lakehouse.maintenance.reachability import in_parallel
+from lakehouse.maintenance.report import Report, human_bytes, human_ms, listing
+from lakehouse.maintenance.settings import TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT, positive_int
+from lakehouse.scan.load import load_entries, load_manifests
+from lakehouse.spec.data_file import CONTENT_DATA, STATUS_DELETED
+from lakehouse.spec.entries import Entries
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.partitioning import partition_path
+from lakehouse.spec.table_metadata import TableMetadata
+
+SMALL_FILE_RATIO = 0.75
+_BAR = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionHealth:
-    """One partition: counts, bytes, small files and rows deleted."""
+    """One partition of one spec.
+
+    Attributes:
+        partition: as in paths, `event_ts_day=2026-06-02/user_id_bucket=3`; empty when unpartitioned.
+        small_files: data files below 0.75 x target.
+        expected_files: data files left when the small ones are packed.
+        deleted_records: rows of delete files (an equality delete counts once, whatever it matches).
+        last_sequence_number: of its newest file.
+        last_updated_ms: when its newest file was committed; None when that snapshot has been expired.
+    """
 
     spec_id: int
     partition: str
@@ -24,22 +52,33 @@ class PartitionHealth:
     delete_files: int
     deleted_records: int
     expected_files: int
+    last_sequence_number: int
     last_updated_ms: int | None
+
+    @property
+    def removable_files(self) -> int:
+        """Data files that a compaction would save."""
+        return self.data_files - self.expected_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHealth(Report):
-    """One table: totals, partitions (worst first), manifests, snapshots, metadata.
+    """One table.
 
     Attributes:
-        data_files, small_files: small = below 0.75 x target.
-        expected_files: data files that a full compaction would leave.
+        target_bytes: `write.target-file-size-bytes`.
+        data_files, small_files, expected_files: small is below 0.75 x target; expected is left when the small ones are packed.
         delete_ratio: deleted records / records.
-        skew: largest partition's bytes / mean partition's bytes.
+        manifest_overlap: data manifests around a partition value, on average; 1.0 is perfect clustering.
+        oldest_snapshot_age_ms, newest_snapshot_age_ms: None without snapshots.
+        metadata_bytes: size of the current metadata file.
+        skew: bytes of the largest partition / bytes of the mean partition.
+        partitions: those with the most removable files first.
     """
 
     identifier: Identifier
     snapshot_id: int | None
+    target_bytes: int
     data_files: int
     small_files: int
     expected_files: int
@@ -51,12 +90,163 @@ class TableHealth(Report):
     delete_ratio: float
     manifests: int
     manifest_bytes: int
+    manifest_overlap: float
     snapshots: int
     oldest_snapshot_age_ms: int | None
+    newest_snapshot_age_ms: int | None
     metadata_bytes: int
     refs: int
     skew: float
     partitions: tuple[PartitionHealth, ...]
 
+    def title(self) -> str:
+        """See Report."""
+        return f"Health of {self.identifier}"
 
-def health(catalog: Catalog, identifier: Identifier, *, environment: Environment | None = None) -> TableHealth: ...
+    def to_dict(self) -> dict[str, object]:
+        """See Report."""
+        facts: dict[str, object] = {
+            field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("identifier", "partitions")
+        }
+        return {"table": str(self.identifier), **facts, "partitions": [dataclasses.asdict(partition) for partition in self.partitions]}
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """See Report."""
+        yield "data files", f"{self.data_files:,}, {human_bytes(self.bytes)}, {self.records:,} rows"
+        yield "small files", f"{self.small_files:,} below {SMALL_FILE_RATIO:g} x {human_bytes(self.target_bytes)}, {human_bytes(self.small_bytes)}"
+        yield "files after compaction", self.expected_files
+        yield "delete files", f"{self.delete_files:,}, {self.delete_ratio:.1%} of rows deleted"
+        yield "manifests", f"{self.manifests:,}, {human_bytes(self.manifest_bytes)}, {self.manifest_overlap:.1f} around a value"
+        oldest = "" if self.oldest_snapshot_age_ms is None else f", oldest {human_ms(self.oldest_snapshot_age_ms)}"
+        yield "snapshots", f"{self.snapshots:,}{oldest}, {self.refs} refs"
+        yield "metadata file", human_bytes(self.metadata_bytes)
+        yield "partitions", f"{len(self.partitions):,}, largest {self.skew:.1f} x the mean"
+
+    def detail(self) -> RenderableType | None:
+        """See Report."""
+        if not self.partitions:
+            return None
+        rows = (
+            (
+                partition.partition or "(whole table)",
+                partition.data_files,
+                bar(partition.small_files, partition.data_files),
+                partition.expected_files,
+                human_bytes(partition.bytes),
+                partition.delete_files,
+            )
+            for partition in self.partitions
+        )
+        return listing(("partition", "#files", "small", "#after", "#bytes", "#deletes"), rows)
+
+
+def bar(part: int, whole: int) -> str:
+    """A bar of the share, such as `█████               5`."""
+    filled = round(_BAR * part / whole) if whole else 0
+    return f"{'█' * filled}{' ' * (_BAR - filled)} {part}"
+
+
+def health(catalog: Catalog, identifier: Identifier, *, environment: Environment | None = None) -> TableHealth:
+    """Measure the current snapshot of a table; reads manifests, no data.
+
+    Raises:
+        NoSuchTableError: no such table.
+        InvalidPropertyError: `write.target-file-size-bytes` is not a positive integer.
+    """
+    version = catalog.load(identifier)
+    metadata = version.metadata
+    storage = catalog.storage(metadata.location)
+    target = positive_int(metadata.properties, TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT)
+    snapshot = metadata.current_snapshot()
+    manifests = [] if snapshot is None else load_manifests(storage, snapshot)
+    partitions = partition_health(list(in_parallel(lambda one: load_entries(storage, one, metadata), manifests)), metadata, target)
+    times = [snapshot.timestamp_ms for snapshot in metadata.snapshots]
+    now_ms = (environment or Environment.system()).now_ms()
+    return TableHealth(
+        identifier=identifier,
+        snapshot_id=metadata.current_snapshot_id,
+        target_bytes=target,
+        manifests=len(manifests),
+        manifest_bytes=sum(manifest.manifest_length for manifest in manifests),
+        manifest_overlap=manifest_overlap(manifests),
+        snapshots=len(times),
+        oldest_snapshot_age_ms=now_ms - min(times) if times else None,
+        newest_snapshot_age_ms=now_ms - max(times) if times else None,
+        metadata_bytes=storage.size(version.metadata_location),
+        refs=len(metadata.refs),
+        partitions=partitions,
+        **_totals(partitions),
+    )
+
+
+def partition_health(manifests: Sequence[Entries], metadata: TableMetadata, target_bytes: int) -> tuple[PartitionHealth, ...]:
+    """Health of every partition from manifest entries, those with the most removable files first."""
+    by_spec: dict[int, list[pa.Table]] = {}
+    for entries in manifests:
+        by_spec.setdefault(entries.spec.spec_id, []).append(_measures(entries, target_bytes))
+    committed = {snapshot.sequence_number: snapshot.timestamp_ms for snapshot in metadata.snapshots}
+    found = []
+    for spec_id, tables in by_spec.items():
+        found += _grouped(spec_id, pa.concat_tables(tables, promote_options="permissive"), metadata, target_bytes, committed)
+    return tuple(sorted(found, key=lambda one: (-one.removable_files, -one.bytes, one.partition)))
+
+
+def _measures(entries: Entries, target_bytes: int) -> pa.Table:
+    table = entries.table.filter(pc.not_equal(entries.table["status"], STATUS_DELETED))
+    is_data = pc.equal(table["content"], CONTENT_DATA)
+    size = table["file_size_in_bytes"]
+    small = pc.and_(is_data, pc.less(size, SMALL_FILE_RATIO * target_bytes))
+    columns = {f"partition.{field.field_id}": table[f"partition.{field.field_id}"] for field in entries.spec.fields}
+    zero = pa.scalar(0, pa.int64())
+    return pa.table(
+        {
+            **columns,
+            "key": pa.array([0] * table.num_rows, pa.int8()),
+            "data_files": pc.cast(is_data, pa.int64()),
+            "small_files": pc.cast(small, pa.int64()),
+            "bytes": pc.if_else(is_data, size, zero),
+            "small_bytes": pc.if_else(small, size, zero),
+            "records": pc.if_else(is_data, table["record_count"], zero),
+            "delete_files": pc.cast(pc.invert(is_data), pa.int64()),
+            "deleted_records": pc.if_else(is_data, zero, table["record_count"]),
+            "file_sequence_number": table["file_sequence_number"],
+        }
+    )
+
+
+_SUMS = ("data_files", "small_files", "bytes", "small_bytes", "records", "delete_files", "deleted_records")
+
+
+def _grouped(
+    spec_id: int, measures: pa.Table, metadata: TableMetadata, target_bytes: int, committed: dict[int, int]
+) -> Iterable[PartitionHealth]:
+    spec = metadata.spec(spec_id)
+    schema = metadata.schema()
+    names = [f"partition.{field.field_id}" for field in spec.fields]
+    wanted = [(name, "sum") for name in _SUMS] + [("file_sequence_number", "max")]
+    grouped = measures.group_by(["key", *names]).aggregate(wanted)
+    values = Entries(grouped.select(names), spec).partitions() if names else [()] * grouped.num_rows
+    for row, partition in zip(grouped.drop_columns(names).to_pylist(), values, strict=True):
+        sums: dict[str, Any] = {name: row[f"{name}_sum"] for name in _SUMS}
+        sequence_number = row["file_sequence_number_max"] or 0
+        packed = output_file_count(sums["small_bytes"], target_bytes) if sums["small_files"] else 0
+        yield PartitionHealth(
+            spec_id=spec_id,
+            partition=partition_path(spec, schema, partition),
+            expected_files=sums["data_files"] - sums["small_files"] + min(packed, sums["small_files"]),
+            last_sequence_number=sequence_number,
+            last_updated_ms=committed.get(sequence_number),
+            **sums,
+        )
+
+
+def _totals(partitions: Sequence[PartitionHealth]) -> dict[str, Any]:
+    sums: dict[str, Any] = {name: sum(getattr(partition, name) for partition in partitions) for name in (*_SUMS, "expected_files")}
+    largest = max((partition.bytes for partition in partitions), default=0)
+    mean = sums["bytes"] / len(partitions) if partitions else 0
+    return {
+        **sums,
+        "delete_ratio": sums["deleted_records"] / sums["records"] if sums["records"] else 0.0,
+        "skew": largest / mean if mean else 1.0,
+    }
+
