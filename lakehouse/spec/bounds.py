@@ -142,5 +142,3 @@ def _from_buffers(offsets: npt.NDArray[np.int32], data: bytes, nulls: npt.NDArra
     if nulls.any():
         validity = pa.py_buffer(np.packbits(~nulls, bitorder="little").tobytes())
     return pa.Array.from_buffers(pa.binary(), len(nulls), [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
-
-

@@ -2,12 +2,44 @@
 
 from __future__ import annotations
 
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from fastavro.schema import SchemaParseException
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
+from lakehouse.errors import CorruptMetadataError, InvalidInputError
+from lakehouse.spec.avro_container import Header, inflated_blocks, read_header, write_container
+from lakehouse.spec.avro_schema import manifest_schema
+from lakehouse.spec.bounds import encode_bounds
+from lakehouse.spec.data_file import CONTENT_DATA, STATUS_ADDED, STATUS_DELETED, STATUS_EXISTING
 from lakehouse.spec.entries import Entries
-from lakehouse.spec.field_types import FieldTypes
-from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
+from lakehouse.spec.field_types import FieldTypes, field_types
+from lakehouse.spec.inheritance import inherit
+from lakehouse.spec.manifest_encoder import entry_blocks, partition_kinds
+from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, FieldSummary, ManifestFile
+from lakehouse.spec.manifest_rows import flatten, nested_type
+
+DEFLATE_LEVEL = 5
+_DAMAGE = (
+    EOFError,
+    IndexError,
+    KeyError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    SchemaParseException,
+    fastavro.schema.UnknownType,
+    pa.ArrowException,
+)
 
 
 def encode_manifest(
@@ -16,17 +48,29 @@ def encode_manifest(
     *,
     format_version: int,
     content: int = CONTENT_DATA_MANIFEST,
+    level: int = DEFLATE_LEVEL,
 ) -> bytes:
-    """Serialize entries as a v2 or v3 manifest with many entries in a block.
+    """Serialize entries as a v2 or v3 manifest with many entries in a block; equal input gives equal bytes.
 
     Null sequence numbers and snapshot ids are written as null, to be inherited at read time, so that a manifest can be written
-    before its commit and reused in retries.
+    before its commit and reused in retries. `schema` is the table's schema; `level` the deflate level, 1 to 9.
 
     Raises:
-        InvalidInputError: format version 1, an existing or deleted entry without sequence numbers, or a delete file in a data
-            manifest and the reverse.
+        InvalidInputError: format version other than 2 and 3, no entries, an existing or deleted entry without sequence numbers,
+            a delete file in a data manifest or the reverse, a deletion vector in v2.
     """
-    raise AssertionError(entries, schema, format_version, content)
+    _check(entries, format_version, content)
+    kinds = partition_kinds(entries, field_types(schema))
+    metadata = {
+        "schema": schema.model_dump_json(),
+        "schema-id": str(schema.schema_id),
+        "partition-spec": json.dumps([json.loads(field.model_dump_json()) for field in entries.spec.fields]),
+        "partition-spec-id": str(entries.spec.spec_id),
+        "format-version": str(format_version),
+        "content": "data" if content == CONTENT_DATA_MANIFEST else "deletes",
+    }
+    avro = manifest_schema(entries.spec, kinds, format_version)
+    return write_container(avro, metadata, entry_blocks(entries, kinds, format_version), level=level)
 
 
 def manifest_file(
@@ -34,10 +78,29 @@ def manifest_file(
 ) -> ManifestFile:
     """The manifest-list row of a manifest just written: counts, minimum sequence number and partition summaries.
 
-    `sequence_number` is None (assigned by `write_manifest_list`); `min_sequence_number` is None when a live entry inherits
-    its own.
+    `sequence_number` is None (assigned by `write_manifest_list`); `min_sequence_number` is the least explicit one of the live
+    entries, None when they all inherit.
     """
-    raise AssertionError(entries, manifest_path, manifest_length, snapshot_id, content)
+    status = np.asarray(entries.table["status"])
+    rows = np.asarray(entries.table["record_count"])
+    files = {one: int((status == one).sum()) for one in (STATUS_ADDED, STATUS_EXISTING, STATUS_DELETED)}
+    counts = {one: int(rows[status == one].sum()) for one in files}
+    live = entries.table["sequence_number"].filter(pa.array(status != STATUS_DELETED))
+    return ManifestFile(
+        manifest_path=manifest_path,
+        manifest_length=manifest_length,
+        partition_spec_id=entries.spec.spec_id,
+        content=content,
+        min_sequence_number=pc.min(live).as_py(),
+        added_snapshot_id=snapshot_id,
+        added_files_count=files[STATUS_ADDED],
+        existing_files_count=files[STATUS_EXISTING],
+        deleted_files_count=files[STATUS_DELETED],
+        added_rows_count=counts[STATUS_ADDED],
+        existing_rows_count=counts[STATUS_EXISTING],
+        deleted_rows_count=counts[STATUS_DELETED],
+        partitions=tuple(_summary(entries.table[f"partition.{field.field_id}"]) for field in entries.spec.fields),
+    )
 
 
 def decode_manifest(data: bytes, manifest: ManifestFile, spec: PartitionSpec, types: FieldTypes) -> Entries:
@@ -47,5 +110,84 @@ def decode_manifest(data: bytes, manifest: ManifestFile, spec: PartitionSpec, ty
 
     Raises:
         CorruptMetadataError: not a manifest, truncated, or a block that claims or inflates to more than it may.
+        UnsupportedFeatureError: an unknown Avro codec.
     """
-    raise AssertionError(data, manifest, spec, types)
+    header = read_header(data, manifest.manifest_path)
+    return inherit(_decode_rows(data, header, manifest.manifest_path, spec, types), manifest)
+
+
+def manifest_spec_id(data: bytes, location: str) -> int:
+    """The partition spec that a manifest says it was written with; 0 when it does not say (v1).
+
+    Raises:
+        CorruptMetadataError: not a manifest.
+    """
+    text = read_header(data, location).text("partition-spec-id")
+    return int(text) if text is not None and text.isdigit() else 0
+
+
+def _decode_rows(data: bytes, header: Header, location: str, spec: PartitionSpec, types: FieldTypes) -> Entries:
+    try:
+        plain_schema = _without_logical_types(header.schema)
+        reader_schema = fastavro.parse_schema(plain_schema)
+        kind = nested_type(plain_schema)
+        records: list[Any] = []
+        for count, plain in inflated_blocks(data, header, location):
+            stream = io.BytesIO(plain)
+            records += [fastavro.schemaless_reader(stream, reader_schema, None) for _ in range(count)]
+            if stream.tell() != len(plain):
+                raise CorruptMetadataError(f"{location}: a block holds more than its {count} records", location=location)
+        rows = pa.Table.from_struct_array(pa.array(records, kind))
+        return flatten(rows, header.schema, spec, types, location)
+    except _DAMAGE as error:
+        raise CorruptMetadataError(f"{location} cannot be read as a manifest: {error!r}", location=location) from error
+
+
+def _without_logical_types(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_logical_types(branch) for branch in schema]
+    if isinstance(schema, Mapping):
+        return {key: _without_logical_types(value) for key, value in schema.items() if key != "logicalType"}
+    return schema
+
+
+def _check(entries: Entries, format_version: int, content: int) -> None:
+    if format_version not in (2, 3):
+        raise InvalidInputError(f"manifests are written as format version 2 or 3, not {format_version}")
+    if not len(entries):
+        raise InvalidInputError("a manifest needs at least one entry")
+    table = entries.table
+    inherited = table.filter(pa.array(np.asarray(table["status"]) != STATUS_ADDED))
+    if any(inherited[name].null_count for name in ("snapshot_id", "sequence_number", "file_sequence_number")):
+        raise InvalidInputError("existing and deleted entries carry their snapshot id and both sequence numbers explicitly")
+    is_data = np.asarray(table["content"].fill_null(CONTENT_DATA)) == CONTENT_DATA
+    if not (is_data if content == CONTENT_DATA_MANIFEST else ~is_data).all():
+        raise InvalidInputError("a manifest holds either data files or delete files, not both")
+    offsets = table["content_offset"] if "content_offset" in table.column_names else None
+    if format_version == 2 and offsets is not None and offsets.null_count < len(offsets):
+        raise InvalidInputError("deletion vectors need format version 3")
+
+
+def _summary(column: pa.ChunkedArray) -> FieldSummary:
+    values = column.combine_chunks()
+    floating = pa.types.is_floating(values.type)
+    contains_nan = bool(pc.any(pc.is_nan(values)).as_py()) if floating else False
+    kept = values.filter(pc.invert(pc.is_nan(values))) if floating else values
+    kept = kept.cast(pa.binary()) if pa.types.is_fixed_size_binary(kept.type) else kept
+    extremes = pc.min_max(kept)
+    bounds = [extremes["min"].as_py(), extremes["max"].as_py()]
+    if floating:
+        bounds = _signed_zeros(np.asarray(kept.drop_null()), bounds)
+    lower, upper = (encode_bounds(pa.array([bound], kept.type)).to_pylist()[0] for bound in bounds)
+    return FieldSummary(values.null_count > 0, contains_nan, lower, upper)
+
+
+def _signed_zeros(values: Any, bounds: list[Any]) -> list[Any]:
+    """A bound that is zero gets the sign that keeps every zero inside: -0.0 is below +0.0."""
+    signs = np.signbit(values[values == 0.0])
+    lower, upper = bounds
+    if lower == 0.0:
+        lower = -0.0 if signs.any() else 0.0
+    if upper == 0.0:
+        upper = -0.0 if signs.all() else 0.0
+    return [lower, upper]

@@ -2,11 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+from fastavro.schema import SchemaParseException
+
+from lakehouse.errors import CorruptMetadataError, InvalidInputError
+from lakehouse.spec.avro_container import inflated_blocks, read_header, write_container
+from lakehouse.spec.avro_schema import manifest_list_schema
 
 CONTENT_DATA_MANIFEST = 0
 CONTENT_DELETE_MANIFEST = 1
+
+_BLOCK_MANIFESTS = 4096
+_DAMAGE = (
+    EOFError,
+    IndexError,
+    KeyError,
+    ValueError,
+    TypeError,
+    OverflowError,
+    RecursionError,
+    SchemaParseException,
+    fastavro.schema.UnknownType,
+)
+_COUNTS = (
+    "added_files_count",
+    "existing_files_count",
+    "deleted_files_count",
+    "added_rows_count",
+    "existing_rows_count",
+    "deleted_rows_count",
+)
+_SUMMARY_IDS = {509: "contains_null", 518: "contains_nan", 510: "lower_bound", 511: "upper_bound"}
+_FIELD_IDS = {
+    500: "manifest_path",
+    501: "manifest_length",
+    502: "partition_spec_id",
+    517: "content",
+    515: "sequence_number",
+    516: "min_sequence_number",
+    503: "added_snapshot_id",
+    504: "added_files_count",
+    505: "existing_files_count",
+    506: "deleted_files_count",
+    512: "added_rows_count",
+    513: "existing_rows_count",
+    514: "deleted_rows_count",
+    519: "key_metadata",
+    520: "first_row_id",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +102,28 @@ def read_manifest_list(data: bytes, location: str = "manifest list") -> list[Man
 
     Raises:
         CorruptMetadataError: the bytes are not a manifest list; the message names `location`.
+        UnsupportedFeatureError: an unknown Avro codec.
     """
-    raise ValueError(location, data)
+    header = read_header(data, location)
+    names = _names(header.schema)
+    if 500 not in names:
+        raise CorruptMetadataError(f"{location} is not a manifest list: its records have no manifest_path", location=location)
+    columns = [(name, names[field_id]) for field_id, name in _FIELD_IDS.items() if field_id in names]
+    summaries = _summary_names(header.schema)
+    manifests = []
+    try:
+        schema = fastavro.parse_schema(header.schema)
+        for count, plain in inflated_blocks(data, header, location):
+            stream = io.BytesIO(plain)
+            for _ in range(count):
+                row: Any = fastavro.schemaless_reader(stream, schema, None)
+                values = {name: row[key] for name, key in columns}
+                if summaries is not None and row[summaries[0]] is not None:
+                    values["partitions"] = tuple(_summary(one, summaries[1]) for one in row[summaries[0]])
+                manifests.append(_with_defaults(values))
+    except _DAMAGE as error:
+        raise CorruptMetadataError(f"{location} cannot be read as a manifest list: {error!r}", location=location) from error
+    return manifests
 
 
 def write_manifest_list(
@@ -73,6 +142,87 @@ def write_manifest_list(
     (spec: First Row ID Assignment).
 
     Raises:
-        InvalidInputError: format version below 2 or above 3, or v3 without `first_row_id`.
+        InvalidInputError: format version other than 2 and 3, v3 without `first_row_id`, or a manifest of another snapshot
+            without sequence number.
     """
-    raise ValueError(manifests, snapshot_id, parent_snapshot_id, sequence_number, format_version, first_row_id)
+    if format_version not in (2, 3):
+        raise InvalidInputError(f"manifest lists are written as format version 2 or 3, not {format_version}")
+    if format_version == 3 and first_row_id is None:
+        raise InvalidInputError("a v3 manifest list needs the snapshot's first row id")
+    next_row_id = first_row_id if format_version == 3 else None
+    rows = []
+    for manifest in manifests:
+        assigned = _assign_sequence(manifest, snapshot_id, sequence_number)
+        if next_row_id is not None and assigned.content == CONTENT_DATA_MANIFEST and assigned.first_row_id is None:
+            assigned = dataclasses.replace(assigned, first_row_id=next_row_id)
+            next_row_id += (assigned.added_rows_count or 0) + (assigned.existing_rows_count or 0)
+        rows.append(assigned)
+    metadata = {
+        "snapshot-id": str(snapshot_id),
+        "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
+        "sequence-number": str(sequence_number),
+        "format-version": str(format_version),
+    }
+    if format_version == 3:
+        metadata["first-row-id"] = str(first_row_id)
+    schema = manifest_list_schema(format_version)
+    blocks = [_encode(rows[start : start + _BLOCK_MANIFESTS], schema) for start in range(0, len(rows), _BLOCK_MANIFESTS)]
+    return write_container(schema, metadata, blocks, level=5), next_row_id
+
+
+def _assign_sequence(manifest: ManifestFile, snapshot_id: int, sequence_number: int) -> ManifestFile:
+    if manifest.sequence_number is not None and manifest.min_sequence_number is not None:
+        return manifest
+    if manifest.added_snapshot_id != snapshot_id:
+        owner = manifest.added_snapshot_id
+        raise InvalidInputError(
+            f"{manifest.manifest_path} is of snapshot {owner}, not new in {snapshot_id}, and has no sequence number"
+        )
+    return dataclasses.replace(
+        manifest,
+        sequence_number=sequence_number if manifest.sequence_number is None else manifest.sequence_number,
+        min_sequence_number=sequence_number if manifest.min_sequence_number is None else manifest.min_sequence_number,
+    )
+
+
+def _encode(rows: Sequence[ManifestFile], schema: Mapping[str, Any]) -> tuple[int, bytes]:
+    stream = io.BytesIO()
+    parsed = fastavro.parse_schema(dict(schema))
+    for row in rows:
+        partitions = None if row.partitions is None else [_summary_record(one) for one in row.partitions]
+        record = {name: getattr(row, name) for name in _FIELD_IDS.values()} | {"partitions": partitions}
+        for name in _COUNTS:
+            record[name] = record[name] or 0
+        fastavro.schemaless_writer(stream, parsed, record)
+    return len(rows), stream.getvalue()
+
+
+def _summary_record(summary: FieldSummary) -> dict[str, Any]:
+    return {name: getattr(summary, name) for name in _SUMMARY_IDS.values()}
+
+
+def _names(record: Any) -> dict[int, str]:
+    fields = record.get("fields", ()) if isinstance(record, dict) else ()
+    return {field["field-id"]: field["name"] for field in fields if "field-id" in field}
+
+
+def _summary_names(schema: Any) -> tuple[str, dict[str, str]] | None:
+    """(name of the partitions field, attribute -> name in the summary record)."""
+    for field in schema["fields"]:
+        if field.get("field-id") == 507:
+            branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
+            array = next(branch for branch in branches if isinstance(branch, dict))
+            names = _names(array["items"])
+            return field["name"], {attribute: names[one] for one, attribute in _SUMMARY_IDS.items() if one in names}
+    return None
+
+
+def _summary(record: Mapping[str, Any], names: Mapping[str, str]) -> FieldSummary:
+    return FieldSummary(**{attribute: record[name] for attribute, name in names.items()})
+
+
+def _with_defaults(values: dict[str, Any]) -> ManifestFile:
+    for name in ("content", "sequence_number", "min_sequence_number"):
+        if values.get(name) is None:
+            values[name] = 0
+    return ManifestFile(**values)

@@ -8,6 +8,7 @@ from uuid import UUID
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import (
+    BinaryType,
     BooleanType,
     DateType,
     DecimalType,
@@ -74,4 +75,20 @@ def partition_types(spec: PartitionSpec, types: FieldTypes) -> dict[int, Iceberg
     return results
 
 
+def kind_of(physical: pa.DataType) -> IcebergType:
+    """An Iceberg type with this internal representation, for values whose column is in no schema any more."""
+    if pa.types.is_decimal(physical):
+        return DecimalType(physical.precision, physical.scale)
+    return _REVERSE.get(physical, BinaryType())
+
+
+_REVERSE: dict[pa.DataType, IcebergType] = {
+    pa.bool_(): BooleanType(),
+    pa.int32(): IntegerType(),
+    pa.int64(): LongType(),
+    pa.float32(): FloatType(),
+    pa.float64(): DoubleType(),
+    pa.string(): StringType(),
+    pa.binary(16): UUIDType(),
+}
 _INTEGER_TRANSFORMS = frozenset({"bucket", "year", "month", "day", "hour"})
