@@ -1,1 +1,1 @@
-"""The Dagster glue."""
+"""The Dagster glue: resources, materialization metadata, checks before publication, lineage."""

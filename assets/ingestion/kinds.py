@@ -1,0 +1,115 @@
+"""Kinds of values and types of columns: which value fits which column, and which column type may become which. Pure.
+
+A kind is what a value is in the landing file; a type is what a column of the table is. Promotions are those of the Iceberg specification:
+int to long, float to double, decimal to a wider precision.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
+
+_INT_MAX, _LONG_MAX, _DOUBLE_EXACT = 2**31 - 1, 2**63 - 1, 2**53
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+
+# what fits as it is; text is parsed value by value where the column is a date, a time or a decimal
+_FITS: Mapping[str, frozenset[str]] = {
+    "boolean": frozenset({"boolean"}),
+    "int": frozenset({"int"}),
+    "long": frozenset({"int", "long"}),
+    "float": frozenset({"int", "double"}),
+    "double": frozenset({"int", "long", "double"}),
+    "string": frozenset({"string"}),
+    "json": frozenset({"boolean", "int", "long", "huge", "double", "string", "json"}),
+    "date": frozenset({"date", "string"}),
+    "timestamp": frozenset({"timestamp", "string"}),
+    "timestamptz": frozenset({"timestamptz", "string"}),
+    "time": frozenset({"time", "string"}),
+    "binary": frozenset({"binary"}),
+}
+_INFERRED: Mapping[str, str] = {"int": "long", "huge": "double"}
+
+
+def kinds_of(values: Iterable[object]) -> Counter[str]:
+    """How many values of each kind there are; nulls do not count."""
+    found: Counter[str] = Counter()
+    values = list(values)
+    for python_type, count in Counter(map(type, values)).items():
+        if python_type is int:
+            found.update(_integer_kinds(values, count))
+        elif python_type is Decimal:
+            found.update(_decimal_kind(value) for value in values if type(value) is Decimal)
+        elif python_type is datetime:
+            found.update("timestamp" if v.tzinfo is None else "timestamptz" for v in values if type(v) is datetime)
+        elif python_type is not type(None):
+            found[_PYTHON_KINDS.get(python_type, "json")] += count
+    return found
+
+
+_PYTHON_KINDS: Mapping[type, str] = {
+    bool: "boolean", float: "double", str: "string", dict: "json", list: "json", date: "date", time: "time", bytes: "binary",
+}  # fmt: skip
+
+
+def _integer_kinds(values: list[object], count: int) -> Counter[str]:
+    integers = [value for value in values if type(value) is int]
+    if -_INT_MAX <= min(integers) and max(integers) <= _INT_MAX:
+        return Counter({"int": count})
+    return Counter(
+        "int" if -_INT_MAX - 1 <= v <= _INT_MAX else "long" if -_LONG_MAX - 1 <= v <= _LONG_MAX else "huge" for v in integers
+    )
+
+
+def _decimal_kind(value: Decimal) -> str:
+    scale = max(0, -int(value.as_tuple().exponent))
+    return f"decimal({max(len(value.as_tuple().digits), scale, 1)},{scale})"
+
+
+def fits(kind: str, column_type: str) -> bool:
+    """Whether a value of this kind can be a value of the column without losing anything (a float column rounds a double)."""
+    want = _DECIMAL.fullmatch(column_type)
+    if want:
+        have = _DECIMAL.fullmatch(kind)
+        if have:
+            room = int(want[1]) - int(want[2])
+            return int(have[2]) <= int(want[2]) and int(have[1]) - int(have[2]) <= room
+        return kind in ("int", "long", "string")
+    return kind in _FITS[column_type]
+
+
+def promoted(column_type: str, kind: str) -> str | None:
+    """The type to promote the column to so that the kind fits; None where the specification allows no such promotion."""
+    if column_type == "int" and kind == "long":
+        return "long"
+    want, have = _DECIMAL.fullmatch(column_type), _DECIMAL.fullmatch(kind)
+    if want and have and int(have[2]) <= int(want[2]):
+        precision = int(have[1]) - int(have[2]) + int(want[2])
+        return f"decimal({precision},{want[2]})" if precision <= 38 else None  # noqa: PLR2004 - widest decimal of the spec
+    return None
+
+
+def inferred(kinds: Mapping[str, int]) -> str | None:
+    """The type of a new column: the one that most values have, ties by name; None when no value tells.
+
+    Whole numbers and fractions together are a double, decimals together the narrowest decimal that holds them all.
+    """
+    weights: Counter[str] = Counter()
+    decimals = [m for m in map(_DECIMAL.fullmatch, kinds) if m]
+    scale = max((int(m[2]) for m in decimals), default=0)
+    whole = max((int(m[1]) - int(m[2]) for m in decimals), default=0)
+    for kind, count in kinds.items():
+        if _DECIMAL.fullmatch(kind):
+            weights[f"decimal({min(38, whole + scale)},{scale})"] += count
+        else:
+            weights[_INFERRED.get(kind, kind)] += count
+    if "double" in weights and "long" in weights:
+        weights["double"] += weights.pop("long")
+    return min(weights, key=lambda t: (-weights[t], t)) if weights else None
+
+
+def exact_in_double(value: int) -> bool:
+    """Whether a double holds this integer exactly."""
+    return -_DOUBLE_EXACT <= value <= _DOUBLE_EXACT

@@ -1,0 +1,140 @@
+"""What a source is: everything that distinguishes one feed of raw events from another, as a value."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from lakehouse.errors import InvalidInputError
+
+EVENT_TS = "event_ts"
+LANDING_FILE = "landing_file"
+LANDING_LINE = "landing_line"
+RESERVED_COLUMNS = (EVENT_TS, LANDING_FILE, LANDING_LINE)
+
+Format = Literal["jsonl", "csv", "parquet"]
+TimeUnit = Literal["iso", "s", "ms", "us"]
+DriftPolicy = Literal["evolve", "quarantine"]
+
+COLUMN_TYPES = ("boolean", "int", "long", "float", "double", "string", "json", "date", "timestamp", "timestamptz", "time", "binary")
+_DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a source.
+
+    Attributes:
+        name: as it is spelled in the landing files.
+        type: an Iceberg primitive, or `json` for any value kept as its JSON text in a string column.
+    """
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """Where a record says when it happened.
+
+    Attributes:
+        column: top-level field of the record.
+        zone: IANA zone of values that carry no offset.
+        unit: ISO 8601 text, or a number of seconds, milliseconds or microseconds since the epoch.
+    """
+
+    column: str
+    zone: str = "UTC"
+    unit: TimeUnit = "iso"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A feed of raw events that lands as files.
+
+    The raw table `raw.<name>` is partitioned by `day(event_ts)` and `bucket(<buckets>, <bucket>)`; `event_ts` is the event
+    time as `timestamptz`, so a day is a day of UTC.
+
+    Attributes:
+        name: lower-case identifier; names the tables `raw.<name>`, `raw.<name>_quarantine` and `raw.<name>_landing`.
+        pattern: which files below the landing folder `<landing root>/<name>` belong to it (`fnmatch`, `*` crosses folders).
+        format: JSON lines, CSV with a header line, or Parquet.
+        gzip: whether the files are compressed as a whole (JSON lines and CSV only).
+        event_time: where a record says when it happened.
+        first_day: events before it are quarantined.
+        last_day: events after it are quarantined; None: today (UTC) at the time of reading.
+        bucket: the column whose hash splits a day.
+        buckets: into how many parts.
+        natural_key: columns that identify an event within its day; empty: two records are the same event when every column is equal.
+            Of several records for one event the one that landed first stays.
+        columns: declared columns; empty: all are inferred from the data.
+        drift: `evolve` adds columns that were not declared and promotes types; `quarantine` rejects such records.
+        max_line_bytes: longer lines are quarantined without being parsed.
+        quarantined_percent_max: a warning is raised above this share of quarantined lines in a run.
+    """
+
+    name: str
+    event_time: EventTime
+    first_day: date
+    bucket: str
+    pattern: str = "*.jsonl.gz"
+    format: Format = "jsonl"
+    gzip: bool = True
+    last_day: date | None = None
+    buckets: int = 4
+    natural_key: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = field(default=())
+    drift: DriftPolicy = "evolve"
+    max_line_bytes: int = 8 << 20
+    quarantined_percent_max: float = 1.0
+
+    def __post_init__(self) -> None:
+        where = f"source {self.name!r}"
+        if not _NAME.fullmatch(self.name):
+            raise InvalidInputError(f"{where}: the name must match {_NAME.pattern}")
+        try:
+            ZoneInfo(self.event_time.zone)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise InvalidInputError(
+                f"{where}: {self.event_time.zone!r} is no IANA time zone; name one such as 'Europe/Berlin' or 'UTC'"
+            ) from error
+        if self.last_day is not None and self.last_day < self.first_day:
+            raise InvalidInputError(f"{where}: last_day {self.last_day} is before first_day {self.first_day}")
+        if self.format == "parquet" and self.gzip:
+            raise InvalidInputError(f"{where}: Parquet files are not compressed as a whole; set gzip=False")
+        if self.buckets < 1:
+            raise InvalidInputError(f"{where}: buckets must be at least 1, not {self.buckets}")
+        self._check_columns(where)
+
+    def _check_columns(self, where: str) -> None:
+        names = [column.name for column in self.columns]
+        if len({name.casefold() for name in names}) != len(names):
+            raise InvalidInputError(f"{where}: two columns have the same name but for case")
+        for column in self.columns:
+            if column.type not in COLUMN_TYPES and not _DECIMAL.fullmatch(column.type):
+                raise InvalidInputError(f"{where}: column {column.name!r} has unknown type {column.type!r}; known: {', '.join(COLUMN_TYPES)}")
+            if column.name in RESERVED_COLUMNS and column.name != self.event_time.column:
+                raise InvalidInputError(f"{where}: the pipeline adds the column {column.name!r} itself; it cannot be declared")
+        if names:
+            for name in (*self.natural_key, self.bucket):
+                if name not in names:
+                    raise InvalidInputError(f"{where}: the key or bucket column {name!r} is not among the declared columns")
+
+    @property
+    def table(self) -> str:
+        """Identifier of the raw table."""
+        return f"raw.{self.name}"
+
+    @property
+    def quarantine_table(self) -> str:
+        """Identifier of the table of rejected records."""
+        return f"raw.{self.name}_quarantine"
+
+    @property
+    def ledger_table(self) -> str:
+        """Identifier of the table that knows every landing file and the days it carries."""
+        return f"raw.{self.name}_landing"

@@ -1,0 +1,45 @@
+"""Who wrote a snapshot: the way from a table back to the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+RUN_ID = "dagster.run-id"
+ASSET_KEY = "dagster.asset-key"
+PARTITION = "dagster.partition"
+
+
+@dataclass(frozen=True, slots=True)
+class RunStamp:
+    """The step of a run that writes.
+
+    Attributes:
+        run_id: Dagster's run id.
+        asset_key: slash-separated.
+        partition: partition key, or `first...last` of a run over several; None for assets without partitions.
+    """
+
+    run_id: str
+    asset_key: str
+    partition: str | None = None
+
+    def summary(self) -> dict[str, str]:
+        """Entries for a snapshot's summary."""
+        entries = {RUN_ID: self.run_id, ASSET_KEY: self.asset_key}
+        return entries if self.partition is None else entries | {PARTITION: self.partition}
+
+    def commit_id(self, what: str) -> str:
+        """A name for one write of this step, equal in each retry of the step, so that it is committed once."""
+        return f"{self.run_id}:{self.asset_key}:{self.partition or ''}:{what}"
+
+    def branch(self) -> str:
+        """The branch on which this step stages what it wants to publish."""
+        return f"audit-{self.run_id.partition('-')[0]}-{self.asset_key.rpartition('/')[2]}"
+
+
+def stamp_of(summary: Mapping[str, str]) -> RunStamp | None:
+    """The step that a snapshot's summary names; None when it was not written by one."""
+    if RUN_ID not in summary or ASSET_KEY not in summary:
+        return None
+    return RunStamp(summary[RUN_ID], summary[ASSET_KEY], summary.get(PARTITION))
