@@ -12,7 +12,7 @@ from typing import Protocol, cast
 from pyiceberg.schema import Schema
 
 from lakehouse.arrow.writer import WriteRequest
-from lakehouse.scan.types import ScanRequest
+from lakehouse.scan.request import ScanRequest
 from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.protocol import Storage
 
