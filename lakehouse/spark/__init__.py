@@ -1,1 +1,23 @@
-"""Spark reads and writes the tables without a JAR."""
+"""Spark reads and writes the tables without a JAR.
+
+Names are imported when they are first used: Spark workers import this package and need the writer alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lakehouse.spark.attached import LakehouseSession, attach
+    from lakehouse.spark.session import build_session, spark_config
+
+__all__ = ["LakehouseSession", "attach", "build_session", "spark_config"]
+
+_HOMES = {"LakehouseSession": "attached", "attach": "attached", "build_session": "session", "spark_config": "session"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from lakehouse.spark.java import java_home
 
 READ_OPTIONS: Mapping[str, str] = {
-    # columns resolve by Iceberg field id, and a file older than a column yields nulls or the initial default
+    # columns resolve by Iceberg field id; a file without any id is an error, where `true` would show it as all nulls
     "spark.sql.parquet.fieldId.read.enabled": "true",
-    "spark.sql.parquet.fieldId.read.ignoreMissing": "true",
+    "spark.sql.parquet.fieldId.read.ignoreMissing": "false",
 }
 
 _GIB = 1 << 30

@@ -30,6 +30,7 @@ _TO_SPARK: dict[type[ice.IcebergType], sp.DataType] = {
     ice.FloatType: sp.FloatType(),
     ice.DoubleType: sp.DoubleType(),
     ice.DateType: sp.DateType(),
+    ice.TimeType: sp.TimeType(6),
     ice.TimestampType: sp.TimestampNTZType(),
     ice.TimestamptzType: sp.TimestampType(),
     ice.StringType: sp.StringType(),
@@ -47,6 +48,7 @@ _TO_ICEBERG: dict[type[sp.DataType], ice.PrimitiveType] = {
     sp.FloatType: ice.FloatType(),
     sp.DoubleType: ice.DoubleType(),
     sp.DateType: ice.DateType(),
+    sp.TimeType: ice.TimeType(),
     sp.TimestampNTZType: ice.TimestampType(),
     sp.TimestampType: ice.TimestamptzType(),
     sp.StringType: ice.StringType(),
@@ -63,7 +65,7 @@ def to_spark_schema(schema: Schema) -> sp.StructType:
     in `parquet.field.id`, and a top-level field its initial default in `EXISTS_DEFAULT`.
 
     Raises:
-        UnsupportedTypeError: Spark has no such type (`time`, `timestamp_ns`, ...), or a nested field has an initial default;
+        UnsupportedTypeError: Spark has no such type (`timestamp_ns`, ...), or a nested field has an initial default;
             the message names the column.
     """
     return sp.StructType([_spark_field(field, field.name, top=True) for field in schema.fields])
@@ -183,7 +185,9 @@ def sql_literal(kind: ice.IcebergType, value: Any) -> str:
 def _temporal_literal(kind: ice.IcebergType, value: int) -> str:
     try:
         if isinstance(kind, ice.DateType):
-            return f"DATE '{dt.date(1970, 1, 1) + dt.timedelta(days=value):%4Y-%m-%d}'"
+            return f"DATE '{(dt.date(1970, 1, 1) + dt.timedelta(days=value)).isoformat()}'"
+        if isinstance(kind, ice.TimeType):
+            return f"TIME '{(dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)).time().isoformat('microseconds')}'"  # noqa: DTZ001
         if isinstance(kind, ice.TimestampType | ice.TimestamptzType):
             text = (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)).isoformat(sep=" ", timespec="microseconds")  # noqa: DTZ001
             return f"TIMESTAMP_NTZ '{text}'" if isinstance(kind, ice.TimestampType) else f"TIMESTAMP '{text}+00:00'"

@@ -1,0 +1,38 @@
+"""Spark as an engine of `lakehouse.engines`: frames in, data files out; scans in, frames out."""
+
+from __future__ import annotations
+
+from pyiceberg.schema import Schema
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from lakehouse.arrow.writer import WriteRequest
+from lakehouse.errors import InvalidInputError
+from lakehouse.scan.request import ScanRequest
+from lakehouse.spark import reader, writer
+from lakehouse.spark.types import to_iceberg_schema
+from lakehouse.spec.data_file import DataFile
+from lakehouse.storage.protocol import Storage
+
+
+def to_schema(schema: object) -> Schema:
+    """The Iceberg schema of a Spark schema (or of a frame), ids assigned. Raises UnsupportedTypeError, InvalidInputError."""
+    if isinstance(schema, DataFrame):
+        return to_iceberg_schema(schema.schema)
+    if not isinstance(schema, StructType):
+        raise InvalidInputError(f"a Spark schema is a StructType, not {type(schema).__name__}")
+    return to_iceberg_schema(schema)
+
+
+def write_data_files(data: object, request: WriteRequest, storage: Storage) -> list[DataFile]:
+    """Write a frame as data files, in place, on Spark's workers (see `writer.write_data_files`)."""
+    if not isinstance(data, DataFrame):
+        raise InvalidInputError(f"Spark writes a DataFrame, not {type(data).__name__}")
+    return writer.write_data_files(data, request, storage)
+
+
+def read(name: str, request: ScanRequest, storage: Storage, session: object) -> DataFrame:
+    """A frame over one snapshot (see `reader.read`)."""
+    if not isinstance(session, SparkSession):
+        raise InvalidInputError(f"Spark reads with a SparkSession, not {type(session).__name__}")
+    return reader.read(session, name, request, storage)

@@ -1,0 +1,114 @@
+"""A relation whose files Spark asks us for while it plans each query, with the query's own filters.
+
+One object of this process answers for a relation; it holds the table version and the snapshot, so a relation shows the same
+rows for as long as it lives: in cached plans, in other threads, after later commits.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from pyiceberg.expressions import And
+from pyiceberg.schema import Schema
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from lakehouse.expressions.parse import parse_where
+from lakehouse.scan.planner import ScanPlan, plan_scan
+from lakehouse.scan.request import ScanRequest
+from lakehouse.spark.filters import translate_filters
+from lakehouse.spark.helper import planned_files
+from lakehouse.spark.locations import spark_location
+from lakehouse.storage.protocol import Storage
+
+logger = logging.getLogger(__name__)
+
+SizedFiles = Iterable[tuple[str, int]]
+_PARQUET_OPTIONS = {
+    # Iceberg's dates and timestamps are proleptic Gregorian, whoever wrote the file
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+
+
+class FilePlanner:
+    """Answers Spark's question "which files, with these filters?" (`java.util.function.Function`, called by the JVM).
+
+    Args:
+        name: the table, for messages.
+        request: version, snapshot and filter; every question narrows its filter.
+        schema: the schema that the relation shows.
+        storage: where the metadata is.
+        choose: which files of a plan belong to this relation, as (location, size).
+    """
+
+    def __init__(
+        self, name: str, request: ScanRequest, schema: Schema, storage: Storage, choose: Callable[[ScanPlan], SizedFiles]
+    ) -> None:
+        self._name = name
+        self._request = request
+        self._schema = schema
+        self._storage = storage
+        self._choose = choose
+
+    def apply(self, filters: str) -> str:
+        """The answer that `PlannedFiles.java` parses. An exception must not cross as one: py4j would lose what it says."""
+        try:
+            return encode_answer(self._choose(self._plan(filters)))
+        except Exception as error:
+            logger.exception("planning %s failed", self._name)
+            return f"E{type(error).__name__}: {error}"
+
+    def _plan(self, filters: str) -> ScanPlan:
+        where = And(parse_where(self._request.where), translate_filters(filters, self._schema))
+        plan = plan_scan(replace(self._request, where=where, select=None), self._storage)
+        logger.debug("planned %s for Spark: %s", self._name, plan.report)
+        return plan
+
+    class Java:
+        """The interface py4j implements with this class."""
+
+        implements = ("java.util.function.Function",)
+
+
+def encode_answer(files: SizedFiles) -> str:
+    """`F`, the common prefix, NUL, then suffix NUL size NUL for each file: NUL is what no location holds."""
+    sized = [(spark_location(location), size) for location, size in files]
+    prefix = os.path.commonprefix([min(sized)[0], max(sized)[0]]) if sized else ""
+    start = len(prefix)
+    return f"F{prefix}\0" + "".join(f"{location[start:]}\0{size}\0" for location, size in sized)
+
+
+def planned_relation(
+    spark: SparkSession, planner: FilePlanner, *, name: str, root: str, schema: StructType, size_in_bytes: int
+) -> DataFrame:
+    """A DataFrame over the files that `planner` answers with.
+
+    Args:
+        spark: a session with a JVM of its own.
+        planner: answers for this relation alone.
+        name: shown in plans and errors.
+        root: location shown as the relation's path.
+        schema: the Spark schema, with field ids in its metadata.
+        size_in_bytes: estimate for the unfiltered relation.
+    """
+    helper = planned_files(spark)
+    jvm: Any = spark._jvm
+    sources = jvm.org.apache.spark.sql.execution.datasources
+    options = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
+    for key, value in _PARQUET_OPTIONS.items():
+        options = options.updated(key, value)
+    relation = sources.HadoopFsRelation.apply(
+        helper.index(planner, name, spark_location(root), size_in_bytes),
+        jvm.org.apache.spark.sql.types.StructType(),
+        spark._jsparkSession.parseDataType(schema.json()),
+        jvm.scala.Option.empty(),
+        sources.parquet.ParquetFileFormat(),
+        options,
+        spark._jsparkSession,
+    )
+    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)

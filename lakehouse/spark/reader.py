@@ -1,0 +1,155 @@
+"""Spark DataFrames over one snapshot of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructField
+from pyspark.sql.types import StructType as SparkStruct
+
+from lakehouse.errors import UnsupportedFeatureError, UnsupportedTypeError
+from lakehouse.expressions.bind import bind
+from lakehouse.scan.planner import ScanPlan
+from lakehouse.scan.request import ScanRequest
+from lakehouse.spark.file_index import FilePlanner, SizedFiles, planned_relation
+from lakehouse.spark.predicates import quoted, to_condition
+from lakehouse.spark.types import to_spark_schema
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.storage.protocol import Storage
+
+_UNKNOWN_SIZE = 1 << 40
+
+
+def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage) -> DataFrame:
+    """The rows of a scan; every query over the result is planned again, with the query's own filters.
+
+    The version and snapshot are those of the request, whatever is committed later.
+
+    Raises:
+        NoSuchSnapshotError: the snapshot does not exist.
+        InvalidExpressionError: the scan's filter does not bind.
+        InvalidSchemaError: `select` names no column.
+        UnsupportedTypeError: a column is of a type that Spark cannot read.
+        UnsupportedFeatureError: a Spark Connect session, or a location that Spark cannot reach.
+    """
+    metadata = request.metadata
+    snapshot = metadata.current_snapshot() if request.snapshot_id is None else metadata.snapshot(request.snapshot_id)
+    schema = metadata.schema() if request.snapshot_id is None else metadata.schema_for(snapshot)
+    aliases = ambiguous_columns(schema, metadata)
+    planner = FilePlanner(name, request, schema, storage, _all_files)
+    physical = planned_relation(
+        spark,
+        planner,
+        name=name,
+        root=metadata.location,
+        schema=_physical_schema(schema, aliases),
+        size_in_bytes=_size(snapshot),
+    )
+    frame = _shown(physical, schema, aliases)
+    if request.where is not None:
+        frame = frame.where(to_condition(bind(request.where, schema, case_sensitive=request.case_sensitive)))
+    return frame if request.select is None else frame.select(*_selected(schema, request))
+
+
+def ambiguous_columns(schema: Schema, metadata: TableMetadata) -> dict[int, str]:
+    """Top-level columns that need a name of their own in Spark's Parquet reader: field id -> that name.
+
+    The reader finds columns by id, but applies filters to row groups by name: in a file where the name belongs to another
+    column, it would drop rows that match. A name is safe when no other schema of the table gives it, or one below it, to
+    another id; when schemas were removed from the metadata nobody can know, and no name is.
+    """
+    known = {one.schema_id for one in metadata.schemas}
+    if known != set(range(max(known) + 1)):
+        return {field.field_id: _alias(field) for field in schema.fields}
+    owners: dict[str, set[int]] = {}
+    for one in metadata.schemas:
+        for path, field_id in _paths(one.fields, ""):
+            owners.setdefault(path, set()).add(field_id)
+    return {
+        field.field_id: _alias(field)
+        for field in schema.fields
+        if any(owners.get(path, {field_id}) != {field_id} for path, field_id in _paths([field], ""))
+    }
+
+
+def _alias(field: NestedField) -> str:
+    return f"_lakehouse_column_{field.field_id}"
+
+
+def _paths(fields: Iterable[NestedField], prefix: str) -> Iterator[tuple[str, int]]:
+    for field in fields:
+        # Spark compares names without regard to case
+        path = f"{prefix}{field.name.lower()}"
+        yield path, field.field_id
+        if isinstance(field.field_type, StructType):
+            yield from _paths(field.field_type.fields, f"{path}\0")
+
+
+def _physical_schema(schema: Schema, aliases: dict[int, str]) -> SparkStruct:
+    spark_schema = to_spark_schema(schema)
+    return SparkStruct(
+        [
+            StructField(aliases.get(field.field_id, field.name), shown.dataType, shown.nullable, shown.metadata)
+            for field, shown in zip(schema.fields, spark_schema.fields, strict=True)
+        ]
+    )
+
+
+def _shown(physical: DataFrame, schema: Schema, aliases: dict[int, str]) -> DataFrame:
+    """The columns under the names and types that users know."""
+    if not aliases and not any(_holds_uuid(field.field_type) for field in schema.fields):
+        return physical
+    columns: list[Column] = []
+    for field in schema.fields:
+        column = F.col(quoted(aliases.get(field.field_id, field.name)))
+        if isinstance(field.field_type, UUIDType):
+            column = _uuid_text(column)
+        elif _holds_uuid(field.field_type):
+            raise UnsupportedTypeError(
+                f"column {field.name!r} holds a uuid inside a struct, list or map, which Spark cannot show: select other columns",
+                column=field.name,
+            )
+        columns.append(column.alias(field.name))
+    return physical.select(*columns)
+
+
+def _uuid_text(column: Column) -> Column:
+    digits = F.lower(F.hex(column))
+    parts = [F.substring(digits, start, length) for start, length in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))]
+    dash = F.lit("-")
+    return F.concat(parts[0], dash, parts[1], dash, parts[2], dash, parts[3], dash, parts[4])
+
+
+def _holds_uuid(kind: IcebergType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_holds_uuid(field.field_type) for field in kind.fields)
+    if isinstance(kind, ListType):
+        return _holds_uuid(kind.element_type)
+    if isinstance(kind, MapType):
+        return _holds_uuid(kind.key_type) or _holds_uuid(kind.value_type)
+    return isinstance(kind, UUIDType)
+
+
+def _all_files(plan: ScanPlan) -> SizedFiles:
+    for task in plan.tasks:
+        if task.deletes:
+            raise UnsupportedFeatureError(f"{task.data_file.file_path} has row-level deletes")
+        yield task.data_file.file_path, task.data_file.file_size_in_bytes
+
+
+def _size(snapshot: Snapshot | None) -> int:
+    """Bytes of the unfiltered snapshot, from its summary; where that is silent too much rather than too little."""
+    if snapshot is None:
+        return 0
+    total = snapshot.summary.get("total-files-size", "")
+    return int(total) if total.isdigit() else _UNKNOWN_SIZE
+
+
+def _selected(schema: Schema, request: ScanRequest) -> list[Column]:
+    projected = schema.select(*(request.select or ()), case_sensitive=request.case_sensitive)
+    return [F.col(quoted(field.name)) for field in projected.fields]
