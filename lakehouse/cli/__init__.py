@@ -1,1 +1,5 @@
-"""The lakehouse command."""
+"""The command line."""
+
+from lakehouse.cli.app import app
+
+__all__ = ["app"]

@@ -1,0 +1,43 @@
+"""The `lakehouse` command."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from lakehouse.cli import catalog_commands, maintenance_commands, pipeline_commands, scan_commands, snapshot_commands
+from lakehouse.cli.session import CatalogOption, NameOption, PropertyOption, WarehouseOption
+
+app = typer.Typer(
+    name="lakehouse",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Iceberg tables from the command line. The catalog comes from --catalog, LAKEHOUSE_CATALOG, or .lakehouse/ in this folder.",
+)
+
+
+def _print_version(value: bool) -> None:  # noqa: FBT001 - the shape of an option callback
+    if value:
+        typer.echo(f"lakehouse {version('lakehouse')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    context: typer.Context,
+    catalog: CatalogOption = None,
+    warehouse: WarehouseOption = None,
+    name: NameOption = None,
+    properties: PropertyOption = None,
+    version_: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,  # noqa: ARG001
+) -> None:
+    """Options here hold for the command that follows; the command's own win."""
+    context.obj = {"catalog": catalog, "warehouse": warehouse, "name_": name, "property_": properties}
+
+
+for _commands in (catalog_commands, snapshot_commands, scan_commands, maintenance_commands, pipeline_commands):
+    _commands.register(app)

@@ -1,0 +1,101 @@
+"""`tables` and `describe`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from lakehouse.cli.session import Session, command
+from lakehouse.cli.settings import hide_secrets
+from lakehouse.maintenance.health import health
+from lakehouse.maintenance.report import human_bytes, listing
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.table import Table
+
+TableArgument = Annotated[str, typer.Argument(help="Table, as namespace.name.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    command(app, "tables")(tables)
+    command(app, "describe")(describe)
+
+
+def tables(
+    session: Session, namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only tables of this namespace.")] = None
+) -> None:
+    """List the tables with rows, files, bytes and current snapshot."""
+    rows = [table_line(session.lake.load_table(name)) for name in session.lake.list_tables(namespace)]
+    pretty = listing(
+        ("table", "#rows", "#files", "#size", "#snapshot"),
+        [(row["name"], f"{row['rows']:,}", f"{row['files']:,}", human_bytes(int(str(row["bytes"]))), row["snapshot_id"] or "-") for row in rows],
+        limit=len(rows),
+    )
+    session.show(rows, pretty if rows else Text("No tables."))
+
+
+def table_line(table: Table) -> dict[str, object]:
+    """name, rows (deletes applied), files (data files), bytes (of data files), snapshot_id of one table."""
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return {"name": table.name, "rows": 0, "files": 0, "bytes": 0, "snapshot_id": None}
+    totals = summary_totals(snapshot)
+    if totals is None:
+        measured = health(table.catalog, table.identifier)
+        totals = (measured.records, measured.data_files, measured.bytes, measured.delete_files)
+    rows, files, size, delete_files = totals
+    if delete_files:
+        rows = table.scan().count()
+    return {"name": table.name, "rows": rows, "files": files, "bytes": size, "snapshot_id": snapshot.snapshot_id}
+
+
+def summary_totals(snapshot: Snapshot) -> tuple[int, int, int, int] | None:
+    """(records, data files, bytes, delete files) as the snapshot's summary records them; None when it does not, or counts delete files in."""
+    names = ("total-records", "total-data-files", "total-files-size", "total-delete-files")
+    found = [snapshot.summary.get(name, "") for name in names]
+    if not all(text.isdigit() for text in found) or int(found[3]):
+        return None
+    return int(found[0]), int(found[1]), int(found[2]), int(found[3])
+
+
+def describe(session: Session, table: TableArgument) -> None:
+    """Show schema, partitioning, sort order, refs, properties and location of a table."""
+    found = session.table(table)
+    metadata = found.metadata
+    schema = found.schema()
+    spec = [
+        {"name": field.name, "transform": str(field.transform), "source": schema.find_column_name(field.source_id), "field_id": field.field_id}
+        for field in found.spec().fields
+    ]
+    columns = [
+        {"id": field.field_id, "name": field.name, "type": str(field.field_type), "required": field.required, "doc": field.doc}
+        for field in schema.fields
+    ]
+    order = [f"{schema.find_column_name(field.source_id)} {field.transform} {field.direction} {field.null_order}" for field in metadata.sort_order().fields]
+    facts: dict[str, object] = {
+        **table_line(found),
+        "format_version": metadata.format_version,
+        "table_uuid": metadata.table_uuid,
+        "location": found.location,
+        "metadata_location": found.metadata_location,
+        "schema_id": metadata.current_schema_id,
+        "spec_id": metadata.default_spec_id,
+        "snapshots": len(metadata.snapshots),
+    }
+    refs = {name: {"type": ref.type, "snapshot_id": ref.snapshot_id} for name, ref in sorted(metadata.refs.items())}
+    properties = hide_secrets(metadata.properties)
+    data = {**facts, "columns": columns, "partition_spec": spec, "sort_order": order, "refs": refs, "properties": properties}
+    grid = RichTable.grid(padding=(0, 2))
+    for name, value in facts.items():
+        grid.add_row(Text(name.replace("_", " "), style="dim"), Text(human_bytes(int(str(value))) if name == "bytes" else str(value)))
+    grid.add_row(Text("partitioned by", style="dim"), Text(", ".join(f"{one['transform']}({one['source']})" for one in spec) or "nothing"))
+    grid.add_row(Text("sorted by", style="dim"), Text(", ".join(order) or "nothing"))
+    grid.add_row(Text("refs", style="dim"), Text(", ".join(f"{name} ({ref['type']}) -> {ref['snapshot_id']}" for name, ref in refs.items()) or "none"))
+    for name, value in sorted(properties.items()):
+        grid.add_row(Text("property", style="dim"), Text(f"{name} = {value}"))
+    rows = [(c["id"], c["name"], c["type"], "required" if c["required"] else "", c["doc"] or "") for c in columns]
+    session.show(data, Group(Text(found.name, style="bold"), grid, listing(("#id", "column", "type", "", "doc"), rows, limit=len(rows))))

@@ -1,0 +1,142 @@
+"""`health`, `compact`, `expire`, `rewrite-manifests` and `remove-orphans`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from lakehouse.cli.catalog_commands import TableArgument
+from lakehouse.cli.session import Session, command
+from lakehouse.cli.times import duration_ms, moment_ms
+from lakehouse.maintenance.compaction import execute_compaction, plan_compaction
+from lakehouse.maintenance.expiry import ExpiryOptions, execute_expiry, expire_snapshots, plan_expiry
+from lakehouse.maintenance.file_groups import CompactionOptions
+from lakehouse.maintenance.health import health as measure
+from lakehouse.maintenance.manifests import ManifestRewriteOptions, execute_manifest_rewrite, plan_manifest_rewrite
+from lakehouse.maintenance.orphans import OrphanOptions, execute_orphan_removal, plan_orphan_removal
+
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    command(app, "health")(health)
+    command(app, "compact")(compact)
+    command(app, "expire")(expire)
+    command(app, "rewrite-manifests")(rewrite_manifests)
+    command(app, "remove-orphans")(remove_orphans)
+
+
+def health(session: Session, tables: Annotated[list[str] | None, typer.Argument(help="Tables; all of them by default.")] = None) -> None:
+    """Measure tables from metadata alone: small files, deletes, manifests, snapshots, skew."""
+    found = [session.table(name) for name in tables or session.lake.list_tables()]
+    reports = [measure(table.catalog, table.identifier, environment=session.environment) for table in found]
+    session.show([report.to_dict() for report in reports], Group(*reports) if reports else Text("No tables."))
+
+
+def compact(
+    session: Session,
+    table: TableArgument,
+    where: Annotated[str | None, typer.Option("--where", help="Only files that may hold matching rows.")] = None,
+    target_size: Annotated[int | None, typer.Option("--target-size", min=1, help="Bytes; the table's write.target-file-size-bytes by default.")] = None,
+    min_input_files: Annotated[int, typer.Option("--min-input-files", min=1, help="Small files that make a group worth rewriting.")] = 5,
+    skip_recent: Annotated[str | None, typer.Option("--skip-recent", help="Leave partitions alone that got rows within this time, such as 1h.")] = None,
+    rewrite_all: Annotated[bool, typer.Option("--all", help="Rewrite every file.")] = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Turn small files into few of target size, deletes applied; rows stay the same."""
+    found = session.table(table)
+    options = CompactionOptions(
+        where=where,
+        target_file_size_bytes=target_size,
+        min_input_files=min_input_files,
+        skip_newer_than_ms=None if skip_recent is None else duration_ms(skip_recent),
+        rewrite_all=rewrite_all,
+    )
+    plan = plan_compaction(found.catalog, found.identifier, options, environment=session.environment)
+    if dry_run:
+        session.report(plan)
+        session.confirm_dry_run()
+        return
+    with session.progress() as progress:
+        result = execute_compaction(found.catalog, plan, environment=session.environment, progress=progress)
+    session.report(result)
+
+
+def expire(
+    session: Session,
+    table: TableArgument,
+    older_than: Annotated[str | None, typer.Option("--older-than", help="An age such as 5d, or ISO 8601; the table's history.expire.* by default.")] = None,
+    retain_last: Annotated[int | None, typer.Option("--retain-last", min=1, help="Keep at least so many snapshots of each branch.")] = None,
+    snapshot_id: Annotated[list[int] | None, typer.Option("--snapshot-id", help="Expire this one whatever its age, repeatable.")] = None,
+    keep_files: Annotated[bool, typer.Option("--keep-files", help="Leave unreachable files to remove-orphans.")] = False,
+    old_metadata: Annotated[bool, typer.Option("--old-metadata", help="Also delete metadata files that the metadata log no longer names.")] = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Forget old snapshots and delete exactly the files that only they reached."""
+    found = session.table(table)
+    options = ExpiryOptions(
+        older_than_ms=None if older_than is None else moment_ms(older_than, session.environment.now_ms()),
+        retain_last=retain_last,
+        snapshot_ids=tuple(snapshot_id or ()),
+        remove_files=not keep_files,
+        remove_old_metadata=old_metadata,
+    )
+    if dry_run:
+        session.report(plan_expiry(found.catalog, found.identifier, options, environment=session.environment))
+        session.confirm_dry_run()
+        return
+    with session.progress() as progress:
+        result = expire_snapshots(found.catalog, found.identifier, options, environment=session.environment, progress=progress)
+    session.report(result)
+
+
+def rewrite_manifests(
+    session: Session,
+    table: TableArgument,
+    target_size: Annotated[int | None, typer.Option("--target-size", min=1, help="Bytes; the table's commit.manifest.target-size-bytes by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Rewrite also what is few and well clustered.")] = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Cluster the manifests of a table by partition."""
+    found = session.table(table)
+    options = ManifestRewriteOptions(target_size_bytes=target_size, force=force)
+    plan = plan_manifest_rewrite(found.catalog, found.identifier, options, environment=session.environment)
+    if dry_run:
+        session.report(plan)
+        session.confirm_dry_run()
+        return
+    with session.progress() as progress:
+        result = execute_manifest_rewrite(found.catalog, plan, environment=session.environment, progress=progress)
+    session.report(result)
+
+
+def remove_orphans(
+    session: Session,
+    table: TableArgument,
+    older_than: Annotated[str | None, typer.Option("--older-than", help="An age such as 3d (the default), or ISO 8601.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Allow less than 24 hours. Loses files of writers that still run.")] = False,
+    no_trash: Annotated[bool, typer.Option("--no-trash", help="Delete at once instead of moving to the table's _trash folder.")] = False,
+    purge_older_than: Annotated[str | None, typer.Option("--purge-older-than", help="Delete trash older than this for good; 7d by default.")] = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Move files that no snapshot reaches to the trash, and purge old trash."""
+    found = session.table(table)
+    now_ms = session.environment.now_ms()
+    options = OrphanOptions(
+        older_than_ms=None if older_than is None else moment_ms(older_than, now_ms),
+        trash=not no_trash,
+        purge_trash_older_than_ms=None if purge_older_than is None else moment_ms(purge_older_than, now_ms),
+        force=force,
+    )
+    plan = plan_orphan_removal(found.catalog, found.identifier, options, environment=session.environment)
+    if dry_run:
+        session.report(plan)
+        session.confirm_dry_run()
+        return
+    with session.progress() as progress:
+        result = execute_orphan_removal(found.catalog, plan, environment=session.environment, progress=progress)
+    session.report(result)

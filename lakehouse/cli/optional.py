@@ -1,0 +1,22 @@
+"""Parts that need an extra: loaded when a command needs them, so that the others start fast and work without."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from lakehouse.errors import UnsupportedFeatureError
+
+
+def load_module(name: str, extra: str) -> ModuleType:
+    """Import a module of this package.
+
+    Raises:
+        UnsupportedFeatureError: a package of the extra is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UnsupportedFeatureError(
+            f"This command needs {error.name}, which is not installed: pip install 'lakehouse[{extra}]'", module=error.name
+        ) from error

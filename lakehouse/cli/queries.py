@@ -1,0 +1,202 @@
+"""SQL over tables without a JVM: DataFusion executes, our planner prunes files, our reader applies deletes and evolution.
+
+Table names are replaced in the text of the query, so that DataFusion sees the query as it was written. A comparison of a column
+with a literal prunes files when the query reads that one table directly; DataFusion filters rows in any case.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import datafusion
+import pyarrow as pa
+import pyarrow.dataset as pads
+import sqlglot
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from sqlglot import exp
+
+from lakehouse.cli.times import moment_ms
+from lakehouse.environment import Environment
+from lakehouse.errors import InvalidInputError, LakehouseError
+from lakehouse.expressions.parse import parse_where
+from lakehouse.inspect.tables import METADATA_TABLES
+from lakehouse.lake import Lakehouse
+from lakehouse.spec.arrow_types import schema_to_arrow
+from lakehouse.table import Table
+
+_VERSION_CLAUSE = re.compile(r"\s+(?:FOR\s+)?(?:SYSTEM_)?(VERSION|TIMESTAMP|TIME)\s+AS\s+OF\s+('(?:[^']|'')*'|\d+)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryEngine:
+    """Runs SELECT statements over the tables of a lakehouse, and over their metadata tables (`raw.events.files`)."""
+
+    lake: Lakehouse
+    environment: Environment
+
+    def run(self, query: str) -> pa.Table:
+        """The result of a query.
+
+        Raises:
+            InvalidInputError: no SELECT, several statements, or an error that DataFusion reports.
+            NoSuchTableError: a table `namespace.name` does not exist.
+            NoSuchSnapshotError, NoSuchRefError: a version that does not exist.
+        """
+        tree = _parse(query)
+        context = datafusion.SessionContext(datafusion.SessionConfig().set("datafusion.execution.time_zone", "UTC"))
+        text = query
+        names = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
+        sources = [node for node in tree.find_all(exp.Table) if node.db or node.name not in names]
+        for number, node in sorted(enumerate(sources), key=lambda item: -_start(item[1])):
+            name = f"__source_{number}"
+            version, end = _version(query, node)
+            self._register(context, name, node, version)
+            alias = "" if node.alias else f' AS "{node.name}"'
+            text = text[: _start(node)] + name + alias + text[end:]
+        options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)  # noqa: FBT003
+        try:
+            return context.sql_with_options(text, options).to_arrow_table()
+        except LakehouseError:
+            raise
+        except Exception as error:
+            raise InvalidInputError(f"Query failed: {_message(error)}") from error
+
+    def _register(self, context: Any, name: str, node: exp.Table, version: tuple[str, str] | None) -> None:
+        parts = [part.name for part in node.parts]
+        if len(parts) < 2:
+            raise InvalidInputError(f"Table {parts[0]!r} in the query has no namespace: write namespace.name")
+        metadata_table = parts[-1] if len(parts) > 2 and parts[-1] in METADATA_TABLES else None
+        identifier = tuple(parts[:-1] if metadata_table and not self.lake.table_exists(tuple(parts)) else parts)
+        table = self.lake.load_table(identifier)
+        snapshot_id = None if version is None else self._snapshot_id(table, *version)
+        if len(identifier) < len(parts):
+            context.register_record_batches(name, [_batches(table.inspect.table(str(metadata_table), snapshot_id))])
+            return
+        context.register_dataset(name, _ScannedTable(table, snapshot_id, _pushdown(node, table)))
+
+    def _snapshot_id(self, table: Table, kind: str, value: str) -> int:
+        if kind != "VERSION":
+            return table.metadata.snapshot_as_of(moment_ms(value, self.environment.now_ms())).snapshot_id
+        return table.metadata.snapshot(int(value)).snapshot_id if value.isdigit() else table.metadata.ref(value).snapshot_id
+
+
+class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
+    """A table as DataFusion wants to see it: columns and a filter in, batches out."""
+
+    def __init__(self, table: Table, snapshot_id: int | None, where: BooleanExpression) -> None:
+        self._table = table
+        self._snapshot_id = snapshot_id
+        self._where = where
+
+    @property
+    def schema(self) -> pa.Schema:
+        return schema_to_arrow(self._table.scan(snapshot_id=self._snapshot_id).plan().schema, field_ids=False)
+
+    def get_fragments(self, filter: Any = None) -> Iterator[_Fragment]:  # noqa: A002, ARG002 - the name is pyarrow's
+        yield _Fragment(self)
+
+    def scanner(self, columns: list[str] | None = None, filter: Any = None, batch_size: int | None = None, **_: Any) -> pads.Scanner:  # noqa: A002, ARG002
+        """Rows of the planned files. `filter` may name columns that are not asked for: they are read as well."""
+        schema = self.schema
+        wanted = schema.names if columns is None else [*columns, *(name for name in schema.names if name not in columns and name in str(filter))]
+        select = wanted or schema.names[:1]
+        scan = self._table.scan(self._where, select, snapshot_id=self._snapshot_id)
+        reader = scan.to_batches()
+        return pads.Scanner.from_batches(reader, columns=schema.names if columns is None else columns, filter=filter)
+
+
+class _Fragment:
+    def __init__(self, owner: _ScannedTable) -> None:
+        self._owner = owner
+
+    def scanner(self, _schema: pa.Schema | None = None, **arguments: Any) -> pads.Scanner:
+        return self._owner.scanner(**arguments)
+
+
+def _parse(query: str) -> exp.Expression:
+    try:
+        trees = [tree for tree in sqlglot.parse(query) if tree is not None]
+    except sqlglot.errors.SqlglotError as error:
+        raise InvalidInputError(f"Not a query: {str(error).splitlines()[0]}") from error
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        raise InvalidInputError("Only one SELECT statement can be run here")
+    return trees[0]
+
+
+def _start(node: exp.Table) -> int:
+    return int(min(part.meta["start"] for part in node.parts))
+
+
+def _version(query: str, node: exp.Table) -> tuple[tuple[str, str] | None, int]:
+    """((VERSION or TIMESTAMP, value), offset after the clause) of a table in the query."""
+    end = max(part.meta["end"] for part in node.parts) + 1
+    match = _VERSION_CLAUSE.match(query, end)
+    if match is None:
+        return None, end
+    kind = "VERSION" if match.group(1).upper() == "VERSION" else "TIMESTAMP"
+    return (kind, match.group(2).strip("'").replace("''", "'")), match.end()
+
+
+def _pushdown(node: exp.Table, table: Table) -> BooleanExpression:
+    """The parts of the query's filter that prune files: AND-ed comparisons of this table's columns with literals, when it is the only source."""
+    select = node.find_ancestor(exp.Select)
+    always = AlwaysTrue()
+    if select is None or select.args.get("joins") or select.args.get("laterals") or not isinstance(node.parent, exp.From):
+        return always
+    where = select.args.get("where")
+    if where is None:
+        return always
+    found: BooleanExpression = always
+    for condition in where.this.flatten() if isinstance(where.this, exp.And) else [where.this]:
+        part = _comparison(condition, table)
+        if part is not None:
+            found = And(found, part)
+    return found
+
+
+_COMPARISONS = (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
+
+
+def _comparison(condition: exp.Expression, table: Table) -> BooleanExpression | None:
+    """A single comparison as a filter; None when it is anything else, or when its literal may mean something else to DataFusion."""
+    condition = condition.unnest()
+    operands: list[exp.Expression]
+    if isinstance(condition, _COMPARISONS):
+        operands = [condition.expression]
+    elif isinstance(condition, exp.Between):
+        operands = [condition.args["low"], condition.args["high"]]
+    elif isinstance(condition, exp.In) and condition.expressions:
+        operands = list(condition.expressions)
+    else:
+        return None
+    if not isinstance(condition.this, exp.Column) or not all(_is_literal(operand) for operand in operands):
+        return None
+    column = condition.this.name if condition.this.this.args.get("quoted") else condition.this.name.lower()
+    if column not in table.schema().as_arrow().names:
+        return None
+    bare = condition.copy()
+    bare.set("this", exp.column(column, quoted=True))
+    try:
+        where = parse_where(bare.sql())
+        table.scan(where)
+    except (LakehouseError, ValueError, TypeError):
+        return None
+    return where
+
+
+def _is_literal(operand: exp.Expression) -> bool:
+    return isinstance(operand, exp.Literal) or (isinstance(operand, exp.Neg) and isinstance(operand.this, exp.Literal))
+
+
+def _batches(table: pa.Table) -> list[pa.RecordBatch]:
+    return table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
+
+
+def _message(error: Exception) -> str:
+    text = str(error)
+    for start in ("DataFusion error: ", "Error during planning: ", "SQL error: "):
+        text = text.removeprefix(start)
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,125 @@
+"""`history`, `rollback` and `tag`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from lakehouse.cli.catalog_commands import TableArgument
+from lakehouse.cli.session import Session, command
+from lakehouse.cli.times import duration_ms, moment_ms
+from lakehouse.errors import InvalidInputError
+from lakehouse.maintenance.report import listing
+from lakehouse.table import Table
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    command(app, "history")(history)
+    command(app, "rollback")(rollback)
+    command(app, "tag")(tag)
+
+
+def history(
+    session: Session, table: TableArgument, limit: Annotated[int, typer.Option("--limit", min=1, help="Newest so many.")] = 20
+) -> None:
+    """Show the snapshots of a table, newest first, with what each changed."""
+    found = session.table(table)
+    metadata = found.metadata
+    current = {snapshot.snapshot_id for snapshot in metadata.ancestors(metadata.current_snapshot_id)}
+    refs: dict[int, list[str]] = {}
+    for name, ref in metadata.refs.items():
+        refs.setdefault(ref.snapshot_id, []).append(name)
+    rows = [
+        {
+            "snapshot_id": snapshot.snapshot_id,
+            "parent_id": snapshot.parent_snapshot_id,
+            "committed_at": dt.datetime.fromtimestamp(snapshot.timestamp_ms / 1000, dt.UTC).isoformat(timespec="milliseconds"),
+            "operation": snapshot.operation,
+            "sequence_number": snapshot.sequence_number,
+            "is_current_ancestor": snapshot.snapshot_id in current,
+            "refs": sorted(refs.get(snapshot.snapshot_id, [])),
+            "summary": {key: value for key, value in snapshot.summary.items() if key != "operation"},
+        }
+        for snapshot in reversed(found.snapshots())
+    ]
+    lines = [
+        (
+            "*" if row["is_current_ancestor"] else " ",
+            row["snapshot_id"],
+            row["committed_at"],
+            row["operation"],
+            _change(row["summary"], "records"),
+            _change(row["summary"], "data-files"),
+            " ".join(row["refs"]),
+        )
+        for row in rows[:limit]
+    ]
+    pretty = listing(("", "#snapshot", "committed", "operation", "#rows", "#files", "refs"), lines, limit=limit, total=len(rows))
+    session.show(rows[:limit], pretty if rows else Text(f"{found.name} has no snapshots yet."))
+
+
+def _change(summary: dict[str, str], what: str) -> str:
+    added, removed = summary.get(f"added-{what}", "0"), summary.get(f"deleted-{what}", "0")
+    return " ".join(text for text in (f"+{added}" if added != "0" else "", f"-{removed}" if removed != "0" else "") if text)
+
+
+def rollback(
+    session: Session,
+    table: TableArgument,
+    snapshot: Annotated[str | None, typer.Argument(help="Snapshot id, branch or tag to go back to.")] = None,
+    as_of: Annotated[str | None, typer.Option("--as-of", help="Go back to what was current then: an age such as 2h, or ISO 8601.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
+) -> None:
+    """Make an earlier snapshot of a table current again. Nothing is deleted: the later snapshots stay until they expire."""
+    found = session.table(table)
+    if (snapshot is None) == (as_of is None):
+        raise typer.BadParameter("Give a snapshot id (or branch or tag), or --as-of.")
+    before = found.metadata.current_snapshot_id
+    if as_of is not None:
+        target = found.metadata.snapshot_as_of(moment_ms(as_of, session.environment.now_ms())).snapshot_id
+    else:
+        target = find_snapshot(found, str(snapshot))
+    if not dry_run:
+        found.rollback_to(target)
+    data = {"table": found.name, "from_snapshot_id": before, "snapshot_id": target, "dry_run": dry_run}
+    verb = "Would roll" if dry_run else "Rolled"
+    session.show(data, Text(f"{verb} {found.name} back from snapshot {before} to {target}."))
+
+
+def find_snapshot(table: Table, text: str) -> int:
+    """The id of a snapshot given as id, branch or tag. Raises NoSuchSnapshotError, NoSuchRefError."""
+    if text.isdigit():
+        return table.metadata.snapshot(int(text)).snapshot_id
+    return table.metadata.ref(text).snapshot_id
+
+
+def tag(
+    session: Session,
+    table: TableArgument,
+    name: Annotated[str, typer.Argument(help="Name of the tag.")],
+    snapshot: Annotated[str | None, typer.Option("--snapshot", "-s", help="Snapshot id, branch or tag; the current snapshot by default.")] = None,
+    keep: Annotated[str | None, typer.Option("--keep", help="Let expiry drop the tag after this time, such as 90d; never by default.")] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove the tag instead.")] = False,
+) -> None:
+    """Name a snapshot, so that expiry keeps it and queries can read it by name."""
+    found = session.table(table)
+    if delete:
+        if snapshot is not None or keep is not None:
+            raise typer.BadParameter("--delete goes with neither --snapshot nor --keep.")
+        snapshot_id = found.metadata.ref(name).snapshot_id
+        if found.metadata.ref(name).type != "tag":
+            raise InvalidInputError(f"{name} of {found.name} is a branch, not a tag")
+        found.remove_ref(name)
+    else:
+        target = found.metadata.current_snapshot_id if snapshot is None else find_snapshot(found, snapshot)
+        if target is None:
+            raise InvalidInputError(f"{found.name} has no snapshot to tag yet")
+        snapshot_id = target
+        found.create_tag(name, snapshot_id, max_ref_age_ms=None if keep is None else duration_ms(keep))
+    data = {"table": found.name, "tag": name, "snapshot_id": snapshot_id, "deleted": delete}
+    text = f"Removed tag {name} from" if delete else f"Tagged {found.name} as {name} at"
+    session.show(data, Text(f"{text} {found.name if delete else f'snapshot {snapshot_id}'}."))
