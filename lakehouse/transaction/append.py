@@ -1,0 +1,46 @@
+"""Append: add data files. Never conflicts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakehouse.errors import InvalidInputError
+from lakehouse.spec.data_file import CONTENT_DATA, DataFile
+from lakehouse.spec.manifest_list import ManifestFile
+from lakehouse.spec.snapshot import OPERATION_APPEND
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.transaction.added import checked, write_added
+from lakehouse.transaction.operation import Attempt
+from lakehouse.transaction.produce import add_snapshot
+from lakehouse.transaction.summary import SummaryBuilder
+from lakehouse.transaction.workspace import Workspace
+
+
+@dataclass(frozen=True, eq=False)
+class Append:
+    """Add data files."""
+
+    files: tuple[DataFile, ...]
+
+    def __post_init__(self) -> None:
+        checked(self.files, "The files to append")
+        wrong = next((file for file in self.files if file.content != CONTENT_DATA), None)
+        if wrong is not None:
+            raise InvalidInputError(f"{wrong.file_path} holds deletes, not data: use row_delta.", file=wrong.file_path)
+
+    def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
+        """Write the manifests."""
+        self._manifests(workspace, metadata)
+
+    def apply(self, attempt: Attempt) -> None:
+        """One snapshot with the new manifests before the old."""
+        summary = SummaryBuilder()
+        summary.add(self.files)
+        added = self._manifests(attempt.workspace, attempt.metadata)
+        add_snapshot(attempt, id(self), OPERATION_APPEND, [*added, *attempt.workspace.manifests(attempt.head())], summary)
+
+    def _manifests(self, workspace: Workspace, metadata: TableMetadata) -> list[ManifestFile]:
+        snapshot_id = workspace.new_snapshot_id(metadata, id(self))
+        return workspace.once(
+            ("added", id(self)), lambda: write_added(workspace, metadata, self.files, snapshot_id=snapshot_id)
+        )

@@ -1,0 +1,217 @@
+"""The rules that decide whether a concurrent change breaks an operation. Pure: they look at entries, not at storage.
+
+| rule | broken by |
+|---|---|
+| `no_added_data` | data added where the operation decided on all rows (isolation `serializable`) |
+| `no_new_deletes` | deletes added for files that the operation replaces or removes |
+| `still_live` | files gone that the operation reads, references or removes |
+| `no_new_vectors` | a deletion vector added for a data file that gets one from the operation |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.errors import ValidationConflictError
+from lakehouse.expressions.bound import Bound
+from lakehouse.expressions.prune import may_match
+from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.entries import Entries
+from lakehouse.spec.field_types import FieldTypes
+from lakehouse.spec.snapshot import OPERATION_REPLACE, Snapshot
+from lakehouse.transaction.history import ConcurrentChange
+
+Mask = npt.NDArray[np.bool_]
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The rows an operation decided on.
+
+    Attributes:
+        where: a bound filter, or None for `partitions`.
+        types: types of the table's fields.
+        partitions: (spec id, partition values); a file of another spec is in scope.
+    """
+
+    where: Bound | None
+    types: FieldTypes
+    partitions: frozenset[tuple[int, tuple[Any, ...]]]
+
+    def mask(self, entries: Entries) -> Mask:
+        """Which entries can hold rows in scope."""
+        if self.where is not None:
+            return may_match(entries, self.where, self.types)
+        spec_id = entries.spec.spec_id
+        mine = {values for known, values in self.partitions if known == spec_id}
+        if not mine or any(known != spec_id for known, _ in self.partitions):
+            return np.ones(len(entries), bool)
+        return np.fromiter((values in mine for values in entries.partitions()), bool, len(entries))
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Who complains.
+
+    Attributes:
+        table: its name.
+        action: the verb, for messages.
+        base_snapshot_id: what the operation was based on.
+    """
+
+    table: str
+    action: str
+    base_snapshot_id: int | None
+
+
+def no_added_data(subject: Subject, scope: Scope, changes: Iterable[ConcurrentChange]) -> None:
+    """Refuse when data was added in scope. Rewrites add no rows and are passed over."""
+    for change in changes:
+        if change.snapshot.operation == OPERATION_REPLACE:
+            continue
+        for entries in change.added_data:
+            hit = entries.filter(pa.array(scope.mask(entries)))
+            if len(hit):
+                raise _conflict(
+                    subject,
+                    change.snapshot,
+                    f"added {_files(hit)}, which can hold rows that this {subject.action} decided on",
+                    hit,
+                    "Load the table again and repeat it, or use isolation 'snapshot' if rows added meanwhile may stay",
+                )
+
+
+def no_new_deletes(
+    subject: Subject,
+    files: Sequence[DataFile],
+    changes: Iterable[ConcurrentChange],
+    *,
+    ignore_equality: bool = False,
+) -> None:
+    """Refuse when deletes were added that can apply to `files`: replacing the files would bring the deleted rows back.
+
+    Args:
+        subject: who complains.
+        files: data files that the operation replaces or removes.
+        changes: of other writers.
+        ignore_equality: equality deletes still apply to the replacement, which keeps the sequence number of its input.
+    """
+    if not files:
+        return
+    paths = {file.file_path for file in files}
+    partitions = {(file.spec_id, file.partition) for file in files}
+    for change in changes:
+        for entries in change.added_deletes:
+            hit = entries.filter(pa.array(_applies(entries, paths, partitions, ignore_equality=ignore_equality)))
+            if len(hit):
+                raise _conflict(
+                    subject,
+                    change.snapshot,
+                    f"added deletes ({_files(hit)}) for data files that this {subject.action} replaces",
+                    hit,
+                    "Load the table again and repeat it",
+                )
+
+
+def still_live(subject: Subject, paths: Collection[str], changes: Iterable[ConcurrentChange]) -> None:
+    """Refuse when one of the files was removed."""
+    if not paths:
+        return
+    wanted = pa.array(sorted(paths), pa.string())
+    for change in changes:
+        for entries in change.removed_data:
+            hit = entries.filter(pc.is_in(entries.table["file_path"], value_set=wanted))
+            if len(hit):
+                raise _conflict(
+                    subject,
+                    change.snapshot,
+                    f"removed {_files(hit)}, on which this {subject.action} is based",
+                    hit,
+                    "Load the table again and repeat it",
+                )
+
+
+def no_new_vectors(subject: Subject, paths: Collection[str], changes: Iterable[ConcurrentChange]) -> None:
+    """Refuse when a data file that gets a deletion vector or position deletes got others meanwhile."""
+    if not paths:
+        return
+    wanted = pa.array(sorted(paths), pa.string())
+    for change in changes:
+        for entries in change.added_deletes:
+            if "referenced_data_file" not in entries.table.column_names:
+                continue
+            hit = entries.filter(pc.fill_null(pc.is_in(entries.table["referenced_data_file"], value_set=wanted), False))
+            if len(hit):
+                raise _conflict(
+                    subject,
+                    change.snapshot,
+                    f"added deletes ({_files(hit)}) for the same data files as this {subject.action}",
+                    hit,
+                    "Load the table again and repeat it",
+                )
+
+
+def missing_files(subject: Subject, missing: Collection[str], changes: Sequence[ConcurrentChange]) -> ValidationConflictError:
+    """The error for files that are not live: it names who removed them, if anybody did since."""
+    try:
+        still_live(subject, missing, changes)
+    except ValidationConflictError as error:
+        return error
+    shown = ", ".join(sorted(missing)[:_SHOWN])
+    return ValidationConflictError(
+        f"Table {subject.table}: {len(missing)} files to be removed by this {subject.action} are not in the table: {shown}. "
+        "Load the table again and repeat it.",
+        table=subject.table,
+        files=sorted(missing)[:_SHOWN],
+    )
+
+
+def _applies(entries: Entries, paths: set[str], partitions: set[tuple[int, tuple[Any, ...]]], *, ignore_equality: bool) -> Mask:
+    names = entries.table.column_names
+    content = entries.table["content"].to_pylist()
+    referenced = entries.table["referenced_data_file"].to_pylist() if "referenced_data_file" in names else [None] * len(entries)
+    unpartitioned = not entries.spec.fields
+    spec_id = entries.spec.spec_id
+    mask = np.zeros(len(entries), bool)
+    for row, (kind, target, values) in enumerate(zip(content, referenced, entries.partitions(), strict=True)):
+        if target is not None:
+            mask[row] = target in paths
+        elif kind == CONTENT_EQUALITY_DELETES:
+            mask[row] = not ignore_equality and (unpartitioned or (spec_id, values) in partitions)
+        else:
+            mask[row] = (spec_id, values) in partitions
+    return mask
+
+
+def _files(entries: Entries) -> str:
+    paths = entries.table["file_path"].to_pylist()
+    where = ", ".join(sorted({_partition(entries, values) for values in entries.partitions()[:50]})[:_SHOWN])
+    noun = "file" if len(paths) == 1 else "files"
+    return f"{len(paths)} {noun} in {where} ({', '.join(path.rpartition('/')[2] for path in paths[:_SHOWN])})"
+
+
+def _partition(entries: Entries, values: tuple[Any, ...]) -> str:
+    fields = entries.spec.fields
+    if not fields:
+        return "the unpartitioned table"
+    return "partition " + "/".join(f"{field.name}={value}" for field, value in zip(fields, values, strict=True))
+
+
+def _conflict(subject: Subject, snapshot: Snapshot, what: str, hit: Entries, remedy: str) -> ValidationConflictError:
+    based = "an empty table" if subject.base_snapshot_id is None else f"snapshot {subject.base_snapshot_id}"
+    return ValidationConflictError(
+        f"Table {subject.table}: this {subject.action} was based on {based}, but snapshot {snapshot.snapshot_id} "
+        f"({snapshot.operation}) has since {what}. {remedy}.",
+        table=subject.table,
+        snapshot_id=snapshot.snapshot_id,
+        files=hit.table["file_path"].to_pylist()[:_SHOWN],
+        operation=subject.action,
+    )

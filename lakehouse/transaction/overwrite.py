@@ -1,0 +1,46 @@
+"""Overwrite: replace files by others in one snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyiceberg.expressions import BooleanExpression
+
+from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.snapshot import OPERATION_OVERWRITE
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.transaction.added import checked
+from lakehouse.transaction.conflicts import no_added_data, no_new_deletes
+from lakehouse.transaction.operation import Attempt, Isolation, head_of
+from lakehouse.transaction.replace import Replacement, concurrent_changes, isolation_of, scope_of, subject_of
+from lakehouse.transaction.workspace import Workspace
+
+
+@dataclass(frozen=True, eq=False)
+class Overwrite:
+    """Replace `removed` by `added`; see Transaction.overwrite."""
+
+    added: tuple[DataFile, ...]
+    removed: tuple[DataFile, ...]
+    branch: str
+    conflict_filter: BooleanExpression | None = None
+    isolation: Isolation | None = None
+
+    def __post_init__(self) -> None:
+        checked(self.added, "The files to add")
+        checked(self.removed, "The files to remove")
+
+    def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
+        """Write manifests against the base."""
+        self._replacement().prepare(workspace, metadata, head_of(metadata, self.branch))
+
+    def apply(self, attempt: Attempt) -> None:
+        """Validate, then one snapshot."""
+        subject, changes = subject_of(attempt, "overwrite"), concurrent_changes(attempt)
+        if isolation_of(attempt, self.isolation, lambda table: table.update_isolation) == "serializable":
+            no_added_data(subject, scope_of(attempt, self.conflict_filter, (*self.removed, *self.added)), changes)
+        no_new_deletes(subject, self.removed, changes)
+        self._replacement().apply(attempt, OPERATION_OVERWRITE, subject, changes)
+
+    def _replacement(self) -> Replacement:
+        return Replacement(id(self), self.removed, self.added)

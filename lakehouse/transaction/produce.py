@@ -1,0 +1,90 @@
+"""Making a snapshot of an attempt: manifest list, summary, updates and the requirement on the branch."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+from lakehouse.spec.manifest_list import ManifestFile, write_manifest_list
+from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.requirements import AssertRefSnapshotId, AssertTableUUID
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.updates import AddSnapshot, SetSnapshotRef
+from lakehouse.transaction.merge import merge_manifests
+from lakehouse.transaction.operation import Attempt
+from lakehouse.transaction.removed import has_live
+from lakehouse.transaction.summary import RETRIES, SummaryBuilder
+from lakehouse.transaction.workspace import MIN_FORMAT_VERSION
+
+
+def add_snapshot(
+    attempt: Attempt,
+    key: Hashable,
+    operation: str,
+    manifests: Sequence[ManifestFile],
+    summary: SummaryBuilder,
+    *,
+    extra: Mapping[str, str] | None = None,
+) -> Snapshot:
+    """Add a snapshot with these manifests to the attempt, as the new head of its branch.
+
+    Args:
+        attempt: gets the updates.
+        key: names the operation, so that every attempt makes the same snapshot id.
+        operation: append, replace, overwrite or delete.
+        manifests: new ones first, then those kept; emptied ones of earlier snapshots are left out here.
+        summary: counts.
+        extra: further summary entries.
+    """
+    metadata, workspace = attempt.metadata, attempt.workspace
+    parent = attempt.head()
+    snapshot_id = workspace.new_snapshot_id(metadata, key)
+    kept = [one for one in manifests if one.added_snapshot_id == snapshot_id or has_live(one)]
+    if TableProperties(metadata.properties).manifest_merge_enabled:
+        kept = merge_manifests(workspace, metadata, kept, snapshot_id=snapshot_id)
+    sequence_number = metadata.next_sequence_number()
+    first_row_id = metadata.next_row_id
+    version = max(MIN_FORMAT_VERSION, metadata.format_version)
+    data, next_row_id = write_manifest_list(
+        kept,
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=None if parent is None else parent.snapshot_id,
+        sequence_number=sequence_number,
+        format_version=version,
+        first_row_id=first_row_id if version > MIN_FORMAT_VERSION else None,
+    )
+    entries = {"operation": operation, **summary.build(None if parent is None else parent.summary), **(extra or {}), **attempt.summary}
+    if attempt.retries:
+        entries[RETRIES] = str(attempt.retries)
+    location = workspace.list_location(metadata, snapshot_id)
+    snapshot = Snapshot(
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=None if parent is None else parent.snapshot_id,
+        sequence_number=sequence_number,
+        timestamp_ms=metadata.next_timestamp_ms(attempt.now_ms, None if parent is None else parent.snapshot_id),
+        manifest_list=location,
+        summary=entries,
+        schema_id=metadata.current_schema_id,
+        first_row_id=None if next_row_id is None else first_row_id,
+        added_rows=None if next_row_id is None else next_row_id - (first_row_id or 0),
+    )
+    base_ref = attempt.base.metadata.refs.get(attempt.branch)
+    attempt.require(
+        AssertTableUUID(attempt.base.metadata.table_uuid),
+        AssertRefSnapshotId(attempt.branch, None if base_ref is None else base_ref.snapshot_id),
+    )
+    attempt.pending.append((location, data))
+    workspace.remember_list(snapshot_id, data)
+    retention = metadata.refs.get(attempt.branch)
+    attempt.change(
+        AddSnapshot(snapshot),
+        SetSnapshotRef(
+            attempt.branch,
+            snapshot_id,
+            "branch",
+            min_snapshots_to_keep=None if retention is None else retention.min_snapshots_to_keep,
+            max_snapshot_age_ms=None if retention is None else retention.max_snapshot_age_ms,
+            max_ref_age_ms=None if retention is None else retention.max_ref_age_ms,
+        ),
+    )
+    attempt.snapshots.append(snapshot)
+    return snapshot

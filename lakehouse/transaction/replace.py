@@ -1,0 +1,97 @@
+"""What overwrite, delete, row_delta and rewrite_files share: remove some files, add others, in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from pyiceberg.expressions import BooleanExpression
+
+from lakehouse.expressions.bind import bind
+from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.field_types import field_types
+from lakehouse.spec.manifest_list import ManifestFile
+from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.transaction.added import write_added
+from lakehouse.transaction.conflicts import Scope, Subject, missing_files
+from lakehouse.transaction.history import ConcurrentChange, load_changes
+from lakehouse.transaction.operation import Attempt, Isolation, head_of
+from lakehouse.transaction.produce import add_snapshot
+from lakehouse.transaction.removed import remove_files
+from lakehouse.transaction.summary import SummaryBuilder
+from lakehouse.transaction.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Files out, files in.
+
+    Attributes:
+        key: names the operation over all attempts.
+        removed: data and delete files that must be live.
+        added: data and delete files.
+        data_sequence_number: for added data files; None: the commit's.
+    """
+
+    key: Hashable
+    removed: tuple[DataFile, ...]
+    added: tuple[DataFile, ...]
+    data_sequence_number: int | None = None
+
+    def manifests_of_added(self, workspace: Workspace, metadata: TableMetadata) -> list[ManifestFile]:
+        """Write the manifests of the added files, once."""
+        snapshot_id = workspace.new_snapshot_id(metadata, self.key)
+        return workspace.once(
+            ("added", self.key),
+            lambda: write_added(
+                workspace, metadata, self.added, snapshot_id=snapshot_id, data_sequence_number=self.data_sequence_number
+            ),
+        )
+
+    def prepare(self, workspace: Workspace, metadata: TableMetadata, branch_head: Snapshot | None) -> None:
+        """Write the manifests of the added files, and rewrite those that list removed ones as the base knows them."""
+        self.manifests_of_added(workspace, metadata)
+        snapshot_id = workspace.new_snapshot_id(metadata, self.key)
+        remove_files(workspace, metadata, workspace.manifests(branch_head), self.removed, snapshot_id=snapshot_id)
+
+    def apply(self, attempt: Attempt, operation: str, subject: Subject, changes: list[ConcurrentChange]) -> Snapshot:
+        """Make the snapshot. Raises ValidationConflictError when a removed file is not live."""
+        workspace = attempt.workspace
+        snapshot_id = workspace.new_snapshot_id(attempt.metadata, self.key)
+        kept = remove_files(
+            workspace, attempt.metadata, workspace.manifests(attempt.head()), self.removed, snapshot_id=snapshot_id
+        )
+        if kept.missing:
+            raise missing_files(subject, {path for path, _ in kept.missing}, changes)
+        summary = SummaryBuilder()
+        summary.add(self.added)
+        summary.remove(kept.found)
+        added = self.manifests_of_added(workspace, attempt.metadata)
+        return add_snapshot(attempt, self.key, operation, [*added, *kept.manifests], summary)
+
+
+def concurrent_changes(attempt: Attempt) -> list[ConcurrentChange]:
+    """What others committed to the branch since the transaction's base."""
+    return load_changes(attempt.workspace, attempt.base.metadata, attempt.since())
+
+
+def subject_of(attempt: Attempt, action: str) -> Subject:
+    """For messages."""
+    head = head_of(attempt.started.metadata, attempt.branch)
+    return Subject(attempt.table, action, None if head is None else head.snapshot_id)
+
+
+def scope_of(attempt: Attempt, where: BooleanExpression | None, files: tuple[DataFile, ...]) -> Scope:
+    """The rows an operation decided on: a filter, or else the partitions of its files."""
+    metadata = attempt.metadata
+    types = field_types(metadata.schema(), *metadata.schemas)
+    bound = None if where is None else bind(where, metadata.schema())
+    return Scope(bound, types, frozenset((file.spec_id, file.partition) for file in files))
+
+
+def isolation_of(attempt: Attempt, given: Isolation | None, read: Callable[[TableProperties], str]) -> Isolation:
+    """The isolation level asked for, else the table's."""
+    level = given if given is not None else read(TableProperties(attempt.metadata.properties))
+    return "snapshot" if level == "snapshot" else "serializable"

@@ -1,0 +1,134 @@
+"""What one transaction writes before its commit: immutable files that nobody sees, remembered so that they can be cleaned up."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+from lakehouse.environment import Environment
+from lakehouse.errors import LakehouseError
+from lakehouse.scan.load import load_entries, load_manifests
+from lakehouse.spec.columnar_manifest import encode_twin, manifest_checksum, twin_path
+from lakehouse.spec.entries import Entries
+from lakehouse.spec.inheritance import inherit
+from lakehouse.spec.manifest import encode_manifest, manifest_file
+from lakehouse.spec.manifest_list import ManifestFile, read_manifest_list
+from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.storage.location import join
+from lakehouse.storage.protocol import Storage
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MIN_FORMAT_VERSION = 2
+
+
+class Workspace:
+    """Files of one transaction.
+
+    Attributes:
+        storage: keeps the table's files.
+        environment: clock and ids.
+        unique: part of every file name written here.
+    """
+
+    def __init__(self, storage: Storage, environment: Environment) -> None:
+        self.storage = storage
+        self.environment = environment
+        self.unique = str(environment.new_uuid())
+        self._numbers = itertools.count()
+        self._memory: dict[Hashable, object] = {}
+        self._manifests: dict[int, list[ManifestFile]] = {}
+        self._lists: dict[int, bytes] = {}
+        self._entries: dict[str, Entries] = {}
+        self._written: dict[str, None] = {}
+
+    def once(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The value made for `key` the first time, on every attempt: what depends on no base is written once."""
+        if key not in self._memory:
+            self._memory[key] = make()
+        return self._memory[key]  # type: ignore[return-value]
+
+    def new_snapshot_id(self, metadata: TableMetadata, key: Hashable) -> int:
+        """The id of the snapshot that the operation `key` makes, the same on every attempt."""
+
+        def draw() -> int:
+            while True:
+                value = self.environment.new_snapshot_id()
+                if metadata.snapshot_or_none(value) is None:
+                    return value
+
+        return self.once(("snapshot-id", key), draw)
+
+    def write_manifest(self, entries: Entries, metadata: TableMetadata, *, content: int, snapshot_id: int) -> ManifestFile:
+        """Write a manifest and its columnar twin; all entries must have the spec of `entries.spec`."""
+        location = self._new_location(metadata, f"{self.unique}-m{next(self._numbers)}.avro")
+        version = max(MIN_FORMAT_VERSION, metadata.format_version)
+        data = encode_manifest(entries, metadata.schema(), format_version=version, content=content)
+        self.write(location, data)
+        twin = encode_twin(entries, manifest_path=location, manifest_length=len(data), checksum=manifest_checksum(data))
+        self.write(twin_path(location), twin)
+        self._entries[location] = entries
+        return manifest_file(
+            entries, manifest_path=location, manifest_length=len(data), snapshot_id=snapshot_id, content=content
+        )
+
+    def list_location(self, metadata: TableMetadata, snapshot_id: int) -> str:
+        """A fresh name for a manifest list."""
+        return self._new_location(metadata, f"snap-{snapshot_id}-{next(self._numbers)}-{self.unique}.avro")
+
+    def write(self, location: str, data: bytes) -> None:
+        """Write a file, durably, and remember it."""
+        self._written[location] = None
+        self.storage.write(location, data)
+
+    def manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
+        """The manifests of a snapshot, read once."""
+        if snapshot is None:
+            return []
+        if snapshot.snapshot_id not in self._manifests:
+            own = self._lists.get(snapshot.snapshot_id)
+            found = load_manifests(self.storage, snapshot) if own is None else read_manifest_list(own, snapshot.manifest_list)
+            self._manifests[snapshot.snapshot_id] = found
+        return self._manifests[snapshot.snapshot_id]
+
+    def remember_list(self, snapshot_id: int, data: bytes) -> None:
+        """The manifest list of a snapshot of this transaction, which is not written yet."""
+        self._lists[snapshot_id] = data
+        self._manifests.pop(snapshot_id, None)
+
+    def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Entries:
+        """All entries of a manifest, deleted ones too.
+
+        Sequence numbers are null in manifests of this transaction that no manifest list carries yet.
+        """
+        own = self._entries.get(manifest.manifest_path)
+        if own is not None:
+            return own if manifest.sequence_number is None else inherit(own, manifest)
+        return load_entries(self.storage, manifest, metadata)
+
+    def clean_up(self, keep: Iterable[str] = ()) -> None:
+        """Delete what was written, except `keep` (manifests keep their twins).
+
+        Only for outcomes that are certain. What cannot be deleted stays as an orphan, for orphan removal.
+        """
+        kept = set(keep)
+        kept |= {twin_path(location) for location in kept if location.endswith(".avro")}
+        doomed = [location for location in self._written if location not in kept]
+        if not doomed:
+            return
+        try:
+            report = self.storage.delete(doomed)
+        except LakehouseError as error:
+            log.warning("Left %d unreferenced files for orphan removal: %s", len(doomed), error)
+            return
+        if report.failed:
+            log.warning("Left %d unreferenced files for orphan removal: %s", len(report.failed), dict(report.failed))
+
+    def _new_location(self, metadata: TableMetadata, name: str) -> str:
+        return join(TableProperties(metadata.properties).metadata_location(metadata.location), name)
