@@ -61,9 +61,9 @@ def bind(where: str | BooleanExpression | None, schema: Schema, *, case_sensitiv
     """Resolve names to field ids and cast literals to the fields' types.
 
     Literals: ISO text for dates, times and timestamps, numbers for numbers, `datetime` values. A timestamp without zone compares
-    with a `timestamptz` column as UTC; one with a zone is refused for a `timestamp` column. A number beyond the range of the column,
-    or between two of its values, compares as the number it is (`int_column < 3000000000` holds for every row that is not null,
-    `int_column = 1.5` for none). Decimal text compared with a `float` column is rounded to it first.
+    with a `timestamptz` column as UTC; one with a zone is refused for a `timestamp` column. A number beyond the range of the
+    column, or between two of its values, compares as the number it is (`int_column < 3000000000` holds for every row that is not
+    null, `int_column = 1.5` for none). A number compared with a `float` column is rounded to it first.
 
     Raises:
         InvalidExpressionError: unknown column, a struct, list or map compared, or a literal that cannot be cast.
@@ -96,6 +96,8 @@ class _Binder:
         if op is None or not isinstance(node.term, Reference):
             raise InvalidExpressionError(f"unsupported predicate {node}")
         field, path = self._resolve(node.term.name)
+        if not self._case_sensitive:
+            node = node.model_copy(update={"term": Reference(self._schema.find_column_name(field.field_id) or node.term.name)})
         if op in (Op.IS_NULL, Op.NOT_NULL):
             return Leaf(op, field.field_id, path, field.field_type, None, node)
         kind = field.field_type
@@ -169,7 +171,11 @@ def _comparison(base: Leaf, position: Position) -> Bound:
         return _with(base, Op.NOT_NULL)
     below_literal = op in (Op.LT, Op.LTE)
     if position.beyond:
-        return _with(base, Op.NOT_NULL) if (position.beyond > 0) == below_literal and not _nan_above(base) else _beyond(base, position)
+        return (
+            _with(base, Op.NOT_NULL)
+            if (position.beyond > 0) == below_literal and not _nan_above(base)
+            else _beyond(base, position)
+        )
     return _with(base, Op.LTE if below_literal else Op.GT, position.value)
 
 

@@ -135,6 +135,6 @@ def to_unbound(bound: Bound) -> BooleanExpression:
         bound,
         lambda leaf: leaf.source,
         lambda value: AlwaysTrue() if value else AlwaysFalse(),
-        lambda left, right: UnboundAnd(left, right),
-        lambda left, right: UnboundOr(left, right),
+        UnboundAnd,
+        UnboundOr,
     )

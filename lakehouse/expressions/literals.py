@@ -26,9 +26,9 @@ from pyiceberg.types import (
     PrimitiveType,
     StringType,
     TimestampNanoType,
+    TimestampType,
     TimestamptzNanoType,
     TimestamptzType,
-    TimestampType,
     TimeType,
     UUIDType,
 )

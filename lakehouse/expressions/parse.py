@@ -26,6 +26,8 @@ def parse_where(where: str | BooleanExpression | None) -> BooleanExpression:
     try:
         return parse(where)
     except ParseBaseException as error:
-        raise InvalidExpressionError(f"cannot parse filter {where!r} at column {error.column}: {error.msg}", where=where) from error
+        raise InvalidExpressionError(
+            f"cannot parse filter {where!r} at column {error.column}: {error.msg}", where=where
+        ) from error
     except (ValueError, TypeError, RecursionError, ArithmeticError) as error:
         raise InvalidExpressionError(f"cannot parse filter {where!r}: {error}", where=where) from error

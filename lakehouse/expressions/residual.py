@@ -1,0 +1,65 @@
+"""What is left of a filter for the files of one partition (spec: Scan Planning, strict projection)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.partitioning import PartitionSpec
+
+from lakehouse.expressions.bound import FALSE, TRUE, Bound, Leaf, conjunction, disjunction, fold, map_leaves, to_unbound
+from lakehouse.expressions.compare import matches
+from lakehouse.expressions.projection import project_leaf
+from lakehouse.spec.field_types import FieldTypes
+from lakehouse.spec.physical import partition_types, physical_type, to_physical
+
+
+class Residuals:
+    """Residual filters by partition tuple of one spec; equal tuples share one result.
+
+    Args:
+        where: the bound filter.
+        spec: partition spec of the files.
+        types: field types.
+    """
+
+    def __init__(self, where: Bound, spec: PartitionSpec, types: FieldTypes) -> None:
+        self._where = where
+        self._spec = spec
+        self._types = types
+        self._kinds = partition_types(spec, types)
+        self._positions = {field.field_id: position for position, field in enumerate(spec.fields)}
+        self._known: dict[tuple[Any, ...], BooleanExpression] = {}
+        self._projections: dict[Leaf, tuple[Bound, Bound]] = {}
+
+    def of(self, partition: Sequence[Any]) -> BooleanExpression:
+        """The part of the filter that the partition does not decide; AlwaysTrue when every row of it matches."""
+        if self._where == TRUE:
+            return AlwaysTrue()
+        key = tuple(partition)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = to_unbound(map_leaves(self._where, lambda leaf: self._leaf(leaf, key)))
+        return known
+
+    def _leaf(self, leaf: Leaf, partition: tuple[Any, ...]) -> Bound:
+        strict, inclusive = self._project(leaf)
+        if strict != FALSE and self._holds(strict, partition):
+            return TRUE
+        return leaf if inclusive == TRUE or self._holds(inclusive, partition) else FALSE
+
+    def _project(self, leaf: Leaf) -> tuple[Bound, Bound]:
+        if leaf not in self._projections:
+            strict = project_leaf(leaf, self._spec, self._types, strict=True)
+            self._projections[leaf] = strict, project_leaf(leaf, self._spec, self._types)
+        return self._projections[leaf]
+
+    def _holds(self, projected: Bound, partition: tuple[Any, ...]) -> bool:
+        def one(leaf: Leaf) -> Bound:
+            kind = self._kinds[leaf.field_id]
+            value = to_physical(partition[self._positions[leaf.field_id]])
+            return TRUE if matches(pa.array([value], physical_type(kind)), leaf)[0] else FALSE
+
+        return fold(projected, one, lambda value: TRUE if value else FALSE, conjunction, disjunction) == TRUE
