@@ -97,7 +97,7 @@ class _Binder:
             raise InvalidExpressionError(f"unsupported predicate {node}")
         field, path = self._resolve(node.term.name)
         if not self._case_sensitive:
-            node = node.model_copy(update={"term": Reference(self._schema.find_column_name(field.field_id) or node.term.name)})
+            node = _renamed(node, self._schema.find_column_name(field.field_id) or node.term.name)
         if op in (Op.IS_NULL, Op.NOT_NULL):
             return Leaf(op, field.field_id, path, field.field_type, None, node)
         kind = field.field_type
@@ -125,6 +125,15 @@ class _Binder:
         if path is None:
             raise InvalidExpressionError(f"column {name} is inside a list or map, which a filter cannot reach", column=name)
         return field, path
+
+
+def _renamed(node: UnboundPredicate, name: str) -> UnboundPredicate:
+    """The same predicate with the column spelled as the schema spells it."""
+    if isinstance(node, SetPredicate):
+        return type(node)(Reference(name), node.literals)
+    if isinstance(node, LiteralPredicate):
+        return type(node)(Reference(name), node.literal)
+    return type(node)(term=Reference(name))
 
 
 def field_path(struct: StructType, field_id: int) -> tuple[str, ...] | None:

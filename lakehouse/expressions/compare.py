@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from lakehouse.expressions.bound import Leaf, Op
 from lakehouse.spec.physical import physical_type, to_physical
 
 Mask = npt.NDArray[np.bool_]
-Column = pa.Array | pa.ChunkedArray
+Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 _COMPARISONS = {
     Op.LT: pc.less,
