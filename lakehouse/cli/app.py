@@ -16,11 +16,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Iceberg tables from the command line. The catalog comes from --catalog, LAKEHOUSE_CATALOG, or .lakehouse/ in this folder.",
+    help="Iceberg tables from the command line. Catalog: --catalog, else LAKEHOUSE_CATALOG, else .lakehouse/ in this folder.",
 )
 
 
-def _print_version(value: bool) -> None:  # noqa: FBT001 - the shape of an option callback
+def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"lakehouse {version('lakehouse')}")
         raise typer.Exit
@@ -33,7 +33,9 @@ def main(
     warehouse: WarehouseOption = None,
     name: NameOption = None,
     properties: PropertyOption = None,
-    version_: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,  # noqa: ARG001
+    version_: Annotated[  # noqa: ARG001 - answered by its callback
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Options here hold for the command that follows; the command's own win."""
     context.obj = {"catalog": catalog, "warehouse": warehouse, "name_": name, "property_": properties}

@@ -26,13 +26,17 @@ def register(app: typer.Typer) -> None:
 
 
 def tables(
-    session: Session, namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only tables of this namespace.")] = None
+    session: Session,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only tables of this namespace.")] = None,
 ) -> None:
     """List the tables with rows, files, bytes and current snapshot."""
     rows = [table_line(session.lake.load_table(name)) for name in session.lake.list_tables(namespace)]
     pretty = listing(
         ("table", "#rows", "#files", "#size", "#snapshot"),
-        [(row["name"], f"{row['rows']:,}", f"{row['files']:,}", human_bytes(int(str(row["bytes"]))), row["snapshot_id"] or "-") for row in rows],
+        [
+            (row["name"], f"{row['rows']:,}", f"{row['files']:,}", human_bytes(int(str(row["bytes"]))), row["snapshot_id"] or "-")
+            for row in rows
+        ],
         limit=len(rows),
     )
     session.show(rows, pretty if rows else Text("No tables."))
@@ -54,7 +58,7 @@ def table_line(table: Table) -> dict[str, object]:
 
 
 def summary_totals(snapshot: Snapshot) -> tuple[int, int, int, int] | None:
-    """(records, data files, bytes, delete files) as the snapshot's summary records them; None when it does not, or counts delete files in."""
+    """(records, data files, bytes, 0) as the summary records them; None when it does not, or when there are delete files."""
     names = ("total-records", "total-data-files", "total-files-size", "total-delete-files")
     found = [snapshot.summary.get(name, "") for name in names]
     if not all(text.isdigit() for text in found) or int(found[3]):
@@ -68,14 +72,22 @@ def describe(session: Session, table: TableArgument) -> None:
     metadata = found.metadata
     schema = found.schema()
     spec = [
-        {"name": field.name, "transform": str(field.transform), "source": schema.find_column_name(field.source_id), "field_id": field.field_id}
+        {
+            "name": field.name,
+            "transform": str(field.transform),
+            "source": schema.find_column_name(field.source_id),
+            "field_id": field.field_id,
+        }
         for field in found.spec().fields
     ]
     columns = [
         {"id": field.field_id, "name": field.name, "type": str(field.field_type), "required": field.required, "doc": field.doc}
         for field in schema.fields
     ]
-    order = [f"{schema.find_column_name(field.source_id)} {field.transform} {field.direction} {field.null_order}" for field in metadata.sort_order().fields]
+    order = [
+        f"{schema.find_column_name(field.source_id)} {field.transform} {field.direction} {field.null_order}"
+        for field in metadata.sort_order().fields
+    ]
     facts: dict[str, object] = {
         **table_line(found),
         "format_version": metadata.format_version,
@@ -91,11 +103,20 @@ def describe(session: Session, table: TableArgument) -> None:
     data = {**facts, "columns": columns, "partition_spec": spec, "sort_order": order, "refs": refs, "properties": properties}
     grid = RichTable.grid(padding=(0, 2))
     for name, value in facts.items():
-        grid.add_row(Text(name.replace("_", " "), style="dim"), Text(human_bytes(int(str(value))) if name == "bytes" else str(value)))
-    grid.add_row(Text("partitioned by", style="dim"), Text(", ".join(f"{one['transform']}({one['source']})" for one in spec) or "nothing"))
+        grid.add_row(
+            Text(name.replace("_", " "), style="dim"), Text(human_bytes(int(str(value))) if name == "bytes" else str(value))
+        )
+    grid.add_row(
+        Text("partitioned by", style="dim"), Text(", ".join(f"{one['transform']}({one['source']})" for one in spec) or "nothing")
+    )
     grid.add_row(Text("sorted by", style="dim"), Text(", ".join(order) or "nothing"))
-    grid.add_row(Text("refs", style="dim"), Text(", ".join(f"{name} ({ref['type']}) -> {ref['snapshot_id']}" for name, ref in refs.items()) or "none"))
+    grid.add_row(
+        Text("refs", style="dim"),
+        Text(", ".join(f"{name} ({ref['type']}) -> {ref['snapshot_id']}" for name, ref in refs.items()) or "none"),
+    )
     for name, value in sorted(properties.items()):
         grid.add_row(Text("property", style="dim"), Text(f"{name} = {value}"))
     rows = [(c["id"], c["name"], c["type"], "required" if c["required"] else "", c["doc"] or "") for c in columns]
-    session.show(data, Group(Text(found.name, style="bold"), grid, listing(("#id", "column", "type", "", "doc"), rows, limit=len(rows))))
+    session.show(
+        data, Group(Text(found.name, style="bold"), grid, listing(("#id", "column", "type", "", "doc"), rows, limit=len(rows)))
+    )

@@ -12,7 +12,7 @@ from lakehouse.cli.catalog_commands import TableArgument
 from lakehouse.cli.session import Session, command
 from lakehouse.cli.times import duration_ms, moment_ms
 from lakehouse.maintenance.compaction import execute_compaction, plan_compaction
-from lakehouse.maintenance.expiry import ExpiryOptions, execute_expiry, expire_snapshots, plan_expiry
+from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots, plan_expiry
 from lakehouse.maintenance.file_groups import CompactionOptions
 from lakehouse.maintenance.health import health as measure
 from lakehouse.maintenance.manifests import ManifestRewriteOptions, execute_manifest_rewrite, plan_manifest_rewrite
@@ -30,7 +30,9 @@ def register(app: typer.Typer) -> None:
     command(app, "remove-orphans")(remove_orphans)
 
 
-def health(session: Session, tables: Annotated[list[str] | None, typer.Argument(help="Tables; all of them by default.")] = None) -> None:
+def health(
+    session: Session, tables: Annotated[list[str] | None, typer.Argument(help="Tables; all of them by default.")] = None
+) -> None:
     """Measure tables from metadata alone: small files, deletes, manifests, snapshots, skew."""
     found = [session.table(name) for name in tables or session.lake.list_tables()]
     reports = [measure(table.catalog, table.identifier, environment=session.environment) for table in found]
@@ -41,9 +43,15 @@ def compact(
     session: Session,
     table: TableArgument,
     where: Annotated[str | None, typer.Option("--where", help="Only files that may hold matching rows.")] = None,
-    target_size: Annotated[int | None, typer.Option("--target-size", min=1, help="Bytes; the table's write.target-file-size-bytes by default.")] = None,
-    min_input_files: Annotated[int, typer.Option("--min-input-files", min=1, help="Small files that make a group worth rewriting.")] = 5,
-    skip_recent: Annotated[str | None, typer.Option("--skip-recent", help="Leave partitions alone that got rows within this time, such as 1h.")] = None,
+    target_size: Annotated[
+        int | None, typer.Option("--target-size", min=1, help="Bytes; the table's write.target-file-size-bytes by default.")
+    ] = None,
+    min_input_files: Annotated[
+        int, typer.Option("--min-input-files", min=1, help="Small files that make a group worth rewriting.")
+    ] = 5,
+    skip_recent: Annotated[
+        str | None, typer.Option("--skip-recent", help="Leave partitions alone that got rows within this time, such as 1h.")
+    ] = None,
     rewrite_all: Annotated[bool, typer.Option("--all", help="Rewrite every file.")] = False,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -69,11 +77,19 @@ def compact(
 def expire(
     session: Session,
     table: TableArgument,
-    older_than: Annotated[str | None, typer.Option("--older-than", help="An age such as 5d, or ISO 8601; the table's history.expire.* by default.")] = None,
-    retain_last: Annotated[int | None, typer.Option("--retain-last", min=1, help="Keep at least so many snapshots of each branch.")] = None,
-    snapshot_id: Annotated[list[int] | None, typer.Option("--snapshot-id", help="Expire this one whatever its age, repeatable.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", help="An age such as 5d, or ISO 8601; the table's history.expire.* by default.")
+    ] = None,
+    retain_last: Annotated[
+        int | None, typer.Option("--retain-last", min=1, help="Keep at least so many snapshots of each branch.")
+    ] = None,
+    snapshot_id: Annotated[
+        list[int] | None, typer.Option("--snapshot-id", help="Expire this one whatever its age, repeatable.")
+    ] = None,
     keep_files: Annotated[bool, typer.Option("--keep-files", help="Leave unreachable files to remove-orphans.")] = False,
-    old_metadata: Annotated[bool, typer.Option("--old-metadata", help="Also delete metadata files that the metadata log no longer names.")] = False,
+    old_metadata: Annotated[
+        bool, typer.Option("--old-metadata", help="Also delete metadata files that the metadata log no longer names.")
+    ] = False,
     dry_run: DryRunOption = False,
 ) -> None:
     """Forget old snapshots and delete exactly the files that only they reached."""
@@ -97,7 +113,9 @@ def expire(
 def rewrite_manifests(
     session: Session,
     table: TableArgument,
-    target_size: Annotated[int | None, typer.Option("--target-size", min=1, help="Bytes; the table's commit.manifest.target-size-bytes by default.")] = None,
+    target_size: Annotated[
+        int | None, typer.Option("--target-size", min=1, help="Bytes; the table's commit.manifest.target-size-bytes by default.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Rewrite also what is few and well clustered.")] = False,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -118,9 +136,15 @@ def remove_orphans(
     session: Session,
     table: TableArgument,
     older_than: Annotated[str | None, typer.Option("--older-than", help="An age such as 3d (the default), or ISO 8601.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Allow less than 24 hours. Loses files of writers that still run.")] = False,
-    no_trash: Annotated[bool, typer.Option("--no-trash", help="Delete at once instead of moving to the table's _trash folder.")] = False,
-    purge_older_than: Annotated[str | None, typer.Option("--purge-older-than", help="Delete trash older than this for good; 7d by default.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Allow less than 24 hours. Loses files of writers that still run.")
+    ] = False,
+    no_trash: Annotated[
+        bool, typer.Option("--no-trash", help="Delete at once instead of moving to the table's _trash folder.")
+    ] = False,
+    purge_older_than: Annotated[
+        str | None, typer.Option("--purge-older-than", help="Delete trash older than this for good; 7d by default.")
+    ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Move files that no snapshot reaches to the trash, and purge old trash."""

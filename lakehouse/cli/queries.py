@@ -27,7 +27,9 @@ from lakehouse.lake import Lakehouse
 from lakehouse.spec.arrow_types import schema_to_arrow
 from lakehouse.table import Table
 
-_VERSION_CLAUSE = re.compile(r"\s+(?:FOR\s+)?(?:SYSTEM_)?(VERSION|TIMESTAMP|TIME)\s+AS\s+OF\s+('(?:[^']|'')*'|\d+)", re.IGNORECASE)
+_VERSION_CLAUSE = re.compile(
+    r"\s+(?:FOR\s+)?(?:SYSTEM_)?(VERSION|TIMESTAMP|TIME)\s+AS\s+OF\s+('(?:[^']|'')*'|\d+)", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class QueryEngine:
             self._register(context, name, node, version)
             alias = "" if node.alias else f' AS "{node.name}"'
             text = text[: _start(node)] + name + alias + text[end:]
-        options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)  # noqa: FBT003
+        options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
         try:
             return context.sql_with_options(text, options).to_arrow_table()
         except LakehouseError:
@@ -87,25 +89,27 @@ class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no typ
     """A table as DataFusion wants to see it: columns and a filter in, batches out."""
 
     def __init__(self, table: Table, snapshot_id: int | None, where: BooleanExpression) -> None:
+        metadata = table.metadata
         self._table = table
         self._snapshot_id = snapshot_id
         self._where = where
+        known = metadata.schema() if snapshot_id is None else metadata.schema_for(metadata.snapshot(snapshot_id))
+        self._schema = schema_to_arrow(known, field_ids=False)
 
     @property
     def schema(self) -> pa.Schema:
-        return schema_to_arrow(self._table.scan(snapshot_id=self._snapshot_id).plan().schema, field_ids=False)
+        return self._schema
 
     def get_fragments(self, filter: Any = None) -> Iterator[_Fragment]:  # noqa: A002, ARG002 - the name is pyarrow's
         yield _Fragment(self)
 
-    def scanner(self, columns: list[str] | None = None, filter: Any = None, batch_size: int | None = None, **_: Any) -> pads.Scanner:  # noqa: A002, ARG002
+    def scanner(self, columns: list[str] | None = None, filter: Any = None, **_: Any) -> pads.Scanner:  # noqa: A002
         """Rows of the planned files. `filter` may name columns that are not asked for: they are read as well."""
-        schema = self.schema
-        wanted = schema.names if columns is None else [*columns, *(name for name in schema.names if name not in columns and name in str(filter))]
-        select = wanted or schema.names[:1]
-        scan = self._table.scan(self._where, select, snapshot_id=self._snapshot_id)
-        reader = scan.to_batches()
-        return pads.Scanner.from_batches(reader, columns=schema.names if columns is None else columns, filter=filter)
+        names = self._schema.names
+        asked = names if columns is None else columns
+        filtered = [] if filter is None else [name for name in names if name in str(filter) and name not in asked]
+        scan = self._table.scan(self._where, [*asked, *filtered] or names[:1], snapshot_id=self._snapshot_id)
+        return pads.Scanner.from_batches(scan.to_batches(), columns=asked, filter=filter)
 
 
 class _Fragment:
@@ -116,7 +120,7 @@ class _Fragment:
         return self._owner.scanner(**arguments)
 
 
-def _parse(query: str) -> exp.Expression:
+def _parse(query: str) -> exp.Query:
     try:
         trees = [tree for tree in sqlglot.parse(query) if tree is not None]
     except sqlglot.errors.SqlglotError as error:
@@ -141,7 +145,7 @@ def _version(query: str, node: exp.Table) -> tuple[tuple[str, str] | None, int]:
 
 
 def _pushdown(node: exp.Table, table: Table) -> BooleanExpression:
-    """The parts of the query's filter that prune files: AND-ed comparisons of this table's columns with literals, when it is the only source."""
+    """What prunes files: AND-ed comparisons of the table's columns with literals, when it is the only source of its SELECT."""
     select = node.find_ancestor(exp.Select)
     always = AlwaysTrue()
     if select is None or select.args.get("joins") or select.args.get("laterals") or not isinstance(node.parent, exp.From):
@@ -160,10 +164,10 @@ def _pushdown(node: exp.Table, table: Table) -> BooleanExpression:
 _COMPARISONS = (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
-def _comparison(condition: exp.Expression, table: Table) -> BooleanExpression | None:
-    """A single comparison as a filter; None when it is anything else, or when its literal may mean something else to DataFusion."""
+def _comparison(condition: exp.Expr, table: Table) -> BooleanExpression | None:
+    """A single comparison as a filter; None when it is anything else, or when its literal does not fit the column."""
     condition = condition.unnest()
-    operands: list[exp.Expression]
+    operands: list[exp.Expr]
     if isinstance(condition, _COMPARISONS):
         operands = [condition.expression]
     elif isinstance(condition, exp.Between):
@@ -187,7 +191,7 @@ def _comparison(condition: exp.Expression, table: Table) -> BooleanExpression | 
     return where
 
 
-def _is_literal(operand: exp.Expression) -> bool:
+def _is_literal(operand: exp.Expr) -> bool:
     return isinstance(operand, exp.Literal) or (isinstance(operand, exp.Neg) and isinstance(operand.this, exp.Literal))
 
 

@@ -20,7 +20,9 @@ from lakehouse.maintenance.report import human_bytes, listing
 from lakehouse.spec.partitioning import partition_path
 from lakehouse.table import Table, TableScan
 
-WhereOption = Annotated[str | None, typer.Option("--where", help="Filter, such as \"event_ts >= '2026-06-01' and user_id = 42\".")]
+WhereOption = Annotated[
+    str | None, typer.Option("--where", help="Filter, such as \"event_ts >= '2026-06-01' and user_id = 42\".")
+]
 SnapshotOption = Annotated[str | None, typer.Option("--snapshot", "-s", help="Snapshot id, branch or tag.")]
 AsOfOption = Annotated[str | None, typer.Option("--as-of", help="What was current then: an age such as 2h, or ISO 8601.")]
 
@@ -52,7 +54,7 @@ def files(
     metadata = found.metadata
     planned = _scan(session, found, where, snapshot, as_of).plan()
     specs = metadata.specs()
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "file_path": task.data_file.file_path,
             "partition": partition_path(specs[task.data_file.spec_id], metadata.schema(), task.data_file.partition),
@@ -65,7 +67,13 @@ def files(
         for task in islice(planned.tasks, limit)
     ]
     lines = [
-        (_relative(row["file_path"], found.location), row["partition"], f"{row['record_count']:,}", human_bytes(row["file_size_in_bytes"]), len(row["delete_files"]) or "")
+        (
+            _relative(row["file_path"], found.location),
+            row["partition"],
+            f"{row['record_count']:,}",
+            human_bytes(row["file_size_in_bytes"]),
+            len(row["delete_files"]) or "",
+        )
         for row in rows
     ]
     pretty = listing(("file", "partition", "#rows", "#size", "#deletes"), lines, limit=limit, total=len(planned.tasks))
@@ -89,8 +97,12 @@ def plan(
 
 def sql(
     session: Session,
-    query: Annotated[str, typer.Argument(help="A SELECT; tables as namespace.name, with FOR VERSION AS OF id or FOR TIMESTAMP AS OF time.")],
-    engine: Annotated[EngineName, typer.Option("--engine", help="arrow needs no JVM; spark starts a local session.")] = EngineName.ARROW,
+    query: Annotated[
+        str, typer.Argument(help="A SELECT; tables as namespace.name, with FOR VERSION AS OF id or FOR TIMESTAMP AS OF time.")
+    ],
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="arrow needs no JVM; spark starts a local session.")
+    ] = EngineName.ARROW,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many rows; --json prints all.")] = 100,
 ) -> None:
     """Query tables with SQL."""
@@ -100,7 +112,9 @@ def sql(
         return
     shown = result.slice(0, limit)
     names = [f"#{field.name}" if _is_number(field.type) else field.name for field in result.schema]
-    session.console.print(listing(names, zip(*(column.to_pylist() for column in shown.columns), strict=True), limit=limit, total=result.num_rows))
+    session.console.print(
+        listing(names, zip(*(column.to_pylist() for column in shown.columns), strict=True), limit=limit, total=result.num_rows)
+    )
     session.console.print(f"{result.num_rows:,} row{'' if result.num_rows == 1 else 's'}", style="dim")
 
 

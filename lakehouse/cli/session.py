@@ -29,7 +29,13 @@ from lakehouse.table import Table
 P = ParamSpec("P")
 
 CatalogOption = Annotated[
-    str | None, typer.Option("--catalog", "-c", help="Catalog: a folder, file://, s3://, sqlite:/// or postgresql+psycopg:// URI.", rich_help_panel="Catalog")
+    str | None,
+    typer.Option(
+        "--catalog",
+        "-c",
+        help="Catalog: a folder, file://, s3://, sqlite:/// or postgresql+psycopg:// URI.",
+        rich_help_panel="Catalog",
+    ),
 ]
 WarehouseOption = Annotated[
     str | None, typer.Option("--warehouse", "-w", help="Location of new tables, for SQL catalogs.", rich_help_panel="Catalog")
@@ -37,7 +43,9 @@ WarehouseOption = Annotated[
 NameOption = Annotated[str | None, typer.Option("--name", help="Name of the catalog.", rich_help_panel="Catalog")]
 PropertyOption = Annotated[
     list[str] | None,
-    typer.Option("--property", "-P", metavar="KEY=VALUE", help="Catalog or storage property, repeatable.", rich_help_panel="Catalog"),
+    typer.Option(
+        "--property", "-P", metavar="KEY=VALUE", help="Catalog or storage property, repeatable.", rich_help_panel="Catalog"
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _COMMON: dict[str, tuple[Any, object]] = {
@@ -120,7 +128,9 @@ class Session:
             yield advance
 
 
-def command(app: typer.Typer, name: str) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[Concatenate[Session, P], None]]:
+def command(
+    app: typer.Typer, name: str
+) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[Concatenate[Session, P], None]]:
     """Register a function of a Session as a command, with the catalog options and `--json` added and errors made one line.
 
     Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
@@ -142,7 +152,7 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[Concatenate[Sessi
             for key, (kind, default) in _COMMON.items()
         ]
         own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-        del run.__wrapped__  # type: ignore[attr-defined]  # typer must see the signature below, not the function's
+        del run.__wrapped__  # typer must see the signature below, not the function's
         run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
         app.command(name)(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -33,7 +33,7 @@ def history(
     refs: dict[int, list[str]] = {}
     for name, ref in metadata.refs.items():
         refs.setdefault(ref.snapshot_id, []).append(name)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "snapshot_id": snapshot.snapshot_id,
             "parent_id": snapshot.parent_snapshot_id,
@@ -71,7 +71,9 @@ def rollback(
     session: Session,
     table: TableArgument,
     snapshot: Annotated[str | None, typer.Argument(help="Snapshot id, branch or tag to go back to.")] = None,
-    as_of: Annotated[str | None, typer.Option("--as-of", help="Go back to what was current then: an age such as 2h, or ISO 8601.")] = None,
+    as_of: Annotated[
+        str | None, typer.Option("--as-of", help="Go back to what was current then: an age such as 2h, or ISO 8601.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
 ) -> None:
     """Make an earlier snapshot of a table current again. Nothing is deleted: the later snapshots stay until they expire."""
@@ -101,8 +103,12 @@ def tag(
     session: Session,
     table: TableArgument,
     name: Annotated[str, typer.Argument(help="Name of the tag.")],
-    snapshot: Annotated[str | None, typer.Option("--snapshot", "-s", help="Snapshot id, branch or tag; the current snapshot by default.")] = None,
-    keep: Annotated[str | None, typer.Option("--keep", help="Let expiry drop the tag after this time, such as 90d; never by default.")] = None,
+    snapshot: Annotated[
+        str | None, typer.Option("--snapshot", "-s", help="Snapshot id, branch or tag; the current snapshot by default.")
+    ] = None,
+    keep: Annotated[
+        str | None, typer.Option("--keep", help="Let expiry drop the tag after this time, such as 90d; never by default.")
+    ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Remove the tag instead.")] = False,
 ) -> None:
     """Name a snapshot, so that expiry keeps it and queries can read it by name."""

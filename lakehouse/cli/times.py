@@ -20,7 +20,7 @@ def duration_ms(text: str) -> int:
 
 
 def moment_ms(text: str, now_ms: int) -> int:
-    """A moment in milliseconds since the epoch: an age before now (`7d`) or ISO 8601 (UTC when no zone is given). Raises InvalidInputError."""
+    """Milliseconds since the epoch of an age before now (`7d`) or ISO 8601 (naive means UTC). Raises InvalidInputError."""
     if _AGE.match(text.strip()):
         return now_ms - duration_ms(text)
     return to_ms(text.strip())

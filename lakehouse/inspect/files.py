@@ -41,7 +41,7 @@ Columns = list[tuple[pa.Field, pa.Array]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumn:
-    """The partition struct over all specs of a table: one field for each partition field id, named as in the newest spec that has it."""
+    """The partition struct over all specs: one field for each partition field id, named as in the newest spec that has it."""
 
     fields: Mapping[int, tuple[str, IcebergType | None]]
     positions: Mapping[int, Mapping[int, int]]
@@ -89,7 +89,10 @@ def entries_table(entries: Sequence[ManifestEntry], metadata: TableMetadata) -> 
             (pa.field("status", pa.int32(), nullable=False), pa.array([entry.status for entry in entries], pa.int32())),
             (pa.field("snapshot_id", pa.int64()), pa.array([entry.snapshot_id for entry in entries], pa.int64())),
             (pa.field("sequence_number", pa.int64()), pa.array([entry.sequence_number for entry in entries], pa.int64())),
-            (pa.field("file_sequence_number", pa.int64()), pa.array([entry.file_sequence_number for entry in entries], pa.int64())),
+            (
+                pa.field("file_sequence_number", pa.int64()),
+                pa.array([entry.file_sequence_number for entry in entries], pa.int64()),
+            ),
             (pa.field("data_file", struct.type, nullable=False), struct),
             _readable_metrics(files, metadata),
         ]
@@ -157,7 +160,9 @@ def _column_metrics(files: Sequence[DataFile], field_id: int, kind: PrimitiveTyp
         "lower_bound": bounds([file.lower_bounds for file in files]),
         "upper_bound": bounds([file.upper_bounds for file in files]),
     }
-    return pa.StructArray.from_arrays(list(columns.values()), fields=[pa.field(name, array.type) for name, array in columns.items()])
+    return pa.StructArray.from_arrays(
+        list(columns.values()), fields=[pa.field(name, array.type) for name, array in columns.items()]
+    )
 
 
 def _bound(kind: PrimitiveType, value: bytes) -> Any:

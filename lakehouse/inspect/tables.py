@@ -147,7 +147,9 @@ class MetadataTables:
         return list(found.values())
 
     def _entries(self, manifests: Iterable[ManifestFile]) -> list[ManifestEntry]:
-        return [entry for manifest in manifests for entry in load_entries(self.storage, manifest, self.metadata).to_manifest_entries()]
+        return [
+            entry for manifest in manifests for entry in load_entries(self.storage, manifest, self.metadata).to_manifest_entries()
+        ]
 
     def _files(self, manifests: Iterable[ManifestFile]) -> list[DataFile]:
         return [entry.data_file for entry in self._entries(manifests) if entry.status != STATUS_DELETED]

@@ -21,7 +21,7 @@ class Census:
         present: found under the table's location, location key -> bytes.
         reachable: named by the metadata, columnar twins included whether they exist or not.
         missing: reachable, must exist, and do not. Empty for a healthy table.
-        unreachable: present, reached by nothing; metadata files of earlier versions, the version hint and expiry journals not counted.
+        unreachable: present, reached by nothing; earlier metadata files, the version hint and expiry journals are not counted.
     """
 
     present: dict[str, int]
@@ -37,8 +37,12 @@ def take_census(catalog: Catalog, identifier: Identifier) -> Census:
     storage = catalog.storage(version.metadata.location)
     present = {keys.key(info.location): info.size for info in storage.list(version.metadata.location)}
     reachable = reachable_keys(version.metadata, version.metadata_location, StorageWalker(storage, version.metadata), keys)
-    missing = frozenset(key for key in reachable - present.keys() if not key.endswith(".columnar.parquet") and not storage.exists(key))
-    return Census(present, frozenset(reachable), missing, frozenset(key for key in present.keys() - reachable if not _bookkeeping(key)))
+    missing = frozenset(
+        key for key in reachable - present.keys() if not key.endswith(".columnar.parquet") and not storage.exists(key)
+    )
+    return Census(
+        present, frozenset(reachable), missing, frozenset(key for key in present.keys() - reachable if not _bookkeeping(key))
+    )
 
 
 def _bookkeeping(key: str) -> bool:

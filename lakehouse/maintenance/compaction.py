@@ -34,6 +34,8 @@ from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
 from lakehouse.transaction.transaction import Transaction
 
+__all__ = ["CompactionOptions", "CompactionPlan", "CompactionResult", "compact", "execute_compaction", "plan_compaction"]
+
 _SIZE_SLACK = 1.1
 """Output files may grow a tenth beyond their share before another one is begun: estimates of encoded sizes are rough."""
 
@@ -258,7 +260,7 @@ def compact(
 
 
 def _recent_sequence_number(metadata: TableMetadata, cut_ms: int) -> int | None:
-    """The lowest sequence number committed at or after the cut; files rewritten by compaction keep their old ones and do not count."""
+    """The lowest sequence number committed at or after the cut; files that compaction rewrites keep their old ones."""
     return min((snapshot.sequence_number for snapshot in metadata.snapshots if snapshot.timestamp_ms >= cut_ms), default=None)
 
 

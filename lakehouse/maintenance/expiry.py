@@ -35,7 +35,7 @@ class ExpiryOptions:
     """What may go.
 
     Attributes:
-        older_than_ms: snapshots committed before this time may go; None takes `history.expire.max-snapshot-age-ms` (or the ref's own).
+        older_than_ms: snapshots committed before this time may go; None takes `history.expire.max-snapshot-age-ms`.
         retain_last: at least this many ancestors of every branch stay; None takes `history.expire.min-snapshots-to-keep`.
         snapshot_ids: expire exactly these as well, whatever their age; refused when a ref names one.
         remove_files: False leaves unreachable files to orphan removal.
@@ -296,7 +296,9 @@ def _resume(catalog: Catalog, identifier: Identifier, now_ms: int, deletions: _D
     version = catalog.load(identifier)
     resumed = 0
     for journal in read_journals(deletions.storage, version.metadata):
-        present = [snapshot for snapshot in journal.snapshots if version.metadata.snapshot_or_none(snapshot.snapshot_id) is not None]
+        present = [
+            snapshot for snapshot in journal.snapshots if version.metadata.snapshot_or_none(snapshot.snapshot_id) is not None
+        ]
         if len(present) < len(journal.snapshots):
             _finish(catalog, identifier, journal, deletions)
             resumed += 1

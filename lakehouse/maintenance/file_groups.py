@@ -24,7 +24,7 @@ class CompactionOptions:
         target_file_size_bytes: None takes `write.target-file-size-bytes`.
         min_input_files: a group of small files is rewritten from this many on.
         min_file_size_ratio, max_file_size_ratio: outside these multiples of the target a file is a candidate.
-        delete_ratio_threshold: a file whose deleted rows reach this part of it is a candidate; equality deletes count as reaching it.
+        delete_ratio_threshold: a file whose deleted rows reach this part of it is a candidate; equality deletes always do.
         max_group_bytes: one group (the unit of work) reads at most this many bytes.
         groups_per_commit: partial progress, one commit for so many groups.
         skip_newer_than_ms: leave partitions alone that got rows within this many milliseconds; None: none.
@@ -127,7 +127,9 @@ def plan_groups(
         why = {id(task): _reason(task, options, target_bytes, current_spec_id, uses) for task in members if wanted(task)}
         candidates = [task for task in members if why.get(id(task))]
         candidates.sort(key=lambda task: (task.sequence_number, task.data_file.file_path))
-        for packed in pack(candidates, lambda task: task.data_file.file_size_in_bytes, max(options.max_group_bytes, target_bytes)):
+        for packed in pack(
+            candidates, lambda task: task.data_file.file_size_in_bytes, max(options.max_group_bytes, target_bytes)
+        ):
             group = _group(spec_id, partition, packed, {why[id(task)] for task in packed}, options, target_bytes)
             if group is not None:
                 groups.append(group)
@@ -135,7 +137,13 @@ def plan_groups(
     return groups
 
 
-_SMALL, _LARGE, _DELETES, _OLD_SPEC, _ALL = "small files", "large files", "deletes to apply", "earlier partition spec", "asked for"
+_SMALL, _LARGE, _DELETES, _OLD_SPEC, _ALL = (
+    "small files",
+    "large files",
+    "deletes to apply",
+    "earlier partition spec",
+    "asked for",
+)
 
 
 def _reason(
@@ -163,7 +171,12 @@ def _delete_ratio(task: FileScanTask, uses: Counter[DeleteKey]) -> float:
 
 
 def _group(
-    spec_id: int, partition: tuple[Any, ...], tasks: list[FileScanTask], reasons: set[str | None], options: CompactionOptions, target_bytes: int
+    spec_id: int,
+    partition: tuple[Any, ...],
+    tasks: list[FileScanTask],
+    reasons: set[str | None],
+    options: CompactionOptions,
+    target_bytes: int,
 ) -> FileGroup | None:
     total = sum(task.data_file.file_size_in_bytes for task in tasks)
     expected = output_file_count(total, target_bytes, min_ratio=options.min_file_size_ratio)

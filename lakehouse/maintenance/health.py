@@ -106,14 +106,23 @@ class TableHealth(Report):
     def to_dict(self) -> dict[str, object]:
         """See Report."""
         facts: dict[str, object] = {
-            field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in ("identifier", "partitions")
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name not in ("identifier", "partitions")
         }
-        return {"table": str(self.identifier), **facts, "partitions": [dataclasses.asdict(partition) for partition in self.partitions]}
+        return {
+            "table": str(self.identifier),
+            **facts,
+            "partitions": [dataclasses.asdict(partition) for partition in self.partitions],
+        }
 
     def facts(self) -> Iterable[tuple[str, object]]:
         """See Report."""
         yield "data files", f"{self.data_files:,}, {human_bytes(self.bytes)}, {self.records:,} rows"
-        yield "small files", f"{self.small_files:,} below {SMALL_FILE_RATIO:g} x {human_bytes(self.target_bytes)}, {human_bytes(self.small_bytes)}"
+        yield (
+            "small files",
+            f"{self.small_files:,} below {SMALL_FILE_RATIO} x {human_bytes(self.target_bytes)}, {human_bytes(self.small_bytes)}",
+        )
         yield "files after compaction", self.expected_files
         yield "delete files", f"{self.delete_files:,}, {self.delete_ratio:.1%} of rows deleted"
         yield "manifests", f"{self.manifests:,}, {human_bytes(self.manifest_bytes)}, {self.manifest_overlap:.1f} around a value"
@@ -159,7 +168,9 @@ def health(catalog: Catalog, identifier: Identifier, *, environment: Environment
     target = positive_int(metadata.properties, TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT)
     snapshot = metadata.current_snapshot()
     manifests = [] if snapshot is None else load_manifests(storage, snapshot)
-    partitions = partition_health(list(in_parallel(lambda one: load_entries(storage, one, metadata), manifests)), metadata, target)
+    partitions = partition_health(
+        list(in_parallel(lambda one: load_entries(storage, one, metadata), manifests)), metadata, target
+    )
     times = [snapshot.timestamp_ms for snapshot in metadata.snapshots]
     now_ms = (environment or Environment.system()).now_ms()
     return TableHealth(
@@ -185,7 +196,7 @@ def partition_health(manifests: Sequence[Entries], metadata: TableMetadata, targ
     for entries in manifests:
         by_spec.setdefault(entries.spec.spec_id, []).append(_measures(entries, target_bytes))
     committed = {snapshot.sequence_number: snapshot.timestamp_ms for snapshot in metadata.snapshots}
-    found = []
+    found: list[PartitionHealth] = []
     for spec_id, tables in by_spec.items():
         found += _grouped(spec_id, pa.concat_tables(tables, promote_options="permissive"), metadata, target_bytes, committed)
     return tuple(sorted(found, key=lambda one: (-one.removable_files, -one.bytes, one.partition)))
@@ -241,7 +252,9 @@ def _grouped(
 
 
 def _totals(partitions: Sequence[PartitionHealth]) -> dict[str, Any]:
-    sums: dict[str, Any] = {name: sum(getattr(partition, name) for partition in partitions) for name in (*_SUMS, "expected_files")}
+    sums: dict[str, Any] = {
+        name: sum(getattr(partition, name) for partition in partitions) for name in (*_SUMS, "expected_files")
+    }
     largest = max((partition.bytes for partition in partitions), default=0)
     mean = sums["bytes"] / len(partitions) if partitions else 0
     return {
@@ -249,4 +262,3 @@ def _totals(partitions: Sequence[PartitionHealth]) -> dict[str, Any]:
         "delete_ratio": sums["deleted_records"] / sums["records"] if sums["records"] else 0.0,
         "skew": largest / mean if mean else 1.0,
     }
-

@@ -1,7 +1,7 @@
 """Journal of an expiry, so that a killed one can be finished: what was to be expired, then what is to be deleted.
 
 `<location>/metadata/expiry-<uuid>.journal.json` is written before the commit and holds the expired snapshots;
-`expiry-<uuid>.files.json` after it and before the first deletion, and holds every location to delete. Both go when all is deleted.
+`expiry-<uuid>.files.json` after it and before the first deletion, with every location to delete. Both go when all is deleted.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class Journal:
             document = orjson.loads(data)
             return {FileKind(kind): {str(path): int(size) for path, size in found.items()} for kind, found in document.items()}
         except (orjson.JSONDecodeError, AttributeError, TypeError, ValueError) as error:
-            raise CorruptMetadataError(f"{self.files_location} is not a list of expired files: {error}", file=self.files_location) from error
+            raise CorruptMetadataError(
+                f"{self.files_location} is not a list of expired files: {error}", file=self.files_location
+            ) from error
 
     def remove(self, storage: Storage) -> None:
         """Forget it: the list first, so that a journal without one starts over."""
@@ -111,7 +113,9 @@ def _parse(location: str, data: bytes) -> Journal:
     try:
         document = orjson.loads(data)
         if document["version"] != _VERSION:
-            raise CorruptMetadataError(f"{location} is an expiry journal of version {document['version']}, not {_VERSION}", file=location)
+            raise CorruptMetadataError(
+                f"{location} is an expiry journal of version {document['version']}, not {_VERSION}", file=location
+            )
         return Journal(
             location=location,
             table_uuid=document["table-uuid"],

@@ -181,11 +181,17 @@ def execute_manifest_rewrite(
     progress = progress or no_progress
     if not plan.reasons or not plan.manifests:
         return ManifestRewriteResult(
-            identifier=plan.identifier, snapshot_id=None, replaced_manifests=0, added_manifests=0, kept_manifests=len(plan.manifests)
+            identifier=plan.identifier,
+            snapshot_id=None,
+            replaced_manifests=0,
+            added_manifests=0,
+            kept_manifests=len(plan.manifests),
         )
     progress("rewrite manifests", 0, len(plan.manifests))
     transaction = Transaction(catalog, plan.identifier, base=plan.version, environment=environment)
-    committed = transaction.rewrite_manifests(target_size_bytes=plan.target_bytes).commit({"lakehouse.maintenance": "rewrite-manifests"})
+    committed = transaction.rewrite_manifests(target_size_bytes=plan.target_bytes).commit(
+        {"lakehouse.maintenance": "rewrite-manifests"}
+    )
     before = {manifest.manifest_path for manifest in plan.manifests}
     after = {manifest.manifest_path for manifest in _manifests(catalog, committed.version, committed.snapshot)}
     progress("rewrite manifests", len(plan.manifests), len(plan.manifests))
@@ -212,7 +218,7 @@ def rewrite_manifests(
 
 
 def manifest_overlap(manifests: Sequence[ManifestFile]) -> float:
-    """Average over data manifests of how many of their spec overlap their range of the first partition field, themselves included.
+    """Average over data manifests of how many of their spec overlap their range of the first partition field, themselves too.
 
     1.0 is perfect clustering; manifests without partition summaries overlap all of their spec. 0 without data manifests.
     """

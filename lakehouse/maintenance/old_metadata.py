@@ -12,13 +12,13 @@ _NAME = re.compile(r"^v?(\d+)(?:-[0-9a-fA-F-]{36})?(?:\.gz)?\.metadata\.json(?:\
 
 
 def metadata_version(location: str) -> int | None:
-    """The version in the name of a metadata file: 12 for `v12.metadata.json` and for `00012-<uuid>.metadata.json`; None for other names."""
+    """The version in a metadata file's name, 12 for `v12.metadata.json` and `00012-<uuid>.metadata.json`; else None."""
     match = _NAME.match(location.rsplit("/", 1)[-1])
     return int(match.group(1)) if match else None
 
 
 def old_metadata_files(storage: Storage, version: TableVersion, older_than_ms: int) -> dict[str, int]:
-    """Location -> bytes of metadata files beside the current one whose version precedes every one still named, modified before the cut.
+    """Location -> bytes of metadata files beside the current one, older than the cut and than every version still named.
 
     Files of versions that commits under way may be writing have higher numbers and stay; so do files with other names.
     """
@@ -33,6 +33,11 @@ def old_metadata_files(storage: Storage, version: TableVersion, older_than_ms: i
     found: dict[str, int] = {}
     for info in storage.list(current.rsplit("/", 1)[0]):
         number = metadata_version(info.location)
-        if number is not None and number < first and info.modified_ms < older_than_ms and keys.key(info.location) not in protected:
+        if (
+            number is not None
+            and number < first
+            and info.modified_ms < older_than_ms
+            and keys.key(info.location) not in protected
+        ):
             found[info.location] = info.size
     return found

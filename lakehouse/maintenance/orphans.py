@@ -39,11 +39,11 @@ class OrphanOptions:
     """What counts as an orphan.
 
     Attributes:
-        older_than_ms: only files last modified before this time; None is now minus 3 days. Younger than 24 hours is refused without `force`.
+        older_than_ms: only files last modified before this time; None is now minus 3 days. Below 24 hours `force` is needed.
         trash: move to the trash first (True); False deletes at once.
         purge_trash_older_than_ms: trash moved there before this time is deleted for good; None is now minus 7 days.
         force: allow a cut below 24 hours. Files of writers that still run may be lost.
-        aliases: schemes or authorities to take for the same, such as {"oss": "s3"} or {"hdfs://nn1": "hdfs://cluster"}; s3a and s3n are s3.
+        aliases: schemes or authorities to take for the same, such as {"oss": "s3", "hdfs://nn1": "hdfs://cluster"}; s3a is s3.
     """
 
     older_than_ms: int | None = None
@@ -91,7 +91,12 @@ class OrphanPlan(Report):
             "older_than_ms": self.cut_ms,
             "trash": self.options.trash,
             "orphans": [
-                {"location": info.location, "bytes": info.size, "age_ms": self.now_ms - info.modified_ms, "why": "nothing reaches it"}
+                {
+                    "location": info.location,
+                    "bytes": info.size,
+                    "age_ms": self.now_ms - info.modified_ms,
+                    "why": "nothing reaches it",
+                }
                 for info in self.orphans
             ],
             "bytes": self.bytes,
@@ -182,7 +187,7 @@ def plan_orphan_removal(
 
     Raises:
         MaintenanceRefusedError: a cut younger than 24 hours without `force`, or `gc.enabled` is false.
-        StorageError, NoSuchFileError, CorruptMetadataError: metadata of this table, or of one that shares its location, could not be read.
+        StorageError, NoSuchFileError, CorruptMetadataError: metadata of this table, or of one at its location, is unreadable.
     """
     options = options or OrphanOptions()
     now_ms = (environment or Environment.system()).now_ms()
@@ -350,4 +355,6 @@ def _delete(storage: Storage, locations: Sequence[str]) -> None:
     report = storage.delete(locations)
     if report.failed:
         location, reason = next(iter(report.failed.items()))
-        raise StorageError(f"Could not delete {len(report.failed)} of {len(locations)} files, first {location}: {reason}", file=location)
+        raise StorageError(
+            f"Could not delete {len(report.failed)} of {len(locations)} files, first {location}: {reason}", file=location
+        )

@@ -207,7 +207,7 @@ def _tolerating_absence(function: Callable[[T], R]) -> Callable[[T], R | None]:
 
 
 def iterate_reachable(metadata: TableMetadata, metadata_location: str, walker: Walker) -> Iterator[str]:
-    """Every file that this metadata reaches: metadata files, statistics, manifest lists, manifests and twins, data and delete files.
+    """Every file that this metadata reaches: metadata, statistics, manifest lists, manifests and twins, data and delete files.
 
     All snapshots count, also those that no ref reaches. Every read error propagates. Data files may come more than once.
     """

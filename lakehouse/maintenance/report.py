@@ -16,7 +16,7 @@ Progress = Callable[[str, int, int], None]
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def no_progress(stage: str, done: int, total: int) -> None:  # noqa: ARG001 - the shape of Progress
+def no_progress(stage: str, done: int, total: int) -> None:
     """Report nothing."""
 
 
@@ -75,7 +75,7 @@ class Report(ABC):
 
 
 def listing(columns: Sequence[str], rows: Iterable[Sequence[object]], *, limit: int = 20, total: int | None = None) -> Table:
-    """A plain table of at most `limit` rows, with a caption when rows were left out. Columns whose name starts with `#` are numbers."""
+    """A plain table of at most `limit` rows, with a caption when some are left out. `#` before a column's name makes it a number."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left", overflow="fold")

@@ -119,7 +119,9 @@ def _expired_refs(metadata: TableMetadata, now_ms: int, default_max_age_ms: int)
 def _check_explicit(metadata: TableMetadata, kept_refs: Mapping[str, SnapshotRef], snapshot_ids: tuple[int, ...]) -> None:
     for snapshot_id in snapshot_ids:
         if metadata.snapshot_or_none(snapshot_id) is None:
-            raise NoSuchSnapshotError(f"Cannot expire snapshot {snapshot_id}: the table has none of this id", snapshot_id=snapshot_id)
+            raise NoSuchSnapshotError(
+                f"Cannot expire snapshot {snapshot_id}: the table has none of this id", snapshot_id=snapshot_id
+            )
         holders = sorted(name for name, ref in kept_refs.items() if ref.snapshot_id == snapshot_id)
         if holders:
             raise MaintenanceRefusedError(

@@ -36,6 +36,6 @@ def refuse_without_gc(identifier: Identifier, properties: Mapping[str, str], act
     """Raise MaintenanceRefusedError when `gc.enabled` is false: files of this table may belong to another one as well."""
     if properties.get(GC_ENABLED, "true").strip().lower() == "false":
         raise MaintenanceRefusedError(
-            f"Cannot {action} of {identifier}: its property {GC_ENABLED} is false, other tables may use its files; set it to true if none does",
+            f"Cannot {action} of {identifier}: its property {GC_ENABLED} is false, other tables may use its files",
             table=str(identifier),
         )
