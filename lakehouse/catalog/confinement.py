@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from lakehouse.errors import InvalidLocationError
+from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.location import is_within, overlap
 
 ALLOWED_LOCATIONS = "allowed-locations"
 """Catalog property: comma-separated locations, besides the warehouse, below which tables may live."""
-
-_PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 
 
 def allowed_roots(warehouse: str, properties: Mapping[str, str]) -> tuple[str, ...]:
@@ -24,10 +23,9 @@ def check_locations(metadata: TableMetadata, roots: Iterable[str]) -> None:
     """Raise InvalidLocationError when the table's location, or a path property, lies outside every root."""
     known = tuple(roots)
     check_within("The table location", metadata.location, known)
-    for name in _PATH_PROPERTIES:
-        path = metadata.properties.get(name)
-        if path is not None:
-            check_within(f"Table property {name}", path, known)
+    properties = TableProperties(metadata.properties)
+    check_within("The data location (write.data.path)", properties.data_location(metadata.location), known)
+    check_within("The metadata location (write.metadata.path)", properties.metadata_location(metadata.location), known)
 
 
 def check_within(what: str, location: str, roots: tuple[str, ...]) -> None:
@@ -51,7 +49,8 @@ def check_no_overlap(location: str, others: Iterable[tuple[str, str]]) -> None:
     for name, other in others:
         if overlap(location, other):
             raise InvalidLocationError(
-                f"Location {location} overlaps {other} of table {name}: their files could not be told apart. Choose another folder.",
+                f"Location {location} overlaps {other} of table {name}: nobody could tell their files apart. "
+                "Choose another folder.",
                 location=location,
                 other_table=name,
             )

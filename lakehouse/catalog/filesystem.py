@@ -39,7 +39,6 @@ from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.spec.updates import Update
 from lakehouse.storage.load import storage_for
 from lakehouse.storage.location import canonical, join
-from lakehouse.storage.location import parse as parse_location
 from lakehouse.storage.protocol import Storage
 
 log = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ class FilesystemCatalog:
         self._environment = environment if environment is not None else Environment.system()
         self._storage_factory = storage_factory
         self._store = storage_factory(self._warehouse, self._properties)
-        self._takes_turns = parse_location(self._warehouse).is_local and storage_factory is storage_for
+        self._takes_turns = storage_factory is storage_for
         self._namespaces = FolderNamespaces(self._warehouse, self._store, self._is_live, self._is_table_folder)
 
     @property
@@ -194,14 +193,7 @@ class FilesystemCatalog:
             raise _lost(identifier, number)
         location = self._version_location(folder, number)
         self._swap(identifier, location, metadata_bytes(new))
-        if not self._store.exists(base.metadata_location):
-            # Versions are deleted oldest first. The base is gone, so version `number` may have existed and been deleted before
-            # our writing: then others are far ahead and ours is no part of their history.
-            raise CommitStateUnknownError(
-                f"Table {identifier}: version {number - 1}, on which this commit was based, was cleaned up while it was made. "
-                "Refresh the table and look for the snapshot id.",
-                table=str(identifier),
-            )
+        self._check_base_is_there(identifier, base)
         self._write_hint(folder, number)
         delete_expired(self._store, base.metadata, new)
         return TableVersion(identifier, new, location)
@@ -276,7 +268,7 @@ class FilesystemCatalog:
             create_resolved(self._store, location, data)
         except FileAlreadyExistsError as error:
             raise _lost(identifier, _number(location)) from error
-        except StorageError as error:
+        except LakehouseError as error:
             if error.context.get("outcome") == "failed":
                 raise
             raise CommitStateUnknownError(
@@ -285,6 +277,24 @@ class FilesystemCatalog:
                 table=str(identifier),
                 metadata_location=location,
             ) from error
+
+    def _check_base_is_there(self, identifier: Identifier, base: TableVersion) -> None:
+        """After writing version N+1: version N must still be there.
+
+        Versions are deleted oldest first. Without N, another N+1 may have existed and been deleted before ours was written: then
+        others are far ahead and ours is no part of their history.
+        """
+        try:
+            if self._store.exists(base.metadata_location):
+                return
+            reason = f"{base.metadata_location}, on which it was based, was cleaned up meanwhile"
+        except LakehouseError as error:
+            reason = error.message
+        raise CommitStateUnknownError(
+            f"Table {identifier}: the commit cannot be confirmed ({reason}). Nothing was deleted. "
+            "Refresh the table and look for the snapshot id.",
+            table=str(identifier),
+        )
 
     def _newest(self, folder: str) -> tuple[int, str] | None:
         hint = self._read_hint(folder)
@@ -351,7 +361,7 @@ def _number(metadata_location: str) -> int:
     found = _VERSION.match(metadata_location.rpartition("/")[2])
     if found is None:
         raise InvalidLocationError(
-            f"{metadata_location} is not a version of a filesystem catalog (v<N>.metadata.json): load the table from this catalog.",
+            f"{metadata_location} is no version of a filesystem catalog (v<N>.metadata.json): load the table from this catalog.",
             location=metadata_location,
         )
     return int(found.group(1))

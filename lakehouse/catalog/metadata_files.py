@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from lakehouse.catalog.protocol import TableVersion
 from lakehouse.errors import CommitConflictError, FileAlreadyExistsError, LakehouseError, StorageError
 from lakehouse.spec.metadata_file import parse, serialize
+from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.requirements import Requirement, check_requirements
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.spec.updates import Update, apply_updates, expired_metadata_files
-from lakehouse.storage.location import is_within, join
+from lakehouse.storage.location import is_within
 from lakehouse.storage.protocol import Storage
 
 log = logging.getLogger(__name__)
-
-DELETE_AFTER_COMMIT = "write.metadata.delete-after-commit.enabled"
 
 _NUMBERED = re.compile(r"^(\d+)-.*\.metadata\.json$|^(\d+)-.*\.metadata\.json\.gz$|^(\d+)-.*\.gz\.metadata\.json$")
 _CREATE_ATTEMPTS = 3
@@ -36,14 +35,13 @@ def next_metadata(
         check_requirements(base.metadata, requirements)
         return apply_updates(base.metadata, updates, now_ms=now_ms, base_location=base.metadata_location)
     except CommitConflictError as error:
-        raise CommitConflictError(
-            f"Table {base.identifier}: {error.message}", table=str(base.identifier), **error.context
-        ) from error
+        context = {**error.context, "table": str(base.identifier)}
+        raise CommitConflictError(f"Table {base.identifier}: {error.message}", **context) from error
 
 
 def metadata_folder(metadata: TableMetadata) -> str:
     """Where the table keeps metadata files, manifests and manifest lists."""
-    return metadata.properties.get("write.metadata.path", "").rstrip("/") or join(metadata.location, "metadata")
+    return TableProperties(metadata.properties).metadata_location(metadata.location)
 
 
 def numbered_name(previous_location: str | None, unique: str) -> str:
@@ -89,7 +87,7 @@ def delete_expired(storage: Storage, base: TableMetadata, new: TableMetadata) ->
 
     Stops at the first failure, so that no newer version goes before an older one: probing versions relies on it.
     """
-    if new.properties.get(DELETE_AFTER_COMMIT, "false").lower() != "true":
+    if not TableProperties(new.properties).metadata_delete_after_commit:
         return
     for location in expired_metadata_files(base, new):
         if not is_within(location, new.location):

@@ -95,7 +95,10 @@ class Catalog(Protocol):
         """Where a table of this name is created unless its metadata says otherwise."""
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
-        """Register a new table with its first metadata. Raises TableAlreadyExistsError, NoSuchNamespaceError, InvalidLocationError."""
+        """Register a new table with its first metadata.
+
+        Raises TableAlreadyExistsError, NoSuchNamespaceError, InvalidLocationError.
+        """
 
     def commit(
         self, identifier: Identifier, base: TableVersion, requirements: Sequence[Requirement], updates: Sequence[Update]

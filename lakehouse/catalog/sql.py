@@ -5,6 +5,7 @@ A commit writes a metadata file, then swaps the pointer to it by one conditional
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -26,6 +27,7 @@ from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
     CommitStateUnknownError,
+    LakehouseError,
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
@@ -40,6 +42,8 @@ from lakehouse.spec.updates import Update
 from lakehouse.storage.load import storage_for
 from lakehouse.storage.location import join, overlap
 from lakehouse.storage.protocol import Storage
+
+log = logging.getLogger(__name__)
 
 _EXISTS = {"exists": "true"}
 _IS_TABLE = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
@@ -233,7 +237,7 @@ class SqlCatalog:
         try:
             self._insert(identifier, location, metadata.location)
         except TableAlreadyExistsError:
-            storage.delete([location])
+            _discard(storage, location)
             raise
         return TableVersion(identifier, metadata, location)
 
@@ -254,7 +258,7 @@ class SqlCatalog:
         try:
             self._swap(identifier, base.metadata_location, location)
         except (CommitConflictError, NoSuchTableError, StorageError):
-            storage.delete([location])
+            _discard(storage, location)
             raise
         delete_expired(storage, base.metadata, new)
         return TableVersion(identifier, new, location)
@@ -330,31 +334,27 @@ class SqlCatalog:
             )
 
         outcome = self._database.attempt(update)
-        if outcome == 1:
-            return
-        found = self._settled(identifier, location) if outcome is None else self._require_pointer(identifier)
-        if found == location:
-            return
-        if outcome is None and found != expected and location in self._history(identifier, found):
-            return
-        raise _lost(identifier, found)
+        if outcome == 0:
+            raise _lost(identifier, self._require_pointer(identifier))
+        if outcome is None:
+            self._settle(identifier, expected, location)
 
-    def _settled(self, identifier: Identifier, location: str) -> str:
-        """The pointer after waiting for every transaction that still holds its row."""
+    def _settle(self, identifier: Identifier, expected: str, location: str) -> None:
+        """After a lost reply to COMMIT: return if it was committed, raise CommitConflictError if certainly not."""
         try:
             with self._database.write() as connection:
-                return self._pointer(connection, identifier, locked=True) or ""
-        except StorageError as error:
-            raise CommitStateUnknownError(
-                f"Table {identifier}: the database did not answer whether {location} was committed ({error.message}). "
-                "Nothing was deleted. Refresh the table and look for the snapshot id.",
-                table=str(identifier),
-                metadata_location=location,
-            ) from error
+                found = self._pointer(connection, identifier, locked=True)  # waits for whoever still holds the row
+            if found == location:
+                return
+            landed = found is not None and found != expected and location in self._history(found)
+        except LakehouseError as error:
+            raise _unclear(identifier, location, error.message) from error
+        if found is None:
+            raise _unclear(identifier, location, "the table was dropped meanwhile")
+        if not landed:
+            raise _lost(identifier, found)
 
-    def _history(self, identifier: Identifier, location: str) -> set[str]:
-        if not location:
-            raise _missing(identifier, self.uri)
+    def _history(self, location: str) -> set[str]:
         metadata = read_metadata(self.storage(location), location)
         return {entry.metadata_file for entry in metadata.metadata_log}
 
@@ -471,10 +471,25 @@ def _missing(identifier: Identifier, uri: str) -> NoSuchTableError:
 
 
 def _lost(identifier: Identifier, current: str) -> CommitConflictError:
-    if not current:
-        raise NoSuchTableError(f"Table {identifier} was dropped.", table=str(identifier))
     return CommitConflictError(
         f"Table {identifier}: {current.rpartition('/')[2]} was committed by someone else. Refresh and try again.",
         table=str(identifier),
         metadata_location=current,
     )
+
+
+def _unclear(identifier: Identifier, location: str, reason: str) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        f"Table {identifier}: the database did not tell whether {location} was committed ({reason}). Nothing was deleted. "
+        "Refresh the table and look for the snapshot id.",
+        table=str(identifier),
+        metadata_location=location,
+    )
+
+
+def _discard(storage: Storage, location: str) -> None:
+    """Delete a metadata file that certainly is not part of the table."""
+    try:
+        storage.delete([location])
+    except LakehouseError as error:
+        log.warning("Left %s for orphan removal: %s", location, error)

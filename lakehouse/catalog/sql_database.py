@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -15,6 +16,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 
 from lakehouse.catalog.turns import WAIT_SECONDS_MAX, machine_turn
 from lakehouse.errors import InvalidInputError, StorageError
+
+log = logging.getLogger(__name__)
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, "
@@ -152,31 +155,40 @@ class Database:
 
     @contextmanager
     def _advisory_turn(self, key: str) -> Iterator[None]:
-        number = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big", signed=True)
+        connection = self._locked(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big", signed=True))
+        try:
+            yield
+        finally:
+            if connection is not None:
+                _give_back(connection)
+
+    def _locked(self, number: int) -> Connection | None:
+        """A connection that holds an advisory lock until it is given back; None where the lock cannot be had."""
+        connection: Connection | None = None
         try:
             connection = self._engine.connect()
-        except DBAPIError:
-            yield
-            return
-        try:
-            with connection:
-                self._wait_for_lock(connection, number)
-                yield
-                # A rollback releases the transaction-level lock, also when the block raised.
-                connection.rollback()
-        except DBAPIError as error:
-            raise self._failed(error) from error
-
-    def _wait_for_lock(self, connection: Connection, number: int) -> None:
-        try:
             connection.execute(text(f"SET LOCAL lock_timeout = '{int(WAIT_SECONDS_MAX)}s'"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": number})
-        except DBAPIError:
-            connection.invalidate()
+        except SQLAlchemyError as error:
+            log.debug("No turn-taking: %s", type(error).__name__)
+            if connection is not None:
+                _give_back(connection)
+            return None
+        return connection
 
     def _failed(self, error: DBAPIError) -> StorageError:
         reason = str(error.orig).strip().partition("\n")[0] if error.orig is not None else type(error).__name__
         return StorageError(f"The catalog database {self.display_uri} failed: {reason}", retryable=True, uri=self.display_uri)
+
+
+def _give_back(connection: Connection) -> None:
+    """End the transaction and return the connection to the pool; what happened under the lock is not affected by a failure."""
+    try:
+        connection.rollback()
+        connection.close()
+    except SQLAlchemyError as error:
+        log.debug("A connection that held a turn was lost: %s", type(error).__name__)
+        connection.invalidate()
 
 
 def _prepare_sqlite(engine: Engine) -> None:

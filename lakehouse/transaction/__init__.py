@@ -1,1 +1,6 @@
-"""Operations as assumptions plus pending changes; one verb per file."""
+"""Operations on a table, committed by one compare-and-swap."""
+
+from lakehouse.transaction.committed import Committed
+from lakehouse.transaction.transaction import Transaction
+
+__all__ = ["Committed", "Transaction"]

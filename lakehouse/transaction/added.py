@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from lakehouse.errors import InvalidInputError
@@ -27,8 +28,8 @@ def checked(files: Iterable[DataFile], what: str) -> tuple[DataFile, ...]:
     listed = tuple(files)
     keys = {file_key(file) for file in listed}
     if len(keys) != len(listed):
-        seen: set[tuple[str, int | None]] = set()
-        twice = next(file for file in listed if file_key(file) in seen or seen.add(file_key(file)))
+        counted = Counter(file_key(file) for file in listed)
+        twice = next(file for file in listed if counted[file_key(file)] > 1)
         raise InvalidInputError(f"{what} name {twice.file_path} twice.", file=twice.file_path)
     return listed
 
@@ -55,7 +56,7 @@ def write_added(
     for file in files:
         content = CONTENT_DATA_MANIFEST if file.content == CONTENT_DATA else CONTENT_DELETE_MANIFEST
         groups.setdefault((content, file.spec_id), []).append(file)
-    manifests = []
+    manifests: list[ManifestFile] = []
     for (content, spec_id), members in groups.items():
         spec = metadata.spec(spec_id)
         sequence_number = data_sequence_number if content == CONTENT_DATA_MANIFEST else None

@@ -41,6 +41,4 @@ class Append:
 
     def _manifests(self, workspace: Workspace, metadata: TableMetadata) -> list[ManifestFile]:
         snapshot_id = workspace.new_snapshot_id(metadata, id(self))
-        return workspace.once(
-            ("added", id(self)), lambda: write_added(workspace, metadata, self.files, snapshot_id=snapshot_id)
-        )
+        return workspace.once(("added", id(self)), lambda: write_added(workspace, metadata, self.files, snapshot_id=snapshot_id))

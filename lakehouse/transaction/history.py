@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow.compute as pc
 
@@ -35,8 +36,7 @@ class ConcurrentChange:
 def load_changes(workspace: Workspace, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> list[ConcurrentChange]:
     """Read what each snapshot changed; each is read once, however many attempts there are."""
     return [
-        workspace.once(("change", snapshot.snapshot_id), lambda one=snapshot: _load(workspace, metadata, one))  # type: ignore[misc]
-        for snapshot in snapshots
+        workspace.once(("change", snapshot.snapshot_id), partial(_load, workspace, metadata, snapshot)) for snapshot in snapshots
     ]
 
 

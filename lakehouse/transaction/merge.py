@@ -63,9 +63,7 @@ def _merge(workspace: Workspace, metadata: TableMetadata, members: list[Manifest
 
     def write() -> ManifestFile:
         parts = [_carried(workspace.entries(one, metadata), one, snapshot_id) for one in members]
-        return workspace.write_manifest(
-            Entries.concat(parts), metadata, content=members[0].content, snapshot_id=snapshot_id
-        )
+        return workspace.write_manifest(Entries.concat(parts), metadata, content=members[0].content, snapshot_id=snapshot_id)
 
     return workspace.once(key, write)
 

@@ -67,7 +67,7 @@ class Attempt:
         """Snapshots committed to the branch after `started`, oldest first; none of this transaction.
 
         Raises:
-            ValidationConflictError: the branch was rolled back or replaced, so that what the caller saw is no part of its history.
+            ValidationConflictError: the branch was rolled back or replaced, what the caller saw is no part of its history.
         """
         before = head_of(self.started.metadata, self.branch)
         now = head_of(self.base.metadata, self.branch)

@@ -52,7 +52,12 @@ def add_snapshot(
         format_version=version,
         first_row_id=first_row_id if version > MIN_FORMAT_VERSION else None,
     )
-    entries = {"operation": operation, **summary.build(None if parent is None else parent.summary), **(extra or {}), **attempt.summary}
+    entries = {
+        "operation": operation,
+        **summary.build(None if parent is None else parent.summary),
+        **(extra or {}),
+        **attempt.summary,
+    }
     if attempt.retries:
         entries[RETRIES] = str(attempt.retries)
     location = workspace.list_location(metadata, snapshot_id)

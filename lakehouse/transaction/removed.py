@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -61,7 +62,7 @@ def remove_files(
             kept.append(manifest)
             continue
         cache: Hashable = ("filtered", snapshot_id, manifest.manifest_path, frozenset(keys))
-        replaced, files = workspace.once(cache, lambda manifest=manifest, keys=keys: _filter(workspace, metadata, manifest, keys, snapshot_id))  # type: ignore[misc]
+        replaced, files = workspace.once(cache, partial(_filter, workspace, metadata, manifest, keys, snapshot_id))
         kept.append(replaced)
         found.extend(files)
     missing = set().union(*wanted.values()) - {file_key(file) for file in found}
@@ -130,7 +131,7 @@ def _range(summary: FieldSummary, kind: IcebergType | None) -> Callable[[Any], b
     def holds(value: Any) -> bool:
         if value is None:
             return summary.contains_null
-        if isinstance(value, float) and value != value:  # noqa: PLR0124 - NaN
+        if isinstance(value, float) and value != value:
             return summary.contains_nan is not False
         return lower is not None and upper is not None and bool(lower <= value <= upper)
 

@@ -9,18 +9,19 @@ from pyiceberg.expressions import BooleanExpression
 
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
+from lakehouse.errors import InvalidInputError
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.requirements import Requirement
 from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.spec.updates import Update
+from lakehouse.spec.updates import RemoveProperties, SetProperties, Update, apply_updates
 from lakehouse.transaction.append import Append
 from lakehouse.transaction.changes import MetadataChange
 from lakehouse.transaction.committed import Committed
 from lakehouse.transaction.delete_files import DeleteFiles
-from lakehouse.transaction.engine import run
+from lakehouse.transaction.engine import Run, run
 from lakehouse.transaction.expire import Expire
-from lakehouse.transaction.operation import Isolation, Operation
+from lakehouse.transaction.operation import Isolation, Operation, head_of
 from lakehouse.transaction.overwrite import Overwrite
 from lakehouse.transaction.refs import CherryPick, FastForward, RemoveRef, Rollback, SetRef
 from lakehouse.transaction.rewrite_files import RewriteFiles
@@ -37,7 +38,8 @@ class Transaction:
     Args:
         catalog: where the table's current version is swapped.
         identifier: the table.
-        base: the version the caller read and decided on; loaded now if None. Assumptions are validated against every snapshot since.
+        base: the version the caller read and decided on; loaded now if None. Assumptions are validated against every
+            snapshot since.
         branch: the branch written to; a branch that does not exist is created from the current snapshot.
         environment: clock, ids, jitter, sleep.
     """
@@ -67,9 +69,15 @@ class Transaction:
     @property
     def metadata(self) -> TableMetadata:
         """The base's metadata with the pending schema, spec and property changes applied: what new data files are written for."""
+        metadata = self.base.metadata
+        for operation in self._operations:
+            if isinstance(operation, MetadataChange):
+                metadata = apply_updates(metadata, operation.updates, now_ms=metadata.last_updated_ms)
+        return metadata
 
     def append(self, files: Iterable[DataFile]) -> Self:
         """Add data files. Never conflicts."""
+        return self._add(Append(tuple(files)))
 
     def overwrite(
         self,
@@ -89,11 +97,16 @@ class Transaction:
             isolation: `serializable` (default, property `write.update.isolation-level`) also refuses concurrently added data;
                 `snapshot` only concurrent deletes and removals.
         """
+        return self._add(Overwrite(tuple(added), tuple(removed), self.branch, conflict_filter, isolation))
 
     def delete_files(
         self, removed: Iterable[DataFile], *, conflict_filter: BooleanExpression | None = None, isolation: Isolation | None = None
     ) -> Self:
-        """Remove whole data files (operation `delete`); arguments as for `overwrite` (property `write.delete.isolation-level`)."""
+        """Remove whole data files (operation `delete`).
+
+        Arguments as for `overwrite`; the property is `write.delete.isolation-level`.
+        """
+        return self._add(DeleteFiles(tuple(removed), self.branch, conflict_filter, isolation))
 
     def row_delta(
         self,
@@ -108,6 +121,9 @@ class Transaction:
 
         `removed_delete_files` are replaced by the new ones (a deletion vector by its superset).
         """
+        return self._add(
+            RowDelta(tuple(data_files), tuple(delete_files), tuple(removed_delete_files), self.branch, conflict_filter, isolation)
+        )
 
     def rewrite_files(
         self,
@@ -130,42 +146,64 @@ class Transaction:
             data_sequence_number: the sequence number given to `added`; None: the base snapshot's, so that equality deletes
                 committed meanwhile still apply.
         """
+        if data_sequence_number is None:
+            head = head_of(self.base.metadata, self.branch)
+            data_sequence_number = 0 if head is None else head.sequence_number
+        return self._add(RewriteFiles((*removed, *removed_deletes), (*added, *added_deletes), self.branch, data_sequence_number))
 
     def rewrite_manifests(self, *, target_size_bytes: int | None = None) -> Self:
-        """Regroup live entries into manifests of about `target_size_bytes` ordered by partition (operation `replace`). Never loses entries."""
+        """Regroup live entries into manifests of about `target_size_bytes`, ordered by partition (operation `replace`)."""
+        return self._add(RewriteManifests(self.branch, target_size_bytes))
 
     def expire(self, snapshot_ids: Iterable[int], *, remove_refs: Iterable[str] = ()) -> Self:
-        """Remove snapshots and refs from the metadata. Refuses when a concurrent commit points a ref at one of them. Deletes no files."""
+        """Remove snapshots and refs from the metadata; deletes no files.
+
+        Aborts with ValidationConflictError when a ref names one of the snapshots at the time of the commit.
+        """
+        return self._add(Expire(tuple(snapshot_ids), tuple(remove_refs)))
 
     def create_tag(self, name: str, snapshot_id: int | None = None, *, max_ref_age_ms: int | None = None) -> Self:
         """Tag `snapshot_id` (None: the branch's head). Raises RefAlreadyExistsError at commit."""
+        return self._add(SetRef(name, "tag", self._named(snapshot_id), max_ref_age_ms=max_ref_age_ms))
 
     def create_branch(self, name: str, snapshot_id: int | None = None, **retention: int | None) -> Self:
-        """Branch from `snapshot_id` (None: the branch's head); retention: min_snapshots_to_keep, max_snapshot_age_ms, max_ref_age_ms."""
+        """Branch from `snapshot_id` (None: the branch's head).
+
+        `retention`: min_snapshots_to_keep, max_snapshot_age_ms, max_ref_age_ms.
+        """
+        return self._add(SetRef(name, "branch", self._named(snapshot_id), **retention))
 
     def remove_ref(self, name: str) -> Self:
         """Remove a branch or tag. Raises NoSuchRefError at commit; `main` is refused."""
+        return self._add(RemoveRef(name))
 
     def rollback_to(self, snapshot_id: int) -> Self:
         """Point the branch at one of its ancestors."""
+        return self._add(Rollback(snapshot_id))
 
     def set_current_snapshot(self, snapshot_id: int) -> Self:
         """Point the branch at any snapshot of the table."""
+        return self._add(Rollback(snapshot_id, ancestors_only=False))
 
     def fast_forward(self, source: str) -> Self:
         """Point the branch at the head of branch `source`, of which it must be an ancestor, also after concurrent commits."""
+        return self._add(FastForward(source))
 
     def cherry_pick(self, snapshot_id: int) -> Self:
-        """Apply the files that `snapshot_id` appended (or dynamically replaced) onto the branch, once; fast-forwards where possible."""
+        """Apply the files that `snapshot_id` appended onto the branch, once; fast-forwards where possible."""
+        return self._add(CherryPick(snapshot_id))
 
     def update(self, updates: Sequence[Update], requirements: Sequence[Requirement] = ()) -> Self:
         """Any metadata change as data: schemas, specs, sort orders, statistics (made by lakehouse.evolution)."""
+        return self._add(MetadataChange(tuple(updates), tuple(requirements)))
 
     def set_properties(self, properties: Mapping[str, str]) -> Self:
         """Set table properties."""
+        return self.update((SetProperties(dict(properties)),))
 
     def remove_properties(self, names: Iterable[str]) -> Self:
         """Remove table properties."""
+        return self.update((RemoveProperties(tuple(names)),))
 
     def commit(self, summary: Mapping[str, str] | None = None, *, commit_id: str | None = None) -> Committed:
         """Make everything visible at once.
@@ -176,8 +214,35 @@ class Transaction:
                 carries it already, that one is returned (`replayed=True`) and nothing is written.
 
         Raises:
-            CommitConflictError: other writers kept winning for all retries (`commit.retry.*`). Nothing is visible; own metadata files are removed,
-                data files are the caller's.
+            CommitConflictError: other writers kept winning for all retries (`commit.retry.*`). Nothing is visible; own
+                metadata files are removed, data files are the caller's.
             ValidationConflictError: a concurrent commit broke an assumption. As above.
             CommitStateUnknownError: the reply was lost and the table does not tell. Nothing was deleted.
         """
+        if self._committed:
+            raise InvalidInputError(f"This transaction on {self.identifier} was committed or tried already: begin a new one.")
+        self._committed = True
+        return run(
+            Run(
+                catalog=self.catalog,
+                base=self.base,
+                branch=self.branch,
+                operations=self.operations,
+                environment=self.environment,
+                summary=dict(summary or {}),
+                commit_id=commit_id,
+            )
+        )
+
+    def _add(self, operation: Operation) -> Self:
+        if self._committed:
+            raise InvalidInputError(f"This transaction on {self.identifier} was committed or tried already: begin a new one.")
+        self._operations.append(operation)
+        return self
+
+    def _named(self, snapshot_id: int | None) -> int | None:
+        """What a new ref names: unless this transaction moves the branch first, the head that the caller saw."""
+        if snapshot_id is not None or any(not isinstance(one, MetadataChange | SetRef) for one in self._operations):
+            return snapshot_id
+        head = head_of(self.base.metadata, self.branch)
+        return None if head is None else head.snapshot_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable
 from typing import TypeVar
 
 from lakehouse.environment import Environment
@@ -47,6 +47,7 @@ class Workspace:
         self._lists: dict[int, bytes] = {}
         self._entries: dict[str, Entries] = {}
         self._written: dict[str, None] = {}
+        self._sealed = False
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """The value made for `key` the first time, on every attempt: what depends on no base is written once."""
@@ -74,9 +75,7 @@ class Workspace:
         twin = encode_twin(entries, manifest_path=location, manifest_length=len(data), checksum=manifest_checksum(data))
         self.write(twin_path(location), twin)
         self._entries[location] = entries
-        return manifest_file(
-            entries, manifest_path=location, manifest_length=len(data), snapshot_id=snapshot_id, content=content
-        )
+        return manifest_file(entries, manifest_path=location, manifest_length=len(data), snapshot_id=snapshot_id, content=content)
 
     def list_location(self, metadata: TableMetadata, snapshot_id: int) -> str:
         """A fresh name for a manifest list."""
@@ -112,11 +111,22 @@ class Workspace:
             return own if manifest.sequence_number is None else inherit(own, manifest)
         return load_entries(self.storage, manifest, metadata)
 
-    def clean_up(self, keep: Iterable[str] = ()) -> None:
+    def seal(self) -> None:
+        """A commit is about to be sent: from now on the files may be part of the table."""
+        self._sealed = True
+
+    def unseal(self) -> None:
+        """The commit certainly failed."""
+        self._sealed = False
+
+    def clean_up(self, keep: Collection[str] = ()) -> None:
         """Delete what was written, except `keep` (manifests keep their twins).
 
-        Only for outcomes that are certain. What cannot be deleted stays as an orphan, for orphan removal.
+        Only for outcomes that are certain: while sealed, only an explicit `keep` is cleaned around. What cannot be deleted stays
+        as an orphan, for orphan removal.
         """
+        if self._sealed and not keep:
+            return
         kept = set(keep)
         kept |= {twin_path(location) for location in kept if location.endswith(".avro")}
         doomed = [location for location in self._written if location not in kept]

@@ -1,0 +1,197 @@
+"""Running a transaction: attempts until one wins, and the three outcomes.
+
+Everything before `Catalog.commit` writes files that nobody sees. `Catalog.commit` is one compare-and-swap. What follows only
+tidies up: after a certain outcome own files that no snapshot needs are deleted, after an unknown one nothing is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lakehouse.catalog.protocol import Catalog, TableVersion
+from lakehouse.environment import Environment
+from lakehouse.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    InvalidInputError,
+    LakehouseError,
+    StorageError,
+)
+from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.transaction.append import Append
+from lakehouse.transaction.committed import Committed
+from lakehouse.transaction.operation import Attempt, Operation
+from lakehouse.transaction.retry import commit_backoff, status_backoff
+from lakehouse.transaction.summary import COMMIT_ID
+from lakehouse.transaction.workspace import Workspace
+
+_COMMIT_ID = re.compile(r"[!#-\[\]-~]{1,200}")  # printable ASCII that JSON never escapes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A transaction to be committed.
+
+    Attributes:
+        catalog: swaps versions.
+        base: what the caller decided on.
+        branch: branch written to.
+        operations: in order.
+        environment: clock, ids, jitter, sleep.
+        summary: extra summary entries.
+        commit_id: the caller's name for this commit, None if it has none.
+    """
+
+    catalog: Catalog
+    base: TableVersion
+    branch: str
+    operations: Sequence[Operation]
+    environment: Environment
+    summary: Mapping[str, str]
+    commit_id: str | None
+
+
+def run(job: Run) -> Committed:
+    """Commit; see Transaction.commit."""
+    if job.commit_id is not None and _COMMIT_ID.fullmatch(job.commit_id) is None:
+        raise InvalidInputError(
+            f"Commit id {job.commit_id!r}: use up to 200 printable ASCII characters without blanks, quotes, backslashes."
+        )
+    found = _already_committed(job, job.base)
+    if found is not None:
+        return found
+    workspace = Workspace(job.catalog.storage(job.base.metadata.location), job.environment)
+    try:
+        for operation in job.operations:
+            operation.prepare(workspace, job.base.metadata)
+        return _attempts(job, workspace)
+    except CommitStateUnknownError:
+        raise
+    except LakehouseError:
+        workspace.clean_up()
+        raise
+
+
+def _attempts(job: Run, workspace: Workspace) -> Committed:
+    backoff = commit_backoff(
+        TableProperties(job.base.metadata.properties), never_conflicts=all(isinstance(one, Append) for one in job.operations)
+    )
+    started_ms = job.environment.now_ms()
+    retries = 0
+    while True:
+        try:
+            with job.catalog.turn(job.base.identifier):
+                return _attempt(job, workspace, retries)
+        except CommitConflictError as error:
+            retries += 1
+            if not backoff.pause(retries, started_ms, job.environment):
+                raise CommitConflictError(
+                    f"{error.message} Gave up after {retries} attempts; raise commit.retry.num-retries to try longer.",
+                    retries=retries - 1,
+                    **{key: value for key, value in error.context.items() if key != "retries"},
+                ) from error
+
+
+def _attempt(job: Run, workspace: Workspace, retries: int) -> Committed:
+    base = job.catalog.refresh(job.base)
+    found = _already_committed(job, base)
+    if found is not None:
+        workspace.clean_up()
+        return found
+    attempt = staged(job, workspace, base, retries)
+    if not attempt.updates:
+        return Committed(base, None, retries=retries)
+    for location, data in attempt.pending:
+        workspace.write(location, data)
+    workspace.seal()
+    try:
+        version = job.catalog.commit(base.identifier, base, tuple(attempt.requirements), tuple(attempt.updates))
+    except CommitStateUnknownError as error:
+        version = _look_up(job, attempt, error)
+    except LakehouseError:
+        workspace.unseal()
+        raise
+    except Exception as error:  # noqa: BLE001 - out of memory or a bug after the request was sent: the outcome is open
+        unclear = CommitStateUnknownError(
+            f"Table {attempt.table}: the commit was interrupted ({type(error).__name__}: {error}). It may have been committed; "
+            "nothing was deleted. Refresh the table and look for the snapshot id.",
+            table=attempt.table,
+            snapshot_ids=[one.snapshot_id for one in attempt.snapshots],
+        )
+        version = _look_up(job, attempt, unclear, cause=error)
+    snapshots = tuple(version.metadata.snapshot_or_none(one.snapshot_id) or one for one in attempt.snapshots)
+    workspace.clean_up(_referenced(workspace, attempt))
+    return Committed(version, snapshots[-1] if snapshots else None, snapshots, retries)
+
+
+def staged(job: Run, workspace: Workspace, base: TableVersion, retries: int) -> Attempt:
+    """The operations applied to one base; raises ValidationConflictError."""
+    summary = dict(job.summary)
+    if job.commit_id is not None:
+        summary[COMMIT_ID] = job.commit_id
+    attempt = Attempt(
+        started=job.base,
+        base=base,
+        branch=job.branch,
+        workspace=workspace,
+        summary=summary,
+        retries=retries,
+        metadata=base.metadata,
+        now_ms=job.environment.now_ms(),
+    )
+    for operation in job.operations:
+        operation.apply(attempt)
+    return attempt
+
+
+def _look_up(job: Run, attempt: Attempt, error: CommitStateUnknownError, cause: BaseException | None = None) -> TableVersion:
+    """The table, if the snapshots of an attempt with unknown outcome are in it; else the error again.
+
+    That they are not there proves nothing: the request may still be under way.
+    """
+    backoff = status_backoff(TableProperties(job.base.metadata.properties))
+    started_ms = job.environment.now_ms()
+    retry = 0
+    while True:
+        try:
+            version = job.catalog.refresh(job.base)
+        except StorageError:
+            version = None
+        if version is not None and attempt.snapshots and _holds(version, attempt):
+            return version
+        retry += 1
+        if not attempt.snapshots or not backoff.pause(retry, started_ms, job.environment):
+            error.context["snapshot_ids"] = [one.snapshot_id for one in attempt.snapshots]
+            raise error from cause or error.__cause__
+
+
+def _holds(version: TableVersion, attempt: Attempt) -> bool:
+    return all(version.metadata.snapshot_or_none(one.snapshot_id) is not None for one in attempt.snapshots)
+
+
+def _already_committed(job: Run, version: TableVersion) -> Committed | None:
+    """The outcome of an earlier run with the same commit id."""
+    if job.commit_id is None:
+        return None
+    snapshots = _with_commit_id(version.metadata, job.commit_id)
+    if not snapshots:
+        return None
+    return Committed(version, snapshots[-1], snapshots, replayed=True)
+
+
+def _with_commit_id(metadata: TableMetadata, commit_id: str) -> tuple[Snapshot, ...]:
+    wanted = commit_id.encode()
+    if not any(wanted in part for part in metadata.snapshots.raw_parts()):
+        return ()
+    return tuple(one for one in metadata.snapshots if one.summary.get(COMMIT_ID) == commit_id)
+
+
+def _referenced(workspace: Workspace, attempt: Attempt) -> set[str]:
+    kept = {location for location, _ in attempt.pending}
+    for snapshot in attempt.snapshots:
+        kept.update(manifest.manifest_path for manifest in workspace.manifests(snapshot))
+    return kept

@@ -1,0 +1,238 @@
+"""Refs: tags and branches, rollback, fast-forward, cherry-pick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from lakehouse.errors import (
+    InvalidInputError,
+    NoSuchRefError,
+    NoSuchSnapshotError,
+    RefAlreadyExistsError,
+    ValidationConflictError,
+)
+from lakehouse.spec.data_file import STATUS_ADDED, DataFile
+from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
+from lakehouse.spec.refs import MAIN_BRANCH, RefType, SnapshotRef
+from lakehouse.spec.requirements import AssertRefSnapshotId, AssertTableUUID
+from lakehouse.spec.snapshot import OPERATION_APPEND, Snapshot
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.spec.updates import RemoveSnapshotRef, SetSnapshotRef
+from lakehouse.transaction.added import write_added
+from lakehouse.transaction.operation import Attempt
+from lakehouse.transaction.produce import add_snapshot
+from lakehouse.transaction.summary import SummaryBuilder
+from lakehouse.transaction.workspace import Workspace
+
+SOURCE_SNAPSHOT_ID = "source-snapshot-id"
+
+
+class _WritesNothing:
+    def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
+        """Nothing is written."""
+
+
+@dataclass(frozen=True, eq=False)
+class SetRef(_WritesNothing):
+    """Create a tag or branch on a snapshot; None: what the branch written to names at that point of the transaction."""
+
+    name: str
+    type: RefType
+    snapshot_id: int | None = None
+    min_snapshots_to_keep: int | None = None
+    max_snapshot_age_ms: int | None = None
+    max_ref_age_ms: int | None = None
+
+    def apply(self, attempt: Attempt) -> None:
+        """Raises RefAlreadyExistsError, NoSuchSnapshotError."""
+        if self.name in attempt.metadata.refs:
+            known = attempt.metadata.refs[self.name]
+            raise RefAlreadyExistsError(
+                f"Table {attempt.table} has a {known.type} {self.name!r} already, on snapshot {known.snapshot_id}.",
+                table=attempt.table,
+                ref=self.name,
+            )
+        snapshot_id = self.snapshot_id
+        if snapshot_id is None:
+            head = attempt.head()
+            if head is None:
+                raise NoSuchSnapshotError(f"Table {attempt.table} has no snapshot to name {self.name!r}.", table=attempt.table)
+            snapshot_id = head.snapshot_id
+        attempt.require(AssertTableUUID(attempt.base.metadata.table_uuid), AssertRefSnapshotId(self.name, None))
+        attempt.change(
+            SetSnapshotRef(
+                self.name, snapshot_id, self.type, self.min_snapshots_to_keep, self.max_snapshot_age_ms, self.max_ref_age_ms
+            )
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RemoveRef(_WritesNothing):
+    """Remove a tag or branch."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name == MAIN_BRANCH:
+            raise InvalidInputError("main cannot be removed.")
+
+    def apply(self, attempt: Attempt) -> None:
+        """Raises NoSuchRefError; ValidationConflictError when it was moved since the base."""
+        ref = attempt.metadata.refs.get(self.name)
+        if ref is None:
+            raise NoSuchRefError(f"Table {attempt.table} has no branch or tag {self.name!r}.", ref=self.name)
+        before = attempt.started.metadata.refs.get(self.name)
+        if before is not None and before.snapshot_id != ref.snapshot_id and attempt.base is not attempt.started:
+            raise _moved(attempt, self.name, before, ref)
+        known = attempt.base.metadata.refs.get(self.name)
+        attempt.require(
+            AssertTableUUID(attempt.base.metadata.table_uuid),
+            AssertRefSnapshotId(self.name, None if known is None else known.snapshot_id),
+        )
+        attempt.change(RemoveSnapshotRef(self.name))
+
+
+@dataclass(frozen=True, eq=False)
+class Rollback(_WritesNothing):
+    """Point the branch at an older or other snapshot; aborts when the branch moved since the base."""
+
+    snapshot_id: int
+    ancestors_only: bool = True
+
+    def apply(self, attempt: Attempt) -> None:
+        """Raises NoSuchSnapshotError, InvalidInputError (no ancestor), ValidationConflictError (the branch moved)."""
+        metadata = attempt.metadata
+        metadata.snapshot(self.snapshot_id)
+        before, now = attempt.started.metadata.refs.get(attempt.branch), attempt.base.metadata.refs.get(attempt.branch)
+        if before is not None and now is not None and before.snapshot_id != now.snapshot_id:
+            raise _moved(attempt, attempt.branch, before, now)
+        head = attempt.head()
+        if self.ancestors_only and head is not None and not _is_ancestor(metadata, self.snapshot_id, head.snapshot_id):
+            raise InvalidInputError(
+                f"Table {attempt.table}: snapshot {self.snapshot_id} is not an ancestor of branch {attempt.branch}. "
+                "Use set_current_snapshot to point the branch at any snapshot.",
+                table=attempt.table,
+                snapshot_id=self.snapshot_id,
+            )
+        _point(attempt, self.snapshot_id)
+
+
+@dataclass(frozen=True, eq=False)
+class FastForward(_WritesNothing):
+    """Point the branch at the head of another one that contains it."""
+
+    source: str
+
+    def apply(self, attempt: Attempt) -> None:
+        """Raises NoSuchRefError; ValidationConflictError when the branch has snapshots that `source` lacks."""
+        metadata = attempt.metadata
+        source = metadata.ref(self.source)
+        target = metadata.refs.get(attempt.branch)
+        if target is not None and not _is_ancestor(metadata, target.snapshot_id, source.snapshot_id):
+            raise ValidationConflictError(
+                f"Table {attempt.table}: branch {attempt.branch} is at snapshot {target.snapshot_id}, which {self.source!r} "
+                f"(at {source.snapshot_id}) does not contain: others committed to {attempt.branch}. "
+                f"Cherry-pick the snapshots of {self.source!r}, or write it again on top of {attempt.branch}.",
+                table=attempt.table,
+                snapshot_id=target.snapshot_id,
+                ref=self.source,
+            )
+        known = attempt.base.metadata.refs.get(self.source)
+        if known is not None:
+            attempt.require(AssertRefSnapshotId(self.source, known.snapshot_id))
+        _point(attempt, source.snapshot_id)
+
+
+@dataclass(frozen=True, eq=False)
+class CherryPick(_WritesNothing):
+    """Apply what another snapshot appended onto the branch, once."""
+
+    snapshot_id: int
+
+    def apply(self, attempt: Attempt) -> None:
+        """Fast-forwards where the snapshot is built on the branch's head; else appends its files again.
+
+        Raises:
+            NoSuchSnapshotError: no such snapshot.
+            ValidationConflictError: picked already, or the snapshot did not only append.
+        """
+        metadata, head = attempt.metadata, attempt.head()
+        picked = metadata.snapshot(self.snapshot_id)
+        if head is not None:
+            for one in metadata.ancestors(head.snapshot_id):
+                if self.snapshot_id in (one.snapshot_id, int(one.summary.get(SOURCE_SNAPSHOT_ID, "0"))):
+                    raise ValidationConflictError(
+                        f"Table {attempt.table}: snapshot {self.snapshot_id} is part of branch {attempt.branch} already, "
+                        f"as {one.snapshot_id}.",
+                        table=attempt.table,
+                        snapshot_id=self.snapshot_id,
+                    )
+        if picked.parent_snapshot_id == (None if head is None else head.snapshot_id):
+            _point(attempt, picked.snapshot_id)
+            return
+        if picked.operation != OPERATION_APPEND:
+            raise ValidationConflictError(
+                f"Table {attempt.table}: snapshot {self.snapshot_id} is of operation {picked.operation}; only appends can be "
+                f"cherry-picked onto another parent. Repeat the operation on branch {attempt.branch}.",
+                table=attempt.table,
+                snapshot_id=self.snapshot_id,
+            )
+        files = _added_by(attempt.workspace, metadata, picked)
+        summary = SummaryBuilder()
+        summary.add(files)
+        manifests = self._manifests(attempt.workspace, metadata, files)
+        extra = {SOURCE_SNAPSHOT_ID: str(self.snapshot_id)}
+        kept = attempt.workspace.manifests(head)
+        add_snapshot(attempt, id(self), OPERATION_APPEND, [*manifests, *kept], summary, extra=extra)
+
+    def _manifests(self, workspace: Workspace, metadata: TableMetadata, files: tuple[DataFile, ...]) -> list[ManifestFile]:
+        snapshot_id = workspace.new_snapshot_id(metadata, id(self))
+        return workspace.once(("added", id(self)), lambda: write_added(workspace, metadata, files, snapshot_id=snapshot_id))
+
+
+def _added_by(workspace: Workspace, metadata: TableMetadata, snapshot: Snapshot) -> tuple[DataFile, ...]:
+    files: list[DataFile] = []
+    for manifest in workspace.manifests(snapshot):
+        if manifest.content != CONTENT_DATA_MANIFEST or manifest.added_snapshot_id != snapshot.snapshot_id:
+            continue
+        entries = workspace.entries(manifest, metadata)
+        own = pc.and_(
+            pc.equal(entries.table["status"], STATUS_ADDED), pc.equal(entries.table["snapshot_id"], snapshot.snapshot_id)
+        )
+        files.extend(entries.filter(own).to_data_files())
+    return tuple(files)
+
+
+def _is_ancestor(metadata: TableMetadata, snapshot_id: int, of: int) -> bool:
+    return any(one.snapshot_id == snapshot_id for one in metadata.ancestors(of))
+
+
+def _point(attempt: Attempt, snapshot_id: int) -> None:
+    known = attempt.base.metadata.refs.get(attempt.branch)
+    attempt.require(
+        AssertTableUUID(attempt.base.metadata.table_uuid),
+        AssertRefSnapshotId(attempt.branch, None if known is None else known.snapshot_id),
+    )
+    retention = attempt.metadata.refs.get(attempt.branch) or SnapshotRef(snapshot_id)
+    attempt.change(
+        SetSnapshotRef(
+            attempt.branch,
+            snapshot_id,
+            "branch",
+            retention.min_snapshots_to_keep,
+            retention.max_snapshot_age_ms,
+            retention.max_ref_age_ms,
+        )
+    )
+
+
+def _moved(attempt: Attempt, name: str, before: SnapshotRef, now: SnapshotRef) -> ValidationConflictError:
+    return ValidationConflictError(
+        f"Table {attempt.table}: {name!r} moved from snapshot {before.snapshot_id} to {now.snapshot_id} since this change was "
+        "decided. Load the table again and decide anew.",
+        table=attempt.table,
+        ref=name,
+        snapshot_id=now.snapshot_id,
+    )
