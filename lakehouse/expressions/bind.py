@@ -93,26 +93,27 @@ class _Binder:
 
     def _predicate(self, node: UnboundPredicate) -> Bound:
         op = _OPS.get(type(node))
-        if op is None or not isinstance(node.term, Reference):
+        term = node.term
+        if op is None or not isinstance(term, Reference):
             raise InvalidExpressionError(f"unsupported predicate {node}")
-        field, path = self._resolve(node.term.name)
+        field, path = self._resolve(term.name)
         if not self._case_sensitive:
-            node = _renamed(node, self._schema.find_column_name(field.field_id) or node.term.name)
+            node = _renamed(node, self._schema.find_column_name(field.field_id) or term.name)
         if op in (Op.IS_NULL, Op.NOT_NULL):
             return Leaf(op, field.field_id, path, field.field_type, None, node)
         kind = field.field_type
         if not isinstance(kind, PrimitiveType):
-            raise InvalidExpressionError(f"column {node.term.name} is a {kind}: only its primitive fields can be compared")
+            raise InvalidExpressionError(f"column {term.name} is a {kind}: only its primitive fields can be compared")
         base = Leaf(op, field.field_id, path, kind, None, node)
         if isinstance(node, UnaryPredicate):
             return _nan_test(base)
         if isinstance(node, SetPredicate):
-            positions = [cast_literal(literal, kind, node.term.name) for literal in node.literals]
+            positions = [cast_literal(literal, kind, term.name) for literal in node.literals]
             return _membership(base, positions)
         if isinstance(node, LiteralPredicate):
             if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH) and not isinstance(kind, StringType):
-                raise InvalidExpressionError(f"column {node.term.name} is a {kind}: only strings start with something")
-            return _comparison(base, cast_literal(node.literal, kind, node.term.name))
+                raise InvalidExpressionError(f"column {term.name} is a {kind}: only strings start with something")
+            return _comparison(base, cast_literal(node.literal, kind, term.name))
         raise InvalidExpressionError(f"unsupported predicate {node}")
 
     def _resolve(self, name: str) -> tuple[NestedField, tuple[str, ...]]:

@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
-from lakehouse.scan.report import PlanReport
+from lakehouse.scan.types_of import types_of
 from lakehouse.spec.entries import Entries
-from lakehouse.spec.manifest_list import ManifestFile
+from lakehouse.spec.manifest import decode_manifest, manifest_spec_id
+from lakehouse.spec.manifest_list import ManifestFile, read_manifest_list
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
 
 
 def load_manifests(storage: Storage, snapshot: Snapshot) -> list[ManifestFile]:
-    """The manifests of a snapshot, data and delete."""
-    raise AssertionError(storage, snapshot)
+    """The manifests of a snapshot, data and delete, in the order of its manifest list.
+
+    Raises:
+        CorruptMetadataError: the manifest list is damaged.
+        NoSuchFileError: it is missing.
+    """
+    if snapshot.manifest_list:
+        return read_manifest_list(storage.read(snapshot.manifest_list), snapshot.manifest_list)
+    return [_v1_manifest(storage, location, snapshot) for location in snapshot.manifests]
 
 
 def load_entries(storage: Storage, manifest: ManifestFile, metadata: TableMetadata) -> Entries:
-    """All entries of a manifest, deleted ones too, every column, inheritance applied. Reads the Avro manifest, the truth."""
-    raise AssertionError(storage, manifest, metadata, PlanReport)
+    """All entries of a manifest, deleted ones too, every column, inheritance applied. Reads the Avro manifest, the truth.
+
+    Raises:
+        CorruptMetadataError: the manifest is damaged, or its partition spec is not in the table.
+        NoSuchFileError: it is missing.
+    """
+    data = storage.read(manifest.manifest_path)
+    return decode_manifest(data, manifest, metadata.spec(manifest.partition_spec_id), types_of(metadata))
+
+
+def _v1_manifest(storage: Storage, location: str, snapshot: Snapshot) -> ManifestFile:
+    """A manifest that a v1 snapshot lists itself, without a manifest list: nothing is known about its content."""
+    data = storage.read(location)
+    return ManifestFile(
+        manifest_path=location,
+        manifest_length=len(data),
+        partition_spec_id=manifest_spec_id(data, location),
+        sequence_number=0,
+        min_sequence_number=0,
+        added_snapshot_id=snapshot.snapshot_id,
+    )

@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from pyiceberg.schema import Schema
 
+from lakehouse.errors import InvalidSchemaError
+from lakehouse.expressions.bind import bind
+from lakehouse.expressions.bound import TRUE, to_unbound
+from lakehouse.expressions.residual import Residuals
+from lakehouse.scan.delete_index import DeleteIndex
+from lakehouse.scan.lazy import LazyItems
+from lakehouse.scan.load import load_manifests
+from lakehouse.scan.manifest_source import SourceContext
 from lakehouse.scan.report import PlanReport
 from lakehouse.scan.request import ScanRequest
+from lakehouse.scan.splits import SplitOptions, combine
+from lakehouse.scan.survivors import Found, Search, prune_files, prune_manifests
 from lakehouse.scan.tasks import FileScanTask, TaskGroup
+from lakehouse.scan.types_of import types_of
 from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.entries import BOUNDS, COUNTS, Entries
+from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
+from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.snapshot import Snapshot
 from lakehouse.storage.protocol import Storage
+
+PLAN_COLUMNS = (
+    "status",
+    "sequence_number",
+    "content",
+    "file_path",
+    "file_format",
+    "record_count",
+    "file_size_in_bytes",
+    "split_offsets",
+    "sort_order_id",
+    "first_row_id",
+    "key_metadata",
+)
 
 
 @dataclass(frozen=True)
@@ -20,10 +53,11 @@ class ScanPlan:
 
     Attributes:
         snapshot_id: snapshot planned; None for an empty table.
-        schema: projected schema, in the order of `select`... the table's order when everything is selected.
+        schema: projected schema, columns in the order of the table.
         report: what was read and skipped.
-        files: data files that may match, lazily made.
-        tasks: one a data file, with deletes and residual, lazily made.
+        files: data files that may match, made when looked at.
+        tasks: one a data file, in the same order, with deletes and residual, made when looked at.
+        split_options: how `splits` cuts and packs.
     """
 
     snapshot_id: int | None
@@ -31,10 +65,11 @@ class ScanPlan:
     report: PlanReport
     files: Sequence[DataFile]
     tasks: Sequence[FileScanTask]
+    split_options: SplitOptions
 
     def splits(self) -> Iterator[TaskGroup]:
         """Tasks cut at split offsets and packed to `read.split.target-size` (properties `read.split.*`)."""
-        raise AssertionError(self)
+        return combine(self.tasks, self.split_options)
 
 
 def plan_scan(request: ScanRequest, storage: Storage) -> ScanPlan:
@@ -48,4 +83,131 @@ def plan_scan(request: ScanRequest, storage: Storage) -> ScanPlan:
         NoSuchSnapshotError: the snapshot does not exist.
         CorruptMetadataError: a manifest or manifest list is damaged.
     """
-    raise AssertionError(request, storage)
+    snapshot = snapshot_of(request)
+    schema = schema_of(request, snapshot)
+    projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
+    where = bind(request.where, schema, case_sensitive=request.case_sensitive)
+    report = PlanReport(
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        schema_id=schema.schema_id,
+        filter=str(to_unbound(where)) if where != TRUE else "true",
+        projected_columns=tuple(field.name for field in projected.fields),
+    )
+    options = split_options(request)
+    if snapshot is None:
+        return ScanPlan(None, projected, report, (), (), options)
+    with _timed(report, "manifest_list"):
+        manifests = load_manifests(storage, snapshot)
+    context = SourceContext(storage, types_of(request.metadata), notes=report.notes)
+    columns = None if request.include_metrics else [*PLAN_COLUMNS, *_partition_columns(request)]
+    search = Search(where, request.metadata.specs(), context, columns, os.cpu_count() or 1)
+    data, deletes = _search(manifests, search, report)
+    report.data_manifests, report.data_files = data.manifests, data.files
+    report.delete_manifests, report.delete_files = deletes.manifests, deletes.files
+    with _timed(report, "deletes"):
+        delete_entries = [entry for part in deletes.parts for entry in part.to_manifest_entries()]
+        index = DeleteIndex(delete_entries, search.specs)
+    files, tasks = _lazy(data.parts, search, index, include_metrics=request.include_metrics)
+    return ScanPlan(snapshot.snapshot_id, projected, report, files, tasks, options)
+
+
+def snapshot_of(request: ScanRequest) -> Snapshot | None:
+    """The snapshot that a request reads; None for the current one of an empty table."""
+    if request.snapshot_id is not None:
+        return request.metadata.snapshot(request.snapshot_id)
+    return request.metadata.current_snapshot()
+
+
+def schema_of(request: ScanRequest, snapshot: Snapshot | None) -> Schema:
+    """The snapshot's own schema when one was asked for by id, the table's present schema otherwise."""
+    if request.snapshot_id is None or snapshot is None or snapshot.snapshot_id == request.metadata.current_snapshot_id:
+        return request.metadata.schema()
+    return request.metadata.schema_for(snapshot)
+
+
+def project_schema(schema: Schema, select: Sequence[str] | None, *, case_sensitive: bool = True) -> Schema:
+    """The columns of `select`; every column when it is None or has `*`.
+
+    Raises:
+        InvalidSchemaError: a name is no column.
+    """
+    if select is None or "*" in select:
+        return schema
+    try:
+        return schema.select(*select, case_sensitive=case_sensitive)
+    except ValueError as error:
+        known = ", ".join(sorted(schema.column_names))
+        raise InvalidSchemaError(f"cannot select {', '.join(select)}: {error}; columns are {known}") from error
+
+
+def split_options(request: ScanRequest) -> SplitOptions:
+    """The `read.split.*` properties of the table."""
+    properties = TableProperties(request.metadata.properties)
+    return SplitOptions(properties.split_target_size, properties.split_lookback, properties.split_open_file_cost)
+
+
+def _search(manifests: Sequence[ManifestFile], search: Search, report: PlanReport) -> tuple[Found, Found]:
+    data, deletes = Found(), Found()
+    everything = Search(search.where, search.specs, search.context, None, search.threads)
+    with _timed(report, "prune_manifests"):
+        is_data = [manifest.content == CONTENT_DATA_MANIFEST for manifest in manifests]
+        of_data = prune_manifests([one for one, yes in zip(manifests, is_data, strict=True) if yes], search, data)
+        of_deletes = prune_manifests([one for one, yes in zip(manifests, is_data, strict=True) if not yes], everything, deletes)
+    with _timed(report, "prune_files"):
+        prune_files(of_data, search, data)
+        if data.parts:
+            prune_files(of_deletes, everything, deletes)
+    return data, deletes
+
+
+def _lazy(
+    parts: Sequence[Entries], search: Search, index: DeleteIndex, *, include_metrics: bool
+) -> tuple[LazyItems[Entries, DataFile], LazyItems[Any, FileScanTask]]:
+    lengths = [len(part) for part in parts]
+    files: LazyItems[Entries, DataFile] = LazyItems(parts, lengths, lambda part: _bare(part, include_metrics).to_data_files())
+    residuals = {spec_id: Residuals(search.where, spec, search.context.types) for spec_id, spec in search.specs.items()}
+    starts = _starts(lengths)
+
+    def make_tasks(position: int) -> list[FileScanTask]:
+        part = parts[position]
+        sequence_numbers = part.table["sequence_number"].to_pylist()
+        made = files[starts[position] : starts[position] + lengths[position]]
+        return [
+            FileScanTask(
+                data_file=file,
+                deletes=index.deletes_for(file, number or 0),
+                residual=residuals[part.spec.spec_id].of(file.partition),
+                start=0,
+                length=file.file_size_in_bytes,
+                sequence_number=number or 0,
+            )
+            for file, number in zip(made, sequence_numbers, strict=True)
+        ]
+
+    return files, LazyItems(range(len(parts)), lengths, make_tasks)
+
+
+def _starts(lengths: Sequence[int]) -> list[int]:
+    starts = [0]
+    for length in lengths[:-1]:
+        starts.append(starts[-1] + length)
+    return starts
+
+
+def _bare(part: Entries, include_metrics: bool) -> Entries:
+    """Without the metric columns that only pruning or an Avro manifest brought along."""
+    if include_metrics:
+        return part
+    metrics = tuple(f"{prefix}." for prefix in (*COUNTS, *BOUNDS))
+    return Entries(part.table.select([name for name in part.table.column_names if not name.startswith(metrics)]), part.spec)
+
+
+def _partition_columns(request: ScanRequest) -> list[str]:
+    return [f"partition.{field.field_id}" for spec in request.metadata.partition_specs for field in spec.fields]
+
+
+@contextmanager
+def _timed(report: PlanReport, stage: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    report.stage_ms[stage] = round((time.perf_counter() - start) * 1000, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,7 +104,7 @@ class PlanReport:
             table.add_column(header, justify="left" if not header else "right")
         manifests = (self.data_manifests, self.delete_manifests)
         files = (self.data_files, self.delete_files)
-        rows: list[tuple[str, list[object]]] = [
+        rows: list[tuple[str, Sequence[object]]] = [
             ("total", [m.total for m in manifests] + [f.total if f.total is not None else "unknown" for f in files]),
             ("skipped: empty", [m.skipped_empty for m in manifests] + ["", ""]),
             ("skipped: manifest", ["", ""] + [f.skipped_by_manifest for f in files]),

@@ -1,0 +1,137 @@
+"""From manifests to the entries that may match, and how many were skipped on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.partitioning import PartitionSpec
+
+from lakehouse.errors import CorruptMetadataError
+from lakehouse.expressions.bound import FALSE, TRUE, Bound
+from lakehouse.expressions.prune import columns_for, manifests_may_match, may_match_metrics, may_match_partition
+from lakehouse.scan.manifest_source import ManifestSource, SourceContext
+from lakehouse.scan.report import FileCounts, ManifestCounts
+from lakehouse.spec.data_file import STATUS_DELETED
+from lakehouse.spec.entries import Entries
+from lakehouse.spec.manifest_list import ManifestFile
+
+
+@dataclass(slots=True)
+class Found:
+    """Entries that may match and the counts of one kind of manifest."""
+
+    parts: list[Entries] = field(default_factory=list)
+    manifests: ManifestCounts = field(default_factory=ManifestCounts)
+    files: FileCounts = field(default_factory=FileCounts)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What to look for.
+
+    Attributes:
+        where: the bound filter.
+        specs: partition specs by id.
+        context: how manifests are opened.
+        columns: entry columns to return; None for all.
+        threads: manifests read at a time.
+    """
+
+    where: Bound
+    specs: Mapping[int, PartitionSpec]
+    context: SourceContext
+    columns: Collection[str] | None
+    threads: int
+
+
+def prune_manifests(manifests: Sequence[ManifestFile], search: Search, found: Found) -> list[ManifestFile]:
+    """The manifests that may hold a live matching file, in their order; counts the others."""
+    totals = [live_files(one) for one in manifests]
+    found.manifests.total = len(manifests)
+    found.manifests.bytes_total = sum(one.manifest_length for one in manifests)
+    found.files.total = None if None in totals else sum(total or 0 for total in totals)
+    keep = np.ones(len(manifests), bool)
+    by_spec: dict[int, list[int]] = {}
+    for position, manifest in enumerate(manifests):
+        by_spec.setdefault(manifest.partition_spec_id, []).append(position)
+    for spec_id, positions in by_spec.items():
+        if spec_id not in search.specs:
+            path = manifests[positions[0]].manifest_path
+            raise CorruptMetadataError(f"{path} has the partition spec {spec_id}, which the table does not know", location=path)
+        members = [manifests[position] for position in positions]
+        keep[positions] = manifests_may_match(members, search.where, search.specs[spec_id], search.context.types)
+    kept = []
+    for manifest, total, may in zip(manifests, totals, keep, strict=True):
+        if total == 0:
+            found.manifests.skipped_empty += 1
+        elif not may:
+            found.manifests.skipped_by_partition += 1
+            found.files.skipped_by_manifest += total or 0
+        else:
+            kept.append(manifest)
+    return kept
+
+
+def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found) -> None:
+    """Read the manifests, several at a time, and keep the live entries that may match, in manifest order."""
+    if len(manifests) <= 1 or search.threads <= 1:
+        outcomes = [_search_one(manifest, search) for manifest in manifests]
+    else:
+        with ThreadPoolExecutor(search.threads) as pool:
+            outcomes = list(pool.map(lambda manifest: _search_one(manifest, search), manifests))
+    for outcome in outcomes:
+        _add(found, outcome)
+
+
+def live_files(manifest: ManifestFile) -> int | None:
+    """Added and existing files of a manifest; None when it does not say."""
+    if manifest.added_files_count is None or manifest.existing_files_count is None:
+        return None
+    return manifest.added_files_count + manifest.existing_files_count
+
+
+@dataclass(slots=True)
+class _Outcome:
+    source: ManifestSource
+    survivors: Entries | None
+    skipped_by_partition: int
+    skipped_by_metrics: int
+
+
+def _search_one(manifest: ManifestFile, search: Search) -> _Outcome:
+    spec = search.specs[manifest.partition_spec_id]
+    types = search.context.types
+    source = ManifestSource(manifest, spec, search.context)
+    everything = search.where == TRUE
+    first = search.columns if everything else ["status", *columns_for(search.where, spec, types)]
+    entries = source.entries(first)
+    live = np.asarray(entries.table["status"]) != STATUS_DELETED
+    if search.where == FALSE:
+        return _Outcome(source, None, int(live.sum()), 0)
+    if everything:
+        return _Outcome(source, entries if live.all() else entries.filter(pa.array(live)), 0, 0)
+    in_partition = live & may_match_partition(entries, search.where, types)
+    kept = in_partition & may_match_metrics(entries, search.where, types) if in_partition.any() else in_partition
+    skipped = int(live.sum() - in_partition.sum()), int(in_partition.sum() - kept.sum())
+    survivors = source.entries(search.columns).filter(pa.array(kept)) if kept.any() else None
+    return _Outcome(source, survivors, *skipped)
+
+
+def _add(found: Found, outcome: _Outcome) -> None:
+    counts, files = found.manifests, found.files
+    counts.read += 1
+    counts.bytes_read += outcome.source.bytes_read
+    kind = f"read_{outcome.source.kind}"
+    setattr(counts, kind, getattr(counts, kind) + 1)
+    files.skipped_by_partition += outcome.skipped_by_partition
+    files.skipped_by_metrics += outcome.skipped_by_metrics
+    if outcome.survivors is not None and len(outcome.survivors):
+        table = outcome.survivors.table
+        files.planned += len(outcome.survivors)
+        files.bytes_planned += int(np.asarray(table["file_size_in_bytes"]).sum())
+        files.rows_planned += int(np.asarray(table["record_count"]).sum())
+        found.parts.append(outcome.survivors)
