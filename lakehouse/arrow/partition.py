@@ -108,7 +108,8 @@ def _group(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[Any], npt.NDArray[n
 
 
 def _dense(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    return pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
+    dense: npt.NDArray[np.int64] = pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return dense
 
 
 def _encodable(column: pa.Array) -> pa.Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -9,9 +10,26 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
 
+from lakehouse.arrow.deletes import POSITION_DELETE_SCHEMA, DeleteLoader
+from lakehouse.arrow.file_reader import TaskReader, open_parquet, readable
+from lakehouse.arrow.file_schema import file_columns
+from lakehouse.arrow.pipeline import Pipeline
+from lakehouse.arrow.projection import Projection
+from lakehouse.arrow.scan_columns import METADATA_COLUMNS, ScanColumns
+from lakehouse.errors import InvalidSchemaError
+from lakehouse.expressions.bind import bind
+from lakehouse.expressions.bound import conjunction
 from lakehouse.scan.tasks import FileScanTask
+from lakehouse.spec.arrow_types import schema_to_arrow
+from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from lakehouse.storage.protocol import Storage
+
+__all__ = ["METADATA_COLUMNS", "ReadRequest", "read_table", "read_tasks"]
+
+_POSITION_NAMES = '[{"field-id":2147483546,"names":["file_path"]},{"field-id":2147483545,"names":["pos"]}]'
+_WHOLE_ROW_GROUPS = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,41 +38,118 @@ class ReadRequest:
 
     Attributes:
         schema: columns to return, in order, as a projection of the table's schema; may hold metadata columns
-            (`METADATA_COLUMNS`: `_file`, `_pos`, `_spec_id`, `_row_id`, `_last_updated_sequence_number`).
-        table_schema: the whole schema that `where` and equality deletes refer to; `schema` when None.
+            (`METADATA_COLUMNS`: `_file`, `_pos`, `_deleted`, `_spec_id`, `_row_id`, `_last_updated_sequence_number`).
+        table_schema: the whole schema that filters and equality deletes refer to; `schema` when None.
+        older_schemas: the table's other schemas, for equality deletes that compare a column dropped since.
         where: rows for which this is not true are dropped (three-valued logic), on every task, together with the residual of the
             task. Give the scan's own filter, or AlwaysTrue when the residuals of the tasks are enough.
+        case_sensitive: whether names in filters must match exactly.
         specs: partition specs by id, for identity partition values of files that lack the column.
         name_mapping: JSON of `schema.name-mapping.default`, for files without field ids.
         batch_rows: most rows in a returned batch.
-        threads: files and row groups decoded at a time; one per core when None.
-        ordered: batches in the order of the tasks; otherwise as they are ready.
+        threads: row groups decoded at a time; one per core when None.
     """
 
     schema: Schema
     table_schema: Schema | None = None
+    older_schemas: tuple[Schema, ...] = ()
     where: BooleanExpression = field(default_factory=AlwaysTrue)
+    case_sensitive: bool = True
     specs: Mapping[int, PartitionSpec] = field(default_factory=dict)
     name_mapping: str | None = None
     batch_rows: int = 131_072
     threads: int | None = None
-    ordered: bool = True
 
 
 def read_tasks(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> Iterator[pa.RecordBatch]:
-    """Stream the rows of the tasks with bounded memory.
+    """Stream the rows of the tasks, in their order, with bounded memory.
 
-    Every batch has exactly the schema `schema_to_arrow(request.schema)`; empty batches are left out.
+    Every batch has exactly the schema `schema_to_arrow(request.schema)`; empty batches are left out. Files are read by
+    several threads; memory holds a few batches a thread, however large files and row groups are.
 
     Raises:
         NoSuchFileError: a data or delete file is missing.
         CorruptMetadataError: a file is not valid Parquet or Puffin.
         InvalidSchemaError: a file lacks a required column or holds a type that cannot be promoted.
+        InvalidExpressionError: a filter does not bind.
         UnsupportedFeatureError: a file format other than Parquet.
     """
-    raise AssertionError(tasks, request, storage)
+    session = _Session(request, storage)
+    openers = ((lambda task=task: session.open(task)) for task in tasks)
+    return iter(Pipeline(openers, request.threads or pa.cpu_count()))
 
 
 def read_table(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> pa.Table:
     """All rows of the tasks as one table (see `read_tasks`); the fastest way when the result fits in memory."""
-    raise AssertionError(tasks, request, storage)
+    batches = list(read_tasks(tasks, request, storage))
+    schema = schema_to_arrow(request.schema)
+    if not len(schema):
+        rows = sum(batch.num_rows for batch in batches)
+        return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+class _Session:
+    """What the tasks of one scan share: bound filters, resolved columns, delete files."""
+
+    def __init__(self, request: ReadRequest, storage: Storage) -> None:
+        self._request = request
+        self._storage = storage
+        self._table_schema = request.table_schema or request.schema
+        self._where = bind(request.where, self._table_schema, case_sensitive=request.case_sensitive)
+        self._deletes = DeleteLoader(storage, self._read_delete_file)
+        self._lock = threading.Lock()
+        self._columns: dict[tuple[str, tuple[int, ...]], ScanColumns] = {}
+        self._texts: dict[int, tuple[BooleanExpression, str]] = {}
+
+    def open(self, task: FileScanTask) -> TaskReader:
+        """Footer, deletes and resolved columns of one task."""
+        ids = {i for one in task.deletes if one.content == CONTENT_EQUALITY_DELETES for i in one.equality_ids or ()}
+        return TaskReader(
+            task,
+            self._scan_columns(task.residual, tuple(sorted(ids))),
+            self._storage,
+            deleted=self._deletes.positions(task.data_file, task.deletes),
+            keys=self._deletes.equality(task.deletes, self._field),
+            name_mapping=self._request.name_mapping,
+            batch_rows=self._request.batch_rows,
+        )
+
+    def _scan_columns(self, residual: BooleanExpression, equality_ids: tuple[int, ...]) -> ScanColumns:
+        with self._lock:
+            # Planners give few distinct residuals, most of them as the same object; not all are hashable.
+            if id(residual) not in self._texts:
+                self._texts[id(residual)] = (residual, repr(residual))
+            key = (self._texts[id(residual)][1], equality_ids)
+            found = self._columns.get(key)
+            if found is None:
+                request = self._request
+                where = self._where
+                if residual != request.where:
+                    where = conjunction(where, bind(residual, self._table_schema, case_sensitive=request.case_sensitive))
+                extra = [self._field(field_id) for field_id in equality_ids]
+                found = self._columns[key] = ScanColumns(request.schema, self._table_schema, where, extra, request.specs)
+            return found
+
+    def _field(self, field_id: int) -> NestedField:
+        for schema in (self._table_schema, *self._request.older_schemas):
+            try:
+                return schema.find_field(field_id)
+            except ValueError:
+                continue
+        raise InvalidSchemaError(f"an equality delete compares field id {field_id}, which no schema of the table has")
+
+    def _read_delete_file(self, one: DataFile, schema: Schema) -> pa.Table:
+        """Columns of a Parquet delete file, by field id (position delete files also by name)."""
+        arrow = schema_to_arrow(schema)
+        mapping = _POSITION_NAMES if schema is POSITION_DELETE_SCHEMA else self._request.name_mapping
+        source = open_parquet(self._storage, one)
+        with readable(one.file_path):
+            columns = file_columns(source.schema_arrow, mapping, one.file_path)
+            projection = Projection(columns, schema.fields, list(arrow), {}, one.file_path)
+            groups = list(range(source.metadata.num_row_groups))
+            batches = [
+                pa.RecordBatch.from_arrays(projection.columns(batch, batch.num_rows), schema=arrow)
+                for batch in source.reader.iter_batches(_WHOLE_ROW_GROUPS, groups, column_indices=projection.leaves)
+            ]
+        return pa.Table.from_batches(batches, schema=arrow)

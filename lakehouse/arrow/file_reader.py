@@ -1,0 +1,228 @@
+"""Reading one Parquet data file: from row groups to batches of the wanted columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pyiceberg.types import NestedField, PrimitiveType
+
+from lakehouse.arrow.deletes import EqualityKeys, alive
+from lakehouse.arrow.deletion_vector import Positions
+from lakehouse.arrow.file_schema import FileColumn, file_columns
+from lakehouse.arrow.projection import Projection
+from lakehouse.arrow.row_groups import in_range, prune
+from lakehouse.arrow.scan_columns import ScanColumns
+from lakehouse.errors import CorruptMetadataError, LakehouseError, NoSuchFileError, StorageError, UnsupportedFeatureError
+from lakehouse.expressions.bound import TRUE
+from lakehouse.scan.tasks import FileScanTask
+from lakehouse.spec.data_file import DataFile
+from lakehouse.storage.protocol import Storage
+
+# Decoding the filter's columns first pays when the others are this many times larger.
+_PROBE_RATIO = 4
+_MAX_THRIFT_BYTES = 256 * 1024 * 1024
+
+
+def open_parquet(storage: Storage, one: DataFile, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """Open a file and read its footer, unless it is given.
+
+    Raises:
+        NoSuchFileError, StorageError: it cannot be read.
+        CorruptMetadataError: it is not valid Parquet.
+        UnsupportedFeatureError: another format, or an encrypted file.
+    """
+    if one.file_format.lower() != "parquet":
+        raise UnsupportedFeatureError(
+            f"file {one.file_path} has format {one.file_format}; this version reads Parquet", file=one.file_path
+        )
+    with readable(one.file_path):
+        filesystem, path = storage.filesystem(one.file_path)
+        return pq.ParquetFile(
+            path,
+            filesystem=filesystem,
+            metadata=footer,
+            pre_buffer=not isinstance(filesystem, pafs.LocalFileSystem),
+            coerce_int96_timestamp_unit="us",
+            thrift_string_size_limit=_MAX_THRIFT_BYTES,
+            thrift_container_size_limit=_MAX_THRIFT_BYTES,
+            arrow_extensions_enabled=False,
+        )
+
+
+@contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Errors of pyarrow about a file as ours."""
+    try:
+        yield
+    except LakehouseError:
+        raise
+    except FileNotFoundError as error:
+        raise NoSuchFileError(f"file {path} of the table does not exist", file=path) from error
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError, UnicodeDecodeError) as error:
+        raise CorruptMetadataError(f"file {path} is not readable Parquet: {error}", file=path) from error
+    except (pa.ArrowMemoryError, MemoryError, OverflowError) as error:
+        raise CorruptMetadataError(f"file {path} claims more data than memory can hold: {error}", file=path) from error
+    except OSError as error:
+        # parquet-cpp reports damaged pages as plain OSError without errno
+        if error.errno is None:
+            raise CorruptMetadataError(f"file {path} is not readable Parquet: {error}", file=path) from error
+        raise StorageError(f"cannot read {path}: {error}", file=path) from error
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A unit of reading: one row group of an open file."""
+
+    index: int
+    first_row: int
+    rows: int
+    bytes: int
+
+
+class TaskReader:
+    """One scan task, opened: which row groups to read, and how to make the wanted batches out of them.
+
+    Args:
+        task: the task.
+        scan: columns and filter of the scan, for this task's residual and deletes.
+        storage: where the files are.
+        deleted: positions deleted.
+        keys: equality deletes.
+        name_mapping: of the table.
+        batch_rows: most rows of a batch.
+
+    Raises:
+        see `open_parquet`; InvalidSchemaError when a column cannot be resolved.
+    """
+
+    def __init__(
+        self,
+        task: FileScanTask,
+        scan: ScanColumns,
+        storage: Storage,
+        *,
+        deleted: Positions | None = None,
+        keys: Sequence[EqualityKeys] = (),
+        name_mapping: str | None = None,
+        batch_rows: int = 131_072,
+    ) -> None:
+        self._task, self._scan, self._deleted, self._keys, self._batch_rows = task, scan, deleted, keys, batch_rows
+        self._path = task.data_file.file_path
+        self._storage = storage
+        self._file = open_parquet(storage, task.data_file)
+        with readable(self._path):
+            columns = file_columns(self._file.schema_arrow, name_mapping, self._path)
+            self._projection = self._project(columns, scan.read_fields, scan.read_arrow)
+            self._probe = self._project(columns, scan.filter_fields, scan.filter_arrow) if scan.filter is not None else None
+            self.row_groups = self._select(columns)
+
+    def _project(self, columns: Sequence[FileColumn], fields: Sequence[NestedField], targets: Sequence[pa.Field]) -> Projection:
+        return Projection(columns, fields, targets, self._scan.constants(self._task.data_file), self._path)
+
+    def close(self) -> None:
+        """Release the file."""
+        self._file.close()
+
+    def batches(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
+        """Wanted rows and columns of a row group. Row groups may be read by several threads at a time."""
+        with readable(self._path):
+            source = self._file
+            if len(self.row_groups) > 1:
+                # A ParquetFile buffers ahead for one reader at a time.
+                source = open_parquet(self._storage, self._task.data_file, self._file.metadata)
+            if self._should_probe(group) and not self._any_match(source, group):
+                return
+            position = group.first_row
+            for batch, rows in self._decoded(source, group, self._projection.leaves):
+                wanted = self._wanted(batch, rows, position)
+                position += rows
+                if wanted is not None and wanted.num_rows:
+                    yield wanted
+
+    def _select(self, columns: Sequence[FileColumn]) -> list[RowGroup]:
+        footer = self._file.metadata
+        chosen = in_range(footer, self._task.start, self._task.length)
+        if self._scan.where != TRUE:
+            chosen = prune(footer, chosen, self._scan.where, _primitive_leaves(columns, self._scan.types), self._scan.types)
+        keep = set(chosen)
+        groups, first = [], 0
+        for index in range(footer.num_row_groups):
+            group = footer.row_group(index)
+            if index in keep and group.num_rows:
+                groups.append(RowGroup(index, first, group.num_rows, group.total_byte_size))
+            first += group.num_rows
+        return groups
+
+    def _decoded(
+        self, source: pq.ParquetFile, group: RowGroup, columns: Sequence[int]
+    ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
+        """Decoded batches and their rows; no batch when no column of the file is needed."""
+        if not columns:
+            for start in range(0, group.rows, self._batch_rows):
+                yield None, min(self._batch_rows, group.rows - start)
+            return
+        decoded = 0
+        for batch in source.reader.iter_batches(self._batch_rows, [group.index], column_indices=list(columns), use_threads=False):
+            decoded += batch.num_rows
+            yield batch, batch.num_rows
+        if decoded != group.rows:
+            raise CorruptMetadataError(
+                f"row group {group.index} of {self._path} holds {decoded} rows, its footer says {group.rows}", file=self._path
+            )
+
+    def _wanted(self, batch: pa.RecordBatch | None, rows: int, position: int) -> pa.RecordBatch | None:
+        """Filter, delete and arrange one decoded batch that starts at row `position` of the file."""
+        columns = self._projection.columns(batch, rows)
+        mask = alive(self._deleted, position, rows) if self._deleted is not None else None
+        if mask is not None and not mask.any():
+            return None
+        for keys in self._keys:
+            hit = keys.matches({field_id: self._scan.by_id(columns, field_id) for field_id in keys.field_ids})
+            if hit.any():
+                mask = ~hit if mask is None else mask & ~hit
+        positions = pa.array(np.arange(position, position + rows)) if self._scan.needs_positions else None
+        working = self._scan.assemble(columns, positions, rows)
+        if mask is not None:
+            working = working.filter(pa.array(mask))
+        if self._scan.filter is not None:
+            working = working.filter(self._scan.filter)
+        return self._scan.output(working, self._task)
+
+    def _should_probe(self, group: RowGroup) -> bool:
+        """Whether decoding the filter's columns alone first is cheap beside decoding everything."""
+        if self._probe is None or len(self._probe.leaves) == len(self._projection.leaves):
+            return False
+        footer = self._file.metadata.row_group(group.index)
+        sizes = {leaf: footer.column(leaf).total_compressed_size for leaf in self._projection.leaves}
+        first = sum(sizes[leaf] for leaf in self._probe.leaves)
+        return bool(sum(sizes.values()) >= (_PROBE_RATIO + 1) * first)
+
+    def _any_match(self, source: pq.ParquetFile, group: RowGroup) -> bool:
+        if self._probe is None:
+            return True
+        for batch, rows in self._decoded(source, group, self._probe.leaves):
+            columns = pa.RecordBatch.from_arrays(self._probe.columns(batch, rows), schema=pa.schema(self._scan.filter_arrow))
+            if columns.filter(self._scan.filter).num_rows:
+                return True
+        return False
+
+
+def _by_id(columns: Sequence[FileColumn]) -> dict[int, FileColumn]:
+    """Columns outside lists and maps by field id."""
+    result: dict[int, FileColumn] = {}
+    for one in columns:
+        if one.field_id is not None:
+            result[one.field_id] = one
+        if pa.types.is_struct(one.type):
+            result.update(_by_id(one.children))
+    return result
+
+
+def _primitive_leaves(columns: Sequence[FileColumn], types: Mapping[int, PrimitiveType]) -> dict[int, int]:
+    return {field_id: one.leaves[0] for field_id, one in _by_id(columns).items() if not one.children and field_id in types}

@@ -1,0 +1,161 @@
+"""What to read, filter and return, in terms of field ids: shared by all tasks of a scan with the same filter and deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, index_by_id, prune_columns
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import BooleanType, IntegerType, LongType, NestedField, StringType
+
+from lakehouse.arrow.columns import column_at, find_path
+from lakehouse.arrow.file_schema import file_columns
+from lakehouse.arrow.projection import Projection
+from lakehouse.expressions.arrow_filter import to_arrow_filter
+from lakehouse.expressions.bound import TRUE, Bound, leaves
+from lakehouse.scan.tasks import FileScanTask
+from lakehouse.spec.arrow_types import field_to_arrow, schema_to_arrow
+from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.field_types import field_types
+
+METADATA_COLUMNS: Mapping[str, NestedField] = {
+    one.name: one
+    for one in (
+        NestedField(2147483646, "_file", StringType(), required=True),
+        NestedField(2147483645, "_pos", LongType(), required=True),
+        NestedField(2147483644, "_deleted", BooleanType(), required=True),
+        NestedField(2147483643, "_spec_id", IntegerType(), required=True),
+        NestedField(2147483540, "_row_id", LongType(), required=False),
+        NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False),
+    )
+}
+
+_BY_ID = {one.field_id: one for one in METADATA_COLUMNS.values()}
+_STORED = ("_row_id", "_last_updated_sequence_number")
+_POSITION = "\x00position"
+
+
+class ScanColumns:
+    """Columns of a scan.
+
+    Args:
+        schema: to return; may hold metadata columns.
+        table_schema: what the filter refers to.
+        where: bound filter.
+        extra: fields needed beside (equality deletes).
+        specs: partition specs by id.
+
+    Attributes:
+        where: bound filter.
+        filter: the same for Arrow over the read columns; None when everything passes.
+        types: field id -> type, for pruning.
+        read_fields: columns to make out of each file; `read_arrow` are their Arrow fields.
+        filter_fields: only those that the filter needs; `filter_arrow` are their Arrow fields.
+        needs_positions: whether the position of each row in its file is asked for.
+    """
+
+    def __init__(
+        self, schema: Schema, table_schema: Schema, where: Bound, extra: Sequence[NestedField], specs: Mapping[int, PartitionSpec]
+    ) -> None:
+        self.where = where
+        self.types = field_types(table_schema)
+        self._fields = schema.fields
+        self._arrow = schema_to_arrow(schema)
+        self._specs = specs
+        filter_ids = {leaf.field_id for leaf in leaves(where)}
+        self.read_fields = _read_fields(schema, table_schema, filter_ids, extra)
+        self.read_arrow = [field_to_arrow(one) for one in self.read_fields]
+        self._read_schema = pa.schema(self.read_arrow)
+        self._by_id = {one.field_id: find_path(_schema_of(self.read_fields), one.field_id)[0] for one in extra}
+        self.filter_fields = list(prune_columns(table_schema, filter_ids, select_full_types=False).fields) if filter_ids else []
+        self.filter_arrow = [field_to_arrow(one) for one in self.filter_fields]
+        self.filter = None if where == TRUE else to_arrow_filter(where, table_schema)
+        names = {one.name for one in schema.fields if one.field_id in _BY_ID}
+        self.needs_positions = bool(names & {"_pos", "_row_id"})
+        data = [one for one in schema.fields if one.field_id not in _BY_ID]
+        self._as_read = data == self.read_fields and len(data) == len(schema.fields)
+        targets = [target for one, target in zip(self._fields, self._arrow, strict=True) if one.field_id not in _BY_ID]
+        self._arrange = Projection(file_columns(self._read_schema, "[]", "the scan"), data, targets, {}, "the scan")
+
+    def constants(self, one: DataFile) -> dict[int, Any]:
+        """Values of columns by identity partitioning, for files that lack the column."""
+        spec = self._specs.get(one.spec_id)
+        if spec is None:
+            return {}
+        return {
+            part.source_id: value
+            for part, value in zip(spec.fields, one.partition, strict=False)
+            if isinstance(part.transform, IdentityTransform)
+        }
+
+    def by_id(self, columns: Sequence[pa.Array], field_id: int) -> pa.Array:
+        """A column that was asked for as extra, out of the read columns."""
+        path = self._by_id[field_id]
+        return columns[path[0]] if len(path) == 1 else pc.struct_field(columns[path[0]], list(path[1:]))
+
+    def assemble(self, columns: Sequence[pa.Array], positions: pa.Array | None, rows: int) -> pa.RecordBatch:
+        """The read columns as a batch, with the positions when they are asked for."""
+        schema, arrays = self._read_schema, list(columns)
+        if positions is not None:
+            schema, arrays = schema.append(pa.field(_POSITION, pa.int64())), [*arrays, positions]
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def output(self, working: pa.RecordBatch, task: FileScanTask) -> pa.RecordBatch:
+        """The wanted columns of filtered rows, metadata columns included."""
+        if self._as_read:
+            return working
+        rows = working.num_rows
+        data = iter(self._arrange.columns(working.select(range(len(self.read_fields))), rows))
+        columns = [
+            self._metadata_column(one.name, working, task) if one.field_id in _BY_ID else next(data) for one in self._fields
+        ]
+        if not columns:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+
+    def _metadata_column(self, name: str, working: pa.RecordBatch, task: FileScanTask) -> pa.Array:
+        rows = working.num_rows
+        if name == "_file":
+            return pa.repeat(pa.scalar(task.data_file.file_path), rows)
+        if name == "_pos":
+            return working.column(_POSITION)
+        if name == "_deleted":
+            return pa.repeat(pa.scalar(False), rows)
+        if name == "_spec_id":
+            return pa.repeat(pa.scalar(task.data_file.spec_id, pa.int32()), rows)
+        stored = column_at(working, (self._read_schema.get_field_index(_hidden(METADATA_COLUMNS[name])),))
+        if name == "_last_updated_sequence_number":
+            return pc.fill_null(stored, task.sequence_number)
+        if task.data_file.first_row_id is None:
+            return stored
+        return pc.coalesce(stored, pc.add(working.column(_POSITION), task.data_file.first_row_id))
+
+
+def _hidden(one: NestedField) -> str:
+    """Name under which a column that no filter may meet travels: another column can have had its name."""
+    return f"\x00{one.field_id}"
+
+
+def _read_fields(schema: Schema, table_schema: Schema, filter_ids: set[int], extra: Sequence[NestedField]) -> list[NestedField]:
+    data = [one for one in schema.fields if one.field_id not in _BY_ID]
+    known = set(index_by_id(_schema_of(data)))
+    in_table = index_by_id(table_schema)
+    needed = filter_ids | {one.field_id for one in extra if one.field_id in in_table}
+    fields = data if needed <= known else list(prune_columns(table_schema, known | needed, select_full_types=False).fields)
+    for one in extra:
+        if one.field_id not in in_table:
+            fields = [*fields, NestedField(one.field_id, _hidden(one), one.field_type, required=False)]
+    for one in schema.fields:
+        if one.name in _STORED and one.field_id in _BY_ID:
+            fields = [*fields, NestedField(one.field_id, _hidden(one), LongType(), required=False)]
+    return fields
+
+
+def _schema_of(fields: Sequence[NestedField]) -> Schema:
+    return Schema(*fields)
