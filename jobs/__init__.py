@@ -1,1 +1,1 @@
-"""Dagster jobs and schedules."""
+"""Jobs: indexing, ingestion, compaction, expiry."""

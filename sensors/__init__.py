@@ -1,1 +1,1 @@
-"""Dagster sensors."""
+"""Sensors and schedules. They read listings and table metadata only: no Spark, no data."""

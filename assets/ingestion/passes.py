@@ -99,7 +99,8 @@ def identity_columns(source: Source, columns: Sequence[Column]) -> list[object]:
 
     Rejects are never duplicates, so their file and line stand in for what they lack.
     """
-    names = source.natural_key or (EVENT_TS, *(column.name for column in columns))
+    present = [EVENT_TS, *(column.name for column in columns)]
+    names = [name for name in source.natural_key if name in present] or present
     rejected = F.when(F.col(REASON).isNotNull(), F.concat_ws(":", LANDING_FILE, LANDING_LINE))
     return [*(F.col(f"`{name}`") for name in names), rejected]
 

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 import dagster as dg
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table as Grid
 
 from lakehouse.errors import InvalidInputError, NotFoundError
 from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.instance import open_instance
 from lakehouse.orchestration.materialization import INPUTS, OPERATION, SNAPSHOT_ID
+from lakehouse.spark.session import build_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,18 @@ class Lineage:
     operation: str
     expired: bool
     inputs: tuple[InputSnapshot, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """For people."""
+        partition = "" if self.partition is None else f" [{self.partition}]"
+        gone = "  (expired)" if self.expired else ""
+        yield f"{self.asset_key}{partition}: {self.table} at snapshot {self.snapshot_id}{gone}, {self.operation}"
+        yield f"materialized {self.materialized_at:%Y-%m-%d %H:%M:%S} UTC by run {self.run_id}, from"
+        grid = Grid("table", "snapshot", "committed (UTC)", "by run")
+        for one in self.inputs:
+            committed = "expired" if one.committed_at is None else f"{one.committed_at:%Y-%m-%d %H:%M:%S}"
+            grid.add_row(one.table, str(one.snapshot_id or "empty"), committed, one.written_by or "")
+        yield grid
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: ids as text, times in ISO 8601."""
@@ -106,6 +124,15 @@ class Replay:
         """Whether both are the same multiset of rows."""
         return self.missing == 0 and self.unexpected == 0
 
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """For people."""
+        yield self.lineage
+        if self.equal:
+            yield f"replayed from exactly these snapshots: equal, {self.rows} rows"
+        else:
+            yield f"replayed from exactly these snapshots: NOT equal, {self.missing} rows missing, {self.unexpected} unexpected"
+            yield from self.examples
+
     def to_dict(self) -> dict[str, object]:
         """For JSON."""
         return {
@@ -123,6 +150,33 @@ class Replayer(Protocol):
 
     def replay(self, lineage: Lineage, lake: Lakehouse, spark: Any) -> Replay:
         """Compute the materialization again from exactly the snapshots that it read, and compare. Raises LakehouseError."""
+
+
+def lineage(lake: Lakehouse, asset: str, *, partition: str | None = None, replay: bool = False) -> Lineage | Replay:
+    """The lineage of an asset's latest materialization in the current Dagster instance, replayed if asked.
+
+    Args:
+        lake: the catalog that the pipeline writes to.
+        asset: key, such as raw/flights.
+        partition: of the materialization; None: the latest of any.
+        replay: compute it again with the checkout's pipeline, and compare.
+
+    Raises:
+        NotFoundError: nothing materialized, no instance, no checkout, or a snapshot or landing file that the replay needs is gone.
+    """
+    with open_instance() as instance:
+        found = read_lineage(instance, lake, asset, partition)
+    if not replay:
+        return found
+    pipeline: Replayer = load_module("definitions", Path.cwd()).pipeline
+    gone = [f"{i.table} at {i.snapshot_id}" for i in found.inputs if i.expired] + ([f"{found.table} at {found.snapshot_id}"] if found.expired else [])
+    if gone:
+        raise NotFoundError(f"{found.asset_key} cannot be replayed: {', '.join(gone)} expired; materialize it again")
+    spark = build_session("lakehouse-replay")
+    try:
+        return pipeline.replay(found, lake, spark)
+    finally:
+        spark.stop()
 
 
 def parse_asset_key(asset: str) -> dg.AssetKey:

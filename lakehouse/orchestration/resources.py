@@ -8,7 +8,6 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from lakehouse.lake import Lakehouse, load_catalog
-from lakehouse.spark.engine import LakehouseSession, attach
 from lakehouse.spark.session import build_session
 
 
@@ -28,10 +27,6 @@ class LakehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     def lake(self) -> Lakehouse:
         """Open the catalog."""
         return load_catalog(self.catalog, warehouse=self.warehouse or None)
-
-    def session(self, spark: Any) -> LakehouseSession:
-        """Tables of the catalog as Spark DataFrames."""
-        return attach(spark, self.lake())
 
 
 class LakehouseSpark(LazyPySparkResource):  # type: ignore[misc]

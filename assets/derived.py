@@ -1,0 +1,143 @@
+"""Derived tables: a pure function of other tables at exact snapshots, as an asset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+
+import dagster as dg
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyspark.sql import DataFrame, SparkSession
+
+from assets.frames import read_frame
+from assets.ingestion.tables import day_in, event_ts_in
+from assets.sources import pool
+from assets.steps import RETRY, audit_failure, check_results, check_specs, explained, requested_days, stamp
+from lakehouse.errors import NoSuchTableError
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.audit import AuditFailedError, CheckOutcome, write_audit_publish
+from lakehouse.orchestration.expectations import Suite, validate
+from lakehouse.orchestration.materialization import ColumnSources, data_version, materialization_metadata
+from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.orchestration.stamp import RunStamp
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.table import Table
+
+Transform = Callable[[Mapping[str, DataFrame]], DataFrame]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DerivedTable:
+    """A table computed from others.
+
+    Attributes:
+        name: dotted name; also the asset's key.
+        inputs: tables read. A daily table reads only its days of them, by `event_ts`.
+        transform: input frames by table name to the output frame; must depend on nothing else.
+        day_column: for a daily table the output column that tells the day: a timestamptz or a date; None: the whole table is one unit.
+        partition_by: partition terms of the table.
+        sort_by: sort terms of the table.
+        columns: output column -> (input table, input column) pairs.
+        suites: what must hold before it is published.
+        description: for people.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    transform: Transform
+    day_column: str | None = None
+    day_is_date: bool = False
+    partition_by: tuple[str, ...] = ()
+    sort_by: tuple[str, ...] = ()
+    columns: ColumnSources = field(default_factory=dict)
+    suites: tuple[Suite, ...] = ()
+    description: str = ""
+
+    @property
+    def key(self) -> dg.AssetKey:
+        """The asset's key."""
+        return dg.AssetKey(self.name.split("."))
+
+    def where(self, days: Sequence[date] | None) -> BooleanExpression:
+        """Which rows of the table belong to the days."""
+        if self.day_column is None or days is None:
+            return AlwaysTrue()
+        return day_in(days, self.day_column) if self.day_is_date else event_ts_in(days, self.day_column)
+
+    def compute(self, lake: Lakehouse, spark: SparkSession, inputs: Mapping[str, int | None], days: Sequence[date] | None) -> DataFrame:
+        """The output for the days, from the inputs at these snapshots."""
+        chosen = None if self.day_column is None or days is None else event_ts_in(days)
+        frames = {name: read_frame(spark, lake.load_table(name), chosen, snapshot_id=inputs[name]) for name in self.inputs}
+        return self.transform(frames)
+
+    def build(self, partitions: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:  # type: ignore[type-arg]
+        """The asset. `partitions` is that of the inputs, for a daily table."""
+
+        @dg.asset(
+            key=self.key,
+            deps=[dg.AssetKey(name.split(".")) for name in self.inputs],
+            group_name=self.name.split(".", maxsplit=1)[0],
+            kinds={"iceberg", "spark"},
+            description=self.description,
+            partitions_def=partitions if self.day_column else None,
+            backfill_policy=dg.BackfillPolicy.single_run() if self.day_column else None,
+            pool=pool(self.name),
+            retry_policy=RETRY,
+            check_specs=check_specs(self.key, self.suites),
+        )
+        def derived(
+            context: dg.AssetExecutionContext, lakehouse: LakehouseResource, spark: LakehouseSpark
+        ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
+            lake, days = lakehouse.lake(), requested_days(context) if self.day_column else None
+            try:
+                with explained():
+                    inputs = current_snapshots(lake, self.inputs)
+                    snapshot, outcomes = self._publish(lake, spark.spark_session, inputs, days, stamp(context, self.key))
+            except AuditFailedError as error:
+                yield from check_results(self.key, self.suites, error.outcomes)
+                raise audit_failure(error) from error
+            table = lake.load_table(self.name)
+            yield dg.MaterializeResult(
+                data_version=data_version(snapshot), metadata=materialization_metadata(table, snapshot, inputs, self.columns)
+            )
+            yield from check_results(self.key, self.suites, outcomes)
+
+        return derived
+
+    def _publish(
+        self, lake: Lakehouse, spark: SparkSession, inputs: Mapping[str, int | None], days: Sequence[date] | None, step: RunStamp
+    ) -> tuple[Snapshot, list[CheckOutcome]]:
+        frame = self.compute(lake, spark, inputs, days)
+        table = self._table(lake, frame)
+
+        def write(branch: str, commit_id: str) -> Snapshot:
+            return table.overwrite(frame, self.where(days), branch=branch, summary=step.summary(), commit_id=commit_id)
+
+        def audit(snapshot: Snapshot) -> list[CheckOutcome]:
+            staged = read_frame(spark, lake.load_table(self.name), self.where(days), snapshot_id=snapshot.snapshot_id).persist()
+            try:
+                return validate(staged, self.suites, self.name)
+            finally:
+                staged.unpersist()
+
+        return write_audit_publish(table, step, "rows", write, audit)
+
+    def _table(self, lake: Lakehouse, frame: DataFrame) -> Table:
+        """The table, created when missing, with the columns that the transform gained since."""
+        if not lake.table_exists(self.name):
+            return lake.create_table(self.name, frame.schema, partition_by=self.partition_by, sort_by=self.sort_by)
+        table = lake.load_table(self.name)
+        missing = [name for name in frame.columns if name not in table.schema().column_names]
+        if missing:
+            with table.update_schema() as change:
+                change.union_by_name(frame.select(*missing).schema)
+        return table
+
+
+def current_snapshots(lake: Lakehouse, names: Sequence[str]) -> dict[str, int | None]:
+    """The snapshots that a step reads: those of `main` when it starts. Raises NoSuchTableError."""
+    for name in names:
+        if not lake.table_exists(name):
+            raise NoSuchTableError(f"{name} does not exist yet: materialize {name.replace('.', '/')} first", table=name)
+    return {name: lake.load_table(name).metadata.current_snapshot_id for name in names}

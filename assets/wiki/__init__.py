@@ -1,0 +1,1 @@
+"""A second source, by definition alone: edits of Wikipedia."""

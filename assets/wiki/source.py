@@ -1,0 +1,17 @@
+"""Edits of Wikipedia of September 2015, as Apache Druid's tutorial made them known: put the file into `<landing root>/wiki_edits/`."""
+
+from __future__ import annotations
+
+from datetime import date
+
+from assets.ingestion.source import EventTime, Source
+
+WIKI_EDITS = Source(
+    name="wiki_edits",
+    pattern="*.json.gz",
+    event_time=EventTime("time"),
+    first_day=date(2015, 9, 1),
+    last_day=date(2015, 11, 30),
+    bucket="user",
+    buckets=4,
+)

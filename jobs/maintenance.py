@@ -1,0 +1,84 @@
+"""Jobs that keep tables in shape: one step a table, each in the pool of its table, so that no writer is disturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import dagster as dg
+
+from assets.sources import pool
+from lakehouse.errors import LakehouseError
+from lakehouse.maintenance.file_groups import CompactionOptions
+from lakehouse.maintenance.report import Report
+from lakehouse.orchestration.materialization import SNAPSHOT_ID
+from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.table import Table
+
+COMPACT_JOB, EXPIRE_JOB = "compact", "expire"
+# run tag: the tables to work on, comma-separated; without it all of them
+TABLES_TAG = "lakehouse/tables"
+COMPACTION = CompactionOptions(min_input_files=2)
+
+
+def maintenance_jobs(tables: Sequence[str]) -> list[dg.JobDefinition]:
+    """Compaction and expiry of the pipeline's tables."""
+    return [
+        _job(COMPACT_JOB, tables, _compact, "Turn small files into few; rows stay the same."),
+        _job(EXPIRE_JOB, tables, _expire, "Forget snapshots beyond retention and remove exactly the files that only they reached."),
+    ]
+
+
+def _compact(table: Table) -> Report:
+    return table.compact(COMPACTION)
+
+
+def _expire(table: Table) -> Report:
+    return table.expire_snapshots()
+
+
+def _job(name: str, tables: Sequence[str], work: Callable[[Table], Report], description: str) -> dg.JobDefinition:
+    steps = [_step(name, table, work) for table in tables]
+
+    @dg.job(name=name, description=f"{description} Tag `{TABLES_TAG}` with table names to choose some.")
+    def maintenance() -> None:
+        for step in steps:
+            step()
+
+    return maintenance
+
+
+def _step(job: str, name: str, work: Callable[[Table], Report]) -> dg.OpDefinition:
+    @dg.op(
+        name=f"{job}__{name.replace('.', '__')}",
+        pool=pool(name),
+        out=dg.Out(dg.Nothing),
+        description=f"{job} {name}",
+    )
+    def step(context: dg.OpExecutionContext, lakehouse: LakehouseResource) -> Iterator[dg.Output[None]]:
+        chosen = context.run_tags.get(TABLES_TAG)
+        lake = lakehouse.lake()
+        if (chosen is None or name in chosen.split(",")) and lake.table_exists(name):
+            table = lake.load_table(name)
+            before = table.metadata.current_snapshot_id
+            try:
+                report = work(table)
+            except LakehouseError as error:
+                raise dg.Failure(description=error.message, allow_retries=error.retryable) from error
+            context.log.info(f"{report.title()}: {', '.join(f'{label} {value}' for label, value in report.facts())}")
+            if table.refresh().metadata.current_snapshot_id != before:
+                context.log_event(dg.AssetObservation(asset_key=name.split("."), metadata=_metadata(table, report.facts())))
+        yield dg.Output(None)
+
+    return step
+
+
+def _metadata(table: Table, facts: Iterator[tuple[str, object]] | Sequence[tuple[str, object]]) -> Mapping[str, dg.MetadataValue]:
+    snapshot = table.current_snapshot()
+    summary = {} if snapshot is None else snapshot.summary
+    found = {label: dg.MetadataValue.text(str(value)) for label, value in facts}
+    numbers = {"dagster/row_count": "total-records", "lakehouse/files": "total-data-files", "lakehouse/bytes": "total-files-size"}
+    return {
+        SNAPSHOT_ID: dg.MetadataValue.text(str(table.metadata.current_snapshot_id)),
+        **{key: dg.MetadataValue.int(int(summary[entry])) for key, entry in numbers.items() if entry in summary},
+        **found,
+    }

@@ -1,0 +1,77 @@
+"""New landing files, and days that have events waiting: one sensor a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+
+import dagster as dg
+
+from assets.ingestion.landing import LedgerRow, day_ranges, digest, list_landing, pending_days, unindexed
+from assets.ingestion.source import Source
+from assets.ingestion.tables import read_ledger
+from assets.pipeline import Pipeline
+from assets.sources import IngestMode
+from jobs.ingestion import index_job_name, ingest_job_name, raw_op_name
+from lakehouse.errors import NoSuchFileError
+from lakehouse.orchestration.resources import LakehouseResource
+
+RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
+# so many runs are asked for in one tick; the next tick asks for the rest
+RUNS_PER_TICK = 10
+
+
+def landing_sensors(pipeline: Pipeline) -> list[dg.SensorDefinition]:
+    """One for each source."""
+    return [_sensor(source) for source, _ in pipeline.sources]
+
+
+def ingest_tags(first: date, last: date) -> dict[str, str]:
+    """Tags that make a run cover the days `first` to `last`, both included."""
+    return {RANGE_START: str(first), RANGE_END: str(last)}
+
+
+def ingest_config(source: str, mode: IngestMode) -> dict[str, object]:
+    """Run configuration of an ingestion."""
+    return {"ops": {raw_op_name(source): {"config": {"mode": mode.name}}}}
+
+
+def _sensor(source: Source) -> dg.SensorDefinition:
+    @dg.sensor(
+        name=f"landed_{source.name}",
+        job_names=[index_job_name(source.name), ingest_job_name(source.name)],
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="New or changed landing files start an indexing run; days that then have pending events start an ingestion. "
+        "Stop it with the switch beside its name.",
+    )
+    def landed(context: dg.SensorEvaluationContext, lakehouse: LakehouseResource) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        try:
+            files = list_landing(lakehouse.landing, source)
+        except NoSuchFileError as error:
+            yield dg.SkipReason(error.message)
+            return
+        lake = lakehouse.lake()
+        ledger, snapshot_id = [], None
+        if lake.table_exists(source.ledger_table):
+            table = lake.load_table(source.ledger_table)
+            ledger, snapshot_id = read_ledger(table), table.metadata.current_snapshot_id
+        fresh = unindexed(files, ledger)
+        context.update_cursor(f"{digest(files)}@{snapshot_id}")
+        if fresh:
+            yield dg.RunRequest(run_key=f"index:{digest(fresh)}", job_name=index_job_name(source.name))
+            return
+        requests = list(_ingest_requests(source, ledger, snapshot_id))
+        yield from requests or [dg.SkipReason(f"all {len(files)} landing files of {source.name} are ingested")]
+
+    return landed
+
+
+def _ingest_requests(source: Source, ledger: Sequence[LedgerRow], snapshot_id: int | None) -> Iterator[dg.RunRequest]:
+    for first, last in day_ranges(pending_days(ledger))[:RUNS_PER_TICK]:
+        yield dg.RunRequest(
+            run_key=f"ingest:{first}:{last}:{snapshot_id}",
+            job_name=ingest_job_name(source.name),
+            run_config=ingest_config(source.name, IngestMode.INCREMENT),
+            tags=ingest_tags(first, last),
+        )
