@@ -337,6 +337,10 @@ def _columns(schema: Schema, fields: Iterable[NestedField], *, under_optional: b
 
 
 def _column_predicate(column: _Column, op: str, value: _Value) -> BooleanExpression:
+    if isinstance(value.value, float) and math.isnan(value.value):
+        return _predicate("is nan", column) if op == "=" and isinstance(column.type, FloatType | DoubleType) else AlwaysTrue()
+    if isinstance(column.type, FloatType) and isinstance(value.value, float) and math.isinf(value.value):
+        return AlwaysTrue()  # as a double literal it lies beyond every float
     literal = _literal_for(column.type, value)
     if literal is None:
         return AlwaysTrue()
@@ -344,8 +348,6 @@ def _column_predicate(column: _Column, op: str, value: _Value) -> BooleanExpress
         return AlwaysTrue()
     if not isinstance(column.type, FloatType | DoubleType):
         return _predicate(op, column, literal)
-    if math.isnan(literal.value):
-        return _predicate("is nan", column) if op == "=" else AlwaysTrue()
     compared = _predicate(op, column, literal)
     return Or(compared, _predicate("is nan", column)) if op in (">", ">=", "!=") else compared
 

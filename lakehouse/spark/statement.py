@@ -50,7 +50,7 @@ class Statement:
         text: as written.
         is_query: whether it only reads.
         references: tables with a dotted name, in the order of the text.
-        columns: (name of the table, start and end of that qualifier) for columns qualified by a dotted name.
+        columns: (name, start, end) of every dotted qualifier of a column that could name a table, shorter ones first.
     """
 
     text: str
@@ -65,7 +65,8 @@ class Statement:
             alias = "" if reference.aliased else f" AS `{_escaped(reference.name[-1])}`"
             edits.append((reference.start, reference.end, f"`{view}`{alias}"))
         names = {reference.name for reference in views}
-        edits += [(start, end, f"`{_escaped(name[-1])}`") for name, start, end in self.columns if name in names]
+        longest = {start: (start, end, f"`{_escaped(name[-1])}`") for name, start, end in self.columns if name in names}
+        edits += longest.values()
         text = self.text
         for start, end, replacement in sorted(edits, reverse=True):
             text = text[:start] + replacement + text[end:]
