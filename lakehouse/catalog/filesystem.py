@@ -334,7 +334,7 @@ class FilesystemCatalog:
 
     def _write_hint(self, folder: str, number: int) -> None:
         try:
-            self._store.write(join(folder, "metadata", HINT), str(number).encode())
+            self._store.write(join(folder, "metadata", HINT), str(number).encode(), durable=False)
         except LakehouseError as error:
             log.warning("The version hint of %s stays behind, readers probe from it: %s", folder, error)
 

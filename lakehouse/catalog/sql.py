@@ -254,7 +254,7 @@ class SqlCatalog:
             raise _lost(identifier, current)
         location = self._new_metadata_location(new, base.metadata_location)
         storage = self.storage(location)
-        storage.write(location, metadata_bytes(new))
+        storage.write_new({location: metadata_bytes(new)})
         try:
             self._swap(identifier, base.metadata_location, location)
         except (CommitConflictError, NoSuchTableError, StorageError):

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import NoReturn, Self
 
@@ -21,6 +22,7 @@ _RETRYABLE = frozenset({errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT,
 _CERTAIN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EPERM, errno.EACCES, errno.EROFS, errno.EMLINK})
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _BUFFER_BYTES = 1 << 20
+_CONCURRENT_SYNCS = 4
 
 
 class LocalStorage:
@@ -63,10 +65,25 @@ class LocalStorage:
         except OSError as error:
             _fail("read", location, error)
 
-    def write(self, location: str, data: bytes) -> None:
+    def write(self, location: str, data: bytes, *, durable: bool = True) -> None:
         """See Storage."""
-        with self.open_output(location) as stream:
+        with self.open_output(location, durable=durable) as stream:
             stream.write(data)
+
+    def write_new(self, files: Mapping[str, bytes]) -> None:
+        """See Storage; each file is synced, then each folder once."""
+        if len(files) > 1 and self._native:
+            with ThreadPoolExecutor(min(len(files), _CONCURRENT_SYNCS)) as pool:
+                for done in [pool.submit(self._write_new, location, data) for location, data in files.items()]:
+                    done.result()
+        else:
+            for location, data in files.items():
+                self._write_new(location, data)
+        for folder in sorted({_folder(local_path(location)) for location in files}):
+            try:
+                self._disk.fsync_folder(folder)
+            except OSError as error:
+                _fail("make durable", folder, error)
 
     def create(self, location: str, data: bytes) -> None:
         """See Storage."""
@@ -81,12 +98,12 @@ class LocalStorage:
         except OSError as error:
             _fail("make durable", location, error)
 
-    def open_output(self, location: str) -> LocalOutput:
+    def open_output(self, location: str, *, durable: bool = True) -> LocalOutput:
         """See Storage."""
         path = local_path(location)
         try:
             self._make_folders(_folder(path))
-            return LocalOutput(self._disk, location, path, self._temporary_path(path))
+            return LocalOutput(self._disk, location, path, self._temporary_path(path), durable=durable)
         except OSError as error:
             _fail("create", location, error)
 
@@ -173,16 +190,28 @@ class LocalStorage:
             raise TypeError("A LocalStorage over a simulated disk lives in one process.")
         return (LocalStorage, (self._properties,))
 
+    def _write_new(self, location: str, data: bytes) -> None:
+        path = local_path(location)
+        try:
+            self._make_folders(_folder(path))
+            self._write_synced(path, data)
+        except OSError as error:
+            self._discard(path)
+            _fail("write", location, error)
+
+    def _write_synced(self, path: str, data: bytes) -> None:
+        handle = self._disk.create(path)
+        try:
+            self._disk.write(handle, data)
+            self._disk.fsync(handle)
+        finally:
+            self._disk.close(handle)
+
     def _write_temporary(self, path: str, location: str, data: bytes) -> str:
         temporary = self._temporary_path(path)
         try:
             self._make_folders(_folder(path))
-            handle = self._disk.create(temporary)
-            try:
-                self._disk.write(handle, data)
-                self._disk.fsync(handle)
-            finally:
-                self._disk.close(handle)
+            self._write_synced(temporary, data)
         except OSError as error:
             self._discard(temporary)
             _fail("write", location, error, outcome="failed")
@@ -240,8 +269,9 @@ class LocalStorage:
 class LocalOutput:
     """OutputStream: a temporary file beside the target, synced and renamed by `close`."""
 
-    def __init__(self, disk: Disk, location: str, path: str, temporary: str) -> None:
+    def __init__(self, disk: Disk, location: str, path: str, temporary: str, *, durable: bool = True) -> None:
         self._disk, self._location, self._path, self._temporary = disk, location, path, temporary
+        self._durable = durable
         self._handle: int | None = disk.create(temporary)
         self._buffer = bytearray()
         self._written = 0
@@ -291,11 +321,13 @@ class LocalOutput:
             return
         try:
             self.flush()
-            self._disk.fsync(self._open_handle())
+            if self._durable:
+                self._disk.fsync(self._open_handle())
             handle, self._handle = self._handle, None
             self._disk.close(handle)
             self._disk.replace(self._temporary, self._path)
-            self._disk.fsync_folder(_folder(self._path))
+            if self._durable:
+                self._disk.fsync_folder(_folder(self._path))
         except OSError as error:
             self.abort()
             _fail("write", self._location, error)

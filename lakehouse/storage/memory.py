@@ -53,10 +53,15 @@ class MemoryStorage:
         """See Storage."""
         return self._find(location)[0][offset : offset + length]
 
-    def write(self, location: str, data: bytes) -> None:
+    def write(self, location: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - memory is never durable
         """See Storage."""
         with self._lock:
             self._files[_key(location)] = (bytes(data), self._now_ms())
+
+    def write_new(self, files: Mapping[str, bytes]) -> None:
+        """See Storage."""
+        for location, data in files.items():
+            self.write(location, data)
 
     def create(self, location: str, data: bytes) -> None:
         """See Storage."""

@@ -13,6 +13,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Lock
 from types import TracebackType
@@ -67,6 +68,7 @@ _FINAL = (
 )
 _CREATE_ATTEMPTS = 4
 _DELETE_BATCH = 1000
+_CONCURRENT_WRITES = 16
 
 
 class ObjectStorage:
@@ -114,13 +116,23 @@ class ObjectStorage:
         except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
             _fail("read", location, error)
 
-    def write(self, location: str, data: bytes) -> None:
+    def write(self, location: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - a PUT is durable
         """See Storage."""
         store, key = self._locate(location)
         try:
             obstore.put(store, key, data, mode="overwrite")
         except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
             _fail("write", location, error)
+
+    def write_new(self, files: Mapping[str, bytes]) -> None:
+        """See Storage; several at a time."""
+        if len(files) < 2:
+            for location, data in files.items():
+                self.write(location, data)
+            return
+        with ThreadPoolExecutor(min(len(files), _CONCURRENT_WRITES)) as pool:
+            for done in [pool.submit(self.write, location, data) for location, data in files.items()]:
+                done.result()
 
     def create(self, location: str, data: bytes) -> None:
         """See Storage. A retry, ours or the client's, that finds our own object is a success."""

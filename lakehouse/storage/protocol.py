@@ -91,8 +91,14 @@ class Storage(Protocol):
     def read_range(self, location: str, offset: int, length: int) -> bytes:
         """Bytes [offset, offset+length), fewer only at the end of the file."""
 
-    def write(self, location: str, data: bytes) -> None:
-        """Create or replace; readers see the old or the new file; durable on return."""
+    def write(self, location: str, data: bytes, *, durable: bool = True) -> None:
+        """Create or replace; readers see the old or the new file; on return durable, unless the caller can do without."""
+
+    def write_new(self, files: Mapping[str, bytes]) -> None:
+        """Write new files under names that nobody refers to yet; all of them are durable on return.
+
+        Cheaper than one `write` after the other. A crash may leave some of them, whole or torn.
+        """
 
     def create(self, location: str, data: bytes) -> None:
         """Create if absent, atomically, whole and durable on return; the compare-and-swap of commits.

@@ -107,6 +107,7 @@ def _attempt(job: Run, workspace: Workspace, retries: int) -> Committed:
         return Committed(base, None, retries=retries)
     for location, data in attempt.pending:
         workspace.write(location, data)
+    workspace.flush()
     workspace.seal()
     try:
         version = job.catalog.commit(base.identifier, base, tuple(attempt.requirements), tuple(attempt.updates))

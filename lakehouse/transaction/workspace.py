@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MIN_FORMAT_VERSION = 2
+TWIN_MIN_ENTRIES = 32
+_BUFFER_BYTES = 32 << 20
 
 
 class Workspace:
@@ -47,6 +49,7 @@ class Workspace:
         self._lists: dict[int, bytes] = {}
         self._entries: dict[str, Entries] = {}
         self._written: dict[str, None] = {}
+        self._buffer: dict[str, bytes] = {}
         self._sealed = False
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -67,13 +70,14 @@ class Workspace:
         return self.once(("snapshot-id", key), draw)
 
     def write_manifest(self, entries: Entries, metadata: TableMetadata, *, content: int, snapshot_id: int) -> ManifestFile:
-        """Write a manifest and its columnar twin; all entries must have the spec of `entries.spec`."""
+        """Write a manifest, and its columnar twin where there is enough in it to prune."""
         location = self._new_location(metadata, f"{self.unique}-m{next(self._numbers)}.avro")
         version = max(MIN_FORMAT_VERSION, metadata.format_version)
         data = encode_manifest(entries, metadata.schema(), format_version=version, content=content)
         self.write(location, data)
-        twin = encode_twin(entries, manifest_path=location, manifest_length=len(data), checksum=manifest_checksum(data))
-        self.write(twin_path(location), twin)
+        if len(entries) >= TWIN_MIN_ENTRIES:
+            twin = encode_twin(entries, manifest_path=location, manifest_length=len(data), checksum=manifest_checksum(data))
+            self.write(twin_path(location), twin)
         self._entries[location] = entries
         return manifest_file(entries, manifest_path=location, manifest_length=len(data), snapshot_id=snapshot_id, content=content)
 
@@ -82,9 +86,17 @@ class Workspace:
         return self._new_location(metadata, f"snap-{snapshot_id}-{next(self._numbers)}-{self.unique}.avro")
 
     def write(self, location: str, data: bytes) -> None:
-        """Write a file, durably, and remember it."""
-        self._written[location] = None
-        self.storage.write(location, data)
+        """Write a new file; durable after `flush`."""
+        self._buffer[location] = data
+        if sum(map(len, self._buffer.values())) > _BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Make everything durable that was written."""
+        buffer, self._buffer = self._buffer, {}
+        if buffer:
+            self._written.update(dict.fromkeys(buffer))
+            self.storage.write_new(buffer)
 
     def manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
         """The manifests of a snapshot, read once."""
