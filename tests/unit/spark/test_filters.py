@@ -64,7 +64,9 @@ def f32(value):
     return struct.unpack("<f", struct.pack("<f", value))[0]
 
 
-MOMENTS = [
+HOUR_US = 3_600_000_000
+MOMENTS = [20_000 * DAY_US + hours * HOUR_US for hours in (2, 13, 22, 24 * 16 - 1, 24 * 16, 24 * 31, 24 * 45)]
+MOMENTS += [
     0,
     -1,
     1,
