@@ -193,7 +193,9 @@ def execute_manifest_rewrite(
         {"lakehouse.maintenance": "rewrite-manifests"}
     )
     before = {manifest.manifest_path for manifest in plan.manifests}
-    after = {manifest.manifest_path for manifest in _manifests(catalog, committed.version, committed.snapshot)}
+    after = before
+    if committed.snapshot is not None:
+        after = {manifest.manifest_path for manifest in _manifests(catalog, committed.version, committed.snapshot)}
     progress("rewrite manifests", len(plan.manifests), len(plan.manifests))
     return ManifestRewriteResult(
         identifier=plan.identifier,

@@ -75,7 +75,7 @@ class Report(ABC):
 
 
 def listing(columns: Sequence[str], rows: Iterable[Sequence[object]], *, limit: int = 20, total: int | None = None) -> Table:
-    """A plain table of at most `limit` rows, with a caption when some are left out. `#` before a column's name makes it a number."""
+    """A plain table of at most `limit` rows, with a caption when some are left out. `#` before a name: a number column."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left", overflow="fold")

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import pytest
+
+from lakehouse.errors import MaintenanceRefusedError, StorageError
+from lakehouse.maintenance.census import take_census
+from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
+from lakehouse.maintenance.orphans import OrphanOptions, execute_orphan_removal, plan_orphan_removal, remove_orphan_files
+from tests.integration.maintenance_support import DAY, FailingCatalog, at, contents, events, lake_in_memory, rows
+
+LATER = at(days=10)
+PURGE = at(days=30)
+
+
+def table_with_rows(lake, name="raw.events"):
+    table = events(lake, name)
+    for number in range(3):
+        table.append(rows([number]))
+    return table
+
+
+def litter(table, *names):
+    locations = [f"{table.location}/{name}" for name in names]
+    for location in locations:
+        table.storage.write(location, b"litter")
+    return locations
+
+
+def plan(table, **options):
+    return plan_orphan_removal(table.catalog, table.identifier, OrphanOptions(**options), environment=LATER)
+
+
+def orphans(table, **options):
+    return [info.location for info in plan(table, **options).orphans]
+
+
+def test_a_clean_table_has_no_orphans():
+    table = table_with_rows(lake_in_memory())
+    assert orphans(table) == []
+
+
+def test_what_nothing_reaches_goes_to_the_trash_and_later_for_good():
+    table = table_with_rows(lake_in_memory())
+    expected = contents(table)
+    (lost,) = litter(table, "data/region=eu/lost.parquet")
+    result = remove_orphan_files(table.catalog, table.identifier, environment=LATER)
+    assert (result.moved_files, result.moved_bytes, result.deleted_files) == (1, 6, 0)
+    assert not table.storage.exists(lost)
+    assert table.storage.read(f"{result.trash_location}/data/region=eu/lost.parquet") == b"litter"
+    assert contents(table) == expected
+    again = remove_orphan_files(table.catalog, table.identifier, environment=LATER)
+    assert (again.moved_files, again.purged_files) == (0, 0)
+    purged = remove_orphan_files(table.catalog, table.identifier, environment=PURGE)
+    assert (purged.purged_files, purged.purged_bytes) == (1, 6)
+    assert not any("_trash" in key for key in take_census(table.catalog, table.identifier).present)
+
+
+def test_without_trash_it_is_deleted_at_once():
+    table = table_with_rows(lake_in_memory())
+    (lost,) = litter(table, "data/lost.parquet")
+    result = remove_orphan_files(table.catalog, table.identifier, OrphanOptions(trash=False), environment=LATER)
+    assert (result.deleted_files, result.trash_location) == (1, None)
+    assert not table.storage.exists(lost)
+
+
+def test_young_files_stay():
+    """I8: a file that a paused writer may be about to commit."""
+    table = table_with_rows(lake_in_memory())
+    litter(table, "data/in-flight.parquet")
+    found = plan_orphan_removal(table.catalog, table.identifier, environment=at(days=2))
+    assert found.orphans == ()
+    assert found.protected["too young"] == 1
+
+
+@pytest.mark.parametrize("hours", [0, 1, 23])
+def test_less_than_a_day_is_refused_without_force(hours):
+    table = table_with_rows(lake_in_memory())
+    cut = LATER.now_ms() - hours * 3600 * 1000
+    with pytest.raises(MaintenanceRefusedError, match="24 hours"):
+        plan(table, older_than_ms=cut)
+    (lost,) = litter(table, "data/lost.parquet")
+    assert orphans(table, older_than_ms=cut, force=True) == [lost]
+
+
+def test_every_kind_of_reachable_file_is_safe_also_of_snapshots_without_a_ref():
+    table = table_with_rows(lake_in_memory())
+    table.create_branch("audit")
+    table.append(rows([50]), branch="audit")
+    table.rollback_to(table.snapshots()[0].snapshot_id)
+    path = f"{table.location}/metadata/x.stats"
+    table.storage.write(path, b"puffin")
+    from lakehouse.spec.updates import SetStatistics
+
+    record = {
+        "snapshot-id": table.metadata.current_snapshot_id,
+        "statistics-path": path,
+        "file-size-in-bytes": 6,
+        "file-footer-size-in-bytes": 3,
+        "blob-metadata": [],
+    }
+    table.transaction().update([SetStatistics(record)]).commit()
+    before = take_census(table.catalog, table.identifier)
+    result = remove_orphan_files(table.catalog, table.identifier, OrphanOptions(trash=False), environment=LATER)
+    assert result.deleted_files == 0
+    assert take_census(table.catalog, table.identifier) == before
+
+
+def test_twins_of_live_manifests_are_safe():
+    table = table_with_rows(lake_in_memory())
+    assert any(key.endswith(".columnar.parquet") for key in take_census(table.catalog, table.identifier).present)
+    assert orphans(table) == []
+
+
+def test_a_table_inside_the_folder_is_protected():
+    lake = lake_in_memory()
+    table = table_with_rows(lake)
+    inner = lake.create_table("raw.inner", table.schema(), location=None)
+    foreign = f"{table.location}/nested"
+    for info in list(inner.storage.list(inner.location)):
+        target = foreign + info.location.removeprefix(inner.location)
+        inner.storage.write(target, inner.storage.read(info.location))
+    table.storage.write(f"{foreign}/data/theirs.parquet", b"theirs")
+    found = plan(table)
+    assert found.orphans == ()
+    assert found.protected["belongs to another table"] >= 2
+
+
+def test_files_that_another_table_reaches_in_our_folder_are_protected():
+    lake = lake_in_memory()
+    table = table_with_rows(lake)
+    (theirs, lost) = litter(table, "data/theirs.parquet", "data/lost.parquet")
+    other = lake.create_table("raw.other", table.schema(), partition_by=["region"], properties={})
+    file = next(iter(table.scan().plan().files))
+    import dataclasses
+
+    other.transaction().append([dataclasses.replace(file, file_path=theirs)]).commit()
+    other.refresh()
+    table.catalog.register(type(table.identifier)(("raw",), "copy"), other.metadata_location)
+    assert lost in orphans(table)
+
+
+def test_a_neighbour_whose_name_begins_like_ours_is_not_touched():
+    lake = lake_in_memory()
+    table = table_with_rows(lake)
+    neighbour = table_with_rows(lake, "raw.events2")
+    litter(neighbour, "data/lost.parquet")
+    remove_orphan_files(table.catalog, table.identifier, OrphanOptions(trash=False), environment=LATER)
+    assert neighbour.storage.exists(f"{neighbour.location}/data/lost.parquet")
+
+
+@pytest.mark.parametrize("broken", ["manifest list", "manifest"])
+def test_any_read_error_aborts(broken):
+    table = table_with_rows(lake_in_memory())
+    (lost,) = litter(table, "data/lost.parquet")
+    paths = table.inspect.manifests()["path"].to_pylist() if broken == "manifest" else [table.current_snapshot().manifest_list]
+    failing = FailingCatalog(table.catalog, [path.rsplit("/", 1)[-1] for path in paths], StorageError("EIO"))
+    with pytest.raises(StorageError, match="EIO"):
+        remove_orphan_files(failing, table.identifier, environment=LATER)
+    assert table.storage.exists(lost)
+
+
+def test_what_was_committed_after_the_plan_is_spared():
+    table = table_with_rows(lake_in_memory())
+    slow = table.write_files(rows([70, 71]))
+    found = plan(table)
+    assert [info.location for info in found.orphans] == [file.file_path for file in slow]
+    table.transaction().append(slow).commit()
+    expected = contents(table)
+    result = execute_orphan_removal(table.catalog, found, environment=LATER)
+    assert (result.moved_files, result.spared) == (0, 1)
+    assert contents(table) == expected
+
+
+def test_what_was_committed_out_of_the_trash_comes_back():
+    """A writer that slept for days and then commits files that were already moved: the next run puts them back."""
+    table = table_with_rows(lake_in_memory())
+    slow = table.write_files(rows([70, 71]))
+    result = remove_orphan_files(table.catalog, table.identifier, environment=LATER)
+    assert result.moved_files == 1
+    table.transaction().append(slow).commit()
+    assert take_census(table.catalog, table.identifier).missing
+    repaired = remove_orphan_files(table.catalog, table.identifier, environment=PURGE)
+    assert (repaired.restored_files, repaired.purged_files) == (1, 0)
+    assert (70, "eu", 70.0) in contents(table)
+
+
+def test_expired_without_removal_becomes_orphans():
+    table = table_with_rows(lake_in_memory())
+    expire_snapshots(table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62, remove_files=False))
+    unreachable = take_census(table.catalog, table.identifier).unreachable
+    assert unreachable
+    result = remove_orphan_files(table.catalog, table.identifier, OrphanOptions(trash=False), environment=LATER)
+    assert result.deleted_files >= len(unreachable)
+    assert take_census(table.catalog, table.identifier).unreachable == frozenset()
+    assert contents(table)
+
+
+def test_gc_disabled_refuses():
+    table = table_with_rows(lake_in_memory())
+    table.set_properties({"gc.enabled": "false"})
+    with pytest.raises(MaintenanceRefusedError, match=r"gc\.enabled"):
+        plan(table)
+
+
+def test_the_plan_prints_what_and_why():
+    table = table_with_rows(lake_in_memory())
+    (lost,) = litter(table, "data/lost.parquet")
+    (shown,) = plan(table).to_dict()["orphans"]
+    assert shown["location"] == lost
+    assert shown["bytes"] == 6
+    assert shown["age_ms"] > 9 * DAY
+    assert shown["why"]
