@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
@@ -52,7 +52,7 @@ class Leaf:
     path: tuple[str, ...]
     type: IcebergType
     value: Any
-    source: BooleanExpression
+    source: BooleanExpression = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)

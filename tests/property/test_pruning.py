@@ -1,0 +1,316 @@
+"""I11: a pruned scan finds what an unpruned one finds, for every type, transform and predicate.
+
+The oracle knows nothing of the library: rows are Python values, predicates are evaluated row by row with three-valued logic, partition
+values come from pyiceberg's transforms and metrics from Python's min and max.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import struct
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+from pyiceberg import expressions as ex
+from pyiceberg.conversions import to_bytes
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from lakehouse.expressions.arrow_filter import to_arrow_filter
+from lakehouse.expressions.bind import bind
+from lakehouse.expressions.prune import manifests_may_match, may_match, must_match
+from lakehouse.expressions.residual import Residuals
+from lakehouse.expressions.values import arrow_array
+from lakehouse.spec.data_file import STATUS_ADDED, DataFile, ManifestEntry
+from lakehouse.spec.entries import Entries
+from lakehouse.spec.field_types import field_types
+from lakehouse.spec.manifest import manifest_file
+
+DAY_US = 86_400_000_000
+COLUMNS = {
+    "i": (1, IntegerType()),
+    "l": (2, LongType()),
+    "f": (3, FloatType()),
+    "d": (4, DoubleType()),
+    "m": (5, DecimalType(9, 2)),
+    "s": (6, StringType()),
+    "day": (7, DateType()),
+    "ts": (8, TimestampType()),
+    "tz": (9, TimestamptzType()),
+    "b": (10, BooleanType()),
+    "n.x": (12, IntegerType()),
+}
+SCHEMA = Schema(
+    *(NestedField(field_id, name, kind) for name, (field_id, kind) in COLUMNS.items() if "." not in name),
+    NestedField(11, "n", StructType(NestedField(12, "x", IntegerType()))),
+)
+TYPES = field_types(SCHEMA)
+TRANSFORMS = {
+    "i": [IdentityTransform(), BucketTransform(3), TruncateTransform(4), VoidTransform()],
+    "l": [IdentityTransform(), BucketTransform(3), TruncateTransform(10)],
+    "f": [IdentityTransform()],
+    "d": [IdentityTransform()],
+    "m": [IdentityTransform(), BucketTransform(3), TruncateTransform(50)],
+    "s": [IdentityTransform(), BucketTransform(3), TruncateTransform(1), TruncateTransform(2)],
+    "day": [IdentityTransform(), BucketTransform(3), YearTransform(), MonthTransform(), DayTransform()],
+    "ts": [YearTransform(), MonthTransform(), DayTransform(), HourTransform(), BucketTransform(2)],
+    "tz": [IdentityTransform(), DayTransform(), HourTransform(), MonthTransform()],
+    "b": [IdentityTransform()],
+    "n.x": [IdentityTransform(), TruncateTransform(3)],
+}
+
+
+def single(value: float) -> float:
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def floats(values: list[float]) -> st.SearchStrategy[float]:
+    return st.sampled_from([*values, math.nan, math.inf, -math.inf, -0.0, 0.0])
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "i": st.one_of(st.integers(-6, 6), st.sampled_from([-(2**31), 2**31 - 1])),
+    "l": st.one_of(st.integers(-25, 25), st.sampled_from([-(2**63) + 100, 2**63 - 1])),
+    "f": floats([single(0.1), 1.5, -2.0, 3.0]),
+    "d": floats([0.1, 1.5, -2.0, 3.0, 1e300]),
+    "m": st.integers(-200, 200).map(lambda value: Decimal(value).scaleb(-2)),
+    "s": st.text(alphabet="ab\ud7ff\ue000😀", max_size=4),
+    "day": st.integers(-800, 800),
+    "ts": st.integers(-70 * DAY_US, 70 * DAY_US) | st.integers(-3, 3).map(lambda hours: hours * 3_600_000_000),
+    "tz": st.integers(-2 * DAY_US, 2 * DAY_US),
+    "b": st.booleans(),
+    "n.x": st.integers(-6, 6),
+}
+
+
+def literal_of(name: str, value: Any) -> Any:
+    """The value as a user writes it."""
+    if name == "day":
+        return (dt.date(1970, 1, 1) + dt.timedelta(days=value)).isoformat()
+    if name in ("ts", "tz"):
+        text = (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)).isoformat()  # noqa: DTZ001 - naive on purpose
+        return text + "+00:00" if name == "tz" else text
+    return value
+
+
+@st.composite
+def predicates(draw: st.DrawFn, depth: int = 2) -> tuple[ex.BooleanExpression, Any]:
+    """(pyiceberg expression, function row -> True, False or None)."""
+    kind = draw(st.sampled_from(["leaf"] * 3 + (["and", "or", "not"] if depth else [])))
+    if kind == "not":
+        inner, test = draw(predicates(depth - 1))
+        return ex.Not(inner), lambda row: None if test(row) is None else not test(row)
+    if kind in ("and", "or"):
+        (left, one), (right, two) = draw(predicates(depth - 1)), draw(predicates(depth - 1))
+        if kind == "and":
+            return ex.And(left, right), lambda row: kleene_and(one(row), two(row))
+        return ex.Or(left, right), lambda row: kleene_or(one(row), two(row))
+    return draw(leaves())
+
+
+@st.composite
+def leaves(draw: st.DrawFn) -> tuple[ex.BooleanExpression, Any]:
+    name = draw(st.sampled_from(list(COLUMNS)))
+    ops = ["null", "not null", "<", "<=", ">", ">=", "=", "!=", "in", "not in"]
+    ops += ["starts", "not starts"] if name == "s" else []
+    ops += ["nan", "not nan"] if name in ("f", "d") else []
+    op = draw(st.sampled_from(ops))
+    number = VALUES[name].filter(lambda value: not (isinstance(value, float) and math.isnan(value)))
+    if op in UNARY:
+        return UNARY[op](name)
+    if op in ("in", "not in"):
+        values = draw(st.lists(number, min_size=1, max_size=4, unique=True))
+        expression = (ex.In if op == "in" else ex.NotIn)(name, [literal_of(name, value) for value in values])
+        return expression, lambda row: known(row[name], lambda value: (value in values) == (op == "in"))
+    value = draw(number)
+    if op in ("starts", "not starts"):
+        expression = (ex.StartsWith if op == "starts" else ex.NotStartsWith)(name, value)
+        return expression, lambda row: known(row[name], lambda text: text.startswith(value) == (op == "starts"))
+    expression, compare = BINARY[op]
+    return expression(name, literal_of(name, value)), lambda row: known(row[name], lambda mine: compare(rank(mine), rank(value)))
+
+
+def is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def rank(value: Any) -> Any:
+    """NaN above everything; text by code point."""
+    if isinstance(value, float):
+        return (1, 0.0) if math.isnan(value) else (0, value)
+    return value.encode() if isinstance(value, str) else value
+
+
+def known(value: Any, test: Any) -> bool | None:
+    return None if value is None else test(value)
+
+
+def kleene_and(left: bool | None, right: bool | None) -> bool | None:
+    if left is False or right is False:
+        return False
+    return None if left is None or right is None else True
+
+
+def kleene_or(left: bool | None, right: bool | None) -> bool | None:
+    if left is True or right is True:
+        return True
+    return None if left is None or right is None else False
+
+
+UNARY = {
+    "null": lambda name: (ex.IsNull(name), lambda row: row[name] is None),
+    "not null": lambda name: (ex.NotNull(name), lambda row: row[name] is not None),
+    "nan": lambda name: (ex.IsNaN(name), lambda row: known(row[name], is_nan)),
+    "not nan": lambda name: (ex.NotNaN(name), lambda row: known(row[name], lambda value: not is_nan(value))),
+}
+BINARY = {
+    "<": (ex.LessThan, lambda mine, other: mine < other),
+    "<=": (ex.LessThanOrEqual, lambda mine, other: mine <= other),
+    ">": (ex.GreaterThan, lambda mine, other: mine > other),
+    ">=": (ex.GreaterThanOrEqual, lambda mine, other: mine >= other),
+    "=": (ex.EqualTo, lambda mine, other: mine == other),
+    "!=": (ex.NotEqualTo, lambda mine, other: mine != other),
+}
+ROWS = st.fixed_dictionaries({name: st.none() | values for name, values in VALUES.items()})
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> PartitionSpec:
+    fields = []
+    for position, name in enumerate(draw(st.lists(st.sampled_from(list(COLUMNS)), max_size=3, unique=True))):
+        transform = draw(st.sampled_from(TRANSFORMS[name]))
+        fields.append(PartitionField(COLUMNS[name][0], 1000 + position, transform, f"p{position}"))
+    return PartitionSpec(*fields, spec_id=draw(st.integers(0, 3)))
+
+
+def by_id(field_id: int) -> str:
+    return next(name for name, (one, _) in COLUMNS.items() if one == field_id)
+
+
+def partition_of(row: dict[str, Any], spec: PartitionSpec) -> tuple[Any, ...]:
+    values = []
+    for field in spec.fields:
+        name = by_id(field.source_id)
+        values.append(field.transform.transform(COLUMNS[name][1])(row[name]))
+    return tuple("nan" if is_nan(value) else value for value in values)
+
+
+def truncated(name: str, kind: Any, low: Any, high: Any) -> tuple[bytes | None, bytes | None]:
+    if name != "s":
+        return to_bytes(kind, low), to_bytes(kind, high)
+    upper = high.encode() if len(high) <= 2 else (high[:1] + chr(0x10FFFF)).encode()
+    return low[:2].encode(), upper
+
+
+def data_file(number: int, rows: list[dict[str, Any]], spec: PartitionSpec, known_metrics: set[str]) -> DataFile:
+    lower, upper, values, nulls, nans = {}, {}, {}, {}, {}
+    for name in known_metrics:
+        field_id, kind = COLUMNS[name]
+        present = [row[name] for row in rows if row[name] is not None]
+        comparable = [value for value in present if not is_nan(value)]
+        values[field_id] = len(rows)
+        nulls[field_id] = len(rows) - len(present)
+        if isinstance(kind, FloatType | DoubleType):
+            nans[field_id] = len(present) - len(comparable)
+        if comparable:
+            low, high = truncated(name, kind, min(comparable, key=rank), max(comparable, key=rank))
+            lower[field_id], upper[field_id] = low, high
+    return DataFile(
+        file_path=f"f{number}",
+        partition=tuple(math.nan if value == "nan" else value for value in partition_of(rows[0], spec)),
+        spec_id=spec.spec_id,
+        record_count=len(rows),
+        file_size_in_bytes=1,
+        value_counts=values,
+        null_value_counts=nulls,
+        nan_value_counts=nans,
+        lower_bounds=lower,
+        upper_bounds=upper,
+    )
+
+
+def files_of(rows: list[dict[str, Any]], spec: PartitionSpec) -> list[list[dict[str, Any]]]:
+    """Rows of one partition in files of at most two."""
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(partition_of(row, spec), []).append(row)
+    return [group[start : start + 2] for group in groups.values() for start in range(0, len(group), 2)]
+
+
+def arrow_table(rows: list[dict[str, Any]]) -> pa.Table:
+    columns = {}
+    for name, (_, kind) in COLUMNS.items():
+        columns[name] = arrow_array([row[name] for row in rows], kind)
+    nested = columns.pop("n.x")
+    columns["n"] = pa.StructArray.from_arrays([nested], ["x"])
+    return pa.table(columns)
+
+
+METRICS = st.sets(st.sampled_from(list(COLUMNS))) | st.just(set(COLUMNS))
+
+
+@given(st.lists(ROWS, min_size=1, max_size=12), specs(), predicates(), METRICS)
+def test_no_matching_row_is_pruned(rows, spec, predicate, known_metrics):
+    expression, test = predicate
+    where = bind(expression, SCHEMA)
+    files = files_of(rows, spec)
+    entries = Entries.from_manifest_entries(
+        [ManifestEntry(status=STATUS_ADDED, data_file=data_file(n, group, spec, known_metrics)) for n, group in enumerate(files)],
+        spec,
+        TYPES,
+    )
+    may, must = may_match(entries, where, TYPES), must_match(entries, where, TYPES)
+    for group, kept, certain in zip(files, may, must, strict=True):
+        answers = [test(row) is True for row in group]
+        assert kept or not any(answers), (expression, group)
+        assert not certain or all(answers), (expression, group)
+    manifest = manifest_file(entries, manifest_path="m", manifest_length=1, snapshot_id=1)
+    assert manifests_may_match([manifest], where, spec, TYPES)[0] or not may.any()
+
+
+@given(st.lists(ROWS, min_size=1, max_size=8), specs(), predicates())
+def test_residual_keeps_the_meaning(rows, spec, predicate):
+    expression, test = predicate
+    residuals = Residuals(bind(expression, SCHEMA), spec, TYPES)
+    for group in files_of(rows, spec):
+        partition = tuple(math.nan if value == "nan" else value for value in partition_of(group[0], spec))
+        kept = to_arrow_filter(residuals.of(partition), SCHEMA)
+        table = arrow_table(group).append_column("row", pa.array(np.arange(len(group))))
+        assert table.filter(kept)["row"].to_pylist() == [n for n, row in enumerate(group) if test(row) is True]
+
+
+@given(st.lists(ROWS, min_size=1, max_size=20), predicates(depth=3))
+def test_arrow_filter_is_three_valued(rows, predicate):
+    expression, test = predicate
+    table = arrow_table(rows).append_column("row", pa.array(np.arange(len(rows))))
+    found = table.filter(to_arrow_filter(expression, SCHEMA))["row"].to_pylist()
+    assert found == [n for n, row in enumerate(rows) if test(row) is True]
