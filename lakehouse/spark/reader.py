@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from lakehouse.errors import UnsupportedFeatureError, UnsupportedTypeError
 from lakehouse.expressions.bind import bind
-from lakehouse.scan.planner import ScanPlan
+from lakehouse.scan.planner import ScanPlan, project_schema, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
 from lakehouse.spark.file_index import FilePlanner, SizedFiles, planned_relation
 from lakehouse.spark.predicates import quoted, to_condition
@@ -38,8 +38,8 @@ def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage)
         UnsupportedFeatureError: a Spark Connect session, or a location that Spark cannot reach.
     """
     metadata = request.metadata
-    snapshot = metadata.current_snapshot() if request.snapshot_id is None else metadata.snapshot(request.snapshot_id)
-    schema = metadata.schema() if request.snapshot_id is None else metadata.schema_for(snapshot)
+    snapshot = snapshot_of(request)
+    schema = schema_of(request, snapshot)
     aliases = ambiguous_columns(schema, metadata)
     planner = FilePlanner(name, request, schema, storage, _all_files)
     physical = planned_relation(
@@ -53,7 +53,10 @@ def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage)
     frame = _shown(physical, schema, aliases)
     if request.where is not None:
         frame = frame.where(to_condition(bind(request.where, schema, case_sensitive=request.case_sensitive)))
-    return frame if request.select is None else frame.select(*_selected(schema, request))
+    if request.select is None:
+        return frame
+    projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
+    return frame.select(*_projected(schema, projected))
 
 
 def ambiguous_columns(schema: Schema, metadata: TableMetadata) -> dict[int, str]:
@@ -150,6 +153,26 @@ def _size(snapshot: Snapshot | None) -> int:
     return int(total) if total.isdigit() else _UNKNOWN_SIZE
 
 
-def _selected(schema: Schema, request: ScanRequest) -> list[Column]:
-    projected = schema.select(*(request.select or ()), case_sensitive=request.case_sensitive)
-    return [F.col(quoted(field.name)) for field in projected.fields]
+def _projected(schema: Schema, projected: Schema) -> list[Column]:
+    """The projection's columns; structs of which only some fields were selected are rebuilt."""
+    whole = {field.field_id: field.field_type for field in schema.fields}
+    columns = []
+    for field in projected.fields:
+        column = F.col(quoted(field.name))
+        columns.append(
+            column if field.field_type == whole[field.field_id] else _narrowed(column, field.field_type).alias(field.name)
+        )
+    return columns
+
+
+def _narrowed(column: Column, kind: IcebergType) -> Column:
+    if isinstance(kind, StructType):
+        fields = [_narrowed(column.getField(field.name), field.field_type).alias(field.name) for field in kind.fields]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    if isinstance(kind, ListType):
+        element = kind.element_type
+        return F.transform(column, lambda item: _narrowed(item, element))
+    if isinstance(kind, MapType):
+        value = kind.value_type
+        return F.transform_values(column, lambda _, item: _narrowed(item, value))
+    return column
