@@ -42,4 +42,4 @@ def engine_for(value: object) -> Engine | None:
     package = type(value).__module__.partition(".")[0]
     if package not in _ENGINES:
         return None
-    return cast(Engine, importlib.import_module(_ENGINES[package]))
+    return cast("Engine", importlib.import_module(_ENGINES[package]))

@@ -107,9 +107,7 @@ class Lakehouse:
 
     def rename_table(self, name: Name, new_name: Name) -> Table:
         """Give a table another name. Raises NoSuchTableError, TableAlreadyExistsError."""
-        return Table(
-            self.catalog, self.catalog.rename(Identifier.parse(name), Identifier.parse(new_name)), self.environment
-        )
+        return Table(self.catalog, self.catalog.rename(Identifier.parse(name), Identifier.parse(new_name)), self.environment)
 
     def register_table(self, name: Name, metadata_location: str) -> Table:
         """Take an existing table into the catalog by the location of its metadata file."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -78,9 +77,7 @@ def remove_matching_rows(
     return RowRewrite((*whole, *replaced), tuple(added), len(replaced), deleted_rows)
 
 
-def _split_rows(
-    task: FileScanTask, where: BooleanExpression, metadata: TableMetadata, storage: Storage
-) -> tuple[pa.Table, int]:
+def _split_rows(task: FileScanTask, where: BooleanExpression, metadata: TableMetadata, storage: Storage) -> tuple[pa.Table, int]:
     """The live rows of a file that stay, and how many go."""
     schema = metadata.schema()
     read = ReadRequest(
@@ -92,5 +89,3 @@ def _split_rows(
     matches = pc.coalesce(to_arrow_filter(where, schema), pc.scalar(False))
     kept = rows.filter(~matches)
     return kept, rows.num_rows - kept.num_rows
-
-

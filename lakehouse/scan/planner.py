@@ -126,7 +126,7 @@ def schema_of(request: ScanRequest, snapshot: Snapshot | None) -> Schema:
 
 
 def project_schema(schema: Schema, select: Sequence[str] | None, *, case_sensitive: bool = True) -> Schema:
-    """The columns of `select`; every column when it is None or has `*`.
+    """The columns of `select`, in its order; every column, in the table's order, when it is None or has `*`.
 
     Raises:
         InvalidSchemaError: a name is no column.
@@ -134,10 +134,13 @@ def project_schema(schema: Schema, select: Sequence[str] | None, *, case_sensiti
     if select is None or "*" in select:
         return schema
     try:
-        return schema.select(*select, case_sensitive=case_sensitive)
+        chosen = schema.select(*select, case_sensitive=case_sensitive)
     except ValueError as error:
         known = ", ".join(sorted(schema.column_names))
         raise InvalidSchemaError(f"cannot select {', '.join(select)}: {error}; columns are {known}") from error
+    top = [schema.find_field(name, case_sensitive=case_sensitive).field_id for name in (path.split(".")[0] for path in select)]
+    fields = sorted(chosen.fields, key=lambda field: top.index(field.field_id))
+    return Schema(*fields, schema_id=chosen.schema_id, identifier_field_ids=chosen.identifier_field_ids)
 
 
 def split_options(request: ScanRequest) -> SplitOptions:

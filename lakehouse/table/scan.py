@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.expressions import AlwaysTrue
 
 from lakehouse.arrow.reader import ReadRequest, read_table, read_tasks
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.parse import parse_where
-from lakehouse.scan.planner import ScanPlan, plan_scan
+from lakehouse.scan.planner import ScanPlan, plan_scan, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
 from lakehouse.spec.arrow_types import schema_to_arrow
 from lakehouse.storage.protocol import Storage
@@ -70,11 +69,10 @@ class TableScan:
 
     def _read_request(self) -> ReadRequest:
         metadata = self.request.metadata
-        snapshot = None if self._plan.snapshot_id is None else metadata.snapshot(self._plan.snapshot_id)
         return ReadRequest(
             schema=self._plan.schema,
-            table_schema=metadata.schema() if snapshot is None else metadata.schema_for(snapshot),
-            where=cast(BooleanExpression, parse_where(self.request.where)),
+            table_schema=schema_of(self.request, snapshot_of(self.request)),
+            where=parse_where(self.request.where),
             specs=metadata.specs(),
             name_mapping=metadata.properties.get("schema.name-mapping.default"),
         )

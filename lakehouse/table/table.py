@@ -406,5 +406,3 @@ def _arrow(data: object, table: str) -> ArrowData:
         f"{table}: rows come as a pyarrow Table, RecordBatch or RecordBatchReader, batches, or a Spark DataFrame, not {type(data).__name__}",
         table=table,
     )
-
-
