@@ -1,7 +1,7 @@
 """The one door to an engine that is not always installed: Spark.
 
-A table takes a Spark DataFrame where it takes Arrow data, and a Spark schema where it takes an Arrow schema. Spark is an
-optional dependency, so the module that speaks to it is imported the first time an object of its kind arrives, here and nowhere else.
+A table takes a Spark DataFrame where it takes Arrow data, and a Spark schema where it takes an Arrow schema. Spark is
+optional, so the module that speaks to it is imported when the first object of its kind arrives, here and nowhere else.
 """
 
 from __future__ import annotations

@@ -138,9 +138,14 @@ def project_schema(schema: Schema, select: Sequence[str] | None, *, case_sensiti
     except ValueError as error:
         known = ", ".join(sorted(schema.column_names))
         raise InvalidSchemaError(f"cannot select {', '.join(select)}: {error}; columns are {known}") from error
-    top = [schema.find_field(name, case_sensitive=case_sensitive).field_id for name in (path.split(".")[0] for path in select)]
-    fields = sorted(chosen.fields, key=lambda field: top.index(field.field_id))
+    fields = sorted(chosen.fields, key=lambda field: _first_mention(field.name, select, case_sensitive=case_sensitive))
     return Schema(*fields, schema_id=chosen.schema_id, identifier_field_ids=chosen.identifier_field_ids)
+
+
+def _first_mention(column: str, select: Sequence[str], *, case_sensitive: bool) -> int:
+    """Position in `select` of the first path that is the column or reaches into it."""
+    fold = str if case_sensitive else str.casefold
+    return next(at for at, path in enumerate(select) if f"{fold(path)}.".startswith(f"{fold(column)}."))
 
 
 def split_options(request: ScanRequest) -> SplitOptions:

@@ -291,7 +291,7 @@ class Table:
         return PendingChange(UpdateSchema(self.metadata), self._commit_changes)
 
     def update_partition_spec(self) -> PendingChange[UpdatePartitionSpec]:
-        """Change the partitioning of future files: `with table.update_partition_spec() as p: p.replace("month(ts)", "day(ts)")`."""
+        """Partition future files otherwise: `with table.update_partition_spec() as p: p.replace("month(ts)", "day(ts)")`."""
         return PendingChange(UpdatePartitionSpec(self.metadata), self._commit_changes)
 
     def update_sort_order(self) -> PendingChange[UpdateSortOrder]:
@@ -403,6 +403,7 @@ def _arrow(data: object, table: str) -> ArrowData:
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__") or hasattr(data, "__iter__"):
         return data  # type: ignore[return-value]  # coerce() checks what the stream yields
     raise InvalidInputError(
-        f"{table}: rows come as a pyarrow Table, RecordBatch or RecordBatchReader, batches, or a Spark DataFrame, not {type(data).__name__}",
+        f"{table}: rows come as a pyarrow Table, RecordBatch, RecordBatchReader, batches or a Spark DataFrame, "
+        f"not {type(data).__name__}",
         table=table,
     )
