@@ -170,7 +170,8 @@ def test_an_error_inside_a_change_commits_nothing(events):
             schema.add_column("device", "string")
             raise RuntimeError
 
-    pytest.raises(RuntimeError, half_done)
+    with pytest.raises(RuntimeError):
+        half_done()
     assert "device" not in events.refresh().schema().column_names
 
 
