@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lakehouse.catalog.protocol import Catalog, Namespace
+from lakehouse.catalog.protocol import Catalog, Namespace, TableVersion
 from lakehouse.maintenance.locations import LocationKeys
-from lakehouse.maintenance.reachability import reachable_keys
+from lakehouse.maintenance.reachability import reachable_among
 from lakehouse.maintenance.walker import StorageWalker
 from lakehouse.spec.identifier import Identifier
 from lakehouse.storage.protocol import FileInfo
@@ -17,22 +17,30 @@ _PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-stor
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Files that are not ours.
+    """Other tables of a catalog, seen from one location.
 
     Attributes:
-        folders: keys of folders, each ending in a slash, that belong to other tables as a whole.
-        files: keys of files that tables sharing our location reach.
+        folders: keys of folders below the location, each ending in a slash, that belong to other tables as a whole.
+        versions: the other tables.
     """
 
     folders: tuple[str, ...]
-    files: frozenset[str]
+    versions: tuple[TableVersion, ...]
 
     def owns(self, key: str) -> bool:
-        """Whether another table owns the file with this key."""
-        return key in self.files or key.startswith(self.folders)
+        """Whether the file with this key lies in another table's folder."""
+        return key.startswith(self.folders)
+
+    def reached(self, catalog: Catalog, locations: Sequence[str], keys: LocationKeys) -> set[str]:
+        """Those of `locations` that another table's metadata names, wherever that table lies. Every read error propagates."""
+        found: set[str] = set()
+        for version in self.versions if locations else ():
+            walker = StorageWalker(catalog.storage(version.metadata.location), version.metadata)
+            found |= reachable_among(locations, version.metadata, version.metadata_location, walker, keys)
+        return found
 
 
-def all_tables(catalog: Catalog) -> Iterable[Identifier]:
+def all_tables(catalog: Catalog) -> Iterator[Identifier]:
     """Every table of the catalog."""
     pending: list[Namespace] = list(catalog.list_namespaces())
     while pending:
@@ -44,34 +52,21 @@ def all_tables(catalog: Catalog) -> Iterable[Identifier]:
 def find_neighbours(
     catalog: Catalog, identifier: Identifier, location: str, listed: Iterable[FileInfo], keys: LocationKeys
 ) -> Neighbours:
-    """Tables of the catalog that overlap `location`, and folders below it that look like a table of someone else.
+    """The other tables of the catalog, and whose folders lie below `location`.
 
-    A table below our location owns its folder. One at or above our location, or with a data path that overlaps it, owns
-    what it reaches. A folder `x/` with `x/metadata/*.metadata.json` owns itself. Every error propagates.
+    A folder `x/` below it with `x/metadata/*.metadata.json` belongs to a table as well, of this catalog or not.
     """
     ours = keys.key(location).rstrip("/") + "/"
+    versions = tuple(catalog.load(other) for other in all_tables(catalog) if other != identifier)
     folders: set[str] = set()
-    files: set[str] = set()
-    for other in all_tables(catalog):
-        if other == identifier:
-            continue
-        version = catalog.load(other)
-        metadata = version.metadata
-        roots = [metadata.location, *(metadata.properties[name] for name in _PATH_PROPERTIES if name in metadata.properties)]
+    for version in versions:
+        properties = version.metadata.properties
+        roots = [version.metadata.location, *(properties[name] for name in _PATH_PROPERTIES if name in properties)]
         theirs = [keys.key(root).rstrip("/") + "/" for root in roots]
         folders.update(root for root in theirs if root.startswith(ours) and root != ours)
-        if any(ours.startswith(root) for root in theirs):
-            walker = StorageWalker(catalog.storage(metadata.location), metadata)
-            files |= reachable_keys(metadata, version.metadata_location, walker, keys)
-    folders.update(_foreign_roots(ours, listed, keys))
-    return Neighbours(tuple(sorted(folders)), frozenset(files))
-
-
-def _foreign_roots(ours: str, listed: Iterable[FileInfo], keys: LocationKeys) -> set[str]:
-    roots = set()
     for info in listed:
         if info.location.endswith((".metadata.json", ".metadata.json.gz")):
             root, found, _ = keys.key(info.location).rpartition("/metadata/")
             if found and root + "/" != ours:
-                roots.add(root + "/")
-    return roots
+                folders.add(root + "/")
+    return Neighbours(tuple(sorted(folders)), versions)

@@ -208,6 +208,7 @@ def plan_orphan_removal(
     sorter = _Sorter(version, keys, _reached(catalog, version, keys), neighbours, cut_ms, purge_ms)
     for info in listed:
         sorter.sort(info)
+    sorter.spare(neighbours.reached(catalog, [info.location for info in (*sorter.orphans, *sorter.purges)], keys))
     return OrphanPlan(
         identifier=identifier,
         version=version,
@@ -324,7 +325,17 @@ class _Sorter:
         else:
             self.orphans.append(info)
         if reason:
-            self.protected[reason] = self.protected.get(reason, 0) + 1
+            self._count(reason, 1)
+
+    def spare(self, locations: set[str]) -> None:
+        """Take files that other tables reach off the heaps."""
+        self.orphans = [info for info in self.orphans if info.location not in locations]
+        self.purges = [info for info in self.purges if info.location not in locations]
+        if locations:
+            self._count("reached by another table", len(locations))
+
+    def _count(self, reason: str, count: int) -> None:
+        self.protected[reason] = self.protected.get(reason, 0) + count
 
 
 def _reached(catalog: Catalog, version: TableVersion, keys: LocationKeys) -> set[str]:

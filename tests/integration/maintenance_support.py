@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import lakehouse.lake
 from lakehouse.environment import Environment
-from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.storage.protocol import DeleteReport
 
 DAY = 24 * 3600 * 1000
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("region", pa.string()), pa.field("amount", pa.float64())])
@@ -71,19 +71,24 @@ class DyingStorage:
         self._spend()
         return self._inner.create(location, data)
 
+    def write_new(self, files):
+        for location, data in files.items():
+            self._spend()
+            self._inner.write(location, data)
+
     def open_output(self, location):
         self._spend()
         return self._inner.open_output(location)
 
     def delete(self, locations):
+        deleted, missing = [], []
         for location in locations:
             self._spend()
             report = self._inner.delete([location])
             assert not report.failed
-        return self._report(locations)
-
-    def _report(self, locations):
-        return self._inner.delete(locations)
+            deleted += report.deleted
+            missing += report.missing
+        return DeleteReport(tuple(deleted), tuple(missing))
 
 
 class DyingCatalog:
@@ -152,7 +157,3 @@ class FailingCatalog:
     def storage(self, location):
         return FailingStorage(self._inner.storage(location), self._failing, self._error)
 
-
-def manifest_paths(table):
-    metadata: TableMetadata = table.refresh().metadata
-    return {one.manifest_list for one in metadata.snapshots}

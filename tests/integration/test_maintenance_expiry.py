@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lakehouse.errors import MaintenanceRefusedError, StorageError, ValidationConflictError
 from lakehouse.maintenance.census import take_census
 from lakehouse.maintenance.expiry import ExpiryOptions, execute_expiry, expire_snapshots, plan_expiry
+from lakehouse.spec.updates import SetStatistics
 from tests.integration.maintenance_support import (
     DAY,
     DyingCatalog,
@@ -208,8 +209,6 @@ def test_statistics_files_of_expired_snapshots_go_and_others_stay():
     storage = table.storage
     first, last = table.snapshots()[0].snapshot_id, table.metadata.current_snapshot_id
     transaction = table.transaction()
-    from lakehouse.spec.updates import SetStatistics
-
     for snapshot_id in (first, last):
         path = f"{table.location}/metadata/{snapshot_id}.stats"
         storage.write(path, b"puffin")

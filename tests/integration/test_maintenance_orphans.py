@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
+
+import pyarrow as pa
 import pytest
 
 from lakehouse.errors import MaintenanceRefusedError, StorageError
 from lakehouse.maintenance.census import take_census
 from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
 from lakehouse.maintenance.orphans import OrphanOptions, execute_orphan_removal, plan_orphan_removal, remove_orphan_files
+from lakehouse.spec.updates import SetStatistics
 from tests.integration.maintenance_support import DAY, FailingCatalog, at, contents, events, lake_in_memory, rows
 
 LATER = at(days=10)
@@ -89,8 +93,6 @@ def test_every_kind_of_reachable_file_is_safe_also_of_snapshots_without_a_ref():
     table.rollback_to(table.snapshots()[0].snapshot_id)
     path = f"{table.location}/metadata/x.stats"
     table.storage.write(path, b"puffin")
-    from lakehouse.spec.updates import SetStatistics
-
     record = {
         "snapshot-id": table.metadata.current_snapshot_id,
         "statistics-path": path,
@@ -105,10 +107,16 @@ def test_every_kind_of_reachable_file_is_safe_also_of_snapshots_without_a_ref():
     assert take_census(table.catalog, table.identifier) == before
 
 
-def test_twins_of_live_manifests_are_safe():
-    table = table_with_rows(lake_in_memory())
-    assert any(key.endswith(".columnar.parquet") for key in take_census(table.catalog, table.identifier).present)
-    assert orphans(table) == []
+def test_twins_of_live_manifests_are_safe_and_lost_ones_are_not():
+    table = events(lake_in_memory())
+    regions = [f"r{number}" for number in range(40)]
+    table.append(pa.table({"id": range(40), "region": regions, "amount": [0.0] * 40}))
+    (twin,) = [key for key in take_census(table.catalog, table.identifier).present if key.endswith(".columnar.parquet")]
+    (lost,) = litter(table, "metadata/gone-m0.columnar.parquet")
+    assert orphans(table) == [lost]
+    table.delete("id < 30")
+    expire_snapshots(table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62))
+    assert not table.storage.exists(twin)
 
 
 def test_a_table_inside_the_folder_is_protected():
@@ -129,14 +137,12 @@ def test_files_that_another_table_reaches_in_our_folder_are_protected():
     lake = lake_in_memory()
     table = table_with_rows(lake)
     (theirs, lost) = litter(table, "data/theirs.parquet", "data/lost.parquet")
-    other = lake.create_table("raw.other", table.schema(), partition_by=["region"], properties={})
+    other = lake.create_table("raw.other", table.schema(), partition_by=["region"])
     file = next(iter(table.scan().plan().files))
-    import dataclasses
-
     other.transaction().append([dataclasses.replace(file, file_path=theirs)]).commit()
-    other.refresh()
-    table.catalog.register(type(table.identifier)(("raw",), "copy"), other.metadata_location)
-    assert lost in orphans(table)
+    found = plan(table)
+    assert [info.location for info in found.orphans] == [lost]
+    assert found.protected["reached by another table"] == 1
 
 
 def test_a_neighbour_whose_name_begins_like_ours_is_not_touched():
