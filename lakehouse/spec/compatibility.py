@@ -54,7 +54,9 @@ def check_spec(spec: PartitionSpec, schema: Schema) -> None:
             continue
         source = by_id.get(field.source_id)
         if source is None:
-            raise InvalidPartitionSpecError(f"Partition field {field.name!r}: its source column {field.source_id} does not exist.")
+            raise InvalidPartitionSpecError(
+                f"Partition field {field.name!r}: its source column {field.source_id} does not exist."
+            )
         _check_source(f"Partition field {field.name!r}", source, parents)
         if not is_partitionable(source.field_type) or not field.transform.can_transform(source.field_type):
             raise InvalidPartitionSpecError(

@@ -19,6 +19,7 @@ T = TypeVar("T")
 _BOUNDARY = re.compile(rb"\}\s*,\s*\{")
 _INNER_OBJECT = re.compile(rb'"summary"\s*:\s*\{')
 _SEGMENT_LENGTH = 512
+_SEARCHES_BEFORE_INDEX = 2
 
 
 class _Segment(Generic[T]):
@@ -34,6 +35,18 @@ class _Segment(Generic[T]):
         self._index: dict[int, int] | None = None
         self._items: dict[int, T] = {}
         self._by_id: dict[int, T] = {}
+        self._searches = 0
+
+    @classmethod
+    def of_items(
+        cls, entries: Sequence[tuple[int, T, bytes]], id_key: str, decode: Callable[[Any, str], T], where: str
+    ) -> _Segment[T]:
+        """A segment of items that are decoded already, given as id, item and text."""
+        segment = cls(b",".join(text for _, _, text in entries), id_key, decode, where)
+        segment._set_spans([text for _, _, text in entries])
+        segment._index = {item_id: position for position, (item_id, _, _) in enumerate(entries)}
+        segment._items = {position: item for position, (_, item, _) in enumerate(entries)}
+        return segment
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_Segment, (self.raw, self._id_key, self._decode, self._where))
@@ -41,11 +54,23 @@ class _Segment(Generic[T]):
     def spans(self) -> list[tuple[int, int]]:
         """Where each item begins and ends in `raw`."""
         if self._spans is None:
-            self._spans = self._fast_spans()
-            if self._spans is None:
-                self._respell()
-                self._spans = self._exact_spans()
+            found = self._fast_spans()
+            if found is not None:
+                self._spans = found
+                return found
+            pieces = [orjson.dumps(document) for document in _loads(b"[" + self.raw + b"]", self._where)]
+            self.raw = b",".join(pieces)
+            return self._set_spans(pieces)
         return self._spans
+
+    def _set_spans(self, pieces: Sequence[bytes]) -> list[tuple[int, int]]:
+        spans = []
+        position = 0
+        for piece in pieces:
+            spans.append((position, position + len(piece)))
+            position += len(piece) + 1
+        self._spans = spans
+        return spans
 
     def _fast_spans(self) -> list[tuple[int, int]] | None:
         """Item boundaries found by pattern; None unless the count of braces proves that the pattern met nothing else."""
@@ -59,20 +84,6 @@ class _Segment(Generic[T]):
         starts = [raw.index(b"{"), *(cut.end() - 1 for cut in cuts)]
         ends = [*(cut.start() + 1 for cut in cuts), raw.rindex(b"}") + 1]
         return list(zip(starts, ends, strict=True))
-
-    def _respell(self) -> None:
-        documents = _loads(b"[" + self.raw + b"]", self._where)
-        self._pieces = [orjson.dumps(document) for document in documents]
-        self.raw = b",".join(self._pieces)
-
-    def _exact_spans(self) -> list[tuple[int, int]]:
-        spans = []
-        position = 0
-        for piece in self._pieces:
-            spans.append((position, position + len(piece)))
-            position += len(piece) + 1
-        del self._pieces
-        return spans
 
     def item(self, index: int) -> T:
         """The decoded item at `index`."""
@@ -101,14 +112,15 @@ class _Segment(Generic[T]):
         return self._index
 
     def find(self, item_id: int) -> T | None:
-        """The item with this id, without indexing the segment where a search for its text is enough."""
+        """The item with this id. The first times its text is searched for, newest first; then an index is built."""
         if item_id in self._by_id:
             return self._by_id[item_id]
         found: T | None = None
-        if self._index is None:
-            if str(item_id).encode() not in self.raw:
-                return None
+        if self._index is None and self._searches < _SEARCHES_BEFORE_INDEX:
+            self._searches += 1
             found = self._search(item_id)
+            if found is None and str(item_id).encode() not in self.raw:
+                return None
         if found is None:
             position = self.index().get(item_id)
             found = None if position is None else self.item(position)
@@ -116,7 +128,14 @@ class _Segment(Generic[T]):
             self._by_id[item_id] = found
         return found
 
+    def has(self, item_id: int) -> bool:
+        """Whether there is an item with this id."""
+        if self._index is None and self._searches < _SEARCHES_BEFORE_INDEX:
+            return self.find(item_id) is not None
+        return item_id in self.index()
+
     def _search(self, item_id: int) -> T | None:
+        """The item, if its text is found where it is expected; None says nothing."""
         raw = self.raw
         key = b'"%s":%d' % (self._id_key.encode(), item_id)
         at = raw.rfind(key)
@@ -167,7 +186,7 @@ class JsonList(Sequence[T]):
         tail = (*self._tail, (item_id, item, orjson.dumps(document)))
         if len(tail) < _SEGMENT_LENGTH:
             return JsonList(self._segments, tail, self._id_key, self._decode, self._where)
-        segment = _Segment(b",".join(text for _, _, text in tail), self._id_key, self._decode, self._where)
+        segment = _Segment.of_items(tail, self._id_key, self._decode, self._where)
         return JsonList((*self._segments, segment), (), self._id_key, self._decode, self._where)
 
     def without(self, ids: Collection[int]) -> JsonList[T]:
@@ -195,6 +214,10 @@ class JsonList(Sequence[T]):
             if item_or_none is not None:
                 return item_or_none
         return None
+
+    def has(self, item_id: int) -> bool:
+        """Whether there is an item with this id; decodes nothing once the list has been indexed."""
+        return any(found_id == item_id for found_id, _, _ in self._tail) or any(s.has(item_id) for s in reversed(self._segments))
 
     def ids(self) -> list[int]:
         """The id of every item, in order, without decoding the items."""
@@ -243,7 +266,9 @@ class JsonList(Sequence[T]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence):
             return NotImplemented
-        return self is other or (len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True)))
+        return self is other or (
+            len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+        )
 
     __hash__ = None  # type: ignore[assignment]
 

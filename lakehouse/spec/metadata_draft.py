@@ -99,9 +99,7 @@ class MetadataDraft:
         taken = {known.schema_id for known in self._m.schemas}
         schema_id = max(taken) + 1 if taken else schema.schema_id
         fresh = Schema(*schema.fields, schema_id=schema_id, identifier_field_ids=schema.identifier_field_ids)
-        self._set(
-            schemas=(*self._m.schemas, fresh), last_column_id=max(self._m.last_column_id, fresh.highest_field_id)
-        )
+        self._set(schemas=(*self._m.schemas, fresh), last_column_id=max(self._m.last_column_id, fresh.highest_field_id))
         self._last_schema = schema_id
 
     def set_current_schema(self, schema_id: int) -> None:
@@ -136,9 +134,7 @@ class MetadataDraft:
         spec_id = max(taken) + 1 if taken else 0
         fresh = PartitionSpec(*spec.fields, spec_id=spec_id)
         highest = max((field.field_id for field in fresh.fields), default=PARTITION_FIELD_ID_START - 1)
-        self._set(
-            partition_specs=(*self._m.partition_specs, fresh), last_partition_id=max(self._m.last_partition_id, highest)
-        )
+        self._set(partition_specs=(*self._m.partition_specs, fresh), last_partition_id=max(self._m.last_partition_id, highest))
         self._last_spec = spec_id
 
     def _check_field_ids(self, spec: PartitionSpec) -> None:
@@ -200,7 +196,7 @@ class MetadataDraft:
         m = self._m
         if not m.schemas or not m.partition_specs:
             raise InvalidInputError("A snapshot needs a table with a schema and a partition spec.")
-        if m.snapshots.find(snapshot.snapshot_id) is not None:
+        if m.snapshots.has(snapshot.snapshot_id):
             raise CommitConflictError(
                 f"Not committed: table {m.location} has a snapshot {snapshot.snapshot_id} already.",
                 snapshot_id=snapshot.snapshot_id,
@@ -272,7 +268,7 @@ class MetadataDraft:
 
     def remove_snapshots(self, ids: Iterable[int]) -> None:
         """Remove snapshots and their statistics."""
-        gone = {snapshot_id for snapshot_id in ids if self._m.snapshots.find(snapshot_id) is not None}
+        gone = {snapshot_id for snapshot_id in ids if self._m.snapshots.has(snapshot_id)}
         if not gone:
             return
         self._removed_snapshots |= gone
@@ -304,7 +300,7 @@ class MetadataDraft:
     def set_statistics(self, kind: str, document: Mapping[str, Any]) -> None:
         """Attach a (partition) statistics file, in place of the one of the same snapshot."""
         snapshot_id = document.get("snapshot-id")
-        if not isinstance(snapshot_id, int) or self._m.snapshots.find(snapshot_id) is None:
+        if not isinstance(snapshot_id, int) or not self._m.snapshots.has(snapshot_id):
             raise NoSuchSnapshotError(f"Statistics name snapshot {snapshot_id!r}, which table {self._m.location} does not have.")
         field = kind.replace("-", "_")
         others = tuple(item for item in getattr(self._m, field) if item.get("snapshot-id") != snapshot_id)

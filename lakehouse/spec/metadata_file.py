@@ -41,6 +41,8 @@ _WHOLE_BELOW = 128 * 1024
 _INFLATED_AT_LEAST = 64 * 1024 * 1024
 _INFLATED_RATIO = 200
 _CUT = "\x00cut"
+_LIST_BEGIN = re.compile(rb"\s*:\s*\[")
+_LIST_END = re.compile(rb'\]\s*(?:\}|,\s*")')
 _LISTS = ("snapshots", "snapshot-log")
 _KNOWN = frozenset(
     {
@@ -123,7 +125,8 @@ def parse(data: bytes, location: str) -> TableMetadata:
             lists["snapshot-log"], id_key="snapshot-id", decode=SnapshotLogEntry.from_json, where=f"{location}: snapshot-log"
         ),
         metadata_log=tuple(
-            MetadataLogEntry.from_json(item, f"{location}: metadata-log") for item in optional_list(document, "metadata-log", location)
+            MetadataLogEntry.from_json(item, f"{location}: metadata-log")
+            for item in optional_list(document, "metadata-log", location)
         ),
         refs=_refs(document, current, location),
         statistics=_objects(document, "statistics", location),
@@ -243,15 +246,21 @@ def _cut_lists(text: bytes) -> tuple[Mapping[str, Any], dict[str, bytes]] | None
     lists: dict[str, bytes] = {}
     spans: list[tuple[int, int, bytes]] = []
     for key in _LISTS:
-        begin = re.search(rb'(?<!\\)"' + key.encode() + rb'"\s*:\s*\[', text)
-        if begin is None:
+        quoted = orjson.dumps(key)
+        start = text.find(quoted)
+        if start < 0:
             lists[key] = b""
             continue
-        end = re.compile(rb'\]\s*(?:\}|,\s*")').search(text, begin.end())
-        if end is None:
+        begin = _LIST_BEGIN.match(text, start + len(quoted))
+        if begin is None:
             return None
-        lists[key] = text[begin.end() : end.start()]
-        spans.append((begin.start(), end.start() + 1, orjson.dumps(key) + b":" + orjson.dumps(_CUT)))
+        end = text.find(b"]", begin.end())
+        while end >= 0 and _LIST_END.match(text, end) is None:
+            end = text.find(b"]", end + 1)
+        if end < 0:
+            return None
+        lists[key] = text[begin.end() : end]
+        spans.append((start, end + 1, quoted + b":" + orjson.dumps(_CUT)))
     rest: list[bytes] = []
     position = 0
     for start, stop, stand_in in sorted(spans):

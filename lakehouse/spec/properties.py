@@ -143,7 +143,9 @@ class TableProperties:
     delete_target_file_size_bytes = Property(
         "write.delete.target-file-size-bytes", _positive, 64 * _MIB, "The same for delete files."
     )
-    file_format = Property("write.format.default", _one_of("parquet"), "parquet", "Format of data files; only Parquet is written.")
+    file_format = Property(
+        "write.format.default", _one_of("parquet"), "parquet", "Format of data files; only Parquet is written."
+    )
     parquet_compression = Property("write.parquet.compression-codec", _codec, "zstd", "Codec of data files.")
     parquet_compression_level = Property(
         "write.parquet.compression-level", _optional_integer, None, "Level for the codec; the codec's own default if not set."
@@ -188,10 +190,16 @@ class TableProperties:
         "write.metadata.delete-after-commit.enabled", _boolean, False, "Delete metadata files that fall out of the metadata log."
     )
     metrics_default = Property(
-        "write.metadata.metrics.default", _metrics_mode, "truncate(16)", "Metrics kept for a column: none, counts, truncate(N), full."
+        "write.metadata.metrics.default",
+        _metrics_mode,
+        "truncate(16)",
+        "Metrics kept for a column: none, counts, truncate(N), full.",
     )
     metrics_max_inferred = Property(
-        "write.metadata.metrics.max-inferred-column-defaults", _natural, 100, "Columns that get metrics without a mode of their own."
+        "write.metadata.metrics.max-inferred-column-defaults",
+        _natural,
+        100,
+        "Columns that get metrics without a mode of their own.",
     )
 
     # Commits
@@ -218,19 +226,26 @@ class TableProperties:
     split_target_size = Property("read.split.target-size", _positive, 128 * _MIB, "Bytes that one read task aims at.")
     split_lookback = Property("read.split.planning-lookback", _positive, 10, "Open tasks considered when files are combined.")
     split_open_file_cost = Property("read.split.open-file-cost", _natural, 4 * _MIB, "Bytes that opening a file counts for.")
-    name_mapping = Property(
-        NAME_MAPPING, _optional_text, None, "Field ids by column name for files without ids, as JSON."
-    )
+    name_mapping = Property(NAME_MAPPING, _optional_text, None, "Field ids by column name for files without ids, as JSON.")
 
     # Retention
     gc_enabled = Property("gc.enabled", _boolean, True, "Whether expiry and clean-up may delete files of this table.")
-    max_snapshot_age_ms = Property("history.expire.max-snapshot-age-ms", _positive, 5 * _DAY_MS, "Age to which expiry keeps snapshots.")
-    min_snapshots_to_keep = Property("history.expire.min-snapshots-to-keep", _positive, 1, "Snapshots of a branch that expiry keeps.")
-    max_ref_age_ms = Property("history.expire.max-ref-age-ms", _positive, _FOREVER_MS, "Age at which expiry removes refs; never main.")
+    max_snapshot_age_ms = Property(
+        "history.expire.max-snapshot-age-ms", _positive, 5 * _DAY_MS, "Age to which expiry keeps snapshots."
+    )
+    min_snapshots_to_keep = Property(
+        "history.expire.min-snapshots-to-keep", _positive, 1, "Snapshots of a branch that expiry keeps."
+    )
+    max_ref_age_ms = Property(
+        "history.expire.max-ref-age-ms", _positive, _FOREVER_MS, "Age at which expiry removes refs; never main."
+    )
 
     # Maintenance by this library
     maintenance_small_file_bytes = Property(
-        "lakehouse.maintenance.small-file-bytes", _natural, 0, "Files below this size count as small; 0: three quarters of the target."
+        "lakehouse.maintenance.small-file-bytes",
+        _natural,
+        0,
+        "Files below this size count as small; 0: three quarters of the target.",
     )
     maintenance_min_input_files = Property(
         "lakehouse.maintenance.min-input-files", _positive, 5, "Small files in a partition that make compaction worth it."

@@ -20,7 +20,16 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import CorruptMetadataError, InvalidSchemaError, LakehouseError
-from lakehouse.spec.json_fields import as_int, optional_bool, optional_int, optional_str, require_int, require_list, require_object, require_str
+from lakehouse.spec.json_fields import (
+    as_int,
+    optional_bool,
+    optional_int,
+    optional_str,
+    require_int,
+    require_list,
+    require_object,
+    require_str,
+)
 from lakehouse.spec.types import MAX_COLUMN_ID, fields_by_id, primitive_from_string
 
 MAX_TYPE_DEPTH = 64

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.spec.json_fields import optional_int, optional_list, optional_str, require_int, require_object, require_str, string_map
+from lakehouse.spec.json_fields import (
+    optional_int,
+    optional_list,
+    optional_str,
+    require_int,
+    require_object,
+    require_str,
+    string_map,
+)
 
 OPERATION_APPEND = "append"
 OPERATION_REPLACE = "replace"

@@ -214,9 +214,7 @@ class SetSnapshotRef:
 
     def ref(self) -> SnapshotRef:
         """The reference it sets."""
-        return SnapshotRef(
-            self.snapshot_id, self.type, self.min_snapshots_to_keep, self.max_snapshot_age_ms, self.max_ref_age_ms
-        )
+        return SnapshotRef(self.snapshot_id, self.type, self.min_snapshots_to_keep, self.max_snapshot_age_ms, self.max_ref_age_ms)
 
     def apply(self, draft: MetadataDraft) -> None:
         """Change the draft."""
