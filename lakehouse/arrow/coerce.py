@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from lakehouse.arrow.cast import CastError, cast_primitive, without_encoding
-from lakehouse.arrow.nested import make_list, make_map, make_struct, map_parts
+from lakehouse.arrow.nested import make_list, make_map, make_struct, map_parts, without_nulls
 from lakehouse.arrow.values import constant_array
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.spec.arrow_types import schema_to_arrow
@@ -109,6 +109,7 @@ class Coercer:
         result = self._array(array, one.field_type, target.type, path)
         if one.required and result.null_count:
             self._require(result, present, path)
+            return without_nulls(result)
         return result
 
     def _require(self, array: pa.Array, present: pa.BooleanArray | None, path: str) -> None:

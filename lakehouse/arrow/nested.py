@@ -36,11 +36,36 @@ def make_map(keys: pa.Array, values: pa.Array, lengths: pa.Array, target: pa.Map
 
 def map_parts(array: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Flattened keys, flattened values and the length of each map (null for a null map); the inverse of `make_map`."""
+    offsets = array.offsets.to_numpy()
+    lengths = np.diff(offsets)
+    if array.null_count == 0:
+        first, rows = int(offsets[0]), int(offsets[-1] - offsets[0])
+        return array.keys.slice(first, rows), array.items.slice(first, rows), pa.array(lengths)
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    # A null map may cover entries all the same; they are not part of it.
+    visible = np.repeat(valid, lengths)
+    kept = pa.array(np.flatnonzero(visible) + offsets[0])
+    return array.keys.take(kept), array.items.take(kept), pa.array(lengths, mask=~valid)
+
+
+def without_nulls(array: pa.Array) -> pa.Array:
+    """The same array with no slot null; what stands in the slots that were is undefined.
+
+    For required children of null structs: nothing of them is stored, but Parquet writers refuse to see nulls there.
+    """
     kind = array.type
-    entry = pa.struct([pa.field("key", kind.key_type, nullable=False), pa.field("value", kind.item_type)])
-    lists = array.cast(pa.list_(pa.field("entries", entry, nullable=False)))
-    entries = lists.flatten()
-    return entries.field(0), entries.field(1), pc.list_value_length(lists)
+    if array.null_count == 0:
+        return array
+    if isinstance(array, pa.ExtensionArray):
+        return pa.ExtensionArray.from_storage(kind, without_nulls(array.storage))
+    if pa.types.is_struct(kind):
+        children = [array.field(i) for i in range(kind.num_fields)]
+        return make_struct(children, kind, None, len(array))
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(array.offsets, array.keys, array.items, type=kind)
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(array.offsets, array.values, type=kind)
+    return pa.Array.from_buffers(kind, len(array), [None, *array.buffers()[1:]], 0, array.offset)
 
 
 def _offsets(lengths: pa.Array) -> tuple[npt.NDArray[np.int64], pa.BooleanArray | None]:

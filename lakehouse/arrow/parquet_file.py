@@ -115,12 +115,12 @@ class ParquetFileWriter:
         self.location = location
         self._schema, self._modes, self._options = schema, modes, options
         self._nan_counts: dict[int, int] = dict.fromkeys(_float_ids(schema, modes), 0)
-        self._footers: list[pq.FileMetaData] = []
         self._stream: OutputStream = storage.open_output(location)
+        self._sink = _Sink(self._stream)
         self.rows = 0
         try:
             self._writer = pq.ParquetWriter(
-                pa.PythonFile(_Unclosed(self._stream), mode="w"),
+                pa.PythonFile(self._sink, mode="w"),
                 arrow_schema,
                 compression=options.codec,
                 compression_level=options.level,
@@ -129,7 +129,6 @@ class ParquetFileWriter:
                 store_schema=False,
                 store_decimal_as_integer=True,
                 write_page_index=True,
-                metadata_collector=self._footers,
             )
             if footer_properties:
                 self._writer.add_key_value_metadata(dict(footer_properties))
@@ -158,12 +157,14 @@ class ParquetFileWriter:
         except BaseException:
             self._stream.abort()
             raise
-        (footer,) = self._footers
+        footer = self._writer.writer.metadata
         metrics = footer_metrics(footer, leaf_field_ids(footer), self._schema, self._modes, self._nan_counts)
         return metrics, size
 
     def abort(self) -> None:
-        """Forget the file."""
+        """Forget the file; harmless after `close`."""
+        self._sink.forget()
+        self._writer.is_open = False
         self._stream.abort()
 
     def _guard(self, step: Any) -> None:
@@ -175,21 +176,31 @@ class ParquetFileWriter:
             raise StorageError(f"cannot write {self.location}: {error}", file=self.location) from error
 
 
-class _Unclosed:
-    """The stream as pyarrow sees it: closing the Parquet writer must not publish a file that is not finished."""
+class _Sink:
+    """The stream as pyarrow sees it.
+
+    Closing the Parquet writer must not publish a file that is not finished, and whatever pyarrow writes while it forgets an
+    unfinished writer goes nowhere.
+    """
 
     def __init__(self, stream: OutputStream) -> None:
-        self._stream = stream
+        self._stream: OutputStream | None = stream
+        self._written = 0
         self.closed = False
 
+    def forget(self) -> None:
+        self._stream = None
+
     def write(self, data: bytes | bytearray | memoryview) -> int:
-        return self._stream.write(data)
+        self._written += len(data)
+        return len(data) if self._stream is None else self._stream.write(data)
 
     def tell(self) -> int:
-        return self._stream.tell()
+        return self._written
 
     def flush(self) -> None:
-        self._stream.flush()
+        if self._stream is not None:
+            self._stream.flush()
 
     def close(self) -> None:
         self.closed = True
