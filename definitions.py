@@ -11,7 +11,7 @@ from assets.pipeline import build_pipeline
 from jobs.ingestion import ingestion_jobs
 from jobs.maintenance import maintenance_jobs
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
-from sensors.daily import daily_schedule
+from sensors.daily import daily_schedules
 from sensors.landing import landing_sensors
 from sensors.maintenance import maintenance_sensors
 
@@ -23,12 +23,13 @@ SPARK_MASTER = os.environ.get("LAKEHOUSE_SPARK_MASTER") or "local[*]"
 
 pipeline = build_pipeline(LANDING)
 tables = list(pipeline.tables())
+events_jobs = ingestion_jobs(pipeline)
 
 defs = dg.Definitions(
     assets=pipeline.assets(),
-    jobs=[*ingestion_jobs(pipeline), *maintenance_jobs(tables)],
-    sensors=[*landing_sensors(pipeline), *maintenance_sensors(tables)],
-    schedules=[daily_schedule(pipeline)],
+    jobs=[*events_jobs, *maintenance_jobs(tables)],
+    sensors=[*landing_sensors(pipeline, events_jobs), *maintenance_sensors(tables)],
+    schedules=daily_schedules(pipeline, events_jobs),
     resources={
         "lakehouse": LakehouseResource(catalog=CATALOG, warehouse=WAREHOUSE, landing=LANDING),
         # workers unpickle functions of this checkout

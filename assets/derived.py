@@ -1,7 +1,5 @@
 """Derived tables: a pure function of other tables at exact snapshots, as an asset."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date

@@ -1,7 +1,5 @@
 """The asset factory: a source becomes a ledger asset, a daily-partitioned raw asset and a quarantine asset."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta

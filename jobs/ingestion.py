@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dagster as dg
 
 from assets.pipeline import Pipeline
+from assets.requests import index_job_name, ingest_job_name
 from assets.sources import SourceAssets
 
-
-def index_job_name(source: str) -> str:
-    """The job that reads what landed into the ledger, without a JVM for nothing when nothing did."""
-    return f"index_{source}"
+# Dagster does not export the type that `define_asset_job` returns
+AssetJob = Any
 
 
-def ingest_job_name(source: str) -> str:
-    """The job that indexes, then writes days of the raw table and of everything derived from it."""
-    return f"ingest_{source}"
-
-
-def raw_op_name(source: str) -> str:
-    """The step of the ingestion that takes `IngestConfig`."""
-    return f"raw__{source}"
-
-
-def ingestion_jobs(pipeline: Pipeline) -> list[dg.UnresolvedAssetJobDefinition]:  # type: ignore[name-defined]
+def ingestion_jobs(pipeline: Pipeline) -> list[AssetJob]:
     """Two for each source."""
     jobs = []
     for source, tables in pipeline.sources:

@@ -1,11 +1,11 @@
 """Jobs that keep tables in shape: one step a table, each in the pool of its table, so that no writer is disturbed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 import dagster as dg
 
+from assets.requests import COMPACT_JOB, EXPIRE_JOB, RETAIN_LAST_TAG, TABLES_TAG
 from assets.sources import pool
 from lakehouse.errors import LakehouseError
 from lakehouse.maintenance.file_groups import CompactionOptions
@@ -14,9 +14,6 @@ from lakehouse.orchestration.materialization import SNAPSHOT_ID
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.table import Table
 
-COMPACT_JOB, EXPIRE_JOB = "compact", "expire"
-# run tag: the tables to work on, comma-separated; without it all of them
-TABLES_TAG = "lakehouse/tables"
 COMPACTION = CompactionOptions(min_input_files=2)
 
 
@@ -28,15 +25,18 @@ def maintenance_jobs(tables: Sequence[str]) -> list[dg.JobDefinition]:
     ]
 
 
-def _compact(table: Table) -> Report:
+def _compact(table: Table, tags: Mapping[str, str]) -> Report:  # noqa: ARG001 - one signature for every kind of work
     return table.compact(COMPACTION)
 
 
-def _expire(table: Table) -> Report:
-    return table.expire_snapshots()
+def _expire(table: Table, tags: Mapping[str, str]) -> Report:
+    keep = tags.get(RETAIN_LAST_TAG)
+    if keep is None:
+        return table.expire_snapshots()
+    return table.expire_snapshots(older_than=datetime.now(UTC), retain_last=int(keep))
 
 
-def _job(name: str, tables: Sequence[str], work: Callable[[Table], Report], description: str) -> dg.JobDefinition:
+def _job(name: str, tables: Sequence[str], work: Callable[[Table, Mapping[str, str]], Report], description: str) -> dg.JobDefinition:
     steps = [_step(name, table, work) for table in tables]
 
     @dg.job(name=name, description=f"{description} Tag `{TABLES_TAG}` with table names to choose some.")
@@ -47,7 +47,7 @@ def _job(name: str, tables: Sequence[str], work: Callable[[Table], Report], desc
     return maintenance
 
 
-def _step(job: str, name: str, work: Callable[[Table], Report]) -> dg.OpDefinition:
+def _step(job: str, name: str, work: Callable[[Table, Mapping[str, str]], Report]) -> dg.OpDefinition:
     @dg.op(
         name=f"{job}__{name.replace('.', '__')}",
         pool=pool(name),
@@ -61,7 +61,7 @@ def _step(job: str, name: str, work: Callable[[Table], Report]) -> dg.OpDefiniti
             table = lake.load_table(name)
             before = table.metadata.current_snapshot_id
             try:
-                report = work(table)
+                report = work(table, context.run_tags)
             except LakehouseError as error:
                 raise dg.Failure(description=error.message, allow_retries=error.retryable) from error
             context.log.info(f"{report.title()}: {', '.join(f'{label} {value}' for label, value in report.facts())}")

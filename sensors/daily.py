@@ -1,36 +1,36 @@
-"""The daily schedule."""
+"""The daily schedules: every landing folder is read once a night, whatever the sensors did."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import dagster as dg
 
 from assets.ingestion.landing import folder_exists, landing_folder
+from assets.ingestion.source import Source
 from assets.pipeline import Pipeline
-from jobs.ingestion import index_job_name
+from assets.requests import index_job_name
+from jobs.ingestion import AssetJob
 from lakehouse.orchestration.resources import LakehouseResource
 
 
-def daily_schedule(pipeline: Pipeline) -> dg.ScheduleDefinition:
-    """Every night the landing folders are read once, whatever the sensors did: files that could not be read before are tried again."""
+def daily_schedules(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.ScheduleDefinition]:
+    """One for each source. A file that could not be read before is tried again; the landing sensor ingests what is pending."""
+    by_name = {job.name: job for job in jobs}
+    return [_schedule(source, by_name[index_job_name(source.name)]) for source, _ in pipeline.sources]
 
+
+def _schedule(source: Source, job: AssetJob) -> dg.ScheduleDefinition:
     @dg.schedule(
-        name="nightly",
+        name=f"nightly_{source.name}",
         cron_schedule="0 2 * * *",
         execution_timezone="UTC",
-        target=dg.AssetSelection.groups("raw"),
+        job=job,
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description="Reads every landing folder into its ledger at 02:00 UTC; the landing sensors ingest what is pending. "
-        "Stop it with the switch beside its name.",
+        description=f"Reads the landing folder of {source.name} into its ledger at 02:00 UTC. Stop it with the switch beside its name.",
     )
-    def nightly(context: dg.ScheduleEvaluationContext, lakehouse: LakehouseResource) -> Iterator[dg.RunRequest | dg.SkipReason]:
-        asked = 0
-        for source, _ in pipeline.sources:
-            if folder_exists(landing_folder(lakehouse.landing, source)):
-                asked += 1
-                yield dg.RunRequest(run_key=f"{source.name}:{context.scheduled_execution_time:%Y-%m-%d}", job_name=index_job_name(source.name))
-        if not asked:
-            yield dg.SkipReason(f"no landing folder of any source in {lakehouse.landing}")
+    def nightly(context: dg.ScheduleEvaluationContext, lakehouse: LakehouseResource) -> dg.RunRequest | dg.SkipReason:
+        folder = landing_folder(lakehouse.landing, source)
+        if not folder_exists(folder):
+            return dg.SkipReason(f"landing folder {folder} does not exist")
+        return dg.RunRequest(run_key=f"{context.scheduled_execution_time:%Y-%m-%d}")
 
     return nightly

@@ -1,45 +1,31 @@
 """New landing files, and days that have events waiting: one sensor a source."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from datetime import date
-
 import dagster as dg
 
 from assets.ingestion.landing import LedgerRow, day_ranges, digest, list_landing, pending_days, unindexed
 from assets.ingestion.source import Source
 from assets.ingestion.tables import read_ledger
 from assets.pipeline import Pipeline
+from assets.requests import index_job_name, ingest_config, ingest_job_name, ingest_tags
 from assets.sources import IngestMode
-from jobs.ingestion import index_job_name, ingest_job_name, raw_op_name
+from jobs.ingestion import AssetJob
 from lakehouse.errors import NoSuchFileError
 from lakehouse.orchestration.resources import LakehouseResource
 
-RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 # so many runs are asked for in one tick; the next tick asks for the rest
 RUNS_PER_TICK = 10
 
 
-def landing_sensors(pipeline: Pipeline) -> list[dg.SensorDefinition]:
-    """One for each source."""
-    return [_sensor(source) for source, _ in pipeline.sources]
+def landing_sensors(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.SensorDefinition]:
+    """One for each source, which asks for runs of the source's two jobs among `jobs`."""
+    return [_sensor(source, jobs) for source, _ in pipeline.sources]
 
 
-def ingest_tags(first: date, last: date) -> dict[str, str]:
-    """Tags that make a run cover the days `first` to `last`, both included."""
-    return {RANGE_START: str(first), RANGE_END: str(last)}
-
-
-def ingest_config(source: str, mode: IngestMode) -> dict[str, object]:
-    """Run configuration of an ingestion."""
-    return {"ops": {raw_op_name(source): {"config": {"mode": mode.name}}}}
-
-
-def _sensor(source: Source) -> dg.SensorDefinition:
+def _sensor(source: Source, jobs: Sequence[AssetJob]) -> dg.SensorDefinition:
     @dg.sensor(
         name=f"landed_{source.name}",
-        job_names=[index_job_name(source.name), ingest_job_name(source.name)],
+        jobs=[job for job in jobs if job.name in (index_job_name(source.name), ingest_job_name(source.name))],
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="New or changed landing files start an indexing run; days that then have pending events start an ingestion. "

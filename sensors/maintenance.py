@@ -1,13 +1,12 @@
 """Small files and snapshots beyond retention: both are seen in table metadata alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 import dagster as dg
 import orjson
 
-from jobs.maintenance import COMPACT_JOB, COMPACTION, EXPIRE_JOB, TABLES_TAG
+from assets.requests import COMPACT_JOB, EXPIRE_JOB, TABLES_TAG
+from jobs.maintenance import COMPACTION
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.compaction import plan_compaction
 from lakehouse.maintenance.retention import decide_retention

@@ -1,0 +1,120 @@
+"""Dagster runs in this process, with a progress bar: one JVM for the whole demo."""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import dagster as dg
+from dagster import DagsterEventType
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from lakehouse.errors import LakehouseError
+
+PROCESS_TAG = "lakehouse/process"
+_QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+
+
+class RunFailedError(LakehouseError):
+    """A Dagster run of the demo failed."""
+
+
+@contextmanager
+def bars(console: Console) -> Iterator[Progress]:
+    """Progress bars that stay visible when done; on something that is no terminal only their last state is printed."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        yield progress
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs jobs of the code location against an instance.
+
+    Attributes:
+        definitions: the code location.
+        instance: where runs and events are recorded.
+        console: for the bars.
+    """
+
+    definitions: dg.Definitions
+    instance: dg.DagsterInstance
+    console: Console
+
+    def run(self, title: str, job: str, *, tags: Mapping[str, str] | None = None, config: Mapping[str, object] | None = None) -> str:
+        """Run a job to its end; returns the run's id. Raises RunFailedError with the first step's failure."""
+        definition = self.definitions.resolve_job_def(job)
+        run_id = str(uuid.uuid4())
+        steps = len(list(definition.graph.node_dict))
+        finished = threading.Event()
+        with bars(self.console) as progress:
+            task = progress.add_task(title, total=steps)
+            watcher = threading.Thread(target=self._watch, args=(run_id, progress, task, finished), daemon=True)
+            watcher.start()
+            try:
+                result = definition.execute_in_process(
+                    run_config={**(config or {}), **_QUIET},
+                    instance=self.instance,
+                    tags={**(tags or {}), PROCESS_TAG: process_tag()},
+                    raise_on_error=False,
+                    run_id=run_id,
+                )
+            finally:
+                finished.set()
+                watcher.join()
+            if result.success:
+                progress.update(task, completed=steps)
+        if not result.success:
+            raise RunFailedError(f"run {run_id} of job {job} failed: {_reason(result)}", run_id=run_id, job=job)
+        return run_id
+
+    def _watch(self, run_id: str, progress: Progress, task: object, finished: threading.Event) -> None:
+        while not finished.wait(0.5):
+            if self.instance.has_run(run_id):
+                done = self.instance.all_logs(run_id, of_type=DagsterEventType.STEP_SUCCESS)
+                progress.update(task, completed=len(done))  # type: ignore[arg-type]
+
+
+def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
+    """Mark runs of earlier demos that were killed as failed, and free their pool slots; returns their ids."""
+    ended = []
+    for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING])):
+        tag = run.tags.get(PROCESS_TAG)
+        if tag is not None and tag != process_tag() and not _alive(tag):
+            instance.report_run_failed(run, "the process of this run was killed")
+            instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+            ended.append(run.run_id)
+    return ended
+
+
+def process_tag() -> str:
+    """This process, on this machine."""
+    return f"{os.uname().nodename}:{os.getpid()}"
+
+
+def _alive(tag: str) -> bool:
+    host, _, pid = tag.rpartition(":")
+    if host != os.uname().nodename:
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _reason(result: dg.ExecuteInProcessResult) -> str:
+    for event in result.all_events:
+        if event.is_step_failure:
+            error = event.step_failure_data.error
+            data = event.step_failure_data.user_failure_data
+            text = (data.description if data else None) or (error.cause.message if error and error.cause else error.message if error else "")
+            return f"step {event.step_key}: {(text or '').strip()}"
+    return "see its events in the UI"
