@@ -59,11 +59,11 @@ class UpdateSchema:
     def add_column(
         self,
         path: Path,
-        type: object,
+        type: object,  # noqa: A002 - the word of pyiceberg and of the schema
         *,
         doc: str | None = None,
         required: bool = False,
-        default: Any = None,  # noqa: A002
+        default: Any = None,
     ) -> UpdateSchema:
         """Add a column, or a field of a struct, at its end.
 
@@ -203,7 +203,7 @@ class UpdateSchema:
         return result
 
     def changes(self) -> Changes:
-        """Requirements and updates; empty when the schema is as it was. A concurrent change of columns, spec or order conflicts."""
+        """Requirements and updates; empty when nothing changed. A concurrent change of columns, spec or order conflicts."""
         schema = self.schema()
         if schema == self._base:
             return Changes()
@@ -272,7 +272,7 @@ class UpdateSchema:
             for field in spec.fields:
                 if field.source_id == field_id and not isinstance(field.transform, VoidTransform):
                     raise InvalidSchemaError(
-                        f"Column {name!r} cannot be dropped: partition field {field.name!r} of spec {spec.spec_id} is made from it."
+                        f"Column {name!r} cannot be dropped: partition field {field.name!r} (spec {spec.spec_id}) is made from it."
                     )
         if any(field.source_id == field_id for field in self._metadata.sort_order().fields):
             raise InvalidSchemaError(f"Column {name!r} cannot be dropped: the sort order is made from it. Change that first.")

@@ -41,8 +41,10 @@ def check_schema_for_version(schema: Schema, format_version: int) -> None:
 
 
 def check_spec(spec: PartitionSpec, schema: Schema) -> None:
-    """Raise InvalidPartitionSpecError unless every field of the spec can be computed from the schema, names are unique and
-    none hides a column. Void fields and fields with unknown transforms may have lost their column."""
+    """Raise InvalidPartitionSpecError unless every field of the spec can be computed from the schema, and names are unique.
+
+    Void fields and fields with unknown transforms may have lost their column.
+    """
     parents = parents_by_id(schema)
     by_id = fields_by_id(schema.as_struct())
     names: set[str] = set()

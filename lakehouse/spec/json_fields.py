@@ -33,9 +33,9 @@ def optional_list(document: Any, key: str, where: str) -> list[Any]:
 
 def as_int(value: Any, where: str) -> int:
     """`value` if it is a JSON integer that fits a long."""
-    if isinstance(value, bool) or not isinstance(value, int) or not _MIN_LONG <= value <= _MAX_LONG:
-        raise CorruptMetadataError(f"{where}: expected a long, found {_kind(value)}.")
-    return value
+    if isinstance(value, int) and not isinstance(value, bool) and _MIN_LONG <= value <= _MAX_LONG:
+        return value
+    raise CorruptMetadataError(f"{where}: expected a long, found {_kind(value)}.")
 
 
 def require_int(document: Any, key: str, where: str) -> int:

@@ -329,8 +329,11 @@ class MetadataDraft:
         return replace(m, last_updated_ms=when, metadata_log=log, snapshot_log=self._log())
 
     def _log(self) -> Any:
-        """The snapshot log: snapshots that were current only inside this commit leave no entry, and removing a snapshot that
-        was current removes everything before it, because the gap would be answered wrongly (spec: snapshot-log)."""
+        """The snapshot log after this commit (spec: snapshot-log).
+
+        Snapshots that were current only inside this commit leave no entry. Removing a snapshot that once was current removes
+        everything before it, because questions about the gap would be answered wrongly.
+        """
         current = self._m.current_snapshot_id
         new = [e for e in self._new_log if e.snapshot_id == current or e.snapshot_id not in self._added_snapshots]
         log = self._m.snapshot_log

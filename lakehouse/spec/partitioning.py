@@ -234,9 +234,9 @@ def _human(transform: Transform[Any, Any], result: NestedField, value: Any) -> s
     try:
         return str(transform.to_human_string(result.field_type, value))
     except (OverflowError, ValueError):
-        units = {YearTransform: "Y", MonthTransform: "M", DayTransform: "D", HourTransform: "h"}
+        units: dict[type, str] = {YearTransform: "Y", MonthTransform: "M", DayTransform: "D", HourTransform: "h"}
         unit = units.get(type(transform), "D" if isinstance(result.field_type, DateType) else "us")
-        return str(np.datetime64(value, unit)).replace("T", "-")
+        return str(np.array(value, dtype=f"datetime64[{unit}]")).replace("T", "-")
 
 
 def _suffix(transform: Transform[Any, Any]) -> str:

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import datetime as dt
+from decimal import Context, Decimal, Inexact
 from typing import Any
+from uuid import UUID
 
 from pyiceberg.conversions import from_json, to_json
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
     IcebergType,
+    IntegerType,
     ListType,
+    LongType,
     MapType,
     NestedField,
     PrimitiveType,
+    StringType,
     StructType,
     TimestampNanoType,
+    TimestampType,
     TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UUIDType,
 )
 
 from lakehouse.errors import CorruptMetadataError, InvalidSchemaError, LakehouseError
@@ -34,6 +50,22 @@ from lakehouse.spec.types import MAX_COLUMN_ID, fields_by_id, primitive_from_str
 
 MAX_TYPE_DEPTH = 64
 _MAX_INT = 2**31 - 1
+_PYTHON_TYPES: dict[type, type | tuple[type, ...]] = {
+    BooleanType: bool,
+    IntegerType: int,
+    LongType: int,
+    FloatType: (float, int),
+    DoubleType: (float, int),
+    DateType: dt.date,
+    TimeType: dt.time,
+    TimestampType: dt.datetime,
+    TimestamptzType: dt.datetime,
+    StringType: str,
+    UUIDType: UUID,
+    FixedType: bytes,
+    BinaryType: bytes,
+    DecimalType: Decimal,
+}
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without zone
 _EPOCH_UTC = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -177,27 +209,27 @@ def make_field(
 
 
 def default_from_json(field_type: IcebergType, value: Any) -> Any:
-    """A default as Python value: what pyiceberg uses for the type; int nanoseconds since the epoch for the ns types; an empty
-    dict for a struct. None is no default. Raises InvalidSchemaError."""
+    """A default as Python value; None is no default; raises InvalidSchemaError.
+
+    It is what pyiceberg uses for the type (date, datetime, Decimal, UUID, bytes, ...); int nanoseconds since the epoch for the
+    ns types; an empty dict for a struct.
+    """
     if value is None:
         return None
+    if isinstance(field_type, StructType):
+        if value != {}:
+            raise InvalidSchemaError(f"default {value!r}: that of a struct can only be null or {{}}, its fields have their own.")
+        return {}
+    if not isinstance(field_type, PrimitiveType):
+        raise InvalidSchemaError(f"default {value!r} on {field_type}: lists and maps have no default but null.")
     try:
-        if isinstance(field_type, StructType):
-            if value != {}:
-                raise InvalidSchemaError("the default of a struct can only be null or {}, its fields have their own.")
-            return {}
         if isinstance(field_type, (TimestampNanoType, TimestamptzNanoType)):
             return nanoseconds(value, zoned=isinstance(field_type, TimestamptzNanoType))
-        if not isinstance(field_type, PrimitiveType):
-            raise InvalidSchemaError(f"default {value!r} on {field_type}: lists and maps have no defaults but null.")
-        converted = from_json(field_type, value)
-        _ = to_json(field_type, converted)
+        return _checked(field_type, from_json(field_type, value))
     except InvalidSchemaError:
         raise
     except (ValueError, TypeError, ArithmeticError, AttributeError, NotImplementedError, ValidationError) as error:
         raise InvalidSchemaError(f"default {value!r} is not a value of type {field_type}: {_reason(error)}") from error
-    _check_kind(field_type, converted, value)
-    return converted
 
 
 def default_to_json(field_type: IcebergType, value: Any) -> Any:
@@ -233,19 +265,24 @@ def nanoseconds(value: Any, *, zoned: bool) -> int:
     return (span.days * 86400 + span.seconds) * 1_000_000_000 + span.microseconds * 1000 + nanos
 
 
-def _check_kind(field_type: IcebergType, converted: Any, given: Any) -> None:
-    expected: dict[str, tuple[type, ...]] = {
-        "boolean": (bool,),
-        "int": (int,),
-        "long": (int,),
-        "float": (float, int),
-        "double": (float, int),
-        "string": (str,),
-        "binary": (bytes,),
-    }
-    kinds = expected.get(str(field_type))
-    if kinds and (not isinstance(converted, kinds) or (isinstance(converted, bool) and bool not in kinds)):
-        raise InvalidSchemaError(f"default {given!r} is not a value of type {field_type}.")
+def _checked(field_type: PrimitiveType, value: Any) -> Any:
+    """`value`, if it is one of the type; decimals get its scale."""
+    expected = _PYTHON_TYPES.get(type(field_type))
+    if expected is None or not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
+        raise TypeError(f"{type(value).__name__} is not what is kept for it")
+    if isinstance(field_type, (IntegerType, LongType)) and not field_type.min <= value <= field_type.max:
+        raise ValueError("out of range")
+    if isinstance(value, dt.datetime) and (value.tzinfo is not None) != isinstance(field_type, TimestamptzType):
+        raise ValueError("its zone does not fit")
+    if isinstance(field_type, DecimalType):
+        scaled = value.quantize(Decimal(1).scaleb(-field_type.scale), context=Context(prec=field_type.precision, traps=[Inexact]))
+        if not scaled.is_finite() or len(scaled.as_tuple().digits) > field_type.precision:
+            raise ValueError("it has too many digits")
+        return scaled
+    if isinstance(field_type, (FloatType, DoubleType)):
+        return float(value)
+    to_json(field_type, value)
+    return value
 
 
 def _field_id(document: Any, key: str, where: str) -> int:

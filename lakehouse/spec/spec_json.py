@@ -92,8 +92,10 @@ def transform_name(transform: Transform[Any, Any]) -> str:
 
 
 def transform_from_string(text: str) -> Transform[Any, Any]:
-    """The transform that a string of the spec names; UnknownTransform for one we do not know; raises ValueError for a
-    parameter that is out of range."""
+    """The transform that a string of the spec names; UnknownTransform for one we do not know.
+
+    Raises ValueError for a parameter that is out of range.
+    """
     if text in _PLAIN:
         return parse_transform(text)
     match = _PARAMETRIC.fullmatch(text)

@@ -17,8 +17,10 @@ _TOKEN = re.compile(r"\s*(?:([<>,:])|(`[^`]*`)|((?:[^<>,:`()\[\]]|\([^()]*\)|\[[
 
 
 def to_iceberg_type(given: object, column: str = "") -> IcebergType:
-    """A pyiceberg type, an Arrow type, or text such as `string`, `decimal(10,2)`, `list<string>`, `map<string, long>`,
-    `struct<lat: double, lon: double required>`. Ids of nested fields count from 1.
+    """A type, given as a pyiceberg type, an Arrow type or text.
+
+    Text is `string`, `decimal(10,2)`, `list<string>`, `map<string, long>`, `struct<lat: double, lon: double required>` and the
+    like. Ids of nested fields count from 1.
 
     Raises:
         InvalidSchemaError: not a type.

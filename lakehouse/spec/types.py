@@ -113,8 +113,10 @@ def type_from_name(text: str) -> IcebergType:
 
 
 def fields_by_id(root: StructType) -> dict[int, NestedField]:
-    """Every field below a struct, list elements, map keys and values included, by id; raises InvalidSchemaError for an id
-    that is used twice."""
+    """Every field below a struct, list elements, map keys and values included, by id.
+
+    Raises InvalidSchemaError for an id that is used twice.
+    """
     found: dict[int, NestedField] = {}
     pending = list(root.fields)
     while pending:

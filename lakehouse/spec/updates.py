@@ -425,7 +425,9 @@ def apply_updates(
 
 
 def expired_metadata_files(base: TableMetadata, new: TableMetadata) -> list[str]:
-    """Metadata files that the log of `base` lists and the log of `new` does not: with
-    `write.metadata.delete-after-commit.enabled`, to be deleted after `new` is committed."""
+    """Metadata files that the log of `base` lists and the log of `new` does not.
+
+    With `write.metadata.delete-after-commit.enabled` they are to be deleted after `new` is committed.
+    """
     kept = {entry.metadata_file for entry in new.metadata_log}
     return [entry.metadata_file for entry in base.metadata_log if entry.metadata_file not in kept]
