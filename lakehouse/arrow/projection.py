@@ -37,6 +37,7 @@ class Projection:
         targets: their Arrow fields.
         constants: field id -> value of the whole file (identity partition values) for fields that the file lacks.
         path: of the file, for messages.
+        pruned: whether batches hold only the columns of `leaves`; else all columns, nested ones too.
 
     Attributes:
         leaves: Parquet leaf columns to decode, ascending.
@@ -52,13 +53,16 @@ class Projection:
         targets: Sequence[pa.Field],
         constants: Mapping[int, Any],
         path: str,
+        *,
+        pruned: bool = True,
     ) -> None:
         self._path = path
+        self._pruned = pruned
         self._constants = constants
         self._fields = list(zip(fields, targets, strict=True))
         by_id = {one.field_id: one for one in columns if one.field_id is not None}
         self._parts: list[_Part | None] = []
-        chosen: list[tuple[int, int]] = []
+        chosen: list[int] = []
         for number, (one, target) in enumerate(self._fields):
             column = by_id.get(one.field_id)
             if column is None or isinstance(one.field_type, UnknownType):
@@ -67,10 +71,12 @@ class Projection:
             else:
                 part = self._part(column, one, target, one.name)
                 self._parts.append(part)
-                chosen.append((part.leaves[0], number))
-        # Decoded columns come in the order of the file, only those chosen.
-        self._source = {number: rank for rank, (_, number) in enumerate(sorted(chosen))}
+                chosen.append(number)
         self.leaves = sorted(leaf for part in self._parts if part is not None for leaf in part.leaves)
+        # Columns come in the order of the file.
+        present = [rank for rank, column in enumerate(columns) if not pruned or set(column.leaves) & set(self.leaves)]
+        rank_of = {id(columns[position]): rank for rank, position in enumerate(present)}
+        self._source = {number: rank_of[id(by_id[self._fields[number][0].field_id])] for number in chosen}
 
     def columns(self, batch: pa.RecordBatch | None, rows: int, present: pa.BooleanArray | None = None) -> list[pa.Array]:
         """The wanted columns.
@@ -135,19 +141,19 @@ class Projection:
             raise InvalidSchemaError(f"{what}, which cannot be read as {one.field_type}", file=self._path, column=name)
 
     def _struct_part(self, column: FileColumn, kind: StructType, target: pa.StructType) -> _Part:
-        below = Projection(column.children, kind.fields, list(target), self._constants, self._path)
+        below = Projection(column.children, kind.fields, list(target), self._constants, self._path, pruned=self._pruned)
         if not below.leaves:
             # None of the wanted children is in the file: any leaf tells where the struct itself is null.
             leaves = (column.leaves[0],)
             return _Part(lambda array: _rebuild(array, below, target, decoded=False), leaves, exact=False)
-        names_in_order = [child.name for child in column.children if set(child.leaves) & set(below.leaves)]
+        names_in_order = [child.name for child in column.children if not self._pruned or set(child.leaves) & set(below.leaves)]
         exact = below.passes_through() and names_in_order == [f.name for f in target]
         return _Part(lambda array: _rebuild(array, below, target, decoded=True), tuple(below.leaves), exact=exact)
 
     def passes_through(self) -> bool:
         """Whether every column is taken as it is and in the order of the file."""
         exact = all(part is not None and part.exact for part in self._parts)
-        return exact and list(self._source.values()) == list(range(len(self._parts)))
+        return exact and [self._source[number] for number in range(len(self._parts))] == list(range(len(self._parts)))
 
     def _list_part(self, column: FileColumn, kind: ListType, target: pa.DataType, name: str) -> _Part:
         (element,) = column.children

@@ -79,7 +79,7 @@ class ScanColumns:
         data = [one for one in schema.fields if one.field_id not in _BY_ID]
         self._as_read = data == self.read_fields and len(data) == len(schema.fields)
         targets = [target for one, target in zip(self._fields, self._arrow, strict=True) if one.field_id not in _BY_ID]
-        self._arrange = Projection(file_columns(self._read_schema, "[]", "the scan"), data, targets, {}, "the scan")
+        self._arrange = Projection(file_columns(self._read_schema, "[]", "the scan"), data, targets, {}, "the scan", pruned=False)
 
     def constants(self, one: DataFile) -> dict[int, Any]:
         """Values of columns by identity partitioning, for files that lack the column."""
