@@ -1,20 +1,22 @@
 """I11: a pruned scan finds what an unpruned one finds, for every type, transform and predicate.
 
-The oracle knows nothing of the library: rows are Python values, predicates are evaluated row by row with three-valued logic, partition
-values come from pyiceberg's transforms and metrics from Python's min and max.
+The oracle knows nothing of the library: rows are Python values, predicates are evaluated row by row with three-valued logic,
+partition values come from pyiceberg's transforms and metrics from Python's min and max.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
+import os
 import struct
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg import expressions as ex
 from pyiceberg.conversions import to_bytes
@@ -138,13 +140,18 @@ def predicates(draw: st.DrawFn, depth: int = 2) -> tuple[ex.BooleanExpression, A
 
 
 @st.composite
-def leaves(draw: st.DrawFn) -> tuple[ex.BooleanExpression, Any]:
-    name = draw(st.sampled_from(list(COLUMNS)))
+def leaves(
+    draw: st.DrawFn, names: tuple[str, ...] = tuple(COLUMNS), near: tuple[Any, ...] = ()
+) -> tuple[ex.BooleanExpression, Any]:
+    """A predicate on one of the columns; its literals are often one of `near`."""
+    name = draw(st.sampled_from(names))
     ops = ["null", "not null", "<", "<=", ">", ">=", "=", "!=", "in", "not in"]
     ops += ["starts", "not starts"] if name == "s" else []
     ops += ["nan", "not nan"] if name in ("f", "d") else []
     op = draw(st.sampled_from(ops))
-    number = VALUES[name].filter(lambda value: not (isinstance(value, float) and math.isnan(value)))
+    number = VALUES[name].filter(lambda value: not is_nan(value))
+    if usable := [value for value in near if value is not None and not is_nan(value)]:
+        number = st.sampled_from(usable) | number
     if op in UNARY:
         return UNARY[op](name)
     if op in ("in", "not in"):
@@ -266,6 +273,11 @@ def files_of(rows: list[dict[str, Any]], spec: PartitionSpec) -> list[list[dict[
     return [group[start : start + 2] for group in groups.values() for start in range(0, len(group), 2)]
 
 
+def entries_of(files: list[list[dict[str, Any]]], spec: PartitionSpec, known_metrics: set[str]) -> Entries:
+    made = [data_file(number, rows, spec, known_metrics) for number, rows in enumerate(files)]
+    return Entries.from_manifest_entries([ManifestEntry(status=STATUS_ADDED, data_file=one) for one in made], spec, TYPES)
+
+
 def arrow_table(rows: list[dict[str, Any]]) -> pa.Table:
     columns = {}
     for name, (_, kind) in COLUMNS.items():
@@ -283,11 +295,7 @@ def test_no_matching_row_is_pruned(rows, spec, predicate, known_metrics):
     expression, test = predicate
     where = bind(expression, SCHEMA)
     files = files_of(rows, spec)
-    entries = Entries.from_manifest_entries(
-        [ManifestEntry(status=STATUS_ADDED, data_file=data_file(n, group, spec, known_metrics)) for n, group in enumerate(files)],
-        spec,
-        TYPES,
-    )
+    entries = entries_of(files, spec, known_metrics)
     may, must = may_match(entries, where, TYPES), must_match(entries, where, TYPES)
     for group, kept, certain in zip(files, may, must, strict=True):
         answers = [test(row) is True for row in group]
@@ -295,6 +303,43 @@ def test_no_matching_row_is_pruned(rows, spec, predicate, known_metrics):
         assert not certain or all(answers), (expression, group)
     manifest = manifest_file(entries, manifest_path="m", manifest_length=1, snapshot_id=1)
     assert manifests_may_match([manifest], where, spec, TYPES)[0] or not may.any()
+
+
+EDGES = {
+    "i": [-8, -5, -4, -3, -1, 0, 1, 3, 4, 5],
+    "l": [-20, -11, -10, -9, -1, 0, 1, 9, 10, 11],
+    "m": [Decimal(value).scaleb(-2) for value in (-101, -100, -51, -50, -49, -1, 0, 1, 49, 50, 51)],
+    "s": ["", "a", "ab", "aba", "abb", "b", "ba", "bab", "\ud7ff", "\ue000", "😀"],
+    "day": [-366, -365, -364, -32, -31, -30, -1, 0, 1, 30, 31, 32, 364, 365, 366],
+    "ts": [day * DAY_US + off for day in (-31, -1, 0, 1, 31) for off in (-3_600_000_000, -1, 0, 1, 3_600_000_000)],
+    "tz": [day * DAY_US + off for day in (-1, 0, 1) for off in (-3_600_000_001, -3_600_000_000, -1, 0, 1, 3_599_999_999)],
+}
+
+
+@pytest.mark.parametrize(("name", "transform"), [(name, one) for name in EDGES for one in TRANSFORMS[name]], ids=str)
+@settings(max_examples=int(os.environ.get("PRUNING_EXAMPLES", "20")))
+@given(data=st.data())
+def test_transforms_at_their_edges(name, transform, data):
+    spec = PartitionSpec(PartitionField(COLUMNS[name][0], 1000, transform, "p"))
+    blank = dict.fromkeys(COLUMNS)
+    values = data.draw(st.lists(st.none() | st.sampled_from(EDGES[name]), min_size=1, max_size=6))
+    groups = files_of([{**blank, name: value} for value in values], spec)
+    entries = Entries.from_manifest_entries(
+        [ManifestEntry(status=STATUS_ADDED, data_file=data_file(n, group, spec, set())) for n, group in enumerate(groups)],
+        spec,
+        TYPES,
+    )
+    for _ in range(8):
+        expression, test = data.draw(leaves((name,), tuple(EDGES[name])))
+        where = bind(expression, SCHEMA)
+        residuals = Residuals(where, spec, TYPES)
+        may, must = may_match(entries, where, TYPES), must_match(entries, where, TYPES)
+        for group, kept, certain in zip(groups, may, must, strict=True):
+            answers = [test(row) is True for row in group]
+            assert kept or not any(answers), (expression, group)
+            assert not certain or all(answers), (expression, group)
+            residual = residuals.of(partition_of(group[0], spec))
+            assert arrow_table(group).filter(to_arrow_filter(residual, SCHEMA)).num_rows == sum(answers)
 
 
 @given(st.lists(ROWS, min_size=1, max_size=8), specs(), predicates())
