@@ -75,6 +75,22 @@ class FilePlanner:
         implements = ("java.util.function.Function",)
 
 
+class FixedFiles:
+    """Answers every question with the same files (`java.util.function.Function`, called by the JVM)."""
+
+    def __init__(self, files: SizedFiles) -> None:
+        self._answer = encode_answer(files)
+
+    def apply(self, _filters: str) -> str:
+        """The files, whatever the filters."""
+        return self._answer
+
+    class Java:
+        """The interface py4j implements with this class."""
+
+        implements = ("java.util.function.Function",)
+
+
 def encode_answer(files: SizedFiles) -> str:
     """`F`, the common prefix, NUL, then suffix NUL size NUL for each file: NUL is what no location holds."""
     sized = [(spark_location(location), size) for location, size in files]
@@ -84,7 +100,7 @@ def encode_answer(files: SizedFiles) -> str:
 
 
 def planned_relation(
-    spark: SparkSession, planner: FilePlanner, *, name: str, root: str, schema: StructType, size_in_bytes: int
+    spark: SparkSession, planner: FilePlanner | FixedFiles, *, name: str, root: str, schema: StructType, size_in_bytes: int
 ) -> DataFrame:
     """A DataFrame over the files that `planner` answers with.
 

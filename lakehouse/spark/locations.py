@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
 from lakehouse.errors import UnsupportedFeatureError
+
+logger = logging.getLogger(__name__)
 
 _SCHEMES = {"": "file", "file": "file", "s3": "s3a", "s3a": "s3a", "s3n": "s3a"}
 
@@ -20,3 +27,21 @@ def spark_location(location: str) -> str:
     if scheme == "memory":
         raise UnsupportedFeatureError(f"Spark cannot read {location}: the files are in this process's memory", location=location)
     return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
+
+
+def hadoop_reads(spark: SparkSession, location: str) -> bool:
+    """Whether the session has a Hadoop file system for the location (one for S3 takes JARs that PySpark does not bring).
+
+    Raises:
+        UnsupportedFeatureError: a location that only this process can see.
+    """
+    scheme = spark_location(location).partition("://")[0]
+    jvm = spark._jvm
+    if jvm is None:
+        return False
+    try:
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, spark._jsparkSession.sessionState().newHadoopConf())
+    except Py4JJavaError as error:
+        logger.debug("no Hadoop file system for %s: %s", scheme, error.java_exception)
+        return False
+    return True

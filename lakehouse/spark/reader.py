@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
@@ -11,16 +13,32 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField
 from pyspark.sql.types import StructType as SparkStruct
 
-from lakehouse.errors import UnsupportedFeatureError, UnsupportedTypeError
+from lakehouse.arrow.deletes import POSITION_DELETE_SCHEMA
+from lakehouse.errors import UnsupportedTypeError
 from lakehouse.expressions.bind import bind
-from lakehouse.scan.planner import ScanPlan, project_schema, schema_of, snapshot_of
+from lakehouse.scan.planner import ScanPlan, plan_scan, project_schema, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
-from lakehouse.spark.file_index import FilePlanner, SizedFiles, planned_relation
+from lakehouse.scan.splits import combine
+from lakehouse.scan.tasks import FileScanTask
+from lakehouse.spark.deletes import (
+    deleted_positions,
+    deletes_of,
+    files_with_positions,
+    has_equality_deletes,
+    untouched_files,
+    without_deleted,
+)
+from lakehouse.spark.file_index import FilePlanner, FixedFiles, SizedFiles, planned_relation
+from lakehouse.spark.locations import hadoop_reads
 from lakehouse.spark.predicates import quoted, to_condition
 from lakehouse.spark.types import to_spark_schema
+from lakehouse.spark.worker_reader import read_on_workers
+from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
+
+logger = logging.getLogger(__name__)
 
 _UNKNOWN_SIZE = 1 << 40
 
@@ -41,15 +59,8 @@ def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage)
     snapshot = snapshot_of(request)
     schema = schema_of(request, snapshot)
     aliases = ambiguous_columns(schema, metadata)
-    planner = FilePlanner(name, request, schema, storage, _all_files)
-    physical = planned_relation(
-        spark,
-        planner,
-        name=name,
-        root=metadata.location,
-        schema=_physical_schema(schema, aliases),
-        size_in_bytes=_size(snapshot),
-    )
+    source = _Source(spark, name, request, storage, schema, _physical_schema(schema, aliases))
+    physical = source.rows(snapshot)
     frame = _shown(physical, schema, aliases)
     if request.where is not None:
         frame = frame.where(to_condition(bind(request.where, schema, case_sensitive=request.case_sensitive)))
@@ -57,6 +68,48 @@ def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage)
         return frame
     projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
     return frame.select(*_projected(schema, projected))
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Makes the frames that a snapshot's rows come from; all have the columns of `shown`."""
+
+    spark: SparkSession
+    name: str
+    request: ScanRequest
+    storage: Storage
+    schema: Schema
+    shown: SparkStruct
+
+    def rows(self, snapshot: Snapshot | None) -> DataFrame:
+        if not hadoop_reads(self.spark, self.request.metadata.location):
+            logger.info("Spark has no file system for %s: its workers read %s", self.request.metadata.location, self.name)
+            return self._on_workers(_every_task)
+        deletes = deletes_of(snapshot, self.request.metadata, self.storage)
+        if not deletes:
+            return self._planned(_all_files, _size(snapshot))
+        frame = self._planned(untouched_files, _size(snapshot))
+        if deletes.positions or deletes.vectors:
+            positions = deleted_positions(self.spark, deletes, self.storage, self._delete_files)
+            frame = frame.union(without_deleted(self._planned(files_with_positions, _size(snapshot)), positions))
+        return frame.union(self._on_workers(has_equality_deletes)) if deletes.equality else frame
+
+    def _planned(self, choose: Callable[[ScanPlan], SizedFiles], size_in_bytes: int) -> DataFrame:
+        planner = FilePlanner(self.name, self.request, self.schema, self.storage, choose)
+        return self._relation(planner, self.shown, size_in_bytes)
+
+    def _delete_files(self, files: Sequence[DataFile]) -> DataFrame:
+        sizes = [(one.file_path, one.file_size_in_bytes) for one in files]
+        return self._relation(FixedFiles(sizes), to_spark_schema(POSITION_DELETE_SCHEMA), sum(size for _, size in sizes))
+
+    def _relation(self, planner: FilePlanner | FixedFiles, shown: SparkStruct, size_in_bytes: int) -> DataFrame:
+        root = self.request.metadata.location
+        return planned_relation(self.spark, planner, name=self.name, root=root, schema=shown, size_in_bytes=size_in_bytes)
+
+    def _on_workers(self, wanted: Callable[[FileScanTask], bool]) -> DataFrame:
+        plan = plan_scan(replace(self.request, select=None), self.storage)
+        groups = combine((task for task in plan.tasks if wanted(task)), plan.split_options)
+        return read_on_workers(self.spark, list(groups), self.request, self.storage, self.schema, self.shown)
 
 
 def ambiguous_columns(schema: Schema, metadata: TableMetadata) -> dict[int, str]:
@@ -138,11 +191,12 @@ def _holds_uuid(kind: IcebergType) -> bool:
     return isinstance(kind, UUIDType)
 
 
+def _every_task(_: FileScanTask) -> bool:
+    return True
+
+
 def _all_files(plan: ScanPlan) -> SizedFiles:
-    for task in plan.tasks:
-        if task.deletes:
-            raise UnsupportedFeatureError(f"{task.data_file.file_path} has row-level deletes")
-        yield task.data_file.file_path, task.data_file.file_size_in_bytes
+    return ((file.file_path, file.file_size_in_bytes) for file in plan.files)
 
 
 def _size(snapshot: Snapshot | None) -> int:
