@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.cli import catalog_commands, maintenance_commands, pipeline_commands, scan_commands, snapshot_commands
+from lakehouse.cli import catalog_commands, demo, maintenance_commands, pipeline_commands, scan_commands, snapshot_commands
 from lakehouse.cli.session import CatalogOption, NameOption, PropertyOption, WarehouseOption
 
 app = typer.Typer(
@@ -41,5 +41,5 @@ def main(
     context.obj = {"catalog": catalog, "warehouse": warehouse, "name_": name, "property_": properties}
 
 
-for _commands in (catalog_commands, snapshot_commands, scan_commands, maintenance_commands, pipeline_commands):
+for _commands in (demo, catalog_commands, snapshot_commands, scan_commands, maintenance_commands, pipeline_commands):
     _commands.register(app)

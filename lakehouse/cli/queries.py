@@ -94,7 +94,7 @@ class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no typ
         self._snapshot_id = snapshot_id
         self._where = where
         known = metadata.schema() if snapshot_id is None else metadata.schema_for(metadata.snapshot(snapshot_id))
-        self._schema = schema_to_arrow(known, field_ids=False)
+        self._schema = schema_to_arrow(known)
 
     @property
     def schema(self) -> pa.Schema:

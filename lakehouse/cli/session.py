@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Concatenate, ParamSpec
 
-import click
 import orjson
 import typer
 from rich.console import Console, RenderableType
@@ -139,7 +138,8 @@ def command(
     def register(function: Callable[Concatenate[Session, P], None]) -> Callable[Concatenate[Session, P], None]:
         @functools.wraps(function)
         def run(*args: Any, **arguments: Any) -> None:
-            outer = click.get_current_context().find_object(dict) or {}
+            context: typer.Context = arguments.pop("context_")
+            outer = context.find_object(dict) or {}
             common = {key: arguments.pop(key) or outer.get(key) for key in _COMMON}
             with one_line_errors() as errors:
                 options = catalog_options(common["catalog"], common["warehouse"], common["name_"], common["property_"] or ())
@@ -152,6 +152,7 @@ def command(
             for key, (kind, default) in _COMMON.items()
         ]
         own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        added.append(inspect.Parameter("context_", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
         del run.__wrapped__  # typer must see the signature below, not the function's
         run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.conversions import from_bytes
 from pyiceberg.types import IcebergType, PrimitiveType
 
 from lakehouse.inspect.values import typed_array
+from lakehouse.spec.bounds import decode_bounds
 from lakehouse.spec.data_file import DataFile, ManifestEntry
 from lakehouse.spec.field_types import field_types
 from lakehouse.spec.physical import partition_types
@@ -147,7 +147,8 @@ def _readable_metrics(files: Sequence[DataFile], metadata: TableMetadata) -> tup
 
 def _column_metrics(files: Sequence[DataFile], field_id: int, kind: PrimitiveType) -> pa.StructArray:
     def bounds(maps: list[Mapping[int, bytes]]) -> pa.Array:
-        return typed_array([None if field_id not in one else _bound(kind, one[field_id]) for one in maps], kind)
+        raw = pa.array([one.get(field_id) for one in maps], pa.binary())
+        return typed_array(decode_bounds(raw, kind).to_pylist(), kind)
 
     def counts(maps: list[Mapping[int, int]]) -> pa.Array:
         return pa.array([one.get(field_id) for one in maps], pa.int64())
@@ -163,7 +164,3 @@ def _column_metrics(files: Sequence[DataFile], field_id: int, kind: PrimitiveTyp
     return pa.StructArray.from_arrays(
         list(columns.values()), fields=[pa.field(name, array.type) for name, array in columns.items()]
     )
-
-
-def _bound(kind: PrimitiveType, value: bytes) -> Any:
-    return from_bytes(kind, value)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.conversions import from_bytes
-from pyiceberg.types import IcebergType, PrimitiveType
+from pyiceberg.types import IcebergType
 
 from lakehouse.inspect.values import typed_array
+from lakehouse.spec.bounds import decode_bounds
 from lakehouse.spec.field_types import field_types
 from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, CONTENT_DELETE_MANIFEST, FieldSummary, ManifestFile
 from lakehouse.spec.physical import partition_types
@@ -91,7 +91,7 @@ def _summary(summary: FieldSummary, kind: IcebergType | None) -> dict[str, Any]:
 def _text(bound: bytes | None, kind: IcebergType | None) -> str | None:
     if bound is None:
         return None
-    if not isinstance(kind, PrimitiveType):
+    if kind is None:
         return bound.hex()
-    value = typed_array([from_bytes(kind, bound)], kind)[0].as_py()
+    value = typed_array(decode_bounds(pa.array([bound], pa.binary()), kind).to_pylist(), kind)[0].as_py()
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -26,9 +26,7 @@ def lake_in_memory():
 
 
 def rows(ids, region="eu"):
-    return pa.table(
-        {"id": list(ids), "region": [region] * len(list(ids)), "amount": [float(one) for one in ids]}, schema=SCHEMA
-    )
+    return pa.table({"id": list(ids), "region": [region] * len(list(ids)), "amount": [float(one) for one in ids]}, schema=SCHEMA)
 
 
 def events(lake, name="raw.events", partition_by=("region",), **arguments):
@@ -156,4 +154,3 @@ class FailingCatalog:
 
     def storage(self, location):
         return FailingStorage(self._inner.storage(location), self._failing, self._error)
-

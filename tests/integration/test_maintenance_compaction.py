@@ -289,7 +289,11 @@ def test_sorted_tables_stay_sorted():
 
 @settings(max_examples=20)
 @given(
-    st.lists(st.tuples(st.sampled_from(["append", "delete", "overwrite", "compact", "beside"]), st.integers(0, 40)), min_size=3, max_size=12)
+    st.lists(
+        st.tuples(st.sampled_from(["append", "delete", "overwrite", "compact", "beside"]), st.integers(0, 40)),
+        min_size=3,
+        max_size=12,
+    )
 )
 def test_rows_under_random_operations(steps):
     """I9 against a model that is a plain multiset of rows."""
@@ -299,7 +303,7 @@ def test_rows_under_random_operations(steps):
     for step, value in steps:
         if step == "append":
             table.append(rows([serial, serial + 1], region=f"r{value % 2}"))
-            model |= {one: f"r{value % 2}" for one in (serial, serial + 1)}
+            model |= dict.fromkeys((serial, serial + 1), f"r{value % 2}")
             serial += 2
         elif step == "delete":
             table.refresh().delete(f"id = {value}")

@@ -61,7 +61,11 @@ def graphs(draw):
             refs[name] = SnapshotRef(target, "tag", max_ref_age_ms=draw(st.none() | st.integers(1, NOW)))
         else:
             refs[name] = SnapshotRef(
-                target, "branch", draw(st.none() | st.integers(1, 4)), draw(st.none() | st.integers(1, NOW)), draw(st.none() | st.integers(1, NOW))
+                target,
+                "branch",
+                draw(st.none() | st.integers(1, 4)),
+                draw(st.none() | st.integers(1, NOW)),
+                draw(st.none() | st.integers(1, NOW)),
             )
     manifests = [f"/t/metadata/m{number}.avro" for number in range(draw(st.integers(1, 10)))]
     files = [f"/t/data/f{number}.parquet" for number in range(12)]
@@ -138,7 +142,9 @@ def test_a_missing_expired_file_only_narrows(graph, cut, data):
     metadata, walker = graph
     expired, kept = split(metadata, cut)
     kept_files = reached_by(metadata, walker, kept)
-    lonely = sorted({metadata.snapshot(one).manifest_list for one in expired} | {path for one in expired for path in walker.by_snapshot[one]})
+    lonely = sorted(
+        {metadata.snapshot(one).manifest_list for one in expired} | {path for one in expired for path in walker.by_snapshot[one]}
+    )
     lonely = [path for path in lonely if path not in kept_files]
     if lonely:
         walker.gone = {data.draw(st.sampled_from(lonely))}

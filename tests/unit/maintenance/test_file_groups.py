@@ -22,7 +22,12 @@ def delete(name, rows, content=CONTENT_POSITION_DELETES):
 def groups(tasks, target=100 * MB, current_spec_id=0, recent=None, wanted=None, **options):
     extra = {} if wanted is None else {"wanted": wanted}
     return plan_groups(
-        tasks, CompactionOptions(**options), target_bytes=target, current_spec_id=current_spec_id, recent_sequence_number=recent, **extra
+        tasks,
+        CompactionOptions(**options),
+        target_bytes=target,
+        current_spec_id=current_spec_id,
+        recent_sequence_number=recent,
+        **extra,
     )
 
 
@@ -89,7 +94,9 @@ def test_files_of_earlier_specs_are_rewritten_unless_told_otherwise():
 
 
 def test_recent_partitions_are_left_alone():
-    tasks = [task(f"x{i}", MB, partition=("x",), sequence=i) for i in range(6)] + [task(f"y{i}", MB, partition=("y",), sequence=1) for i in range(6)]
+    tasks = [task(f"x{i}", MB, partition=("x",), sequence=i) for i in range(6)] + [
+        task(f"y{i}", MB, partition=("y",), sequence=1) for i in range(6)
+    ]
     assert names(groups(tasks, recent=5)) == [[f"y{i}" for i in range(6)]]
 
 
@@ -110,7 +117,13 @@ def test_the_best_group_comes_first():
 
 @pytest.mark.parametrize(
     "options",
-    [{"min_input_files": 0}, {"target_file_size_bytes": 0}, {"max_file_size_ratio": 0.9}, {"min_file_size_ratio": 0}, {"max_workers": 0}],
+    [
+        {"min_input_files": 0},
+        {"target_file_size_bytes": 0},
+        {"max_file_size_ratio": 0.9},
+        {"min_file_size_ratio": 0},
+        {"max_workers": 0},
+    ],
 )
 def test_options_out_of_range_are_refused(options):
     with pytest.raises(InvalidInputError):

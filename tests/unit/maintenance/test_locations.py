@@ -26,7 +26,14 @@ def test_spellings_of_one_file(one, other):
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("s3://b/k", "s3://c/k"), ("/a/b", "/a/c"), ("/a/b", "/a/B"), ("s3://b/k", "/b/k"), ("/a/b%20c", "/a/b c"), ("/a/b:c", "/a/b/c")],
+    [
+        ("s3://b/k", "s3://c/k"),
+        ("/a/b", "/a/c"),
+        ("/a/b", "/a/B"),
+        ("s3://b/k", "/b/k"),
+        ("/a/b%20c", "/a/b c"),
+        ("/a/b:c", "/a/b/c"),
+    ],
 )
 def test_different_files(one, other):
     assert KEYS.key(one) != KEYS.key(other)

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import pytest
+
+import lakehouse.lake
+from tests.unit.cli.conftest import SCHEMA, Command
+
+COMMANDS = [
+    "tables",
+    "describe",
+    "history",
+    "files",
+    "plan",
+    "sql",
+    "compact",
+    "expire",
+    "rewrite-manifests",
+    "remove-orphans",
+    "health",
+    "lineage",
+    "rollback",
+    "tag",
+]
+
+
+def test_tables_lists_name_rows_files_bytes_and_snapshot(run, table):
+    (line,) = run("tables", "--json").json
+    sizes = table.inspect.files()["file_size_in_bytes"].to_pylist()
+    assert line == {
+        "name": "raw.events",
+        "rows": 60,
+        "files": 6,
+        "bytes": sum(sizes),
+        "snapshot_id": table.metadata.current_snapshot_id,
+    }
+    pretty = run("tables").out
+    assert "raw.events" in pretty
+    assert "60" in pretty
+
+
+def test_tables_of_an_empty_catalog(tmp_path):
+    run = Command(str(tmp_path / "empty"))
+    assert run("tables", "--json").json == []
+    assert "No tables" in run("tables").out
+
+
+def test_options_before_the_command_hold_and_the_commands_own_win(table, warehouse, tmp_path):
+    run = Command(warehouse)
+    assert len(run("--catalog", warehouse, "tables", "--json", catalog=False).json) == 1
+    assert len(run("--catalog", tmp_path / "other", "tables", "--json").json) == 1
+
+
+def test_the_catalog_comes_from_the_environment_and_then_from_the_folder(tmp_path, monkeypatch):
+    elsewhere = str(tmp_path / "warehouse")
+    lakehouse.lake.load_catalog(elsewhere).create_table("raw.events", SCHEMA)
+    run = Command(elsewhere)
+    assert len(run("tables", "--json", catalog=False, env={"LAKEHOUSE_CATALOG": elsewhere}).json) == 1
+    monkeypatch.chdir(tmp_path)
+    assert run("tables", "--json", catalog=False).json == []
+    assert not (tmp_path / ".lakehouse").exists()
+    (tmp_path / "warehouse").rename(tmp_path / ".lakehouse")
+    assert [line["name"] for line in run("tables", "--json", catalog=False).json] == ["raw.events"]
+
+
+def test_describe_shows_schema_partitioning_and_refs(run, table):
+    found = run("describe", "raw.events", "--json").json
+    assert [column["name"] for column in found["columns"]] == ["id", "region", "at"]
+    assert found["partition_spec"][0]["transform"] == "identity"
+    assert found["refs"]["main"]["snapshot_id"] == table.metadata.current_snapshot_id
+    assert found["location"] == table.location
+    assert "region" in run("describe", "raw.events").out
+
+
+def test_history_is_newest_first(run, table):
+    found = run("history", "raw.events", "--json").json
+    assert [line["snapshot_id"] for line in found] == [one.snapshot_id for one in reversed(table.snapshots())]
+    assert found[0]["refs"] == ["main"]
+    assert found[0]["operation"] == "append"
+    assert len(run("history", "raw.events", "--limit", 2, "--json").json) == 2
+    assert "4 more" in run("history", "raw.events", "--limit", 2).out
+
+
+def test_files_lists_what_a_scan_reads(run):
+    found = run("files", "raw.events", "--json").json
+    assert len(found) == 6
+    assert sum(file["record_count"] for file in found) == 60
+    assert {file["partition"] for file in run("files", "raw.events", "--where", "region = 'r1'", "--json").json} == {"region=r1"}
+    assert len(run("files", "raw.events", "--limit", 2, "--json").json) == 2
+
+
+def test_plan_counts_what_is_read_and_skipped(run):
+    found = run("plan", "raw.events", "--where", "region = 'r1' and id < 20", "--json").json
+    assert found["data_files"]["total"] == 6
+    assert found["data_files"]["planned"] == 1
+    assert "files" in run("plan", "raw.events").out
+
+
+def test_plan_travels_in_time(run, table):
+    first = table.snapshots()[0].snapshot_id
+    assert run("plan", "raw.events", "--snapshot", first, "--json").json["data_files"]["planned"] == 1
+    table.create_tag("start", first)
+    assert run("plan", "raw.events", "--snapshot", "start", "--json").json["snapshot_id"] == first
+    assert run("plan", "raw.events", "--snapshot", first, "--as-of", "1h").code == 2
+    assert run("plan", "raw.events", "--as-of", "1d").code == 1
+
+
+def test_compact_first_shows_then_does(run, table):
+    plan = run("compact", "raw.events", "--min-input-files", 2, "--dry-run", "--json").json
+    assert (plan["input_files"], plan["expected_files"]) == (6, 2)
+    assert table.refresh().metadata.current_snapshot_id == plan["snapshot_id"]
+    assert "nothing was changed" in run("compact", "raw.events", "--dry-run").out
+    done = run("compact", "raw.events", "--min-input-files", 2, "--json").json
+    assert (done["rewritten_files"], done["added_files"], done["stopped"]) == (6, 2, None)
+    assert run("tables", "--json").json[0]["rows"] == 60
+
+
+def test_expire_first_shows_then_does(run, table):
+    plan = run("expire", "raw.events", "--older-than", "0s", "--dry-run", "--json").json
+    assert len(plan["expired_snapshots"]) == 5
+    assert len(table.refresh().metadata.snapshots) == 6
+    done = run("expire", "raw.events", "--older-than", "0s", "--retain-last", 2, "--json").json
+    assert len(done["expired_snapshot_ids"]) == 4
+    assert len(table.refresh().metadata.snapshots) == 2
+    assert "snapshots expired" in run("expire", "raw.events").out
+
+
+def test_rewrite_manifests_first_shows_then_does(run, table):
+    before = table.inspect.manifests().num_rows
+    plan = run("rewrite-manifests", "raw.events", "--dry-run", "--json").json
+    assert plan["manifests"] == before
+    done = run("rewrite-manifests", "raw.events", "--json").json
+    assert done["replaced_manifests"] + done["kept_manifests"] == before
+
+
+def test_remove_orphans_refuses_the_young(run, table):
+    table.storage.write(f"{table.location}/data/lost.parquet", b"x")
+    refused = run("remove-orphans", "raw.events", "--older-than", "1h")
+    assert refused.code == 1
+    assert "24 hours" in refused.err
+    plan = run("remove-orphans", "raw.events", "--older-than", "0s", "--force", "--dry-run", "--json").json
+    assert [one["location"].rsplit("/", 1)[-1] for one in plan["orphans"]] == ["lost.parquet"]
+    done = run("remove-orphans", "raw.events", "--older-than", "0s", "--force", "--json").json
+    assert done["moved_files"] == 1
+
+
+def test_health_of_one_and_of_all(run):
+    (one,) = run("health", "raw.events", "--json").json
+    assert (one["table"], one["data_files"], one["records"]) == ("raw.events", 6, 60)
+    assert run("health", "--json").json[0]["table"] == "raw.events"
+    pretty = run("health").out
+    assert "█" in pretty
+    assert "region=r0" in pretty
+
+
+def test_rollback_first_shows_then_does_and_can_be_undone_by_id(run, table):
+    first, last = table.snapshots()[0].snapshot_id, table.metadata.current_snapshot_id
+    shown = run("rollback", "raw.events", first, "--dry-run", "--json").json
+    assert shown["snapshot_id"] == first
+    assert table.refresh().metadata.current_snapshot_id == last
+    run("rollback", "raw.events", first)
+    assert table.refresh().metadata.current_snapshot_id == first
+    assert run("rollback", "raw.events").code == 2
+    assert run("rollback", "raw.events", first, "--as-of", "1h").code == 2
+
+
+def test_tag_and_its_removal(run, table):
+    first = table.snapshots()[0].snapshot_id
+    assert run("tag", "raw.events", "q3", "--snapshot", first, "--keep", "90d", "--json").json["snapshot_id"] == first
+    ref = table.refresh().metadata.ref("q3")
+    assert (ref.type, ref.max_ref_age_ms) == ("tag", 90 * 86_400_000)
+    assert run("tag", "raw.events", "q3").code == 1
+    run("tag", "raw.events", "q3", "--delete")
+    assert "q3" not in table.refresh().metadata.refs
+    assert run("tag", "raw.events", "main", "--delete").code == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_json(run, name):
+    answer = run(name, "--help", catalog=False)
+    assert answer.code == 0
+    assert "--json" in answer.out
+    assert "--catalog" in answer.out
+    if name in ("compact", "expire", "rewrite-manifests", "remove-orphans"):
+        assert "--dry-run" in answer.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["describe", "raw.nope"],
+        ["describe", "nope"],
+        ["describe", "../../etc"],
+        ["plan", "raw.events", "--where", "no_such_column = 1"],
+        ["plan", "raw.events", "--where", "id ="],
+        ["plan", "raw.events", "--snapshot", "12345"],
+        ["plan", "raw.events", "--snapshot", "no-such-tag"],
+        ["expire", "raw.events", "--older-than", "soon"],
+        ["compact", "raw.events", "--skip-recent", "soon"],
+        ["rollback", "raw.events", "12345"],
+        ["sql", "select * from raw.nope"],
+        ["sql", "selekt"],
+        ["sql", "select nope from raw.events"],
+        ["sql", "drop table raw.events"],
+        ["sql", "select 1; select 2"],
+        ["tables", "--property", "novalue"],
+    ],
+)
+def test_errors_are_one_line_and_exit_code_one(run, arguments):
+    answer = run(*arguments)
+    assert answer.code == 1
+    assert answer.out == ""
+    assert answer.err.startswith("Error: ")
+    assert answer.err.count("\n") == 1
+    assert "Traceback" not in answer.err
+
+
+@pytest.mark.parametrize("arguments", [["nope"], ["tables", "--nope"], ["compact"], ["history", "raw.events", "--limit", "none"]])
+def test_wrong_usage_is_exit_code_two(run, arguments):
+    answer = run(*arguments)
+    assert answer.code == 2
+    assert "Traceback" not in answer.err
+
+
+def test_a_table_that_is_not_there_is_answered_with_those_that_are(run):
+    assert "it has raw.events" in run("describe", "raw.nope").err
+
+
+def test_secrets_are_never_shown(run, table, tmp_path):
+    canary = "canary-f00dfeed"
+    table.set_properties({"s3.secret-access-key": canary, "note": "plain"})
+    shown = run("describe", "raw.events")
+    assert canary not in shown.out
+    assert "plain" in shown.out
+    assert canary not in run("describe", "raw.events", "--json").out
+    failed = run(
+        "tables", "--catalog", f"postgresql+psycopg://user:{canary}@127.0.0.1:1/nope", "--warehouse", tmp_path, catalog=False
+    )
+    assert failed.code == 1
+    assert canary not in failed.out + failed.err
+    failed = run("describe", "raw.nope", "--property", f"s3.secret-access-key={canary}")
+    assert canary not in failed.out + failed.err
+    assert canary not in run("tables", "--json", env={"LAKEHOUSE_PROPERTIES": "{" + canary}).err
+
+
+def test_version_and_help_without_a_command(run):
+    assert run("--version", catalog=False).out.startswith("lakehouse ")
+    assert "compact" in run("--help", catalog=False).out
