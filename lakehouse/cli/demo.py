@@ -21,7 +21,10 @@ def register(app: typer.Typer) -> None:
 def demo(
     session: Session,
     synthetic: Annotated[
-        int, typer.Option("--synthetic", min=0, metavar="N", help="Generate N events instead of the real flights, into .lakehouse/synthetic-N/.")
+        int,
+        typer.Option(
+            "--synthetic", min=0, metavar="N", help="Generate N events instead of the real flights, into .lakehouse/synthetic-N/."
+        ),
     ] = 0,
 ) -> None:
     """Run the whole pipeline on real events: landing files, tables, checks, late files, maintenance. Run again it changes no row."""

@@ -12,7 +12,6 @@ from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
 from lakehouse.cli.optional import load_module
-from lakehouse.cli.queries import QueryEngine
 from lakehouse.cli.session import Session, command
 from lakehouse.cli.snapshot_commands import find_snapshot
 from lakehouse.cli.times import moment_ms
@@ -106,7 +105,7 @@ def sql(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many rows; --json prints all.")] = 100,
 ) -> None:
     """Query tables with SQL."""
-    result = _spark(session, query) if engine is EngineName.SPARK else QueryEngine(session.lake, session.environment).run(query)
+    result = _spark(session, query) if engine is EngineName.SPARK else _arrow(session, query)
     if session.json:
         session.show(result.to_pylist(), "")
         return
@@ -129,6 +128,12 @@ def _scan(
         snapshot_id=None if snapshot is None else find_snapshot(table, snapshot),
         as_of=None if as_of is None else moment_ms(as_of, session.environment.now_ms()),
     )
+
+
+def _arrow(session: Session, query: str) -> pa.Table:
+    # DataFusion takes two seconds to import (it imports pandas): only this command pays for it
+    queries: Any = load_module("lakehouse.cli.queries", "sql")
+    return queries.QueryEngine(session.lake, session.environment).run(query)
 
 
 def _spark(session: Session, query: str) -> pa.Table:
