@@ -107,7 +107,8 @@ class Lakehouse:
 
     def rename_table(self, name: Name, new_name: Name) -> Table:
         """Give a table another name. Raises NoSuchTableError, TableAlreadyExistsError."""
-        return Table(self.catalog, self.catalog.rename(Identifier.parse(name), Identifier.parse(new_name)), self.environment)
+        self.catalog.rename(Identifier.parse(name), Identifier.parse(new_name))
+        return self.load_table(new_name)
 
     def register_table(self, name: Name, metadata_location: str) -> Table:
         """Take an existing table into the catalog by the location of its metadata file."""
@@ -142,19 +143,22 @@ class Lakehouse:
         self.catalog.drop_namespace(_namespace(namespace))
 
 
-def load_catalog(uri: str, *, warehouse: str | None = None, name: str = "lakehouse", **properties: str) -> Lakehouse:
+def load_catalog(
+    uri: str, *, warehouse: str | None = None, name: str = "lakehouse", environment: Environment | None = None, **properties: str
+) -> Lakehouse:
     """Open a catalog.
 
     Args:
         uri: "file:///data/warehouse" or a path (filesystem catalog), "sqlite:///path.db", "postgresql+psycopg://...".
         warehouse: location of new tables, for catalogs that are not the warehouse themselves.
         name: the catalog's name, part of a SQL catalog's key.
+        environment: clock, ids and randomness; the real ones by default.
         properties: storage and catalog options, such as `s3.endpoint`.
 
     Raises:
-        InvalidPropertyError: an unknown scheme or a missing warehouse.
+        InvalidInputError: an unknown scheme or a missing warehouse.
     """
-    return Lakehouse(open_catalog(uri, warehouse=warehouse, name=name, **properties))
+    return Lakehouse(open_catalog(uri, warehouse=warehouse, name=name, environment=environment, **properties), environment)
 
 
 def to_schema(schema: object) -> Schema:

@@ -63,9 +63,16 @@ class TableScan:
 
     def count(self) -> int:
         """How many rows match; from metadata alone when no file needs to be opened."""
-        unsure = [task for task in self._plan.tasks if task.deletes or task.residual != AlwaysTrue()]
-        sure = sum(task.data_file.record_count for task in self._plan.tasks) - sum(t.data_file.record_count for t in unsure)
-        return sure + sum(batch.num_rows for batch in read_tasks(unsure, self._read_request(), self.storage))
+        rows = 0
+        unsure = []
+        for task in self._plan.tasks:
+            if task.deletes or task.residual != AlwaysTrue():
+                unsure.append(task)
+            else:
+                rows += task.data_file.record_count
+        for batch in read_tasks(unsure, self._read_request(), self.storage):
+            rows += batch.num_rows
+        return rows
 
     def _read_request(self) -> ReadRequest:
         metadata = self.request.metadata

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 
+import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -399,9 +400,15 @@ class Table:
 
 
 def _arrow(data: object, table: str) -> ArrowData:
-    """Anything that speaks Arrow's C stream or is made of batches. Raises InvalidInputError."""
-    if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__") or hasattr(data, "__iter__"):
-        return data  # type: ignore[return-value]  # coerce() checks what the stream yields
+    """Anything that speaks Arrow's C interfaces (PyArrow, Polars, DuckDB, pandas 3) or is made of batches. Raises InvalidInputError."""
+    if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        return data
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(data)
+    if hasattr(data, "__arrow_c_array__"):
+        return pa.record_batch(data)
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
+        return data
     raise InvalidInputError(
         f"{table}: rows come as a pyarrow Table, RecordBatch, RecordBatchReader, batches or a Spark DataFrame, "
         f"not {type(data).__name__}",
