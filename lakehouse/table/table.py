@@ -400,7 +400,7 @@ class Table:
 
 
 def _arrow(data: object, table: str) -> ArrowData:
-    """Anything that speaks Arrow's C interfaces (PyArrow, Polars, DuckDB, pandas 3) or is made of batches. Raises InvalidInputError."""
+    """Anything that speaks Arrow's C interfaces (PyArrow, Polars, DuckDB) or yields batches. Raises InvalidInputError."""
     if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
         return data
     if hasattr(data, "__arrow_c_stream__"):
