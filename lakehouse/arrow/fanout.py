@@ -152,12 +152,15 @@ class FanOut:
             if lane.writer is None:
                 yield from self._make_room()
                 lane.writer = self._open(partition)
+            before = lane.writer.size
             lane.writer.write(rows)
+            grown = lane.writer.size - before
             lane.written_bytes += int(size * rows.num_rows / max(table.num_rows, 1))
             lane.last = rows.slice(rows.num_rows - 1) if self._sorter.sorts else None
             self._steps += 1
             lane.used = self._steps
-            if lane.writer.size >= self._target.target_bytes:
+            # Full when one more row group like this would lead further from the target size than stopping here.
+            if lane.writer.size + grown / 2 >= self._target.target_bytes:
                 yield self._close(partition, lane)
 
     def _row_groups(self, table: pa.Table, size: int) -> Iterator[pa.Table]:
