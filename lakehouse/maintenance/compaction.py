@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+from pyiceberg.schema import Schema
 from rich.console import RenderableType
 
 from lakehouse.arrow.reader import ReadRequest, read_tasks
+from lakehouse.arrow.scan_columns import METADATA_COLUMNS
 from lakehouse.arrow.writer import WriteRequest, write_data_files
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
@@ -334,8 +336,10 @@ class _Rewriter:
 
     def _rewrite(self, group: FileGroup, threads: int) -> None:
         metadata = self._plan.version.metadata
+        schema = _with_lineage(metadata)
         read = ReadRequest(
-            schema=metadata.schema(),
+            schema=schema,
+            table_schema=metadata.schema(),
             specs=metadata.specs(),
             name_mapping=metadata.properties.get("schema.name-mapping.default"),
             threads=threads,
@@ -344,7 +348,7 @@ class _Rewriter:
         if group.expected_files == 1:
             size = max(size, self._plan.target_bytes)
         write = WriteRequest(
-            schema=metadata.schema(),
+            schema=schema,
             spec=metadata.spec(),
             sort_order=metadata.sort_order(),
             location=TableProperties(metadata.properties).data_location(metadata.location),
@@ -361,6 +365,15 @@ class _Rewriter:
         """Remove files that certainly no snapshot names; what cannot be removed is left to orphan removal."""
         self._storage.delete([file.file_path for file in self._written])
         self._written = []
+
+
+def _with_lineage(metadata: TableMetadata) -> Schema:
+    """The current schema, from v3 on with the row lineage columns: a row that moves keeps them (spec: Row Lineage)."""
+    schema = metadata.schema()
+    if metadata.format_version < 3:
+        return schema
+    lineage = (METADATA_COLUMNS["_row_id"], METADATA_COLUMNS["_last_updated_sequence_number"])
+    return Schema(*schema.fields, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
 
 
 def _dangling(groups: Sequence[FileGroup], uses: Counter[DeleteKey]) -> list[DataFile]:

@@ -5,10 +5,15 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyiceberg.schema import Schema
 
+from lakehouse.arrow.delete_writer import FileDeletes, write_deletes
+from lakehouse.arrow.reader import ReadRequest, read_table
+from lakehouse.arrow.scan_columns import METADATA_COLUMNS
 from lakehouse.errors import InvalidExpressionError, StorageError
 from lakehouse.maintenance.census import take_census
 from lakehouse.maintenance.compaction import compact, execute_compaction, plan_compaction
+from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
 from lakehouse.maintenance.file_groups import CompactionOptions
 from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, CONTENT_POSITION_DELETES, DataFile
 from tests.integration.maintenance_support import FailingCatalog, at, contents, events, lake_in_memory, rows
@@ -322,3 +327,43 @@ def test_rows_under_random_operations(steps):
             execute_compaction(table.catalog, plan)
         assert contents(table) == {(one, where, float(one)): 1 for one, where in model.items()}
     assert take_census(table.catalog, table.identifier).missing == frozenset()
+
+
+def with_lineage(table):
+    """Rows with the row lineage columns of v3."""
+    table.refresh()
+    lineage = (METADATA_COLUMNS["_row_id"], METADATA_COLUMNS["_last_updated_sequence_number"])
+    request = ReadRequest(schema=Schema(*table.schema().fields, *lineage))
+    return sorted(tuple(row.values()) for row in read_table(table.scan().plan().tasks, request, table.storage).to_pylist())
+
+
+def test_rows_keep_their_lineage_in_v3():
+    table = small_files(lake_in_memory(), count=4, format_version=3)
+    before = with_lineage(table)
+    assert len({row[-2] for row in before}) == 40
+    compact(table.catalog, table.identifier, EAGER)
+    assert with_lineage(table) == before
+    table.append(rows([999], region="r0"))
+    before = with_lineage(table)
+    compact(table.catalog, table.identifier, EAGER)
+    assert with_lineage(table) == before
+
+
+def test_deletion_vectors_that_share_a_file_leave_one_by_one():
+    """I10: of two vectors in one Puffin file, only the one of the rewritten data file goes."""
+    table = small_files(lake_in_memory(), count=2, format_version=3)
+    deletes = [FileDeletes(data_file=file, positions=[0, 1, 2, 3, 4]) for file in files_of(table)]
+    written = write_deletes(deletes, table.write_request(), table.storage)
+    assert len({file.file_path for file in written}) == 1
+    table.transaction().row_delta((), written).commit()
+    expected = contents(table)
+    assert sum(expected.values()) == 10
+    result = compact(table.catalog, table.identifier, CompactionOptions(where="region = 'r0'"))
+    assert (result.rewritten_files, result.removed_delete_files) == (1, 1)
+    assert contents(table) == expected
+    expire_snapshots(table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62))
+    assert contents(table) == expected
+    assert compact(table.catalog, table.identifier).removed_delete_files == 1
+    expire_snapshots(table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62))
+    assert contents(table) == expected
+    assert not any(key.endswith(".puffin") for key in take_census(table.catalog, table.identifier).present)
