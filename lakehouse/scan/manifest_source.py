@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import NoSuchFileError, StorageError
+from lakehouse.scan.bulk_avro import BulkRefusedError, bulk_decode
 from lakehouse.spec.columnar_manifest import conform, mismatch, twin_path
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
@@ -76,10 +77,17 @@ class ManifestSource:
         return self._loaded
 
     def _from_avro(self) -> Entries:
-        data = self._context.storage.read(self.manifest.manifest_path)
+        context, location = self._context, self.manifest.manifest_path
+        try:
+            entries, self.bytes_read = bulk_decode(context.storage, location, self._spec, context.types)
+        except BulkRefusedError as error:
+            context.notes.append(f"decoded {location} entry by entry: {error}")
+        else:
+            self.kind = "bulk"
+            return inherit(entries, self.manifest)
+        data = context.storage.read(location)
         self.bytes_read = len(data)
-        self.kind = "slow"
-        return decode_manifest(data, self.manifest, self._spec, self._context.types)
+        return decode_manifest(data, self.manifest, self._spec, context.types)
 
     def _from_twin(self, twin: pq.ParquetFile, columns: Collection[str] | None) -> Entries:
         present = twin.schema_arrow.names

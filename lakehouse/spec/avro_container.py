@@ -18,8 +18,8 @@ from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
 
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
-_INFLATED_FLOOR_BYTES = 16 * 1024 * 1024
-_INFLATED_RATIO = 100
+INFLATED_FLOOR_BYTES = 16 * 1024 * 1024
+INFLATED_RATIO = 100
 _DECOMPRESSION_ERRORS = (
     zlib.error,
     OSError,
@@ -131,23 +131,33 @@ def inflated_blocks(data: bytes, header: Header, location: str) -> Iterator[tupl
         CorruptMetadataError: damaged, or inflating beyond the limit.
         UnsupportedFeatureError: unknown codec.
     """
+    budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
+    for block in read_blocks(data, header, location):
+        plain = inflate_block(header, block.count, block.data, budget, location)
+        budget -= len(plain)
+        yield block.count, plain
+
+
+def inflate_block(header: Header, count: int, data: memoryview, budget: int, location: str) -> bytes:
+    """The content of one block, at most `budget` bytes.
+
+    Raises:
+        CorruptMetadataError: damaged, larger than the budget, or smaller than its count of records.
+        UnsupportedFeatureError: unknown codec.
+    """
     inflate = _CODECS.get(header.codec)
     if inflate is None:
         raise UnsupportedFeatureError(f"{location} is compressed with the unknown Avro codec {header.codec!r}", location=location)
-    budget = limit = _INFLATED_FLOOR_BYTES + _INFLATED_RATIO * len(data)
-    for block in read_blocks(data, header, location):
-        try:
-            plain = inflate(block.data, budget)
-        except _Bomb as error:
-            message = f"{location} ({len(data)} bytes) inflates to more than {limit} bytes"
-            raise CorruptMetadataError(message, location=location) from error
-        except _DECOMPRESSION_ERRORS as error:
-            raise CorruptMetadataError(f"{location}: a block does not decompress: {error}", location=location) from error
-        budget -= len(plain)
-        if block.count > len(plain):
-            message = f"{location}: a block claims {block.count} records in {len(plain)} bytes"
-            raise CorruptMetadataError(message, location=location)
-        yield block.count, plain
+    try:
+        plain = inflate(data, budget)
+    except _Bomb as error:
+        message = f"{location} inflates to far more than its size: a block of {len(data)} bytes to more than {budget}"
+        raise CorruptMetadataError(message, location=location) from error
+    except _DECOMPRESSION_ERRORS as error:
+        raise CorruptMetadataError(f"{location}: a block does not decompress: {error}", location=location) from error
+    if count > len(plain):
+        raise CorruptMetadataError(f"{location}: a block claims {count} records in {len(plain)} bytes", location=location)
+    return plain
 
 
 def write_container(

@@ -27,7 +27,7 @@ from lakehouse.spec.manifest_encoder import entry_blocks, partition_kinds
 from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, FieldSummary, ManifestFile
 from lakehouse.spec.manifest_rows import flatten, nested_type
 
-DEFLATE_LEVEL = 5
+DEFLATE_LEVEL = 3
 _DAMAGE = (
     EOFError,
     IndexError,

@@ -38,31 +38,33 @@ def _block(entries: Entries, kinds: Mapping[int, IcebergType], format_version: i
     rows = len(entries)
     column = _columns(entries)
     segments: list[avro.Segment] = [
-        _long(column("status")),
-        avro.optional(_long, column("snapshot_id")),
-        avro.optional(_long, column("sequence_number")),
-        avro.optional(_long, column("file_sequence_number")),
-        _long(column("content").fill_null(0)),
-        avro.sized(column("file_path")),
-        avro.sized(pc.utf8_upper(column("file_format"))),
+        *_long(column("status")),
+        *avro.optional(_long, column("snapshot_id")),
+        *avro.optional(_long, column("sequence_number")),
+        *avro.optional(_long, column("file_sequence_number")),
+        *_long(column("content").fill_null(0)),
+        *avro.sized(column("file_path")),
+        *avro.sized(pc.utf8_upper(column("file_format"))),
     ]
     for field in entries.spec.fields:
         kind = kinds[field.field_id]
         values = _whole(entries.table[f"partition.{field.field_id}"].cast(physical_type(kind)))
-        segments.append(avro.optional(_raw if isinstance(kind, (FixedType, UUIDType)) else _partition_value, values))
-    segments += [_long(column("record_count")), _long(column("file_size_in_bytes"))]
-    segments += [_map(entries, prefix, rows) for prefix in (*COUNTS, *BOUNDS)]
+        segments += avro.optional(_raw if isinstance(kind, (FixedType, UUIDType)) else _partition_value, values)
+    segments += [*_long(column("record_count")), *_long(column("file_size_in_bytes"))]
+    for prefix in (*COUNTS, *BOUNDS):
+        segments += _map(entries, prefix, rows)
     segments += [
-        avro.optional(avro.sized, column("key_metadata")),
-        avro.optional(avro.lists, column("split_offsets")),
-        avro.optional(avro.lists, column("equality_ids")),
-        avro.optional(_long, column("sort_order_id")),
+        *avro.optional(avro.sized, column("key_metadata")),
+        *avro.optional(avro.lists, column("split_offsets")),
+        *avro.optional(avro.lists, column("equality_ids")),
+        *avro.optional(_long, column("sort_order_id")),
     ]
     if format_version >= 3:
-        segments.append(avro.optional(_long, column("first_row_id")))
-    segments.append(avro.optional(avro.sized, column("referenced_data_file")))
+        segments += avro.optional(_long, column("first_row_id"))
+    segments += avro.optional(avro.sized, column("referenced_data_file"))
     if format_version >= 3:
-        segments += [avro.optional(_long, column("content_offset")), avro.optional(_long, column("content_size_in_bytes"))]
+        segments += avro.optional(_long, column("content_offset"))
+        segments += avro.optional(_long, column("content_size_in_bytes"))
     return avro.payload(avro.join(segments, rows))
 
 
@@ -79,18 +81,18 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
-def _map(entries: Entries, prefix: str, rows: int) -> avro.Segment:
+def _map(entries: Entries, prefix: str, rows: int) -> list[avro.Segment]:
     columns = [(field_id, _whole(entries.table[f"{prefix}.{field_id}"])) for field_id in entries.field_ids(prefix)]
     if prefix in COUNTS:
         return avro.maps(columns, _long, rows)
     return avro.maps([(field_id, encode_bounds(column)) for field_id, column in columns], avro.sized, rows)
 
 
-def _long(column: pa.Array) -> avro.Segment:
-    return avro.longs(np.asarray(column).astype(np.int64))
+def _long(column: pa.Array) -> list[avro.Segment]:
+    return [avro.longs(np.asarray(column).astype(np.int64))]
 
 
-def _partition_value(column: pa.Array) -> avro.Segment:
+def _partition_value(column: pa.Array) -> list[avro.Segment]:
     kind = column.type
     if pa.types.is_integer(kind):
         return _long(column)
@@ -107,8 +109,8 @@ def _partition_value(column: pa.Array) -> avro.Segment:
     return avro.sized(column)
 
 
-def _raw(column: pa.Array) -> avro.Segment:
-    return column.cast(pa.binary())
+def _raw(column: pa.Array) -> list[avro.Segment]:
+    return [column.cast(pa.binary())]
 
 
 def _normalised(values: Any) -> Any:
