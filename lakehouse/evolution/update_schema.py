@@ -272,7 +272,7 @@ class UpdateSchema:
             for field in spec.fields:
                 if field.source_id == field_id and not isinstance(field.transform, VoidTransform):
                     raise InvalidSchemaError(
-                        f"Column {name!r} cannot be dropped: partition field {field.name!r} (spec {spec.spec_id}) is made from it."
+                        f"Column {name!r} cannot be dropped: partition field {field.name!r} (spec {spec.spec_id}) needs it."
                     )
         if any(field.source_id == field_id for field in self._metadata.sort_order().fields):
             raise InvalidSchemaError(f"Column {name!r} cannot be dropped: the sort order is made from it. Change that first.")

@@ -56,9 +56,7 @@ def check_spec(spec: PartitionSpec, schema: Schema) -> None:
             continue
         source = by_id.get(field.source_id)
         if source is None:
-            raise InvalidPartitionSpecError(
-                f"Partition field {field.name!r}: its source column {field.source_id} does not exist."
-            )
+            raise InvalidPartitionSpecError(f"Partition field {field.name!r}: no column has its source id {field.source_id}.")
         _check_source(f"Partition field {field.name!r}", source, parents)
         if not is_partitionable(source.field_type) or not field.transform.can_transform(source.field_type):
             raise InvalidPartitionSpecError(
@@ -75,7 +73,7 @@ def check_sort_order(order: SortOrder, schema: Schema) -> None:
             continue
         source = by_id.get(field.source_id)
         if source is None:
-            raise InvalidPartitionSpecError(f"Sort order {order.order_id}: its source column {field.source_id} does not exist.")
+            raise InvalidPartitionSpecError(f"Sort order {order.order_id}: there is no source column {field.source_id}.")
         _check_source(f"Sort order {order.order_id}", source, parents)
         if not is_partitionable(source.field_type) or not field.transform.can_transform(source.field_type):
             raise InvalidPartitionSpecError(

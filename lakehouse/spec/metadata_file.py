@@ -343,7 +343,8 @@ def _current(document: Mapping[str, Any], key: str, location: str, default: int,
 
 
 def _refs(document: Mapping[str, Any], current: int | None, location: str) -> dict[str, SnapshotRef]:
-    items = require_object(document.get("refs") or {}, f"{location}: refs")
+    stated = document.get("refs")
+    items = {} if stated is None else require_object(stated, f"{location}: refs")
     refs = {name: SnapshotRef.from_json(item, f"{location}: refs.{name}") for name, item in items.items()}
     main = refs.get(MAIN_BRANCH)
     if main is None and current is not None:
@@ -362,9 +363,12 @@ def _objects(document: Mapping[str, Any], key: str, location: str) -> tuple[Mapp
 
 def _check_whole(m: TableMetadata, location: str) -> None:
     """What must hold between the parts."""
-    m.schema()
-    m.spec()
-    m.sort_order()
+    try:
+        m.schema()
+        m.spec()
+        m.sort_order()
+    except CorruptMetadataError as error:
+        raise CorruptMetadataError(f"{location}: {error.message}") from error
     if m.last_sequence_number < 0:
         raise CorruptMetadataError(f"{location}: last-sequence-number {m.last_sequence_number} is negative.")
     if m.current_snapshot_id is not None and m.snapshots.find(m.current_snapshot_id) is None:

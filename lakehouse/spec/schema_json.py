@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from decimal import Context, Decimal, Inexact
+import math
+from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 from uuid import UUID
 
@@ -212,14 +213,14 @@ def default_from_json(field_type: IcebergType, value: Any) -> Any:
     """A default as Python value; None is no default; raises InvalidSchemaError.
 
     It is what pyiceberg uses for the type (date, datetime, Decimal, UUID, bytes, ...); int nanoseconds since the epoch for the
-    ns types; an empty dict for a struct.
+    ns types; an empty tuple for a struct, whose fields have their own.
     """
     if value is None:
         return None
     if isinstance(field_type, StructType):
-        if value != {}:
+        if value not in ({}, ()):
             raise InvalidSchemaError(f"default {value!r}: that of a struct can only be null or {{}}, its fields have their own.")
-        return {}
+        return ()
     if not isinstance(field_type, PrimitiveType):
         raise InvalidSchemaError(f"default {value!r} on {field_type}: lists and maps have no default but null.")
     try:
@@ -265,22 +266,27 @@ def nanoseconds(value: Any, *, zoned: bool) -> int:
     return (span.days * 86400 + span.seconds) * 1_000_000_000 + span.microseconds * 1000 + nanos
 
 
-def _checked(field_type: PrimitiveType, value: Any) -> Any:
-    """`value`, if it is one of the type; decimals get its scale."""
+def _checked(field_type: PrimitiveType, given: object) -> Any:
+    """`given`, if it is a value of the type that JSON can hold; decimals get the type's scale."""
     expected = _PYTHON_TYPES.get(type(field_type))
-    if expected is None or not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
-        raise TypeError(f"{type(value).__name__} is not what is kept for it")
+    wrong_kind = isinstance(given, bool) != (expected is bool) or (expected is dt.date and isinstance(given, dt.datetime))
+    if expected is None or not isinstance(given, expected) or wrong_kind:
+        raise TypeError(f"it is a {type(given).__name__}")
+    value: Any = given
     if isinstance(field_type, (IntegerType, LongType)) and not field_type.min <= value <= field_type.max:
-        raise ValueError("out of range")
+        raise ValueError("it is out of range")
     if isinstance(value, dt.datetime) and (value.tzinfo is not None) != isinstance(field_type, TimestamptzType):
         raise ValueError("its zone does not fit")
-    if isinstance(field_type, DecimalType):
-        scaled = value.quantize(Decimal(1).scaleb(-field_type.scale), context=Context(prec=field_type.precision, traps=[Inexact]))
-        if not scaled.is_finite() or len(scaled.as_tuple().digits) > field_type.precision:
-            raise ValueError("it has too many digits")
-        return scaled
     if isinstance(field_type, (FloatType, DoubleType)):
+        if not math.isfinite(value):
+            raise ValueError("it is not finite")
         return float(value)
+    if isinstance(field_type, DecimalType):
+        if not value.is_finite():
+            raise ValueError("it is not finite")
+        return value.quantize(
+            Decimal(1).scaleb(-field_type.scale), context=Context(prec=field_type.precision, traps=[Inexact, InvalidOperation])
+        )
     to_json(field_type, value)
     return value
 
