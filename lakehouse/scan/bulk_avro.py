@@ -47,21 +47,26 @@ class BulkRefusedError(LakehouseError):
 
 
 def bulk_decode(
-    storage: Storage, location: str, spec: PartitionSpec, types: FieldTypes, *, wanted: Collection[str] | None = None
-) -> tuple[Entries, int]:
-    """(entries of a manifest before inheritance, bytes read).
+    storage: Storage,
+    location: str,
+    data: bytes,
+    spec: PartitionSpec,
+    types: FieldTypes,
+    *,
+    wanted: Collection[str] | None = None,
+) -> Entries:
+    """Entries of a manifest before inheritance; `data` is the manifest at `location`.
 
     Raises:
         BulkRefusedError: see there.
         CorruptMetadataError: the manifest is damaged.
     """
-    data = storage.read(location)
     header = read_header(data, location)
     rows, batch_rows = _check(data, header, location)
     with _local_file(storage, location, data) as path:
         table = _collect(path, rows, batch_rows, INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data), location)
     try:
-        return flatten(table, header.schema, spec, types, location, wanted=wanted), len(data)
+        return flatten(table, header.schema, spec, types, location, wanted=wanted)
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
         if isinstance(error, LakehouseError):
             raise

@@ -1,4 +1,4 @@
-"""Where the entries of a manifest come from: its columnar twin, or the Avro manifest itself."""
+"""Where the entries of a manifest come from: its columnar twin, a cache, or the Avro manifest itself."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import NoSuchFileError, StorageError
-from lakehouse.scan.bulk_avro import BulkRefusedError, bulk_decode
+from lakehouse.scan.avro import decode_avro
+from lakehouse.scan.cache import CacheKey, ManifestCache
 from lakehouse.spec.columnar_manifest import conform, mismatch, twin_path
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
 from lakehouse.spec.inheritance import INHERITING, inherit
-from lakehouse.spec.manifest import decode_manifest
 from lakehouse.spec.manifest_list import ManifestFile
 from lakehouse.storage.protocol import Storage
 
@@ -30,17 +30,25 @@ class SourceContext:
         storage: where they are.
         types: field types of the table.
         use_twins: whether columnar twins may be used.
+        cache: where entries decoded from Avro are kept; None keeps none.
         notes: unusual events, appended to.
     """
 
     storage: Storage
     types: FieldTypes
     use_twins: bool = True
+    cache: ManifestCache | None = None
     notes: list[str] = field(default_factory=list)
 
 
 class ManifestSource:
     """The entries of one manifest, inheritance applied.
+
+    Args:
+        manifest: the row of the manifest list.
+        spec: its partition spec.
+        context: see there.
+        columns: every column that will be asked for, so that Avro is decoded once; None is all columns.
 
     Attributes:
         manifest: the row of the manifest list.
@@ -48,12 +56,15 @@ class ManifestSource:
         bytes_read: bytes of Avro read from storage.
     """
 
-    def __init__(self, manifest: ManifestFile, spec: PartitionSpec, context: SourceContext) -> None:
+    def __init__(
+        self, manifest: ManifestFile, spec: PartitionSpec, context: SourceContext, columns: Collection[str] | None = None
+    ) -> None:
         self.manifest = manifest
         self.kind = "slow"
         self.bytes_read = 0
         self._spec = spec
         self._context = context
+        self._columns = None if columns is None else {"status", *INHERITING, *columns}
         self._twin = self._open_twin() if context.use_twins else None
         self._loaded: Entries | None = None
 
@@ -77,17 +88,38 @@ class ManifestSource:
         return self._loaded
 
     def _from_avro(self) -> Entries:
-        context, location = self._context, self.manifest.manifest_path
-        try:
-            entries, self.bytes_read = bulk_decode(context.storage, location, self._spec, context.types)
-        except BulkRefusedError as error:
-            context.notes.append(f"decoded {location} entry by entry: {error}")
+        cache = self._context.cache
+        if cache is None:
+            return inherit(self._decode(self._columns), self.manifest)
+        key = cache.key(self._context.storage, self.manifest, self._context.types)
+        entries = cache.get(key, self._columns)
+        if entries is None:
+            entries = cache.load(key, self.manifest, self._spec, self._context.types)
+        if entries is not None:
+            self.kind = "cached"
+        elif cache.folder is None:
+            entries = self._decode(self._columns)
+            cache.put(key, self._columns, entries)
         else:
-            self.kind = "bulk"
-            return inherit(entries, self.manifest)
-        data = context.storage.read(location)
-        self.bytes_read = len(data)
-        return decode_manifest(data, self.manifest, self._spec, context.types)
+            entries = self._decode(None)
+            cache.put(key, None, entries)
+            self._save(cache, key, entries)
+        return inherit(entries, self.manifest)
+
+    def _save(self, cache: ManifestCache, key: CacheKey, entries: Entries) -> None:
+        try:
+            cache.save(key, entries)
+        except OSError as error:
+            self._context.notes.append(f"cannot keep decoded manifests in {cache.folder}: {error}")
+
+    def _decode(self, columns: Collection[str] | None) -> Entries:
+        """Entries as they stand in the Avro manifest, nothing inherited."""
+        context, location = self._context, self.manifest.manifest_path
+        decoded = decode_avro(context.storage, location, self._spec, context.types, columns=columns)
+        self.kind, self.bytes_read = decoded.kind, decoded.bytes_read
+        if decoded.refused is not None:
+            context.notes.append(f"decoded {location} entry by entry: {decoded.refused}")
+        return decoded.entries
 
     def _from_twin(self, twin: pq.ParquetFile, columns: Collection[str] | None) -> Entries:
         present = twin.schema_arrow.names

@@ -15,6 +15,7 @@ from lakehouse.errors import InvalidSchemaError
 from lakehouse.expressions.bind import bind
 from lakehouse.expressions.bound import TRUE, to_unbound
 from lakehouse.expressions.residual import Residuals
+from lakehouse.scan.cache import DEFAULT_CACHE, ManifestCache
 from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.lazy import LazyItems
 from lakehouse.scan.load import load_manifests
@@ -72,10 +73,11 @@ class ScanPlan:
         return combine(self.tasks, self.split_options)
 
 
-def plan_scan(request: ScanRequest, storage: Storage) -> ScanPlan:
+def plan_scan(request: ScanRequest, storage: Storage, *, cache: ManifestCache | None = DEFAULT_CACHE) -> ScanPlan:
     """Plan a scan.
 
-    Keeps every file that may hold a row for which `where` is true; unknown metrics keep the file.
+    Keeps every file that may hold a row for which `where` is true; unknown metrics keep the file. Manifests are answered by
+    their columnar twins, else by `cache` (None is no cache), else decoded from Avro; the report says which.
 
     Raises:
         InvalidExpressionError: the filter does not parse or bind.
@@ -98,7 +100,7 @@ def plan_scan(request: ScanRequest, storage: Storage) -> ScanPlan:
         return ScanPlan(None, projected, report, (), (), options)
     with _timed(report, "manifest_list"):
         manifests = load_manifests(storage, snapshot)
-    context = SourceContext(storage, types_of(request.metadata), notes=report.notes)
+    context = SourceContext(storage, types_of(request.metadata), request.use_twins, cache, report.notes)
     columns = None if request.include_metrics else [*PLAN_COLUMNS, *_partition_columns(request)]
     search = Search(where, request.metadata.specs(), context, columns, os.cpu_count() or 1)
     data, deletes = _search(manifests, search, report)

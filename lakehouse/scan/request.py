@@ -21,6 +21,7 @@ class ScanRequest:
         select: column names to project (`a.b` reaches into structs); None is every column.
         case_sensitive: whether names in `where` and `select` must match exactly.
         include_metrics: whether planned files carry column sizes, counts and bounds.
+        use_twins: whether columnar twins of manifests may be used.
     """
 
     metadata: TableMetadata
@@ -29,3 +30,4 @@ class ScanRequest:
     select: Sequence[str] | None = None
     case_sensitive: bool = True
     include_metrics: bool = False
+    use_twins: bool = True

@@ -105,9 +105,10 @@ class _Outcome:
 def _search_one(manifest: ManifestFile, search: Search) -> _Outcome:
     spec = search.specs[manifest.partition_spec_id]
     types = search.context.types
-    source = ManifestSource(manifest, spec, search.context)
     everything = search.where == TRUE
     first = search.columns if everything else ["status", *columns_for(search.where, spec, types)]
+    both = None if search.columns is None or first is None else [*first, *search.columns]
+    source = ManifestSource(manifest, spec, search.context, both)
     entries = source.entries(first)
     live = np.asarray(entries.table["status"]) != STATUS_DELETED
     if search.where == FALSE:

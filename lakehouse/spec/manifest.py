@@ -112,8 +112,12 @@ def decode_manifest(data: bytes, manifest: ManifestFile, spec: PartitionSpec, ty
         CorruptMetadataError: not a manifest, truncated, or a block that claims or inflates to more than it may.
         UnsupportedFeatureError: an unknown Avro codec.
     """
-    header = read_header(data, manifest.manifest_path)
-    return inherit(_decode_rows(data, header, manifest.manifest_path, spec, types), manifest)
+    return inherit(decode_entries(data, manifest.manifest_path, spec, types), manifest)
+
+
+def decode_entries(data: bytes, location: str, spec: PartitionSpec, types: FieldTypes) -> Entries:
+    """`decode_manifest` without inheritance: what the manifest at `location` itself says."""
+    return _decode_rows(data, read_header(data, location), location, spec, types)
 
 
 def manifest_spec_id(data: bytes, location: str) -> int:

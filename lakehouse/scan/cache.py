@@ -1,0 +1,160 @@
+"""Decoded manifests kept for the next plan: in this process, and on disk when a folder is given.
+
+A manifest is known by its path, its length and its last sixteen bytes: the sync marker, random or derived from the content in
+every writer, so that a file replaced by another of the same length is not mistaken for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.partitioning import PartitionSpec
+
+from lakehouse.spec.avro_container import SYNC_BYTES
+from lakehouse.spec.columnar_manifest import TWIN_SUFFIX, conform, encode_twin, mismatch, twin_checksum
+from lakehouse.spec.entries import Entries
+from lakehouse.spec.field_types import FieldTypes
+from lakehouse.spec.manifest_list import ManifestFile
+from lakehouse.storage.protocol import Storage
+
+CACHE_DIR_VARIABLE = "LAKEHOUSE_CACHE_DIR"
+MEMORY_BYTES_MAX = 64 * 1024 * 1024
+DISK_BYTES_MAX = 4 * 1024 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class CacheKey:
+    """Which manifest, and in which types its entries were decoded."""
+
+    path: str
+    length: int
+    marker: bytes
+    types: int
+
+    @property
+    def checksum(self) -> str:
+        """What a cached twin records as the checksum of its manifest."""
+        return f"sync:{self.marker.hex()}"
+
+
+class ManifestCache:
+    """Entries of Avro manifests before inheritance, least recently used ones dropped first. Safe between threads.
+
+    Args:
+        memory_bytes_max: bytes of entries kept in memory.
+        folder: where decoded manifests are kept for other processes; None keeps none.
+        disk_bytes_max: bytes kept there.
+    """
+
+    def __init__(
+        self, *, memory_bytes_max: int = MEMORY_BYTES_MAX, folder: Path | None = None, disk_bytes_max: int = DISK_BYTES_MAX
+    ) -> None:
+        self.memory_bytes_max = memory_bytes_max
+        self.folder = folder
+        self.disk_bytes_max = disk_bytes_max
+        self._kept: OrderedDict[CacheKey, tuple[frozenset[str] | None, Entries]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def key(self, storage: Storage, manifest: ManifestFile, types: FieldTypes) -> CacheKey:
+        """The identity of a manifest; reads its last bytes.
+
+        Raises:
+            NoSuchFileError: the manifest is missing.
+        """
+        marker = storage.read_range(manifest.manifest_path, max(manifest.manifest_length - SYNC_BYTES, 0), SYNC_BYTES)
+        return CacheKey(manifest.manifest_path, manifest.manifest_length, marker, hash(frozenset(types.items())))
+
+    def get(self, key: CacheKey, columns: Collection[str] | None) -> Entries | None:
+        """Entries with at least these columns, from memory; None when they are not there."""
+        with self._lock:
+            kept = self._kept.get(key)
+            if kept is None or not (kept[0] is None or (columns is not None and kept[0].issuperset(columns))):
+                return None
+            self._kept.move_to_end(key)
+            return kept[1]
+
+    def put(self, key: CacheKey, columns: Collection[str] | None, entries: Entries) -> None:
+        """Keep entries that were decoded with these columns (None is all) in memory."""
+        size = entries.table.nbytes
+        if size > self.memory_bytes_max:
+            return
+        with self._lock:
+            replaced = self._kept.pop(key, None)
+            self._bytes += size - (replaced[1].table.nbytes if replaced else 0)
+            self._kept[key] = (None if columns is None else frozenset(columns), entries)
+            while self._bytes > self.memory_bytes_max:
+                _, (_, dropped) = self._kept.popitem(last=False)
+                self._bytes -= dropped.table.nbytes
+
+    def load(self, key: CacheKey, manifest: ManifestFile, spec: PartitionSpec, types: FieldTypes) -> Entries | None:
+        """Entries from disk, every column; None when they are not there or not usable."""
+        if self.folder is None:
+            return None
+        path = self._path(key)
+        try:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                wrong = mismatch(file.metadata.metadata, file.metadata.num_rows, manifest)
+                if wrong is not None or twin_checksum(file.metadata.metadata) != key.checksum:
+                    return None
+                table = file.read().replace_schema_metadata()
+            os.utime(path)
+        except (OSError, pa.ArrowException):
+            return None
+        return conform(table, spec, types)
+
+    def save(self, key: CacheKey, entries: Entries) -> None:
+        """Keep entries (every column) on disk.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        data = encode_twin(entries, manifest_path=key.path, manifest_length=key.length, checksum=key.checksum)
+        with tempfile.NamedTemporaryFile(dir=self.folder, suffix=".new", delete=False) as file:
+            file.write(data)
+        Path(file.name).replace(self._path(key))
+        self._evict()
+
+    def clear(self) -> None:
+        """Forget what is in memory."""
+        with self._lock:
+            self._kept.clear()
+            self._bytes = 0
+
+    def _path(self, key: CacheKey) -> Path:
+        identity = f"{key.path}\n{key.length}\n{key.checksum}"
+        return (self.folder or Path()) / (hashlib.sha256(identity.encode()).hexdigest() + TWIN_SUFFIX)
+
+    def _evict(self) -> None:
+        files = []
+        for path in (self.folder or Path()).glob(f"*{TWIN_SUFFIX}"):
+            with contextlib.suppress(FileNotFoundError):
+                status = path.stat()
+                files.append((status.st_mtime, status.st_size, path))
+        excess = sum(size for _, size, _ in files) - self.disk_bytes_max
+        for _, size, path in sorted(files):
+            if excess <= 0:
+                break
+            path.unlink(missing_ok=True)
+            excess -= size
+
+
+def _default() -> ManifestCache:
+    folder = os.environ.get(CACHE_DIR_VARIABLE)
+    return ManifestCache(folder=Path(folder) if folder else None)
+
+
+DEFAULT_CACHE = _default()
