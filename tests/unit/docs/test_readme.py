@@ -1,0 +1,24 @@
+"""The README's example runs as it stands and prints what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).resolve().parents[3] / "README.md"
+
+
+def test_the_first_example_runs(tmp_path):
+    example = re.findall(r"```python\n(.+?)```", README.read_text(), flags=re.DOTALL)[0]
+    done = subprocess.run([sys.executable, "-W", "error", "-c", example], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "1 row from 1 file\n2 rows before the delete\n"
+
+
+def test_the_readme_names_the_commands_of_the_makefile():
+    makefile = (README.parent / "Makefile").read_text()
+    commands = set(re.findall(r"make ([a-z]+)", README.read_text()))
+    assert {"demo", "test", "dev"} <= commands
+    assert all(re.search(rf"^{command}:", makefile, flags=re.MULTILINE) for command in commands)
