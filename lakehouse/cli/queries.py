@@ -7,7 +7,8 @@ with a literal prunes files when the query reads that one table directly; DataFu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,27 +47,31 @@ class QueryEngine:
             InvalidInputError: no SELECT, several statements, or an error that DataFusion reports.
             NoSuchTableError: a table `namespace.name` does not exist.
             NoSuchSnapshotError, NoSuchRefError: a version that does not exist.
+            StorageError, NoSuchFileError, CorruptMetadataError: a file could not be read.
         """
         tree = _parse(query)
         context = datafusion.SessionContext(datafusion.SessionConfig().set("datafusion.execution.time_zone", "UTC"))
         text = query
+        failures: list[Exception] = []
         names = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
         sources = [node for node in tree.find_all(exp.Table) if node.db or node.name not in names]
         for number, node in sorted(enumerate(sources), key=lambda item: -_start(item[1])):
             name = f"__source_{number}"
             version, end = _version(query, node)
-            self._register(context, name, node, version)
+            self._register(context, name, node, version, failures)
             alias = "" if node.alias else f' AS "{node.name}"'
             text = text[: _start(node)] + name + alias + text[end:]
         options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
         try:
             return context.sql_with_options(text, options).to_arrow_table()
-        except LakehouseError:
-            raise
         except Exception as error:
+            if failures:
+                raise failures[0] from error
             raise InvalidInputError(f"Query failed: {_message(error)}") from error
 
-    def _register(self, context: Any, name: str, node: exp.Table, version: tuple[str, str] | None) -> None:
+    def _register(
+        self, context: Any, name: str, node: exp.Table, version: tuple[str, str] | None, failures: list[Exception]
+    ) -> None:
         parts = [part.name for part in node.parts]
         if len(parts) < 2:
             raise InvalidInputError(f"Table {parts[0]!r} in the query has no namespace: write namespace.name")
@@ -77,7 +82,7 @@ class QueryEngine:
         if len(identifier) < len(parts):
             context.register_record_batches(name, [_batches(table.inspect.table(str(metadata_table), snapshot_id))])
             return
-        context.register_dataset(name, _ScannedTable(table, snapshot_id, _pushdown(node, table)))
+        context.register_dataset(name, _ScannedTable(table, snapshot_id, _pushdown(node, table), failures))
 
     def _snapshot_id(self, table: Table, kind: str, value: str) -> int:
         if kind != "VERSION":
@@ -88,8 +93,9 @@ class QueryEngine:
 class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
     """A table as DataFusion wants to see it: columns and a filter in, batches out."""
 
-    def __init__(self, table: Table, snapshot_id: int | None, where: BooleanExpression) -> None:
+    def __init__(self, table: Table, snapshot_id: int | None, where: BooleanExpression, failures: list[Exception]) -> None:
         metadata = table.metadata
+        self._failures = failures
         self._table = table
         self._snapshot_id = snapshot_id
         self._where = where
@@ -109,7 +115,20 @@ class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no typ
         asked = names if columns is None else columns
         filtered = [] if filter is None else [name for name in names if name in str(filter) and name not in asked]
         scan = self._table.scan(self._where, [*asked, *filtered] or names[:1], snapshot_id=self._snapshot_id)
-        return pads.Scanner.from_batches(scan.to_batches(), columns=asked, filter=filter)
+        # planning may use DataFusion, whose runtime refuses to be entered again from a thread that it called us on
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan") as elsewhere:
+            elsewhere.submit(scan.plan).result()
+        reader = scan.to_batches()
+        watched = pa.RecordBatchReader.from_batches(reader.schema, self._watched(reader))
+        return pads.Scanner.from_batches(watched, columns=asked, filter=filter)
+
+    def _watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Keep an error for the caller: DataFusion would only pass on its text, with a traceback in it."""
+        try:
+            yield from batches
+        except Exception as error:
+            self._failures.append(error)
+            raise
 
 
 class _Fragment:

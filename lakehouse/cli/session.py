@@ -73,8 +73,9 @@ class Session:
     @cached_property
     def lake(self) -> Lakehouse:
         """The catalog, opened at the first use."""
+        options = self.options
         return load_catalog(
-            self.options.uri, warehouse=self.options.warehouse, name=self.options.name, **dict(self.options.properties)
+            options.uri, warehouse=options.warehouse, name=options.name, environment=self.environment, **options.properties
         )
 
     @cached_property

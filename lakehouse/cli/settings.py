@@ -86,4 +86,7 @@ def catalog_options(
         if not equals or not key:
             raise InvalidInputError(f"A catalog property is given as key=value; {key!r} has no value")
         given[key] = value
+    reserved = sorted(given.keys() & {"uri", "warehouse", "name", "environment"})
+    if reserved:
+        raise InvalidInputError(f"{reserved[0]} is no catalog property: it is set by --catalog, --warehouse or --name")
     return CatalogOptions(catalog or settings.catalog, warehouse or settings.warehouse, name or settings.name, given)

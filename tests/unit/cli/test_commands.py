@@ -203,6 +203,7 @@ def test_every_command_has_help_and_json(run, name):
         ["sql", "drop table raw.events"],
         ["sql", "select 1; select 2"],
         ["tables", "--property", "novalue"],
+        ["tables", "--property", "warehouse=x"],
     ],
 )
 def test_errors_are_one_line_and_exit_code_one(run, arguments):

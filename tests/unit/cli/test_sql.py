@@ -4,9 +4,10 @@ import pytest
 
 from lakehouse.cli.queries import QueryEngine
 from lakehouse.environment import Environment
-from lakehouse.errors import InvalidInputError, NoSuchRefError, NoSuchSnapshotError, NoSuchTableError
+from lakehouse.errors import InvalidInputError, NoSuchRefError, NoSuchSnapshotError, NoSuchTableError, StorageError
 from lakehouse.lake import Lakehouse
 from lakehouse.table import Table
+from tests.integration.maintenance_support import FailingCatalog
 
 
 @pytest.fixture
@@ -136,3 +137,10 @@ def test_what_prunes_and_what_does_not(ask, monkeypatch, query, pruned):
     watched = Watched(monkeypatch)
     ask(query)
     assert any("id" in text for text in watched.filters[-1:]) is pruned
+
+
+def test_a_file_that_cannot_be_read_is_the_error_that_is_raised(table):
+    path = next(iter(table.scan().plan().files)).file_path
+    broken = FailingCatalog(table.catalog, [path.rsplit("/", 1)[-1]], StorageError("EIO while reading"))
+    with pytest.raises(StorageError, match="EIO while reading"):
+        QueryEngine(Lakehouse(broken), Environment.system()).run("select sum(id) from raw.events")
