@@ -228,11 +228,13 @@ def _decode(text: bytes, location: str) -> tuple[Mapping[str, Any], dict[str, by
             return fast
     try:
         document = dict(require_object(orjson.loads(text), location))
-        lists = {key: orjson.dumps(optional_list(document, key, location))[1:-1] for key in _LISTS}
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError, RecursionError) as error:
-        raise CorruptMetadataError(f"{location}: not JSON: {error}") from error
+        items = {key: optional_list(document, key, location) for key in _LISTS}
+        lists = {key: orjson.dumps(items[key])[1:-1] for key in _LISTS}
+        orjson.dumps({key: value for key, value in document.items() if key not in _LISTS})
+    except (orjson.JSONDecodeError, TypeError) as error:
+        raise CorruptMetadataError(f"{location}: not JSON that can be written again: {error}") from error
     for key in _LISTS:
-        for item in document.get(key) or ():
+        for item in items[key]:
             require_object(item, f"{location}: {key}")
     return document, lists
 
@@ -271,7 +273,8 @@ def _cut_lists(text: bytes) -> tuple[Mapping[str, Any], dict[str, bytes]] | None
     rest.append(text[position:])
     try:
         document = orjson.loads(b"".join(rest))
-    except orjson.JSONDecodeError:
+        orjson.dumps(document)
+    except (orjson.JSONDecodeError, TypeError):
         return None
     if not isinstance(document, dict):
         return None

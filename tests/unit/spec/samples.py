@@ -45,7 +45,11 @@ def point_named(first_id: int) -> StructType:
 
 
 def table(
-    *, version: int = 2, partition_by: tuple[str, ...] = (), sort_by: tuple[str, ...] = (), properties: dict[str, str] | None = None
+    *,
+    version: int = 2,
+    partition_by: tuple[str, ...] = (),
+    sort_by: tuple[str, ...] = (),
+    properties: dict[str, str] | None = None,
 ) -> TableMetadata:
     columns = schema()
     return new_table_metadata(

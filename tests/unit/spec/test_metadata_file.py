@@ -124,7 +124,9 @@ def test_gzip_by_content_whatever_the_name():
         serialize(metadata, codec="zstd")
 
 
-@pytest.mark.parametrize("damage", [lambda d: d[:-9], lambda d: d[: len(d) // 2], lambda d: d[:20] + b"\xff" * 9 + d[29:], lambda d: d + b"x"])
+@pytest.mark.parametrize(
+    "damage", [lambda d: d[:-9], lambda d: d[: len(d) // 2], lambda d: d[:20] + b"\xff" * 9 + d[29:], lambda d: d + b"x"]
+)
 def test_damaged_gzip_is_corrupt(damage):
     with pytest.raises(CorruptMetadataError):
         parse(damage(serialize(grown(table(), 1), codec="gzip")), "m")

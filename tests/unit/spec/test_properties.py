@@ -41,7 +41,9 @@ def test_unusable_values_name_the_property(name, value):
 
 
 def test_metrics_modes_by_column():
-    properties = TableProperties({"write.metadata.metrics.column.a.b": "Truncate( 4 )", "write.metadata.metrics.default": "counts"})
+    properties = TableProperties(
+        {"write.metadata.metrics.column.a.b": "Truncate( 4 )", "write.metadata.metrics.default": "counts"}
+    )
     assert properties.metrics_mode("a.b") == "truncate(4)"
     assert properties.metrics_mode("c") == "counts"
     with pytest.raises(InvalidPropertyError, match=r"column\.x"):
