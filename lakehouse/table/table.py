@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
@@ -13,10 +15,10 @@ from pyiceberg.schema import Schema
 from lakehouse.arrow.coerce import ArrowData
 from lakehouse.arrow.writer import WriteRequest, write_data_files
 from lakehouse.catalog.protocol import Catalog, TableVersion
-from lakehouse.dml.copy_on_write import remove_matching_rows
+from lakehouse.dml.copy_on_write import RowRewrite, remove_matching_rows
 from lakehouse.engines import engine_for
 from lakehouse.environment import Environment
-from lakehouse.errors import InvalidInputError
+from lakehouse.errors import CommitStateUnknownError, InvalidInputError, LakehouseError
 from lakehouse.evolution.changes import Changes
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
@@ -43,6 +45,7 @@ from lakehouse.transaction.committed import Committed
 from lakehouse.transaction.transaction import Transaction
 
 Where = str | BooleanExpression
+_LOG = logging.getLogger(__name__)
 
 
 class Table:
@@ -209,8 +212,9 @@ class Table:
             InvalidSchemaError: the data does not fit the schema.
             CommitError: see `lakehouse.errors`.
         """
-        added = self.write_files(data)
-        return self._snapshot(self.transaction(branch).append(added).commit(summary, commit_id=commit_id))
+        with self._written() as files:
+            files += self.write_files(data)
+            return self._commit(self.transaction(branch).append(files), files, summary, commit_id)
 
     def overwrite(
         self,
@@ -227,10 +231,12 @@ class Table:
             ValidationConflictError: a concurrent commit changed rows that this overwrite decided on.
         """
         condition = parse_where(where)
-        gone = remove_matching_rows(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
-        added = self.write_files(data)
-        transaction = self.transaction(branch).overwrite((*gone.added, *added), gone.removed, conflict_filter=condition)
-        return self._snapshot(transaction.commit(summary, commit_id=commit_id))
+        with self._written() as files:
+            gone = self._remove_rows(condition, branch)
+            files += gone.added
+            files += self.write_files(data)
+            transaction = self.transaction(branch).overwrite(files, gone.removed, conflict_filter=condition)
+            return self._commit(transaction, files, summary, commit_id)
 
     def delete(
         self,
@@ -246,15 +252,17 @@ class Table:
             The snapshot, or None when no row matched and nothing was committed.
         """
         condition = parse_where(where)
-        gone = remove_matching_rows(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
-        if not gone.removed:
-            return None
-        transaction = self.transaction(branch)
-        if gone.added or gone.rewritten:
-            transaction.overwrite(gone.added, gone.removed, conflict_filter=condition)
-        else:
-            transaction.delete_files(gone.removed, conflict_filter=condition)
-        return self._snapshot(transaction.commit(summary, commit_id=commit_id))
+        with self._written() as files:
+            gone = self._remove_rows(condition, branch)
+            files += gone.added
+            if not gone.removed:
+                return None
+            transaction = self.transaction(branch)
+            if gone.rewritten:
+                transaction.overwrite(files, gone.removed, conflict_filter=condition)
+            else:
+                transaction.delete_files(gone.removed, conflict_filter=condition)
+            return self._commit(transaction, files, summary, commit_id)
 
     def write_request(self) -> WriteRequest:
         """What a writer has to know to write data files for this version."""
@@ -392,11 +400,39 @@ class Table:
         self._version = committed.version
         return self
 
-    def _snapshot(self, committed: Committed) -> Snapshot:
+    def _remove_rows(self, condition: BooleanExpression, branch: str) -> RowRewrite:
+        return remove_matching_rows(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
+
+    @contextmanager
+    def _written(self) -> Iterator[list[DataFile]]:
+        """Collects data files written in the block; they go when the block certainly failed, and stay when nobody knows."""
+        files: list[DataFile] = []
+        try:
+            yield files
+        except CommitStateUnknownError:
+            raise
+        except LakehouseError:
+            self._discard(files)
+            raise
+
+    def _commit(
+        self, transaction: Transaction, files: Sequence[DataFile], summary: Mapping[str, str] | None, commit_id: str | None
+    ) -> Snapshot:
+        committed = transaction.commit(summary, commit_id=commit_id)
         self._moved(committed)
+        if committed.replayed:
+            self._discard(files)
         if committed.snapshot is None:
             raise AssertionError(f"a commit of rows to {self.name} made no snapshot")
         return committed.snapshot
+
+    def _discard(self, files: Sequence[DataFile]) -> None:
+        """Delete files that no snapshot names; what cannot be deleted is left to orphan removal."""
+        left = self.storage.delete([file.file_path for file in files]).failed
+        if left:
+            _LOG.warning(
+                "%s: %d unreferenced data files could not be deleted; remove-orphans will find them", self.name, len(left)
+            )
 
 
 def _arrow(data: object, table: str) -> ArrowData:

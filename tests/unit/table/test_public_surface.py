@@ -180,6 +180,24 @@ def test_the_same_commit_id_commits_once(events):
     again = events.append(rows(range(1)), commit_id="run-1")
     assert again.snapshot_id == first.snapshot_id
     assert events.scan().count() == 4
+    assert data_files(events) == {f.file_path for f in events.scan().plan().files}
+
+
+def data_files(table: lh.Table) -> set[str]:
+    return {info.location for info in table.storage.list(f"{table.location}/data")}
+
+
+def test_a_write_that_certainly_failed_leaves_no_data_files(catalog, events):
+    events.append(rows(range(2)))
+    stale = catalog.load_table("raw.events")
+    events.append(rows(range(2)))
+    before = data_files(events)
+    with pytest.raises(lh.ValidationConflictError, match="Load the table again"):
+        stale.overwrite(rows(range(1)), where="amount >= 0")
+    assert data_files(events) == before
+    with pytest.raises(lh.InvalidSchemaError, match="nonsense"):
+        events.append(pa.table({"nonsense": [1]}))
+    assert data_files(events) == before
 
 
 def test_maintenance_keeps_the_rows(events):
