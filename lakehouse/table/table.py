@@ -431,7 +431,7 @@ class Table:
         left = self.storage.delete([file.file_path for file in files]).failed
         if left:
             _LOG.warning(
-                "%s: %d unreferenced data files could not be deleted; remove-orphans will find them", self.name, len(left)
+                "%s: %d unreferenced data files were not deleted; remove-orphans finds them", self.name, len(left)
             )
 
 
