@@ -26,11 +26,15 @@ from lakehouse.storage.protocol import Storage
 
 # Decoding the filter's columns first pays when the others are this many times larger.
 _PROBE_RATIO = 4
+# Opening a file again to read dictionaries pays above.
+_MANY_ROWS = 50_000
 _MAX_THRIFT_BYTES = 256 * 1024 * 1024
 
 
-def open_parquet(storage: Storage, one: DataFile, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """Open a file and read its footer, unless it is given.
+def open_parquet(
+    storage: Storage, one: DataFile, footer: pq.FileMetaData | None = None, dictionaries: Sequence[int] = ()
+) -> pq.ParquetFile:
+    """Open a file and read its footer, unless it is given; leaf columns in `dictionaries` are read dictionary encoded.
 
     Raises:
         NoSuchFileError, StorageError: it cannot be read.
@@ -47,6 +51,7 @@ def open_parquet(storage: Storage, one: DataFile, footer: pq.FileMetaData | None
             path,
             filesystem=filesystem,
             metadata=footer,
+            read_dictionary=list(dictionaries) or None,
             pre_buffer=not isinstance(filesystem, pafs.LocalFileSystem),
             coerce_int96_timestamp_unit="us",
             thrift_string_size_limit=_MAX_THRIFT_BYTES,
@@ -121,6 +126,9 @@ class TaskReader:
             self._projection = self._project(columns, scan.read_fields, scan.read_arrow)
             self._probe = self._project(columns, scan.filter_fields, scan.filter_arrow) if scan.filter is not None else None
             self.row_groups = self._select(columns)
+            self._dictionaries = self._dictionary_encoded(columns)
+            if self._dictionaries and len(self.row_groups) == 1:
+                self._file = open_parquet(storage, task.data_file, self._file.metadata, self._dictionaries)
 
     def _project(self, columns: Sequence[FileColumn], fields: Sequence[NestedField], targets: Sequence[pa.Field]) -> Projection:
         return Projection(columns, fields, targets, self._scan.constants(self._task.data_file), self._path)
@@ -135,7 +143,7 @@ class TaskReader:
             source = self._file
             if len(self.row_groups) > 1:
                 # A ParquetFile buffers ahead for one reader at a time.
-                source = open_parquet(self._storage, self._task.data_file, self._file.metadata)
+                source = open_parquet(self._storage, self._task.data_file, self._file.metadata, self._dictionaries)
             if self._should_probe(group) and not self._any_match(source, group):
                 return
             position = group.first_row
@@ -158,6 +166,25 @@ class TaskReader:
                 groups.append(RowGroup(index, first, group.num_rows, group.total_byte_size))
             first += group.num_rows
         return groups
+
+    def _dictionary_encoded(self, columns: Sequence[FileColumn]) -> list[int]:
+        """Text columns that are faster read as dictionaries and decoded by Arrow: those with few distinct values."""
+        if sum(group.rows for group in self.row_groups) < _MANY_ROWS:
+            return []
+        footer = self._file.metadata
+        wanted = set(self._projection.leaves)
+        return [
+            one.leaves[0]
+            for one in columns
+            if not one.children and one.leaves[0] in wanted and _is_text(one.type) and self._compact(footer, one.leaves[0])
+        ]
+
+    def _compact(self, footer: pq.FileMetaData, leaf: int) -> bool:
+        chunks = [footer.row_group(group.index).column(leaf) for group in self.row_groups]
+        values = sum(chunk.num_values for chunk in chunks)
+        size = sum(chunk.total_uncompressed_size for chunk in chunks)
+        # Plain text takes more than its four bytes of length a value: below that, pages refer to a dictionary.
+        return all(chunk.has_dictionary_page for chunk in chunks) and size < 4 * values
 
     def _decoded(
         self, source: pq.ParquetFile, group: RowGroup, columns: Sequence[int]
@@ -190,9 +217,8 @@ class TaskReader:
         working = self._scan.assemble(columns, positions, rows)
         if mask is not None:
             working = working.filter(pa.array(mask))
-        if self._scan.filter is not None:
-            working = working.filter(self._scan.filter)
-        return self._scan.output(working, self._task)
+        filtered = self._scan.keep_matching(working)
+        return None if filtered is None else self._scan.output(filtered, self._task)
 
     def _should_probe(self, group: RowGroup) -> bool:
         """Whether decoding the filter's columns alone first is cheap beside decoding everything."""
@@ -211,6 +237,10 @@ class TaskReader:
             if columns.filter(self._scan.filter).num_rows:
                 return True
         return False
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _by_id(columns: Sequence[FileColumn]) -> dict[int, FileColumn]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
@@ -74,6 +75,9 @@ class ScanColumns:
         self.filter_fields = list(prune_columns(table_schema, filter_ids, select_full_types=False).fields) if filter_ids else []
         self.filter_arrow = [field_to_arrow(one) for one in self.filter_fields]
         self.filter = None if where == TRUE else to_arrow_filter(where, table_schema)
+        filter_tops = {one.field_id for one in self.filter_fields}
+        self._filter_columns = [index for index, one in enumerate(self.read_fields) if one.field_id in filter_tops]
+        self._filter_schema = pa.schema([*(self.read_arrow[i] for i in self._filter_columns), pa.field(_POSITION, pa.int32())])
         names = {one.name for one in schema.fields if one.field_id in _BY_ID}
         self.needs_positions = bool(names & {"_pos", "_row_id"})
         data = [one for one in schema.fields if one.field_id not in _BY_ID]
@@ -105,6 +109,20 @@ class ScanColumns:
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def keep_matching(self, working: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The rows that pass the filter; None when there are none."""
+        if self.filter is None:
+            return working
+        # Only the filter's columns go through the expression: the others are touched for the rows that stay.
+        rows = pa.array(np.arange(working.num_rows, dtype=np.int32))
+        narrow = pa.RecordBatch.from_arrays(
+            [*(working.column(index) for index in self._filter_columns), rows], schema=self._filter_schema
+        )
+        chosen = narrow.filter(self.filter).column(_POSITION)
+        if len(chosen) == 0:
+            return None
+        return working if len(chosen) == working.num_rows else working.take(chosen)
 
     def output(self, working: pa.RecordBatch, task: FileScanTask) -> pa.RecordBatch:
         """The wanted columns of filtered rows, metadata columns included."""
