@@ -74,6 +74,9 @@ def rollback(
     as_of: Annotated[
         str | None, typer.Option("--as-of", help="Go back to what was current then: an age such as 2h, or ISO 8601.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also to a snapshot that is no ancestor of the current one: undoes a rollback.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
 ) -> None:
     """Make an earlier snapshot of a table current again. Nothing is deleted: the later snapshots stay until they expire."""
@@ -85,7 +88,13 @@ def rollback(
         target = found.metadata.snapshot_as_of(moment_ms(as_of, session.environment.now_ms())).snapshot_id
     else:
         target = find_snapshot(found, str(snapshot))
-    if not dry_run:
+    if not force and target not in {one.snapshot_id for one in found.metadata.ancestors(before)}:
+        raise InvalidInputError(
+            f"Snapshot {target} is no ancestor of the current snapshot {before} of {found.name}; go there with --force"
+        )
+    if not dry_run and force:
+        found.transaction().set_current_snapshot(target).commit()
+    elif not dry_run:
         found.rollback_to(target)
     data = {"table": found.name, "from_snapshot_id": before, "snapshot_id": target, "dry_run": dry_run}
     verb = "Would roll" if dry_run else "Rolled"

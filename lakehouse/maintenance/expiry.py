@@ -85,6 +85,11 @@ class ExpiryPlan(Report):
         return tuple(sorted(self.ref_reasons))
 
     @property
+    def file_count(self) -> int:
+        """Files to delete; columnar manifests are not counted, because small manifests have none."""
+        return self.unreachable.count - len(self.unreachable.files.get(FileKind.TWIN, {})) + len(self.old_metadata)
+
+    @property
     def bytes(self) -> int:
         """Bytes freed, as far as the metadata records them."""
         return self.unreachable.bytes + sum(self.old_metadata.values())
@@ -103,7 +108,7 @@ class ExpiryPlan(Report):
             "kept_snapshots": self.kept_snapshots,
             "files": {kind.value: sorted(found) for kind, found in self.unreachable.files.items()},
             "old_metadata": sorted(self.old_metadata),
-            "file_count": self.unreachable.count + len(self.old_metadata),
+            "file_count": self.file_count,
             "bytes": self.bytes,
         }
 
@@ -114,7 +119,8 @@ class ExpiryPlan(Report):
         if self.ref_reasons:
             yield "refs to remove", ", ".join(self.expired_refs)
         for kind, found in self.unreachable.files.items():
-            yield f"{kind.value.replace('_', ' ')} to delete", len(found)
+            if kind is not FileKind.TWIN:
+                yield f"{kind.value.replace('_', ' ')} to delete", len(found)
         if self.old_metadata:
             yield "old metadata files to delete", len(self.old_metadata)
         yield "bytes freed", human_bytes(self.bytes)
@@ -172,9 +178,21 @@ class ExpiryResult(Report):
 
 
 def plan_expiry(
-    catalog: Catalog, identifier: Identifier, options: ExpiryOptions | None = None, *, environment: Environment | None = None
+    catalog: Catalog,
+    identifier: Identifier,
+    options: ExpiryOptions | None = None,
+    *,
+    environment: Environment | None = None,
+    list_files: bool = True,
 ) -> ExpiryPlan:
     """Decide what goes. Reads metadata only, changes nothing.
+
+    Args:
+        catalog: where the table is.
+        identifier: the table.
+        options: what may go.
+        environment: the clock.
+        list_files: whether to walk the manifests for the files that would go; the execution walks them anyway, after its commit.
 
     Raises:
         MaintenanceRefusedError: `gc.enabled` is false and files are to be removed, or a ref names a snapshot of `snapshot_ids`.
@@ -192,7 +210,7 @@ def plan_expiry(
     )
     storage = catalog.storage(metadata.location)
     unreachable = Unreachable(files={})
-    if options.remove_files and retention.expired:
+    if list_files and options.remove_files and retention.expired:
         unreachable = unreachable_files(
             [metadata.snapshot(snapshot_id) for snapshot_id in retention.expired],
             statistics_locations(metadata, retention.expired),
@@ -271,7 +289,7 @@ def expire_snapshots(
     options = options or ExpiryOptions()
     environment = environment or Environment.system()
     for attempt in range(options.attempts):
-        plan = plan_expiry(catalog, identifier, options, environment=environment)
+        plan = plan_expiry(catalog, identifier, options, environment=environment, list_files=False)
         try:
             return execute_expiry(catalog, plan, environment=environment, progress=progress)
         except (ValidationConflictError, CommitConflictError):

@@ -74,8 +74,10 @@ class Report(ABC):
         return Group(*parts)
 
 
-def listing(columns: Sequence[str], rows: Iterable[Sequence[object]], *, limit: int = 20, total: int | None = None) -> Table:
-    """A plain table of at most `limit` rows, with a caption when some are left out. `#` before a name: a number column."""
+def listing(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, limit: int = 20, total: int | None = None
+) -> RenderableType:
+    """A plain table of at most `limit` rows, then a line that counts those left out. `#` before a name: a number column."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left", overflow="fold")
@@ -88,6 +90,4 @@ def listing(columns: Sequence[str], rows: Iterable[Sequence[object]], *, limit: 
         else:
             left += 1
     left = left if total is None else total - shown
-    if left:
-        table.caption = f"... and {left:,} more"
-    return table
+    return Group(table, Text(f"... and {left:,} more", style="dim")) if left else table

@@ -159,6 +159,11 @@ def test_rollback_first_shows_then_does_and_can_be_undone_by_id(run, table):
     assert table.refresh().metadata.current_snapshot_id == last
     run("rollback", "raw.events", first)
     assert table.refresh().metadata.current_snapshot_id == first
+    refused = run("rollback", "raw.events", last)
+    assert refused.code == 1
+    assert "--force" in refused.err
+    run("rollback", "raw.events", last, "--force")
+    assert table.refresh().metadata.current_snapshot_id == last
     assert run("rollback", "raw.events").code == 2
     assert run("rollback", "raw.events", first, "--as-of", "1h").code == 2
 

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+from rich.console import Console
+
+from lakehouse.maintenance.health import bar
+from lakehouse.maintenance.report import Report, human_bytes, human_ms, listing
+
+
+def shown(renderable):
+    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115, PTH123
+    with console.file:
+        console.print(renderable)
+        return console.export_text()
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB"), (3 << 60, "3072.0 PiB"), (-2048, "-2.0 KiB")],
+)
+def test_bytes_for_people(size, text):
+    assert human_bytes(size) == text
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(0, "0ms"), (900, "900ms"), (61_000, "1m 1s"), (90_061_000, "1d 1h"), (86_400_000, "1d")]
+)
+def test_durations_for_people(ms, text):
+    assert human_ms(ms) == text
+
+
+def test_bars_are_as_long_as_the_share():
+    assert bar(0, 0).strip() == "0"
+    assert bar(5, 10).count("█") == 10
+    assert bar(10, 10).count("█") == 20
+
+
+def test_a_listing_says_what_it_left_out():
+    text = shown(listing(("name", "#count"), [(f"n{number}", number) for number in range(30)], limit=3))
+    assert "n2" in text
+    assert "n3" not in text
+    assert "27 more" in text
+    assert "more" not in shown(listing(("name",), [("a",)], limit=3))
+
+
+def test_square_brackets_in_values_are_not_markup():
+    assert "[red]x" in shown(listing(("name",), [("[red]x",)]))
+
+
+@dataclass(frozen=True)
+class Example(Report):
+    def title(self):
+        return "Example of [t]"
+
+    def to_dict(self):
+        return {"snapshot_id": 9007199254740993, "by_id": {1: "a"}}
+
+    def facts(self):
+        yield "count", 12345
+        yield "flag", True
+        yield "text", "[bold]"
+
+
+def test_a_report_prints_itself_and_is_json():
+    text = shown(Example())
+    assert "Example of [t]" in text
+    assert "12,345" in text
+    assert "True" in text
+    assert "[bold]" in text
+    assert json.loads(Example().to_json()) == {"snapshot_id": 9007199254740993, "by_id": {"1": "a"}}
