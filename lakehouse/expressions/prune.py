@@ -24,27 +24,44 @@ from lakehouse.spec.physical import partition_types
 _MANY_VALUES = 200
 
 
+class EntryPruner:
+    """A filter made ready for the entries of one partition spec: what it asks of partitions is worked out once.
+
+    Args:
+        where: the bound filter.
+        spec: partition spec of the entries.
+        types: field types.
+    """
+
+    def __init__(self, where: Bound, spec: PartitionSpec, types: FieldTypes) -> None:
+        self._where = where
+        self._types = types
+        self._projected = project(where, spec, types)
+        self._by_leaf = {leaf: project_leaf(leaf, spec, types) for leaf in leaves(where)}
+        self.columns = _columns(where, self._projected)
+        """The entry columns that pruning looks at; some may be absent in the entries."""
+
+    def may_match_partition(self, entries: Entries) -> Mask:
+        """False only for entries in whose partition no row can match."""
+        return _partition_mask(entries, self._projected)
+
+    def may_match_metrics(self, entries: Entries) -> Mask:
+        """False only where bounds and counts, with the partition, rule out every row; an `or` profits from both."""
+        rows = len(entries)
+
+        def leaf_mask(leaf: Leaf) -> Mask:
+            partition = _partition_mask(entries, self._by_leaf[leaf])
+            if self._types.get(leaf.field_id) != leaf.type or not partition.any():
+                return partition
+            return partition & leaf_may_match(leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type))
+
+        return fold(self._where, leaf_mask, lambda value: np.full(rows, value), operator.and_, operator.or_)
+
+
 def may_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
     """False only for entries none of whose rows can match: by partition value, bounds, null and NaN counts."""
-    return may_match_partition(entries, where, types) & may_match_metrics(entries, where, types)
-
-
-def may_match_partition(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
-    """`may_match` by partition values alone."""
-    return _partition_mask(entries, project(where, entries.spec, types))
-
-
-def may_match_metrics(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
-    """`may_match` by bounds and counts; leaves that the partition decides are used too, so that `or` profits from both."""
-    rows = len(entries)
-
-    def leaf_mask(leaf: Leaf) -> Mask:
-        partition = _partition_mask(entries, project_leaf(leaf, entries.spec, types))
-        if types.get(leaf.field_id) != leaf.type:
-            return partition
-        return partition & leaf_may_match(leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type))
-
-    return fold(where, leaf_mask, lambda value: np.full(rows, value), operator.and_, operator.or_)
+    pruner = EntryPruner(where, entries.spec, types)
+    return pruner.may_match_partition(entries) & pruner.may_match_metrics(entries)
 
 
 def must_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
@@ -79,9 +96,8 @@ def manifests_may_match(manifests: Sequence[ManifestFile], where: Bound, spec: P
     return result
 
 
-def columns_for(where: Bound, spec: PartitionSpec, types: FieldTypes) -> list[str]:
-    """The entry columns that pruning by `where` looks at; some may be absent in the entries."""
-    names = dict.fromkeys(f"partition.{leaf.field_id}" for leaf in leaves(project(where, spec, types)))
+def _columns(where: Bound, projected: Bound) -> list[str]:
+    names = dict.fromkeys(f"partition.{leaf.field_id}" for leaf in leaves(projected))
     for leaf in leaves(where):
         names |= dict.fromkeys(_metric_columns(leaf))
     return list(names)

@@ -12,7 +12,7 @@ from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.expressions.bound import FALSE, TRUE, Bound
-from lakehouse.expressions.prune import columns_for, manifests_may_match, may_match_metrics, may_match_partition
+from lakehouse.expressions.prune import EntryPruner, manifests_may_match
 from lakehouse.scan.manifest_source import ManifestSource, SourceContext
 from lakehouse.scan.report import FileCounts, ManifestCounts
 from lakehouse.spec.data_file import STATUS_DELETED
@@ -78,11 +78,17 @@ def prune_manifests(manifests: Sequence[ManifestFile], search: Search, found: Fo
 
 def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found) -> None:
     """Read the manifests, several at a time, and keep the live entries that may match, in manifest order."""
+    specs = {manifest.partition_spec_id: search.specs[manifest.partition_spec_id] for manifest in manifests}
+    pruners = {spec_id: EntryPruner(search.where, spec, search.context.types) for spec_id, spec in specs.items()}
+
+    def one(manifest: ManifestFile) -> _Outcome:
+        return _search_one(manifest, search, pruners[manifest.partition_spec_id])
+
     if len(manifests) <= 1 or search.threads <= 1:
-        outcomes = [_search_one(manifest, search) for manifest in manifests]
+        outcomes = [one(manifest) for manifest in manifests]
     else:
         with ThreadPoolExecutor(search.threads) as pool:
-            outcomes = list(pool.map(lambda manifest: _search_one(manifest, search), manifests))
+            outcomes = list(pool.map(one, manifests))
     for outcome in outcomes:
         _add(found, outcome)
 
@@ -102,21 +108,19 @@ class _Outcome:
     skipped_by_metrics: int
 
 
-def _search_one(manifest: ManifestFile, search: Search) -> _Outcome:
-    spec = search.specs[manifest.partition_spec_id]
-    types = search.context.types
+def _search_one(manifest: ManifestFile, search: Search, pruner: EntryPruner) -> _Outcome:
     everything = search.where == TRUE
-    first = search.columns if everything else ["status", *columns_for(search.where, spec, types)]
+    first = search.columns if everything else ["status", *pruner.columns]
     both = None if search.columns is None or first is None else [*first, *search.columns]
-    source = ManifestSource(manifest, spec, search.context, both)
+    source = ManifestSource(manifest, search.specs[manifest.partition_spec_id], search.context, both)
     entries = source.entries(first)
     live = np.asarray(entries.table["status"]) != STATUS_DELETED
     if search.where == FALSE:
         return _Outcome(source, None, int(live.sum()), 0)
     if everything:
         return _Outcome(source, entries if live.all() else entries.filter(pa.array(live)), 0, 0)
-    in_partition = live & may_match_partition(entries, search.where, types)
-    kept = in_partition & may_match_metrics(entries, search.where, types) if in_partition.any() else in_partition
+    in_partition = live & pruner.may_match_partition(entries)
+    kept = in_partition & pruner.may_match_metrics(entries) if in_partition.any() else in_partition
     skipped = int(live.sum() - in_partition.sum()), int(in_partition.sum() - kept.sum())
     survivors = source.entries(search.columns).filter(pa.array(kept)) if kept.any() else None
     return _Outcome(source, survivors, *skipped)

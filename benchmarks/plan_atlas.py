@@ -1,0 +1,166 @@
+"""Planning Netflix's Atlas query against pyiceberg, in one run: `python benchmarks/plan_atlas.py [--scale 0.01]`.
+
+The table is metadata only and written by pyiceberg (see atlas.py). Each contender plans in a fresh process, with cold caches of its own:
+opening the table metadata and listing the planned files counts, importing does not. The best of `--repeat` runs is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import hashlib
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from pyiceberg.table import StaticTable  # noqa: E402
+
+from benchmarks.atlas import FULL_FILES_PER_PARTITION, build, metric  # noqa: E402
+from lakehouse.scan.load import load_manifests  # noqa: E402
+from lakehouse.scan.planner import plan_scan  # noqa: E402
+from lakehouse.scan.request import ScanRequest  # noqa: E402
+from lakehouse.scan.twins import write_twin  # noqa: E402
+from lakehouse.scan.types_of import types_of  # noqa: E402
+from lakehouse.spec.columnar_manifest import TWIN_SUFFIX  # noqa: E402
+from lakehouse.spec.metadata_file import parse  # noqa: E402
+from lakehouse.storage.load import storage_for  # noqa: E402
+
+TARGETS = {"with twins": 150.0, "without twins": 12.0}
+RSS_MIB_MAX = 400
+MONTH_SECONDS_MAX = 2.0
+
+
+def queries(files_per_partition: int) -> dict[str, str]:
+    """The talk's query, six days and one metric name, and the whole month by the name alone."""
+    name = f"name = '{metric((files_per_partition // 2 + 0.5) / files_per_partition)}'"
+    return {
+        "six days, one name": f"ts >= '2018-02-11T00:00:00+00:00' and ts < '2018-02-17T00:00:00+00:00' and {name}",
+        "whole month, one name": name,
+    }
+
+
+def plan_ours(location: str, where: str, *, twins: bool) -> tuple[list[str], dict[str, Any]]:
+    storage = storage_for(location)
+    metadata = parse(storage.read(location), location)
+    plan = plan_scan(ScanRequest(metadata=metadata, where=where, use_twins=twins), storage, cache=None)
+    return [file.file_path for file in plan.files], plan.report.to_dict()
+
+
+def plan_pyiceberg(location: str, where: str) -> tuple[list[str], dict[str, Any]]:
+    return [task.file.file_path for task in StaticTable.from_metadata(location).scan(row_filter=where).plan_files()], {}
+
+
+def child(contender: str, location: str, where: str) -> None:
+    """Plan once and print what was measured."""
+    start = time.perf_counter()
+    if contender == "pyiceberg":
+        paths, report = plan_pyiceberg(location, where)
+    else:
+        paths, report = plan_ours(location, where, twins=contender == "with twins")
+    seconds = time.perf_counter() - start
+    digest = hashlib.sha256("\n".join(sorted(paths)).encode()).hexdigest()
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"seconds": seconds, "files": len(paths), "digest": digest, "rss_mib": rss, "report": report}))
+
+
+def measure(contender: str, location: str, where: str, repeat: int) -> dict[str, Any]:
+    runs = []
+    for _ in range(repeat):
+        command = [sys.executable, __file__, "--child", contender, location, where]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+        runs.append(json.loads(done.stdout))
+    best = min(runs, key=lambda run: run["seconds"])
+    return {**best, "rss_mib": max(run["rss_mib"] for run in runs), "all_seconds": [round(run["seconds"], 4) for run in runs]}
+
+
+def make_twins(location: str) -> float:
+    """Seconds to give every manifest its columnar twin."""
+    storage = storage_for(location)
+    metadata = parse(storage.read(location), location)
+    snapshot = metadata.current_snapshot()
+    assert snapshot is not None
+    types = types_of(metadata)
+    manifests = load_manifests(storage, snapshot)
+    start = time.perf_counter()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda one: write_twin(storage, one, metadata.spec(one.partition_spec_id), types), manifests))
+    return time.perf_counter() - start
+
+
+def run(folder: Path, scale: float, repeat: int) -> dict[str, Any]:
+    files_per_partition = max(round(FULL_FILES_PER_PARTITION * scale), 8)
+    atlas = build(folder, files_per_partition)
+    metadata_folder = Path(atlas.metadata_location).parent
+    for twin in metadata_folder.glob(f"*{TWIN_SUFFIX}"):
+        twin.unlink()
+    twin_seconds = make_twins(atlas.metadata_location)
+    result: dict[str, Any] = {
+        "benchmark": "plan_atlas",
+        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "versions": {name: version(name) for name in ("pyiceberg", "pyarrow", "datafusion", "numpy")},
+        "table": {"files": atlas.files, "manifests": atlas.manifests, "scale": scale},
+        "twins_built_seconds": round(twin_seconds, 2),
+        "twins_built_entries_per_second": round(atlas.files / twin_seconds),
+        "queries": {},
+    }
+    for title, where in queries(files_per_partition).items():
+        result["queries"][title] = compare(atlas.metadata_location, where, repeat, peer=title.startswith("six"))
+    return result
+
+
+def compare(location: str, where: str, repeat: int, *, peer: bool) -> dict[str, Any]:
+    """All contenders on one query; pyiceberg only where its patience allows."""
+    found = {name: measure(name, location, where, repeat) for name in ("with twins", "without twins")}
+    if peer:
+        found["pyiceberg"] = measure("pyiceberg", location, where, 1)
+        for name in ("with twins", "without twins"):
+            found[name]["times_faster_than_pyiceberg"] = round(found["pyiceberg"]["seconds"] / found[name]["seconds"], 1)
+    assert len({one["digest"] for one in found.values()}) == 1, "the contenders planned different files"
+    return {"where": where, **found}
+
+
+def show(result: dict[str, Any]) -> None:
+    table = result["table"]
+    print(f"Atlas: {table['files']:,} files in {table['manifests']} manifests; twins built in {result['twins_built_seconds']} s")
+    for title, query in result["queries"].items():
+        print(f"\n{title}: {query['with twins']['files']} files planned")
+        for name in ("with twins", "without twins", "pyiceberg"):
+            if name in query:
+                one = query[name]
+                ratio = one.get("times_faster_than_pyiceberg")
+                against = "" if ratio is None else f"  {ratio:7.1f} x faster (target {TARGETS[name]:.0f})"
+                print(f"  {name:14} {one['seconds']:8.3f} s  {one['rss_mib']:6.0f} MiB{against}")
+    print(f"\ntargets: at most {RSS_MIB_MAX} MiB, whole month with twins under {MONTH_SECONDS_MAX} s")
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--child"]:
+        child(*sys.argv[2:5])
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="part of the 1,004 files of each partition")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=ROOT / ".benchmarks", help="where the table is kept between runs")
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "plan_atlas.json")
+    arguments = parser.parse_args()
+    result = run(arguments.folder, arguments.scale, arguments.repeat)
+    show(result)
+    if arguments.scale == 1.0:
+        arguments.results.parent.mkdir(parents=True, exist_ok=True)
+        arguments.results.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
