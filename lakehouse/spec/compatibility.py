@@ -60,7 +60,7 @@ def check_spec(spec: PartitionSpec, schema: Schema) -> None:
         _check_source(f"Partition field {field.name!r}", source, parents)
         if not is_partitionable(source.field_type) or not field.transform.can_transform(source.field_type):
             raise InvalidPartitionSpecError(
-                f"Partition field {field.name!r}: {field.transform} does not apply to {source.name!r} of type {source.field_type}."
+                f"Partition field {field.name!r}: {field.transform} does not apply to {source.name!r} ({source.field_type})."
             )
 
 

@@ -81,8 +81,11 @@ class _Segment(Generic[T]):
         inner = len(_INNER_OBJECT.findall(raw))
         if raw.count(b"{") != len(cuts) + 1 + inner or raw.count(b"}") != len(cuts) + 1 + inner:
             return None
-        starts = [raw.index(b"{"), *(cut.end() - 1 for cut in cuts)]
-        ends = [*(cut.start() + 1 for cut in cuts), raw.rindex(b"}") + 1]
+        first, last = raw.index(b"{"), raw.rindex(b"}") + 1
+        if raw[:first].strip() or raw[last:].strip():
+            return None
+        starts = [first, *(cut.end() - 1 for cut in cuts)]
+        ends = [*(cut.start() + 1 for cut in cuts), last]
         return list(zip(starts, ends, strict=True))
 
     def item(self, index: int) -> T:

@@ -131,7 +131,7 @@ def parse(data: bytes, location: str) -> TableMetadata:
         refs=_refs(document, current, location),
         statistics=_objects(document, "statistics", location),
         partition_statistics=_objects(document, "partition-statistics", location),
-        next_row_id=optional_int(document, "next-row-id", location) if version >= 3 else None,
+        next_row_id=require_int(document, "next-row-id", location) if version >= 3 else None,
         extra={key: value for key, value in document.items() if key not in _KNOWN},
         originals={"schemas": schema_originals, "partition-specs": spec_originals, "sort-orders": order_originals},
     )
@@ -372,7 +372,7 @@ def _check_whole(m: TableMetadata, location: str) -> None:
         m.sort_order()
     except CorruptMetadataError as error:
         raise CorruptMetadataError(f"{location}: {error.message}") from error
-    if m.last_sequence_number < 0:
-        raise CorruptMetadataError(f"{location}: last-sequence-number {m.last_sequence_number} is negative.")
+    if m.last_sequence_number < 0 or (m.next_row_id or 0) < 0:
+        raise CorruptMetadataError(f"{location}: last-sequence-number or next-row-id is negative.")
     if m.current_snapshot_id is not None and m.snapshots.find(m.current_snapshot_id) is None:
         raise CorruptMetadataError(f"{location}: the current snapshot {m.current_snapshot_id} is not among the snapshots.")

@@ -308,6 +308,16 @@ class TestLongLists:
         missing = {k: v for k, v in document.items() if k not in ("snapshots", "snapshot-log", "refs", "current-snapshot-id")}
         assert len(parse(orjson.dumps(missing), "m").snapshot_log) == 0
 
+    @pytest.mark.parametrize("stray", ["null", "5", "[]", '"x"'])
+    def test_items_that_are_no_objects_are_not_passed_over(self, document, stray):
+        text = orjson.dumps(document)
+        for damaged in (
+            text[:-2] + b"," + stray.encode() + b"]}",
+            text.replace(b'"snapshots":[', b'"snapshots":[' + stray.encode() + b","),
+        ):
+            with pytest.raises(CorruptMetadataError):
+                list(parse(damaged, "m").snapshots)
+
     def test_keys_in_another_order(self, document):
         for snapshot in document["snapshots"]:
             ordered = dict(sorted(snapshot.items(), reverse=True))
