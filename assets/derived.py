@@ -33,7 +33,8 @@ class DerivedTable:
         name: dotted name; also the asset's key.
         inputs: tables read. A daily table reads only its days of them, by `event_ts`.
         transform: input frames by table name to the output frame; must depend on nothing else.
-        day_column: for a daily table the output column that tells the day: a timestamptz or a date; None: the whole table is one unit.
+        day_column: for a daily table the output column that tells the day; None: the whole table is one unit.
+        day_is_date: whether that column is a date; else it is a timestamptz.
         partition_by: partition terms of the table.
         sort_by: sort terms of the table.
         columns: output column -> (input table, input column) pairs.
@@ -63,13 +64,15 @@ class DerivedTable:
             return AlwaysTrue()
         return day_in(days, self.day_column) if self.day_is_date else event_ts_in(days, self.day_column)
 
-    def compute(self, lake: Lakehouse, spark: SparkSession, inputs: Mapping[str, int | None], days: Sequence[date] | None) -> DataFrame:
+    def compute(
+        self, lake: Lakehouse, spark: SparkSession, inputs: Mapping[str, int | None], days: Sequence[date] | None
+    ) -> DataFrame:
         """The output for the days, from the inputs at these snapshots."""
         chosen = None if self.day_column is None or days is None else event_ts_in(days)
         frames = {name: read_frame(spark, lake.load_table(name), chosen, snapshot_id=inputs[name]) for name in self.inputs}
         return self.transform(frames)
 
-    def build(self, partitions: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:  # type: ignore[type-arg]
+    def build(self, partitions: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:
         """The asset. `partitions` is that of the inputs, for a daily table."""
 
         @dg.asset(

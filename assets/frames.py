@@ -14,4 +14,4 @@ def read_frame(
     spark: SparkSession, table: Table, where: BooleanExpression | None = None, *, snapshot_id: int | None = None
 ) -> DataFrame:
     """Rows of a table, at its version or at a snapshot."""
-    return cast(DataFrame, table.scan(where, snapshot_id=snapshot_id).to_spark(spark))
+    return cast("DataFrame", table.scan(where, snapshot_id=snapshot_id).to_spark(spark))

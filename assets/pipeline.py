@@ -82,8 +82,12 @@ class Pipeline:
             for derived in tables:
                 if lineage.table == derived.name:
                     again = derived.compute(lake, spark, inputs, days)
-                    return _compared(lineage, again, read_frame(spark, table, derived.where(days), snapshot_id=lineage.snapshot_id))
-        raise InvalidInputError(f"{lineage.asset_key} is a record of what landed, not a function of other tables: it cannot be replayed")
+                    return _compared(
+                        lineage, again, read_frame(spark, table, derived.where(days), snapshot_id=lineage.snapshot_id)
+                    )
+        raise InvalidInputError(
+            f"{lineage.asset_key} is a record of what landed, not a function of other tables: it cannot be replayed"
+        )
 
 
 def _compared(lineage: Lineage, again: DataFrame, kept: DataFrame) -> Replay:

@@ -48,7 +48,9 @@ class SourceAssets:
         """One partition a day of event time (UTC)."""
         last = self.source.last_day
         return dg.DailyPartitionsDefinition(
-            start_date=str(self.source.first_day), end_date=None if last is None else str(last + timedelta(days=1)), end_offset=0 if last else 1
+            start_date=str(self.source.first_day),
+            end_date=None if last is None else str(last + timedelta(days=1)),
+            end_offset=0 if last else 1,
         )
 
     @property
@@ -70,7 +72,9 @@ class SourceAssets:
     def suites(self) -> tuple[Suite, ...]:
         """Blocking checks of the raw rows: what the pipeline itself promises."""
         key = self.source.natural_key
-        promised = [expect("column_values_to_not_be_null", column=column) for column in (EVENT_TS, LANDING_FILE, LANDING_LINE, *key)]
+        promised = [
+            expect("column_values_to_not_be_null", column=column) for column in (EVENT_TS, LANDING_FILE, LANDING_LINE, *key)
+        ]
         if key:
             promised.append(expect("compound_columns_to_be_unique", column_list=[EVENT_TS, *key]))
         return (Suite("raw_contract", tuple(promised), description="event time, origin and key are never null; one row a key"),)
@@ -88,10 +92,14 @@ class SourceAssets:
             kinds={"iceberg", "spark"},
             pool=pool(source.table),
             retry_policy=RETRY,
-            description=f"Every landing file of `{source.name}`: its version, its lines by day of event time, and what became of them.",
-            check_specs=[dg.AssetCheckSpec(FILES_WHOLE, asset=key, description="no landing file is empty, cut off, corrupt or unreadable")],
+            description=f"Every landing file of `{source.name}`: its version, its lines by day, and what became of them.",
+            check_specs=[
+                dg.AssetCheckSpec(FILES_WHOLE, asset=key, description="no landing file is empty, cut off, corrupt or unreadable")
+            ],
         )
-        def ledger(context: dg.AssetExecutionContext, lakehouse: LakehouseResource, spark: LakehouseSpark) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
+        def ledger(
+            context: dg.AssetExecutionContext, lakehouse: LakehouseResource, spark: LakehouseSpark
+        ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
             work = Workplace(lakehouse.lake(), spark.spark_session, lakehouse.landing, today(), stamp(context, key))
             with explained():
                 found = index_landing(work, source)
@@ -101,13 +109,23 @@ class SourceAssets:
 
     def _raw_assets(self) -> dg.AssetsDefinition:
         source = self.source
-        shared = {"group_name": "raw", "kinds": {"iceberg", "spark"}, "deps": [self.ledger_key], "partitions_def": self.partitions}
+
+        def spec(key: dg.AssetKey, description: str) -> dg.AssetSpec:
+            kinds = {"iceberg", "spark"}
+            return dg.AssetSpec(
+                key,
+                deps=[self.ledger_key],
+                description=description,
+                group_name="raw",
+                kinds=kinds,
+                partitions_def=self.partitions,
+            )
 
         @dg.multi_asset(
             name=f"raw__{source.name}",
             specs=[
-                dg.AssetSpec(self.raw_key, description=f"Events of `{source.name}` by day of event time and bucket of `{source.bucket}`.", **shared),
-                dg.AssetSpec(self.quarantine_key, description=f"Lines of `{source.name}` that became no row: reason, file, line, text.", **shared),
+                spec(self.raw_key, f"Events of `{source.name}` by day of event time and bucket of `{source.bucket}`."),
+                spec(self.quarantine_key, f"Lines of `{source.name}` that became no row: reason, file, line, text."),
             ],
             backfill_policy=dg.BackfillPolicy.single_run(),
             pool=pool(source.table),
@@ -115,7 +133,9 @@ class SourceAssets:
             check_specs=[
                 *check_specs(self.raw_key, self.suites),
                 dg.AssetCheckSpec(
-                    FEW_QUARANTINED, asset=self.quarantine_key, description=f"at most {source.quarantined_percent_max} % of the lines of the run"
+                    FEW_QUARANTINED,
+                    asset=self.quarantine_key,
+                    description=f"at most {source.quarantined_percent_max} % of the lines of the run",
                 ),
             ],
         )
@@ -125,8 +145,12 @@ class SourceAssets:
             work = Workplace(lakehouse.lake(), spark.spark_session, lakehouse.landing, today(), stamp(context, self.raw_key))
 
             def audit(snapshot: Snapshot, days: Sequence[date]) -> list[CheckOutcome]:
-                frame = read_frame(work.spark, work.lake.load_table(source.table), event_ts_in(days), snapshot_id=snapshot.snapshot_id)
-                frame = frame.select(EVENT_TS, LANDING_FILE, LANDING_LINE, *(f"`{name}`" for name in source.natural_key)).persist()
+                frame = read_frame(
+                    work.spark, work.lake.load_table(source.table), event_ts_in(days), snapshot_id=snapshot.snapshot_id
+                )
+                frame = frame.select(
+                    EVENT_TS, LANDING_FILE, LANDING_LINE, *(f"`{name}`" for name in source.natural_key)
+                ).persist()
                 try:
                     return validate(frame, self.suites, source.table)
                 finally:
@@ -153,13 +177,23 @@ class SourceAssets:
                 allow_retries=False,
             )
         inputs = {source.ledger_table: outcome.ledger_snapshot_id}
-        counts = {"lines": outcome.counts.lines, "quarantined": outcome.counts.quarantined, "duplicates": outcome.counts.duplicates}
+        counts = {
+            "lines": outcome.counts.lines,
+            "quarantined": outcome.counts.quarantined,
+            "duplicates": outcome.counts.duplicates,
+        }
         for day in requested_days(context):
             count = outcome.by_day.get(day, LineCount())
             for key, number in ((self.raw_key, count.rows), (self.quarantine_key, count.quarantined)):
-                metadata = {"dagster/partition_row_count": number, "lakehouse/lines": count.lines, "lakehouse/duplicates": count.duplicates}
+                metadata = {
+                    "dagster/partition_row_count": number,
+                    "lakehouse/lines": count.lines,
+                    "lakehouse/duplicates": count.duplicates,
+                }
                 context.add_asset_metadata(metadata, asset_key=key, partition_key=str(day))
-        drift = [f"added {c.name} {c.type}" for c in outcome.drift.added] + [f"promoted {c.name} to {c.type}" for c in outcome.drift.promoted]
+        drift = [f"added {c.name} {c.type}" for c in outcome.drift.added] + [
+            f"promoted {c.name} to {c.type}" for c in outcome.drift.promoted
+        ]
         yield dg.MaterializeResult(
             asset_key=self.raw_key,
             data_version=data_version(outcome.snapshot),
@@ -175,7 +209,9 @@ class SourceAssets:
         yield dg.MaterializeResult(
             asset_key=self.quarantine_key,
             data_version=None if kept is None else data_version(kept),
-            metadata={} if kept is None else materialization_metadata(work.lake.load_table(source.quarantine_table), kept, inputs),
+            metadata={}
+            if kept is None
+            else materialization_metadata(work.lake.load_table(source.quarantine_table), kept, inputs),
         )
         yield self._few_quarantined(outcome)
 

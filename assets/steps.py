@@ -50,13 +50,16 @@ def explained() -> Iterator[None]:
     except LakehouseError as error:
         if error.retryable:
             raise
-        raise dg.Failure(description=error.message, metadata={k: str(v)[:1000] for k, v in error.context.items()}, allow_retries=False) from error
+        raise dg.Failure(
+            description=error.message, metadata={k: str(v)[:1000] for k, v in error.context.items()}, allow_retries=False
+        ) from error
 
 
 def check_specs(key: dg.AssetKey, suites: Sequence[Suite]) -> list[dg.AssetCheckSpec]:
     """Declarations of the suites as asset checks; blocking ones keep downstream assets from running as well."""
     return [
-        dg.AssetCheckSpec(suite.name, asset=key, blocking=suite.blocking, description=suite.description or None) for suite in suites
+        dg.AssetCheckSpec(suite.name, asset=key, blocking=suite.blocking, description=suite.description or None)
+        for suite in suites
     ]
 
 
@@ -66,7 +69,9 @@ def check_results(key: dg.AssetKey, suites: Sequence[Suite], outcomes: Sequence[
     for suite in suites:
         outcome = found.get(suite.name)
         if outcome is None:
-            yield dg.AssetCheckResult(passed=True, asset_key=key, check_name=suite.name, description="nothing was written, nothing to check")
+            yield dg.AssetCheckResult(
+                passed=True, asset_key=key, check_name=suite.name, description="nothing was written, nothing to check"
+            )
             continue
         yield dg.AssetCheckResult(
             passed=outcome.passed,
@@ -81,11 +86,14 @@ def check_results(key: dg.AssetKey, suites: Sequence[Suite], outcomes: Sequence[
 def audit_failure(error: AuditFailedError) -> dg.Failure:
     """The failure of a step whose data did not pass; trying again would give the same data."""
     return dg.Failure(
-        description=error.message, metadata={"lakehouse/rejected_snapshot_id": str(error.snapshot.snapshot_id)}, allow_retries=False
+        description=error.message,
+        metadata={"lakehouse/rejected_snapshot_id": str(error.snapshot.snapshot_id)},
+        allow_retries=False,
     )
 
 
 def _values(metadata: Mapping[str, object]) -> dict[str, dg.MetadataValue]:
     return {
-        name: dg.MetadataValue.int(value) if isinstance(value, int) else dg.MetadataValue.text(str(value)) for name, value in metadata.items()
+        name: dg.MetadataValue.int(value) if isinstance(value, int) else dg.MetadataValue.text(str(value))
+        for name, value in metadata.items()
     }

@@ -20,11 +20,19 @@ def ingestion_jobs(pipeline: Pipeline) -> list[AssetJob]:
     for source, tables in pipeline.sources:
         family = SourceAssets(source)
         index = dg.AssetSelection.assets(family.ledger_key)
-        everything = dg.AssetSelection.assets(family.ledger_key, family.raw_key, family.quarantine_key, *(table.key for table in tables))
-        jobs.append(dg.define_asset_job(index_job_name(source.name), index, description=f"Read what landed for {source.name} into its ledger."))
+        everything = dg.AssetSelection.assets(
+            family.ledger_key, family.raw_key, family.quarantine_key, *(table.key for table in tables)
+        )
         jobs.append(
             dg.define_asset_job(
-                ingest_job_name(source.name), everything, description=f"Index, then write days of {source.table} and what derives from it."
+                index_job_name(source.name), index, description=f"Read what landed for {source.name} into its ledger."
+            )
+        )
+        jobs.append(
+            dg.define_asset_job(
+                ingest_job_name(source.name),
+                everything,
+                description=f"Index, then write days of {source.table} and what derives from it.",
             )
         )
     return jobs

@@ -1,6 +1,6 @@
 """Jobs that keep tables in shape: one step a table, each in the pool of its table, so that no writer is disturbed."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import dagster as dg
@@ -21,7 +21,9 @@ def maintenance_jobs(tables: Sequence[str]) -> list[dg.JobDefinition]:
     """Compaction and expiry of the pipeline's tables."""
     return [
         _job(COMPACT_JOB, tables, _compact, "Turn small files into few; rows stay the same."),
-        _job(EXPIRE_JOB, tables, _expire, "Forget snapshots beyond retention and remove exactly the files that only they reached."),
+        _job(
+            EXPIRE_JOB, tables, _expire, "Forget snapshots beyond retention and remove exactly the files that only they reached."
+        ),
     ]
 
 
@@ -36,7 +38,9 @@ def _expire(table: Table, tags: Mapping[str, str]) -> Report:
     return table.expire_snapshots(older_than=datetime.now(UTC), retain_last=int(keep))
 
 
-def _job(name: str, tables: Sequence[str], work: Callable[[Table, Mapping[str, str]], Report], description: str) -> dg.JobDefinition:
+def _job(
+    name: str, tables: Sequence[str], work: Callable[[Table, Mapping[str, str]], Report], description: str
+) -> dg.JobDefinition:
     steps = [_step(name, table, work) for table in tables]
 
     @dg.job(name=name, description=f"{description} Tag `{TABLES_TAG}` with table names to choose some.")
@@ -72,7 +76,7 @@ def _step(job: str, name: str, work: Callable[[Table, Mapping[str, str]], Report
     return step
 
 
-def _metadata(table: Table, facts: Iterator[tuple[str, object]] | Sequence[tuple[str, object]]) -> Mapping[str, dg.MetadataValue]:
+def _metadata(table: Table, facts: Iterable[tuple[str, object]]) -> Mapping[str, dg.MetadataValue]:
     snapshot = table.current_snapshot()
     summary = {} if snapshot is None else snapshot.summary
     found = {label: dg.MetadataValue.text(str(value)) for label, value in facts}

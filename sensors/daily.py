@@ -25,7 +25,7 @@ def _schedule(source: Source, job: AssetJob) -> dg.ScheduleDefinition:
         execution_timezone="UTC",
         job=job,
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Reads the landing folder of {source.name} into its ledger at 02:00 UTC. Stop it with the switch beside its name.",
+        description=f"Reads what landed for {source.name} into its ledger at 02:00 UTC. The switch beside its name stops it.",
     )
     def nightly(context: dg.ScheduleEvaluationContext, lakehouse: LakehouseResource) -> dg.RunRequest | dg.SkipReason:
         folder = landing_folder(lakehouse.landing, source)

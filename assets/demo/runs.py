@@ -46,7 +46,9 @@ class Runner:
     instance: dg.DagsterInstance
     console: Console
 
-    def run(self, title: str, job: str, *, tags: Mapping[str, str] | None = None, config: Mapping[str, object] | None = None) -> str:
+    def run(
+        self, title: str, job: str, *, tags: Mapping[str, str] | None = None, config: Mapping[str, object] | None = None
+    ) -> str:
         """Run a job to its end; returns the run's id. Raises RunFailedError with the first step's failure."""
         definition = self.definitions.resolve_job_def(job)
         run_id = str(uuid.uuid4())
@@ -115,6 +117,8 @@ def _reason(result: dg.ExecuteInProcessResult) -> str:
         if event.is_step_failure:
             error = event.step_failure_data.error
             data = event.step_failure_data.user_failure_data
-            text = (data.description if data else None) or (error.cause.message if error and error.cause else error.message if error else "")
+            text = (data.description if data else None) or (
+                error.cause.message if error and error.cause else error.message if error else ""
+            )
             return f"step {event.step_key}: {(text or '').strip()}"
     return "see its events in the UI"

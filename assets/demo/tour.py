@@ -23,8 +23,16 @@ from assets.ingestion.plan import combined
 from assets.ingestion.tables import read_ledger
 from assets.pipeline import Pipeline
 from assets.requests import (
-    COMPACT_JOB, EXPIRE_JOB, RETAIN_LAST_TAG, TABLES_TAG, IngestMode, index_job_name, ingest_config, ingest_job_name, ingest_tags,
+    COMPACT_JOB,
+    EXPIRE_JOB,
+    RETAIN_LAST_TAG,
+    TABLES_TAG,
+    index_job_name,
+    ingest_config,
+    ingest_job_name,
+    ingest_tags,
 )  # fmt: skip
+from assets.sources import IngestMode
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.snapshot import Snapshot
 
@@ -64,8 +72,10 @@ class Tour:
         if unindexed(list_landing(self.pipeline.landing_root, FLIGHTS), self.ledger()):
             self.runner.run(f"index {what}", index_job_name(FLIGHTS.name))
             runs += 1
-        ranges = day_ranges(pending_days(self.ledger()))
-        mode = IngestMode.INCREMENT if self.lake.table_exists(FLIGHTS.table) else IngestMode.REPLACE
+        ranges, mode = day_ranges(pending_days(self.ledger())), IngestMode.INCREMENT
+        if ranges and not self.lake.table_exists(FLIGHTS.table):
+            # the first time one run takes all days, with and without events: one snapshot
+            ranges, mode = [(ranges[0][0], ranges[-1][1])], IngestMode.REPLACE
         for first, last in ranges:
             self.runner.run(
                 f"ingest {what}: {first} to {last}" if first != last else f"ingest {what}: {first}",
@@ -77,7 +87,14 @@ class Tour:
         return runs
 
 
-def run(pipeline: Pipeline, lake: Lakehouse, definitions: dg.Definitions, instance: dg.DagsterInstance, console: Console, options: DemoOptions) -> None:
+def run(
+    pipeline: Pipeline,
+    lake: Lakehouse,
+    definitions: dg.Definitions,
+    instance: dg.DagsterInstance,
+    console: Console,
+    options: DemoOptions,
+) -> None:
     """Run the demo. Run again it finds everything in place and changes no row.
 
     Raises:
@@ -177,7 +194,16 @@ def _show_tables(tour: Tour) -> None:
 
 
 def _show_history(tour: Tour) -> None:
-    grid = Grid("snapshot", "committed (UTC)", "operation", "rows", "files", "Dagster run", "partitions", title=f"history of {FLIGHTS.table}")
+    grid = Grid(
+        "snapshot",
+        "committed (UTC)",
+        "operation",
+        "rows",
+        "files",
+        "Dagster run",
+        "partitions",
+        title=f"history of {FLIGHTS.table}",
+    )
     for snapshot in tour.lake.load_table(FLIGHTS.table).history()[-8:]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(snapshot.timestamp_ms / 1000))
         run_id = snapshot.summary.get("dagster.run-id", "")[:8]
@@ -194,9 +220,13 @@ def _show_time_travel(tour: Tour, first: Snapshot) -> None:
     now = table.scan(where)
     report = now.plan().report
     tour.console.print("time travel: flights of the February snow storm")
-    tour.console.print(f"  FOR VERSION AS OF {first.snapshot_id}: {then.count():,} rows, {len(then.plan().schema.fields)} columns")
+    tour.console.print(
+        f"  FOR VERSION AS OF {first.snapshot_id}: {then.count():,} rows, {len(then.plan().schema.fields)} columns"
+    )
     tour.console.print(f"  now: {now.count():,} rows, {len(now.plan().schema.fields)} columns")
-    tour.console.print(f"  the filter names no partition, yet of {report.files_total} files {report.files_planned} are read")
+    tour.console.print(
+        f"  the filter names no partition, yet of {report.data_files.total:,} files {report.data_files.planned} are read"
+    )
 
 
 def _show_conservation(tour: Tour) -> None:
@@ -208,15 +238,18 @@ def _show_conservation(tour: Tour) -> None:
     duplicates = combined(tour.ledger()).duplicates
     verdict = "conserved" if landed == rows + quarantined + duplicates else "NOT CONSERVED"
     tour.console.print(
-        f"conservation: {landed:,} landed lines = {rows:,} rows + {quarantined:,} quarantined + {duplicates:,} duplicates: {verdict}"
+        f"conservation: {landed:,} landed lines = {rows:,} rows + {quarantined:,} quarantined + {duplicates:,} duplicates: "
+        f"{verdict}"
     )
 
 
 def _show_next(console: Console, seconds: float) -> None:
     console.print(f"\ndone in {seconds:.0f} s. Next:")
-    console.print("  make dev                                       the Dagster UI on http://localhost:3000: assets, checks, runs, sensors")
+    console.print(
+        "  make dev                                       the Dagster UI on http://localhost:3000: assets, checks, runs, sensors"
+    )
     console.print("  lakehouse tables                               every table; describe, history and files show more of one")
-    console.print("  lakehouse sql \"SELECT carrier, count(*) FROM raw.flights GROUP BY 1 ORDER BY 2 DESC\"")
+    console.print('  lakehouse sql "SELECT carrier, count(*) FROM raw.flights GROUP BY 1 ORDER BY 2 DESC"')
     console.print("  lakehouse plan raw.flights --where \"event_ts < '2013-01-03T00:00:00+00:00'\"")
     console.print("  lakehouse lineage marts/aircraft --replay      compute it again from exactly the snapshots that it read")
 

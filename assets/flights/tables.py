@@ -20,7 +20,10 @@ def clean(inputs: Mapping[str, DataFrame]) -> DataFrame:
     return raw.select(
         "event_ts",
         departed.alias("departed_at"),
-        F.when(F.col("dep_time").isNull(), "cancelled").when(F.col("air_time").isNull(), "diverted").otherwise("flown").alias("status"),
+        F.when(F.col("dep_time").isNull(), "cancelled")
+        .when(F.col("air_time").isNull(), "diverted")
+        .otherwise("flown")
+        .alias("status"),
         "carrier",
         "flight",
         F.nullif(F.trim("tailnum"), F.lit("")).alias("tailnum"),
@@ -35,7 +38,7 @@ def clean(inputs: Mapping[str, DataFrame]) -> DataFrame:
 
 def carrier_day(inputs: Mapping[str, DataFrame]) -> DataFrame:
     """Flights and delays by day (UTC), carrier and airport of departure."""
-    late = F.col("departure_delay_minutes") > 15  # noqa: PLR2004 - the industry's threshold
+    late = F.col("departure_delay_minutes") > 15
     return (
         inputs[CLEAN]
         .groupBy(F.to_date("event_ts").alias("day"), "carrier", "origin")
@@ -64,7 +67,9 @@ def aircraft(inputs: Mapping[str, DataFrame]) -> DataFrame:
 
 
 def _from(table: str, **columns: str | tuple[str, ...]) -> dict[str, list[tuple[str, str]]]:
-    return {out: [(table, one) for one in ((sources,) if isinstance(sources, str) else sources)] for out, sources in columns.items()}
+    return {
+        out: [(table, one) for one in ((sources,) if isinstance(sources, str) else sources)] for out, sources in columns.items()
+    }
 
 
 CLEAN_FLIGHTS = DerivedTable(
@@ -76,10 +81,20 @@ CLEAN_FLIGHTS = DerivedTable(
     sort_by=("event_ts",),
     description="One row a flight: status, delays in minutes, true departure time.",
     columns=_from(
-        RAW, event_ts="event_ts", departed_at=("event_ts", "dep_delay"), status=("dep_time", "air_time"), carrier="carrier", flight="flight",
-        tailnum="tailnum", origin="origin", dest="dest", departure_delay_minutes="dep_delay", arrival_delay_minutes="arr_delay",
-        air_minutes="air_time", distance_miles="distance",
-    ),  # fmt: skip
+        RAW,
+        event_ts="event_ts",
+        departed_at=("event_ts", "dep_delay"),
+        status=("dep_time", "air_time"),
+        carrier="carrier",
+        flight="flight",
+        tailnum="tailnum",
+        origin="origin",
+        dest="dest",
+        departure_delay_minutes="dep_delay",
+        arrival_delay_minutes="arr_delay",
+        air_minutes="air_time",
+        distance_miles="distance",
+    ),
     suites=(
         Suite(
             "contract",
@@ -112,9 +127,16 @@ CARRIER_DAYS = DerivedTable(
     partition_by=("month(day)",),
     description="Flights, cancellations and delays by day, carrier and airport.",
     columns=_from(
-        CLEAN, day="event_ts", carrier="carrier", origin="origin", flights="event_ts", cancelled="status", late="departure_delay_minutes",
-        departure_delay_avg_minutes="departure_delay_minutes", distance_miles="distance_miles",
-    ),  # fmt: skip
+        CLEAN,
+        day="event_ts",
+        carrier="carrier",
+        origin="origin",
+        flights="event_ts",
+        cancelled="status",
+        late="departure_delay_minutes",
+        departure_delay_avg_minutes="departure_delay_minutes",
+        distance_miles="distance_miles",
+    ),
     suites=(
         Suite(
             "contract",
@@ -133,9 +155,16 @@ AIRCRAFTS = DerivedTable(
     partition_by=("bucket(2, tailnum)",),
     description="One row an aircraft, by tail number.",
     columns=_from(
-        CLEAN, tailnum="tailnum", flights="event_ts", flown="status", first_seen="event_ts", last_seen="event_ts", carriers="carrier",
-        flown_miles=("status", "distance_miles"), air_minutes="air_minutes",
-    ),  # fmt: skip
+        CLEAN,
+        tailnum="tailnum",
+        flights="event_ts",
+        flown="status",
+        first_seen="event_ts",
+        last_seen="event_ts",
+        carriers="carrier",
+        flown_miles=("status", "distance_miles"),
+        air_minutes="air_minutes",
+    ),
     suites=(
         Suite(
             "contract",

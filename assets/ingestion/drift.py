@@ -28,7 +28,7 @@ class Drift:
 
 
 def usable_name(name: str) -> bool:
-    """Whether a field name can be a column: not empty, printable, without dots and backquotes, and not one of the pipeline's own."""
+    """Whether a field name can be a column: printable, without dots and backquotes, not one of the pipeline's own."""
     return bool(name) and name.isprintable() and not set(name) & set(".`") and name not in (LANDING_FILE, LANDING_LINE)
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from assets.ingestion.index import FileIndex, index_file, unreadable
-from assets.ingestion.landing import LEDGER_SCHEMA, LandingFile
+from assets.ingestion.landing import LandingFile
 from assets.ingestion.rows import FileTask, file_batches
 from assets.ingestion.source import Column, Source
 from lakehouse.errors import NoSuchFileError, StorageError
@@ -30,7 +30,9 @@ REJECTS_SCHEMA = pa.schema(
 )
 VANISHED, UNREADABLE, INDEXED = "vanished", "unreadable", "indexed"
 # a file's ledger rows as one JSON text beside its rejects: both come out of one pass
-INDEX_SCHEMA = pa.schema([pa.field("outcome", pa.string()), pa.field("ledger", pa.string()), *(f.with_nullable(True) for f in REJECTS_SCHEMA)])
+INDEX_SCHEMA = pa.schema(
+    [pa.field("outcome", pa.string()), pa.field("ledger", pa.string()), *(f.with_nullable(True) for f in REJECTS_SCHEMA)]
+)
 
 _TASK_BYTES = 32 << 20
 
@@ -76,9 +78,16 @@ class LandingReader:
         outcome, found = self.index(file)
         rows: list[dict[str, object]] = [{"outcome": outcome, "landing_file": file.path, "ledger": _ledger_json(found)}]
         rows += [
-            {"landing_file": file.path, "landing_line": r.line, "reason": r.reason, "detail": r.detail, "record": r.record, "record_bytes": r.record_bytes}
+            {
+                "landing_file": file.path,
+                "landing_line": r.line,
+                "reason": r.reason,
+                "detail": r.detail,
+                "record": r.record,
+                "record_bytes": r.record_bytes,
+            }
             for r in found.rejects
-        ]  # fmt: skip
+        ]
         for start in range(0, len(rows), 1000):
             yield pa.RecordBatch.from_pylist(rows[start : start + 1000], schema=INDEX_SCHEMA)
 

@@ -1,4 +1,4 @@
-"""First pass over landing files: which days does each carry, what kinds of values, which lines have no day. Runs on Spark's workers."""
+"""First pass over landing files, on Spark's workers: which days each carries, what kinds of values, which lines have no day."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def undated(file: LandingFile, rejects: Sequence[Reject]) -> LedgerRow:
     )  # fmt: skip
 
 
-def dated_records(chunk: Chunk, source: Source, parse: Callable[[object], datetime | BadEventTime]) -> Iterator[tuple[int, datetime | BadEventTime]]:
+def dated_records(
+    chunk: Chunk, source: Source, parse: Callable[[object], datetime | BadEventTime]
+) -> Iterator[tuple[int, datetime | BadEventTime]]:
     """For each record of a chunk its position and its instant, or why it has none."""
     column = source.event_time.column
     for position, record in enumerate(chunk.values):

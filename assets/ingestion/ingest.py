@@ -1,7 +1,7 @@
 """Ingestion: index what landed, then write the days. Each step can be killed anywhere and run again.
 
-The order of commits is what makes it so: quarantine, then raw rows, then the ledger. Until the ledger says that lines are in, they are
-pending, and taking them again replaces what a dead run left behind.
+The order of commits is what makes it so: quarantine, then raw rows, then the ledger. Until the ledger says that lines are in,
+they are pending, and taking them again replaces what a dead run left behind.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from datetime import date
 from pyiceberg.expressions import And, In, IsNull
 from pyspark.sql import DataFrame, SparkSession
 
+from assets.frames import read_frame
 from assets.ingestion.drift import Drift, merge, resolve
 from assets.ingestion.files import LandingReader
 from assets.ingestion.landing import LandingFile, LedgerRow, LineCount, landing_folder, ledger_to_arrow, list_landing, unindexed
 from assets.ingestion.passes import Indexed, first_pass, line_counts, raw_rows, rejected_rows, second_pass
 from assets.ingestion.plan import IngestPlan, Mode, combined, plan_ingest, settled
 from assets.ingestion.source import Column, Source
-from assets.frames import read_frame
 from assets.ingestion.tables import day_in, event_ts_in, ledger_table, quarantine_table, raw_table, read_ledger, source_columns
 from lakehouse.errors import NoSuchFileError
 from lakehouse.lake import Lakehouse
@@ -122,7 +122,10 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     if rows:
         paths = sorted({row.landing_file for row in rows})
         ledger.overwrite(
-            ledger_to_arrow(rows), In("landing_file", paths), summary=work.stamp.summary(), commit_id=work.stamp.commit_id("ledger")
+            ledger_to_arrow(rows),
+            In(term="landing_file", literals=paths),
+            summary=work.stamp.summary(),
+            commit_id=work.stamp.commit_id("ledger"),
         )
     if found.vanished:
         raise NoSuchFileError(
@@ -177,7 +180,8 @@ def ingest_days(work: Workplace, source: Source, days: Sequence[date], mode: Mod
     if not plan.replace and _half_done(work.lake, source, plan):
         plan = plan_ingest(known, list_landing(work.landing_root, source), plan.days, "replace")
     columns, drift = _columns(work.lake, source, plan)
-    counts, checks = LineCount(), ()
+    counts = LineCount()
+    checks: tuple[CheckOutcome, ...] = ()
     if plan.days and (plan.rows or work.lake.table_exists(source.table)):
         raw_table(work.lake, source, drift)
         done, checks = _write(work, source, plan, columns, audit)
@@ -198,7 +202,7 @@ def ingest_days(work: Workplace, source: Source, days: Sequence[date], mode: Mod
         counts=counts,
         by_day={day: combined([row for row in after if row.event_day == day]) for day in plan.days},
         drift=drift,
-        checks=tuple(checks),
+        checks=checks,
     )
 
 
@@ -256,12 +260,17 @@ def _half_done(lake: Lakehouse, source: Source, plan: IngestPlan) -> bool:
     if not plan.days or not lake.table_exists(source.table):
         return False
     files = sorted({row.landing_file for row in plan.rows})
-    return lake.load_table(source.table).scan(And(event_ts_in(plan.days), In("landing_file", files)), ["landing_file"]).count() > 0
+    return (
+        lake.load_table(source.table)
+        .scan(And(event_ts_in(plan.days), In(term="landing_file", literals=files)), ["landing_file"])
+        .count()
+        > 0
+    )
 
 
 def _quarantine_undated(work: Workplace, source: Source, fresh: Sequence[LandingFile], found: Indexed) -> None:
     quarantine = quarantine_table(work.lake, source)
-    where = And(IsNull("event_day"), In("landing_file", sorted(file.path for file in fresh)))
+    where = And(IsNull(term="event_day"), In(term="landing_file", literals=sorted(file.path for file in fresh)))
     if found.reject_count or (quarantine.current_snapshot() and quarantine.scan(where, ["landing_file"]).count()):
         quarantine.overwrite(found.rejects, where, summary=work.stamp.summary(), commit_id=work.stamp.commit_id("undated"))
 
@@ -270,7 +279,7 @@ def _quarantine_dated(work: Workplace, source: Source, plan: IngestPlan, parsed:
     quarantine = quarantine_table(work.lake, source)
     where = day_in(plan.days)
     if not plan.replace:
-        where = And(where, In("landing_file", sorted({row.landing_file for row in plan.rows})))
+        where = And(where, In(term="landing_file", literals=sorted({row.landing_file for row in plan.rows})))
     if combined(done).quarantined or (quarantine.current_snapshot() and quarantine.scan(where, ["landing_file"]).count()):
         quarantine.overwrite(rejected_rows(parsed), where, summary=work.stamp.summary(), commit_id=work.stamp.commit_id("dated"))
 
@@ -284,8 +293,8 @@ def _refuse_missing(work: Workplace, source: Source, plan: IngestPlan) -> None:
     if plan.missing:
         file, days = next(iter(plan.missing.items()))
         raise NoSuchFileError(
-            f"source {source.name!r}: {len(plan.missing)} landing files are gone or changed since they were indexed, the first is "
-            f"{landing_folder(work.landing_root, source)}/{file}; the days that need them ({days[0]}, ...) are left as they were. "
+            f"source {source.name!r}: {len(plan.missing)} landing files are gone or changed since they were indexed, first "
+            f"{landing_folder(work.landing_root, source)}/{file}; the days that need them ({days[0]}, ...) are as they were. "
             "Put the files back or index the landing folder again.",
             files=sorted(plan.missing),
         )

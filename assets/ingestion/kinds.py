@@ -1,7 +1,7 @@
 """Kinds of values and types of columns: which value fits which column, and which column type may become which. Pure.
 
-A kind is what a value is in the landing file; a type is what a column of the table is. Promotions are those of the Iceberg specification:
-int to long, float to double, decimal to a wider precision.
+A kind is what a value is in the landing file; a type is what a column of the table is. Promotions are those of the Iceberg
+specification: int to long, float to double, decimal to a wider precision.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _PYTHON_KINDS: Mapping[type, str] = {
 
 def _integer_kinds(values: list[object], count: int) -> Counter[str]:
     integers = [value for value in values if type(value) is int]
-    if -_INT_MAX <= min(integers) and max(integers) <= _INT_MAX:
+    if min(integers) >= -_INT_MAX and max(integers) <= _INT_MAX:
         return Counter({"int": count})
     return Counter(
         "int" if -_INT_MAX - 1 <= v <= _INT_MAX else "long" if -_LONG_MAX - 1 <= v <= _LONG_MAX else "huge" for v in integers
@@ -87,7 +87,7 @@ def promoted(column_type: str, kind: str) -> str | None:
     want, have = _DECIMAL.fullmatch(column_type), _DECIMAL.fullmatch(kind)
     if want and have and int(have[2]) <= int(want[2]):
         precision = int(have[1]) - int(have[2]) + int(want[2])
-        return f"decimal({precision},{want[2]})" if precision <= 38 else None  # noqa: PLR2004 - widest decimal of the spec
+        return f"decimal({precision},{want[2]})" if precision <= 38 else None
     return None
 
 

@@ -1,8 +1,8 @@
 """The landing folder, and the ledger: which files were seen, in which state, and how many lines of which day each carries.
 
-The ledger of a source is the table `raw.<name>_landing` with one row for each file and day (and one without a day for the lines
-that have no usable event time). It answers the three questions of ingestion: is this file new or changed (path, size, modification
-time), which files carry events of day D, and which of those are not in the raw table yet (`pending`).
+The ledger of a source is the table `raw.<name>_landing` with one row for each file and day (and one without a day for the
+lines that have no usable event time). It answers the three questions of ingestion: is this file new or changed (path, size,
+modification time), which files carry events of day D, and which of those are not in the raw table yet (`pending`).
 """
 
 from __future__ import annotations
@@ -126,7 +126,9 @@ def list_landing(landing_root: str, source: Source) -> list[LandingFile]:
         if fnmatchcase(path, source.pattern) and not any(part[0] in "._" for part in path.split("/"))
     ]
     if not found and not folder_exists(folder):
-        raise NoSuchFileError(f"source {source.name!r}: landing folder {folder} does not exist; create it or fix LAKEHOUSE_LANDING", file=folder)
+        raise NoSuchFileError(
+            f"source {source.name!r}: landing folder {folder} does not exist; create it or fix LAKEHOUSE_LANDING", file=folder
+        )
     return sorted(found)
 
 

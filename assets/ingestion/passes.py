@@ -8,6 +8,7 @@ from datetime import date
 
 import orjson
 import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -27,7 +28,7 @@ class Indexed:
 
     Attributes:
         ledger: rows of all files that could be read to their end or to a cut.
-        rejects: lines without a usable event time and problems of files, as the quarantine table keeps them; persisted, to be released.
+        rejects: lines without a usable event time and problems of files, as the quarantine table keeps them; persisted.
         reject_count: how many.
         vanished: files that were gone when they were opened.
         unreadable: files that could not be opened or read.
@@ -62,7 +63,11 @@ def first_pass(spark: SparkSession, reader: LandingReader, files: Sequence[Landi
 
 
 def second_pass(
-    spark: SparkSession, reader: LandingReader, tasks: Sequence[FileTask], columns: Sequence[Column], present: DataFrame | None = None
+    spark: SparkSession,
+    reader: LandingReader,
+    tasks: Sequence[FileTask],
+    columns: Sequence[Column],
+    present: DataFrame | None = None,
 ) -> DataFrame:
     """Records of the tasks as typed rows and rejects (schema of `parsed_schema`), repeated events marked in `__duplicate`.
 
@@ -83,7 +88,9 @@ def second_pass(
 
     parsed = _over_groups(spark, len(groups), run, parsed_schema(columns)).withColumn(_ORDER, F.lit(1))
     if present is not None:
-        earlier = present.withColumn(EVENT_DAY, F.to_date(EVENT_TS)).withColumn(MODIFIED_MS, F.lit(0)).withColumn(_ORDER, F.lit(0))
+        earlier = (
+            present.withColumn(EVENT_DAY, F.to_date(EVENT_TS)).withColumn(MODIFIED_MS, F.lit(0)).withColumn(_ORDER, F.lit(0))
+        )
         parsed = parsed.unionByName(earlier, allowMissingColumns=True)
     rank = F.row_number().over(
         Window.partitionBy(EVENT_DAY, F.col(REASON).isNotNull(), *identity_columns(reader.source, columns)).orderBy(
@@ -94,7 +101,7 @@ def second_pass(
     return marked.where(F.col(_ORDER) == 1).drop(_ORDER)
 
 
-def identity_columns(source: Source, columns: Sequence[Column]) -> list[object]:
+def identity_columns(source: Source, columns: Sequence[Column]) -> list[SparkColumn]:
     """What two records share when they are the same event: the natural key, or every column.
 
     Rejects are never duplicates, so their file and line stand in for what they lack.

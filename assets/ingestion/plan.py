@@ -22,7 +22,7 @@ class IngestPlan:
         days: days of the raw table that are written, sorted.
         rows: what to take, by file and day.
         replace: whether the days are replaced; else rows are added to them.
-        missing: files that the days need and that are not in the landing folder any more, with the days that are left alone for it.
+        missing: files that the days need and that are not in the landing folder any more, with the days left alone for it.
     """
 
     days: tuple[date, ...]
@@ -47,8 +47,8 @@ def plan_ingest(ledger: Sequence[LedgerRow], landed: Sequence[LandingFile], days
         ledger: of the source.
         landed: what is in the landing folder now.
         days: requested.
-        mode: `replace` writes each requested day anew from every file that carries it. `increment` adds what is pending and leaves days with
-            nothing pending alone; a pending file that replaces an earlier version of itself makes it a replacement.
+        mode: `replace` writes each requested day anew from every file that carries it. `increment` adds what is pending and
+            leaves days with nothing pending alone; a pending file that replaces an earlier version of itself makes it a replacement.
 
     A day that needs a file which is gone, or which is not the version that was indexed, is left as it is.
     """
@@ -86,13 +86,15 @@ def settled(rows: Sequence[LedgerRow], counts: Mapping[tuple[str, date], LineCou
         count = counts.get((row.landing_file, row.event_day), LineCount())
         if count.lines != row.lines:
             raise StorageError(
-                f"landing file {row.landing_file} gave {count.lines} lines of {row.event_day} where {row.lines} were counted before: "
+                f"landing file {row.landing_file} gave {count.lines} lines of {row.event_day} where {row.lines} were counted: "
                 "it changed while it was read; run the ingestion again",
                 retryable=True,
                 file=row.landing_file,
             )
         done.append(
-            replace(row, pending=False, replaces=False, rows=count.rows, quarantined=count.quarantined, duplicates=count.duplicates)
+            replace(
+                row, pending=False, replaces=False, rows=count.rows, quarantined=count.quarantined, duplicates=count.duplicates
+            )
         )
     return done
 

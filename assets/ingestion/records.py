@@ -1,7 +1,7 @@
 """Reading one landing file record by record, never losing one.
 
-A record is a mapping with its line number, or a reject with the reason. What is wrong with the file as a whole (unreadable, empty,
-cut off) is told once, as its problem; the complete lines before a cut are records like any other.
+A record is a mapping with its line number, or a reject with the reason. What is wrong with the file as a whole (unreadable,
+empty, cut off) is told once, as its problem; the complete lines before a cut are records like any other.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ QUARANTINED_TEXT_MAX = 64 << 10
 class ByteStream(Protocol):
     """A file opened for reading."""
 
-    def read(self, size: int = -1, /) -> bytes: ...
+    def read(self, size: int = -1, /) -> bytes:
+        """At most `size` bytes, none at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +95,8 @@ def read_records(stream: ByteStream, source: Source) -> Iterator[Chunk]:
 class _Lines:
     """Lines of a stream, decompressed, in bounded memory.
 
-    Iterating gives `(number, bytes, length)`; bytes are cut off after `max_bytes`, length is the whole. A last line without a line end
-    is a line, unless the stream was cut off there: then its length is -1.
+    Iterating gives `(number, bytes, length)`; bytes are cut off after `max_bytes`, length is the whole. A last line without a
+    line end is a line; where the stream was cut off there its length is -1.
     """
 
     def __init__(self, stream: ByteStream, *, gzip: bool, max_bytes: int) -> None:
@@ -171,7 +172,13 @@ def _jsonl(lines: _Lines) -> Iterator[Chunk]:
         if length != len(text):
             cut = length < 0
             chunk.rejects.append(
-                reject(number, "truncated line" if cut else "line too long", "" if cut else f"{length} bytes", text, max(length, len(text)))
+                reject(
+                    number,
+                    "truncated line" if cut else "line too long",
+                    "" if cut else f"{length} bytes",
+                    text,
+                    max(length, len(text)),
+                )
             )
         elif not text.strip():
             chunk.rejects.append(reject(number, "blank line", "", text))
@@ -220,7 +227,7 @@ def _csv(lines: _Lines) -> Iterator[Chunk]:
             chunk.rejects.append(pending.reject("malformed CSV", f"{len(fields)} fields under {len(header or ())} names"))
         else:
             chunk.lines.append(pending.number)
-            chunk.values.append({name: value if value else None for name, value in zip(header, fields, strict=True)})
+            chunk.values.append({name: value or None for name, value in zip(header, fields, strict=True)})
             chunk.texts.append(pending.text())
         if chunk.full():
             yield chunk

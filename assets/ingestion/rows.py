@@ -72,7 +72,12 @@ def file_batches(
 
 
 def _batch(
-    file: LandingFile, chunk: Chunk, taken: Sequence[tuple[int, datetime]], source: Source, columns: Sequence[Column], schema: pa.Schema
+    file: LandingFile,
+    chunk: Chunk,
+    taken: Sequence[tuple[int, datetime]],
+    source: Source,
+    columns: Sequence[Column],
+    schema: pa.Schema,
 ) -> pa.RecordBatch:
     records = [chunk.values[position] for position, _ in taken]
     reasons = _record_reasons(records, source, columns)
@@ -100,7 +105,9 @@ def _batch(
     return pa.record_batch([arrays[name] for name in schema.names], schema=schema)
 
 
-def _record_reasons(records: Sequence[dict[str, object]], source: Source, columns: Sequence[Column]) -> dict[int, tuple[str, str]]:
+def _record_reasons(
+    records: Sequence[dict[str, object]], source: Source, columns: Sequence[Column]
+) -> dict[int, tuple[str, str]]:
     """Why records are rejected as a whole, by position: a column that has no place, a key without a value."""
     reasons: dict[int, tuple[str, str]] = {}
     known = {column.name for column in columns} | ({EVENT_TS} & {source.event_time.column})

@@ -19,7 +19,20 @@ Format = Literal["jsonl", "csv", "parquet"]
 TimeUnit = Literal["iso", "s", "ms", "us"]
 DriftPolicy = Literal["evolve", "quarantine"]
 
-COLUMN_TYPES = ("boolean", "int", "long", "float", "double", "string", "json", "date", "timestamp", "timestamptz", "time", "binary")
+COLUMN_TYPES = (
+    "boolean",
+    "int",
+    "long",
+    "float",
+    "double",
+    "string",
+    "json",
+    "date",
+    "timestamp",
+    "timestamptz",
+    "time",
+    "binary",
+)
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -69,7 +82,7 @@ class Source:
         last_day: events after it are quarantined; None: today (UTC) at the time of reading.
         bucket: the column whose hash splits a day.
         buckets: into how many parts.
-        natural_key: columns that identify an event within its day; empty: two records are the same event when every column is equal.
+        natural_key: columns that identify an event within its day; empty: two records with equal columns are the same event.
             Of several records for one event the one that landed first stays.
         columns: declared columns; empty: all are inferred from the data.
         drift: `evolve` adds columns that were not declared and promotes types; `quarantine` rejects such records.
@@ -116,7 +129,9 @@ class Source:
             raise InvalidInputError(f"{where}: two columns have the same name but for case")
         for column in self.columns:
             if column.type not in COLUMN_TYPES and not _DECIMAL.fullmatch(column.type):
-                raise InvalidInputError(f"{where}: column {column.name!r} has unknown type {column.type!r}; known: {', '.join(COLUMN_TYPES)}")
+                raise InvalidInputError(
+                    f"{where}: column {column.name!r} has unknown type {column.type!r}; known: {', '.join(COLUMN_TYPES)}"
+                )
             if column.name in RESERVED_COLUMNS and column.name != self.event_time.column:
                 raise InvalidInputError(f"{where}: the pipeline adds the column {column.name!r} itself; it cannot be declared")
         if names:

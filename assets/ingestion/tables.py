@@ -39,7 +39,9 @@ def raw_table(lake: Lakehouse, source: Source, drift: Drift) -> Table:
     """
     if not lake.table_exists(source.table):
         return lake.create_table(
-            source.table, _raw_schema(source, drift.added), partition_by=[f"day({EVENT_TS})", f"bucket({source.buckets}, {source.bucket})"]
+            source.table,
+            _raw_schema(source, drift.added),
+            partition_by=[f"day({EVENT_TS})", f"bucket({source.buckets}, {source.bucket})"],
         )
     table = lake.load_table(source.table)
     if drift:
@@ -73,7 +75,12 @@ def read_ledger(table: Table, snapshot_id: int | None = None) -> list[LedgerRow]
 
 def event_ts_in(days: Sequence[date], column: str = EVENT_TS) -> BooleanExpression:
     """Rows whose timestamp lies on one of the days (UTC)."""
-    return _any([_between(column, f"{first}T00:00:00+00:00", f"{last + timedelta(days=1)}T00:00:00+00:00") for first, last in day_ranges(days)])
+    return _any(
+        [
+            _between(column, f"{first}T00:00:00+00:00", f"{last + timedelta(days=1)}T00:00:00+00:00")
+            for first, last in day_ranges(days)
+        ]
+    )
 
 
 def day_in(days: Sequence[date], column: str = "event_day") -> BooleanExpression:
@@ -82,7 +89,7 @@ def day_in(days: Sequence[date], column: str = "event_day") -> BooleanExpression
 
 
 def _between(column: str, low: str, high: str) -> BooleanExpression:
-    return And(GreaterThanOrEqual(column, low), LessThan(column, high))  # type: ignore[arg-type]
+    return And(GreaterThanOrEqual(term=column, value=low), LessThan(term=column, value=high))
 
 
 def _any(conditions: list[BooleanExpression]) -> BooleanExpression:

@@ -11,7 +11,6 @@ import orjson
 import pyarrow as pa
 
 from assets.ingestion.kinds import exact_in_double, fits, kinds_of
-from assets.ingestion.source import Column
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 _INTEGER = re.compile(r"[+-]?\d{1,19}")

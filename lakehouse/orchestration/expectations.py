@@ -81,7 +81,8 @@ def _failure(one: Any) -> str:
     arguments = {k: v for k, v in one.expectation_config.kwargs.items() if k != "batch_id"}
     found = one.result.get("partial_unexpected_list") or one.result.get("observed_value")
     error = next((e.get("exception_message") for e in _exceptions(one.exception_info) if e.get("raised_exception")), None)
-    return f"{one.expectation_config.type}({', '.join(f'{k}={v!r}' for k, v in arguments.items())}) found {str(error or found)[:200]}"
+    given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return f"{one.expectation_config.type}({given}) found {str(error or found)[:200]}"
 
 
 def _exceptions(info: Any) -> list[Mapping[str, Any]]:

@@ -23,7 +23,11 @@ def open_instance() -> dg.DagsterInstance:
     home = dagster_home()
     if not home.is_dir():
         raise NotFoundError(f"no Dagster instance in {home}: run `lakehouse demo` first, or set DAGSTER_HOME")
-    return dg.DagsterInstance.from_config(str(home)) if (home / "dagster.yaml").is_file() else dg.DagsterInstance.local_temp(str(home))
+    return (
+        dg.DagsterInstance.from_config(str(home))
+        if (home / "dagster.yaml").is_file()
+        else dg.DagsterInstance.local_temp(str(home))
+    )
 
 
 def prepare_home(checkout: Path) -> Path:

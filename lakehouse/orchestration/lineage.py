@@ -162,14 +162,16 @@ def lineage(lake: Lakehouse, asset: str, *, partition: str | None = None, replay
         replay: compute it again with the checkout's pipeline, and compare.
 
     Raises:
-        NotFoundError: nothing materialized, no instance, no checkout, or a snapshot or landing file that the replay needs is gone.
+        NotFoundError: nothing materialized, no instance, no checkout, or something that the replay needs is gone.
     """
     with open_instance() as instance:
         found = read_lineage(instance, lake, asset, partition)
     if not replay:
         return found
     pipeline: Replayer = load_module("definitions", Path.cwd()).pipeline
-    gone = [f"{i.table} at {i.snapshot_id}" for i in found.inputs if i.expired] + ([f"{found.table} at {found.snapshot_id}"] if found.expired else [])
+    gone = [f"{i.table} at {i.snapshot_id}" for i in found.inputs if i.expired] + (
+        [f"{found.table} at {found.snapshot_id}"] if found.expired else []
+    )
     if gone:
         raise NotFoundError(f"{found.asset_key} cannot be replayed: {', '.join(gone)} expired; materialize it again")
     spark = build_session("lakehouse-replay")

@@ -56,7 +56,10 @@ def materialization_metadata(
         found["dagster/column_lineage"] = dg.MetadataValue.column_lineage(
             dg.TableColumnLineage(
                 {
-                    name: [dg.TableColumnDep(asset_key=dg.AssetKey(source.split(".")), column_name=column) for source, column in sources]
+                    name: [
+                        dg.TableColumnDep(asset_key=dg.AssetKey(source.split(".")), column_name=column)
+                        for source, column in sources
+                    ]
                     for name, sources in columns.items()
                 }
             )

@@ -11,7 +11,7 @@ from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.spark.session import build_session
 
 
-class LakehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+class LakehouseResource(dg.ConfigurableResource[Any]):
     """The catalog that assets write to.
 
     Attributes:
@@ -29,7 +29,7 @@ class LakehouseResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return load_catalog(self.catalog, warehouse=self.warehouse or None)
 
 
-class LakehouseSpark(LazyPySparkResource):  # type: ignore[misc]
+class LakehouseSpark(LazyPySparkResource):
     """dagster-pyspark's lazy session, configured by `lakehouse.spark.session`: no JVM starts before the first step asks for it.
 
     Attributes:

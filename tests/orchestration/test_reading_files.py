@@ -112,13 +112,20 @@ def test_a_line_of_ten_megabytes_is_quarantined_with_its_beginning() -> None:
 def test_byte_order_mark_blank_lines_trailing_text_and_other_values() -> None:
     data = b"\xef\xbb\xbf" + event() + b"\n\n" + event() + event() + b"\n[1]\n" + b'{"id": 1, \xff}\n' + b'{"id": '
     assert lines_of(data, PLAIN)[0] == [
-        (1, None), (2, "blank line"), (3, "malformed JSON"), (4, "not a JSON object"), (5, "malformed JSON"), (6, "malformed JSON"),
-    ]  # fmt: skip
+        (1, None),
+        (2, "blank line"),
+        (3, "malformed JSON"),
+        (4, "not a JSON object"),
+        (5, "malformed JSON"),
+        (6, "malformed JSON"),
+    ]
 
 
 def test_csv_with_quotes_ragged_rows_and_an_open_quote() -> None:
     source = replace(PLAIN, format="csv", natural_key=())
-    data = b'id,ts,user\n1,2026-06-02T10:00:00,"a\nb"\n2,2026-06-02T10:00:00\n3,2026-06-02T10:00:00,c\n\n4,2026-06-02T10:00:00,"open'
+    data = (
+        b'id,ts,user\n1,2026-06-02T10:00:00,"a\nb"\n2,2026-06-02T10:00:00\n3,2026-06-02T10:00:00,c\n\n4,2026-06-02T10:00:00,"open'
+    )
     told, _ = lines_of(data, source)
     assert told == [(3, None), (4, "malformed CSV"), (5, None), (6, "blank line"), (7, "malformed CSV")]
     columns = [Column("id", "long"), Column("ts", "string"), Column("user", "string")]
@@ -129,7 +136,9 @@ def test_csv_with_quotes_ragged_rows_and_an_open_quote() -> None:
 
 def test_parquet_rows_and_a_file_that_is_none() -> None:
     source = replace(PLAIN, format="parquet", natural_key=())
-    table = pa.table({"ts": [datetime(2026, 6, 2, tzinfo=UTC), None], "user": ["a", "b"], "amount": [Decimal("1.20"), Decimal("3.45")]})
+    table = pa.table(
+        {"ts": [datetime(2026, 6, 2, tzinfo=UTC), None], "user": ["a", "b"], "amount": [Decimal("1.20"), Decimal("3.45")]}
+    )
     sink = io.BytesIO()
     pq.write_table(table, sink)
     found = index_file(FILE, pa.BufferReader(sink.getvalue()), source, TODAY)
@@ -162,7 +171,9 @@ def test_event_times_in_their_zone_and_out_of_it() -> None:
         assert found.reason == reason, value
 
 
-@pytest.mark.parametrize(("unit", "value"), [("s", 1372656600), ("ms", 1372656600000), ("us", "1372656600000000"), ("s", 1372656600.0)])
+@pytest.mark.parametrize(
+    ("unit", "value"), [("s", 1372656600), ("ms", 1372656600000), ("us", "1372656600000000"), ("s", 1372656600.0)]
+)
 def test_event_times_as_numbers(unit: str, value: object) -> None:
     parse = instant_parser(EventTime("ts", unit=unit), date(2013, 1, 1), date(2013, 12, 31))  # type: ignore[arg-type]
     assert parse(value) == datetime(2013, 7, 1, 5, 30, tzinfo=UTC)
@@ -191,7 +202,10 @@ VALUES = st.one_of(
 )  # fmt: skip
 
 
-@given(st.lists(VALUES, max_size=20), st.sampled_from(["boolean", "int", "long", "double", "string", "json", "date", "timestamptz", "decimal(10,2)"]))
+@given(
+    st.lists(VALUES, max_size=20),
+    st.sampled_from(["boolean", "int", "long", "double", "string", "json", "date", "timestamptz", "decimal(10,2)"]),
+)
 def test_a_value_is_kept_exactly_or_rejected_never_nulled(values: list[object], column_type: str) -> None:
     array, bad = typed_column(values, column_type)
     assert len(array) == len(values)
@@ -220,14 +234,34 @@ def test_promotions_are_those_of_the_specification() -> None:
     assert promoted("int", "long") == "long"
     assert promoted("decimal(5,2)", "decimal(9,2)") == "decimal(9,2)"
     assert promoted("decimal(5,2)", "decimal(9,3)") is None
-    for column_type, kind in [("long", "double"), ("int", "double"), ("string", "long"), ("long", "string"), ("boolean", "int"), ("date", "timestamp")]:
+    for column_type, kind in [
+        ("long", "double"),
+        ("int", "double"),
+        ("string", "long"),
+        ("long", "string"),
+        ("boolean", "int"),
+        ("date", "timestamp"),
+    ]:
         assert promoted(column_type, kind) is None
 
 
 def test_rows_of_one_day_with_conflicts_unknown_columns_and_null_keys() -> None:
     data = b"\n".join(
-        [event(id=1, n=1), event(id=None), event(id=3, n="three"), event(id=4, extra=1), event(id=5, extra=None), event(id=6, ts="2026-06-03T10:00:00")]
+        [
+            event(id=1, n=1),
+            event(id=None),
+            event(id=3, n="three"),
+            event(id=4, extra=1),
+            event(id=5, extra=None),
+            event(id=6, ts="2026-06-03T10:00:00"),
+        ]
     )
     columns = [Column("id", "long"), Column("ts", "string"), Column("user", "string"), Column("n", "int")]
     batches = list(file_batches(FileTask(FILE, frozenset({date(2026, 6, 2)})), io.BytesIO(data), PLAIN, columns, TODAY))
-    assert pa.Table.from_batches(batches).column(REASON).to_pylist() == [None, "null key", "type conflict", "unexpected column", None]
+    assert pa.Table.from_batches(batches).column(REASON).to_pylist() == [
+        None,
+        "null key",
+        "type conflict",
+        "unexpected column",
+        None,
+    ]
