@@ -1,0 +1,39 @@
+"""python -m tests.simulation --seeds 10000 [--from N] [--workers 2] [--replay SEED]."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+
+from tests.simulation.world import outcome, plan_of, shrink
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation")
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--from", dest="first", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--replay", type=int)
+    options = parser.parse_args()
+    if options.replay is not None:
+        seed, snapshots, broken = outcome(options.replay)
+        sys.stdout.write(f"seed {seed}: {broken or f'{snapshots} snapshots, no invariant broken'}\n")
+        return 1 if broken else 0
+    started, snapshots, broken = time.monotonic(), 0, []
+    with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for seed, count, error in pool.map(outcome, range(options.first, options.first + options.seeds), chunksize=10):
+            snapshots += count
+            if error is not None:
+                broken.append(seed)
+                small = shrink(seed, plan_of(seed))
+                sys.stdout.write(f"{error}\nshrunk: {small}\nreplay: python -m tests.simulation --replay {seed}\n\n")
+    seconds = time.monotonic() - started
+    sys.stdout.write(f"{options.seeds} seeds, {snapshots} snapshots, {len(broken)} broken, {seconds:.0f} s\n")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,29 @@
+"""A few hundred seeds of the simulation. `make simulate SEEDS=10000` runs more; a failing seed replays with --replay."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.simulation.world import plan_of, simulate
+
+SEEDS = int(os.environ.get("LAKEHOUSE_SIMULATION_SEEDS", "160"))
+BATCH = 20
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
+def test_no_invariant_breaks(first, caplog):
+    caplog.set_level("ERROR")
+    snapshots = sum(simulate(seed).model.snapshots_seen for seed in range(first, first + BATCH))
+    assert snapshots > BATCH
+
+
+def test_same_seed_same_run():
+    first, second = simulate(4711), simulate(4711)
+    assert first.trace == second.trace
+    assert first.scheduler.steps == second.scheduler.steps
+
+
+def test_seeds_differ():
+    assert len({plan_of(seed) for seed in range(50)}) > 5
