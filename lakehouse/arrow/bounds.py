@@ -130,7 +130,9 @@ def decode_statistic(raw: Any, column: Any, kind: PrimitiveType) -> Any:
     if isinstance(kind, BinaryType | FixedType | UUIDType):
         return raw if isinstance(raw, bytes) else None
     wanted: tuple[str, ...] = _PHYSICAL.get(type(kind), ())
-    return raw if physical in wanted else None
+    if physical not in wanted or (physical.startswith("INT") and _is_unsigned(column)):
+        return None
+    return raw
 
 
 _PHYSICAL: dict[type[PrimitiveType], tuple[str, ...]] = {
@@ -141,6 +143,11 @@ _PHYSICAL: dict[type[PrimitiveType], tuple[str, ...]] = {
     FloatType: ("FLOAT",),
     DoubleType: ("FLOAT", "DOUBLE"),
 }
+
+
+def _is_unsigned(column: Any) -> bool:
+    """Unsigned integers are ordered as such in statistics, but pyarrow and we decode them as signed."""
+    return json.loads(column.logical_type.to_json()).get("isSigned") is False
 
 
 def _decode_text(raw: Any) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ from pyiceberg.types import NestedField, PrimitiveType
 from lakehouse.arrow.deletes import EqualityKeys, alive
 from lakehouse.arrow.deletion_vector import Positions
 from lakehouse.arrow.file_schema import FileColumn, file_columns
+from lakehouse.arrow.footer import ColumnChunk, as_metadata_file, column_chunks, read_footer
 from lakehouse.arrow.projection import Projection
 from lakehouse.arrow.row_groups import in_range, prune
 from lakehouse.arrow.scan_columns import ScanColumns
@@ -28,13 +30,18 @@ from lakehouse.storage.protocol import Storage
 _PROBE_RATIO = 4
 # Opening a file again to read dictionaries pays above.
 _MANY_ROWS = 50_000
-_MAX_THRIFT_BYTES = 256 * 1024 * 1024
 
 
-def open_parquet(
-    storage: Storage, one: DataFile, footer: pq.FileMetaData | None = None, dictionaries: Sequence[int] = ()
-) -> pq.ParquetFile:
-    """Open a file and read its footer, unless it is given; leaf columns in `dictionaries` are read dictionary encoded.
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """A file's footer, serialized and parsed."""
+
+    data: bytes
+    parsed: pq.FileMetaData
+
+
+def load_footer(storage: Storage, one: DataFile) -> Footer:
+    """Read a file's footer.
 
     Raises:
         NoSuchFileError, StorageError: it cannot be read.
@@ -45,6 +52,18 @@ def open_parquet(
         raise UnsupportedFeatureError(
             f"file {one.file_path} has format {one.file_format}; this version reads Parquet", file=one.file_path
         )
+    data = read_footer(storage, one.file_path, one.file_size_in_bytes)
+    with readable(one.file_path):
+        return Footer(data, pq.read_metadata(pa.BufferReader(as_metadata_file(data))))
+
+
+def open_parquet(storage: Storage, one: DataFile, footer: pq.FileMetaData, dictionaries: Sequence[int] = ()) -> pq.ParquetFile:
+    """Open a file whose footer was read; leaf columns in `dictionaries` are read dictionary encoded.
+
+    Raises:
+        NoSuchFileError, StorageError: it cannot be read.
+        CorruptMetadataError: it is not valid Parquet.
+    """
     with readable(one.file_path):
         filesystem, path = storage.filesystem(one.file_path)
         return pq.ParquetFile(
@@ -54,8 +73,6 @@ def open_parquet(
             read_dictionary=list(dictionaries) or None,
             pre_buffer=not isinstance(filesystem, pafs.LocalFileSystem),
             coerce_int96_timestamp_unit="us",
-            thrift_string_size_limit=_MAX_THRIFT_BYTES,
-            thrift_container_size_limit=_MAX_THRIFT_BYTES,
             arrow_extensions_enabled=False,
         )
 
@@ -87,7 +104,6 @@ class RowGroup:
     index: int
     first_row: int
     rows: int
-    bytes: int
 
 
 class TaskReader:
@@ -120,7 +136,8 @@ class TaskReader:
         self._task, self._scan, self._deleted, self._keys, self._batch_rows = task, scan, deleted, keys, batch_rows
         self._path = task.data_file.file_path
         self._storage = storage
-        self._file = open_parquet(storage, task.data_file)
+        self._footer = load_footer(storage, task.data_file)
+        self._file = open_parquet(storage, task.data_file, self._footer.parsed)
         with readable(self._path):
             columns = file_columns(self._file.schema_arrow, name_mapping, self._path)
             self._projection = self._project(columns, scan.read_fields, scan.read_arrow)
@@ -128,7 +145,7 @@ class TaskReader:
             self.row_groups = self._select(columns)
             self._dictionaries = self._dictionary_encoded(columns)
             if self._dictionaries and len(self.row_groups) == 1:
-                self._file = open_parquet(storage, task.data_file, self._file.metadata, self._dictionaries)
+                self._file = open_parquet(storage, task.data_file, self._footer.parsed, self._dictionaries)
 
     def _project(self, columns: Sequence[FileColumn], fields: Sequence[NestedField], targets: Sequence[pa.Field]) -> Projection:
         return Projection(columns, fields, targets, self._scan.constants(self._task.data_file), self._path)
@@ -143,7 +160,7 @@ class TaskReader:
             source = self._file
             if len(self.row_groups) > 1:
                 # A ParquetFile buffers ahead for one reader at a time.
-                source = open_parquet(self._storage, self._task.data_file, self._file.metadata, self._dictionaries)
+                source = open_parquet(self._storage, self._task.data_file, self._footer.parsed, self._dictionaries)
             if self._should_probe(group) and not self._any_match(source, group):
                 return
             position = group.first_row
@@ -153,38 +170,43 @@ class TaskReader:
                 if wanted is not None and wanted.num_rows:
                     yield wanted
 
+    @cached_property
+    def _chunks(self) -> list[list[ColumnChunk]]:
+        """Column chunks by row group; parsed when something depends on them only, which small files never ask for."""
+        return column_chunks(self._footer.data, self._footer.parsed.num_columns, self._path)
+
     def _select(self, columns: Sequence[FileColumn]) -> list[RowGroup]:
-        footer = self._file.metadata
-        chosen = in_range(footer, self._task.start, self._task.length)
-        if self._scan.where != TRUE:
-            chosen = prune(footer, chosen, self._scan.where, _primitive_leaves(columns, self._scan.types), self._scan.types)
+        footer = self._footer.parsed
+        chosen = list(range(footer.num_row_groups))
+        if len(chosen) > 1:
+            start, length = self._task.start, self._task.length
+            if length > 0 and (start > 0 or length < self._task.data_file.file_size_in_bytes):
+                chosen = in_range(self._chunks, start, length)
+            if self._scan.where != TRUE:
+                leaf_of = _primitive_leaves(columns, self._scan.types)
+                chosen = prune(footer, self._chunks, chosen, self._scan.where, leaf_of, self._scan.types)
         keep = set(chosen)
         groups, first = [], 0
         for index in range(footer.num_row_groups):
-            group = footer.row_group(index)
-            if index in keep and group.num_rows:
-                groups.append(RowGroup(index, first, group.num_rows, group.total_byte_size))
-            first += group.num_rows
+            rows = footer.row_group(index).num_rows
+            if index in keep and rows > 0:
+                groups.append(RowGroup(index, first, rows))
+            first += rows
         return groups
 
     def _dictionary_encoded(self, columns: Sequence[FileColumn]) -> list[int]:
         """Text columns that are faster read as dictionaries and decoded by Arrow: those with few distinct values."""
         if sum(group.rows for group in self.row_groups) < _MANY_ROWS:
             return []
-        footer = self._file.metadata
         wanted = set(self._projection.leaves)
-        return [
-            one.leaves[0]
-            for one in columns
-            if not one.children and one.leaves[0] in wanted and _is_text(one.type) and self._compact(footer, one.leaves[0])
-        ]
+        texts = [one for one in columns if not one.children and one.leaves[0] in wanted and _is_text(one.type)]
+        return [one.leaves[0] for one in texts if self._refers_to_dictionary(one.leaves[0])]
 
-    def _compact(self, footer: pq.FileMetaData, leaf: int) -> bool:
-        chunks = [footer.row_group(group.index).column(leaf) for group in self.row_groups]
-        values = sum(chunk.num_values for chunk in chunks)
-        size = sum(chunk.total_uncompressed_size for chunk in chunks)
-        # Plain text takes more than its four bytes of length a value: below that, pages refer to a dictionary.
-        return all(chunk.has_dictionary_page for chunk in chunks) and size < 4 * values
+    def _refers_to_dictionary(self, leaf: int) -> bool:
+        chunks = [self._chunks[group.index][leaf] for group in self.row_groups]
+        # Plain text takes more than the four bytes of its length a value: below that, pages refer to a dictionary.
+        compact = sum(chunk.uncompressed_bytes for chunk in chunks) < 4 * sum(chunk.values for chunk in chunks)
+        return compact and all(chunk.has_dictionary for chunk in chunks)
 
     def _decoded(
         self, source: pq.ParquetFile, group: RowGroup, columns: Sequence[int]
@@ -222,12 +244,12 @@ class TaskReader:
 
     def _should_probe(self, group: RowGroup) -> bool:
         """Whether decoding the filter's columns alone first is cheap beside decoding everything."""
-        if self._probe is None or len(self._probe.leaves) == len(self._projection.leaves):
+        if self._probe is None or group.rows < _MANY_ROWS or len(self._probe.leaves) == len(self._projection.leaves):
             return False
-        footer = self._file.metadata.row_group(group.index)
-        sizes = {leaf: footer.column(leaf).total_compressed_size for leaf in self._projection.leaves}
-        first = sum(sizes[leaf] for leaf in self._probe.leaves)
-        return bool(sum(sizes.values()) >= (_PROBE_RATIO + 1) * first)
+        chunks = self._chunks[group.index]
+        everything = sum(chunks[leaf].compressed_bytes for leaf in self._projection.leaves)
+        first = sum(chunks[leaf].compressed_bytes for leaf in self._probe.leaves)
+        return everything >= (_PROBE_RATIO + 1) * first
 
     def _any_match(self, source: pq.ParquetFile, group: RowGroup) -> bool:
         if self._probe is None:

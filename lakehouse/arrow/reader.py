@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from lakehouse.arrow.deletes import POSITION_DELETE_SCHEMA, DeleteLoader
-from lakehouse.arrow.file_reader import TaskReader, open_parquet, readable
+from lakehouse.arrow.file_reader import TaskReader, load_footer, open_parquet, readable
 from lakehouse.arrow.file_schema import file_columns
 from lakehouse.arrow.pipeline import Pipeline
 from lakehouse.arrow.projection import Projection
@@ -143,7 +143,7 @@ class _Session:
         """Columns of a Parquet delete file, by field id (position delete files also by name)."""
         arrow = schema_to_arrow(schema)
         mapping = _POSITION_NAMES if schema is POSITION_DELETE_SCHEMA else self._request.name_mapping
-        source = open_parquet(self._storage, one)
+        source = open_parquet(self._storage, one, load_footer(self._storage, one).parsed)
         with readable(one.file_path):
             columns = file_columns(source.schema_arrow, mapping, one.file_path)
             projection = Projection(columns, schema.fields, list(arrow), {}, one.file_path)
