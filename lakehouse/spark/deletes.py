@@ -32,6 +32,7 @@ from lakehouse.storage.protocol import Storage
 _PATH, _POSITION = "_lakehouse_path", "_lakehouse_position"
 _ROWS = pa.schema([pa.field(_PATH, pa.string()), pa.field(_POSITION, pa.int64())])
 _BATCH = 1 << 20
+_FEW = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +116,7 @@ def deleted_positions(
         rows = read_parquet(deletes.positions)
         frames.append(rows.select(_comparable(F.col(path)).alias(_PATH), F.col(position).alias(_POSITION)))
     if deletes.vectors:
-        records = pa.table({"record": pa.array([orjson.dumps(one.to_record()) for one in deletes.vectors], pa.binary())})
-        reader = _vector_reader(storage.properties)
-        rows = spark.createDataFrame(records).mapInArrow(reader, f"{_PATH} string, {_POSITION} bigint")
+        rows = _vector_positions(spark, deletes.vectors, storage)
         frames.append(rows.select(_comparable(F.col(_PATH)).alias(_PATH), _POSITION))
     deleted = frames[0]
     for frame in frames[1:]:
@@ -125,22 +124,33 @@ def deleted_positions(
     return deleted
 
 
+def _vector_positions(spark: SparkSession, vectors: tuple[DataFile, ...], storage: Storage) -> DataFrame:
+    """Decoded here when they are few, by the workers when they are many."""
+    if sum(one.record_count for one in vectors) <= _FEW:
+        return spark.createDataFrame(pa.Table.from_batches([b for one in vectors for b in _decoded(one, storage)], schema=_ROWS))
+    records = pa.table({"record": pa.array([orjson.dumps(one.to_record()) for one in vectors], pa.binary())})
+    return spark.createDataFrame(records).mapInArrow(_vector_reader(storage.properties), f"{_PATH} string, {_POSITION} bigint")
+
+
 def _vector_reader(properties: Mapping[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for record in batch.column(0).to_pylist():
                 one = DataFile.from_record(orjson.loads(record))
-                offset, length, target = one.content_offset, one.content_size_in_bytes, one.referenced_data_file
-                if offset is None or length is None or target is None:
-                    raise CorruptMetadataError(f"the deletion vector in {one.file_path} lacks its offset, length or data file")
-                blob = storage_for(one.file_path, properties).read_range(one.file_path, offset, length)
-                positions = decode_vector(blob, one.file_path, one.record_count)
-                for start in range(0, len(positions), _BATCH):
-                    rows = pa.array(positions[start : start + _BATCH]).cast(pa.int64())
-                    paths = pa.repeat(pa.scalar(target, pa.string()), len(rows))
-                    yield pa.RecordBatch.from_arrays([paths, rows], schema=_ROWS)
+                yield from _decoded(one, storage_for(one.file_path, properties))
 
     return read
+
+
+def _decoded(vector: DataFile, storage: Storage) -> Iterator[pa.RecordBatch]:
+    offset, length, target = vector.content_offset, vector.content_size_in_bytes, vector.referenced_data_file
+    if offset is None or length is None or target is None:
+        raise CorruptMetadataError(f"the deletion vector in {vector.file_path} lacks its offset, length or data file")
+    blob = storage.read_range(vector.file_path, offset, length)
+    positions = decode_vector(blob, vector.file_path, vector.record_count)
+    for start in range(0, len(positions), _BATCH):
+        rows = pa.array(positions[start : start + _BATCH]).cast(pa.int64())
+        yield pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(target, pa.string()), len(rows)), rows], schema=_ROWS)
 
 
 def _comparable(path: Column) -> Column:

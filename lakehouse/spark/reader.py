@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType, UUIDType
+from pyiceberg.types import DoubleType, FloatType, IcebergType, ListType, MapType, NestedField, StructType, UUIDType
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField
@@ -58,7 +58,7 @@ def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage)
     metadata = request.metadata
     snapshot = snapshot_of(request)
     schema = schema_of(request, snapshot)
-    aliases = ambiguous_columns(schema, metadata)
+    aliases = guarded_columns(schema, metadata)
     source = _Source(spark, name, request, storage, schema, _physical_schema(schema, aliases))
     physical = source.rows(snapshot)
     frame = _shown(physical, schema, aliases)
@@ -112,24 +112,33 @@ class _Source:
         return read_on_workers(self.spark, list(groups), self.request, self.storage, self.schema, self.shown)
 
 
-def ambiguous_columns(schema: Schema, metadata: TableMetadata) -> dict[int, str]:
+def guarded_columns(schema: Schema, metadata: TableMetadata) -> dict[int, str]:
     """Top-level columns that need a name of their own in Spark's Parquet reader: field id -> that name.
 
-    The reader finds columns by id, but applies filters to row groups by name: in a file where the name belongs to another
-    column, it would drop rows that match. A name is safe when no other schema of the table gives it, or one below it, to
-    another id; when schemas were removed from the metadata nobody can know, and no name is.
+    The reader finds columns by id, but it skips row groups by name and by the file's own statistics and dictionaries. It would
+    lose rows
+
+    - in a file where the name belongs to another column. A name is safe when no other schema of the table gives it, or one
+      below it, to another id; when schemas were removed from the metadata nobody can know, and no name is;
+    - of floating point columns: to Spark NaN is above every number and -0.0 equals 0.0, to the file's statistics and
+      dictionaries they are not.
+
+    A name that no file has takes the column out of that skipping; planning has skipped whole files already.
     """
     known = {one.schema_id for one in metadata.schemas}
     if known != set(range(max(known) + 1)):
         return {field.field_id: _alias(field) for field in schema.fields}
     owners: dict[str, set[int]] = {}
     for one in metadata.schemas:
-        for path, field_id in _paths(one.fields, ""):
-            owners.setdefault(path, set()).add(field_id)
+        for path, nested in _paths(one.fields, ""):
+            owners.setdefault(path, set()).add(nested.field_id)
     return {
         field.field_id: _alias(field)
         for field in schema.fields
-        if any(owners.get(path, {field_id}) != {field_id} for path, field_id in _paths([field], ""))
+        if any(
+            owners.get(path, {nested.field_id}) != {nested.field_id} or isinstance(nested.field_type, FloatType | DoubleType)
+            for path, nested in _paths([field], "")
+        )
     }
 
 
@@ -137,11 +146,11 @@ def _alias(field: NestedField) -> str:
     return f"_lakehouse_column_{field.field_id}"
 
 
-def _paths(fields: Iterable[NestedField], prefix: str) -> Iterator[tuple[str, int]]:
+def _paths(fields: Iterable[NestedField], prefix: str) -> Iterator[tuple[str, NestedField]]:
     for field in fields:
         # Spark compares names without regard to case
         path = f"{prefix}{field.name.lower()}"
-        yield path, field.field_id
+        yield path, field
         if isinstance(field.field_type, StructType):
             yield from _paths(field.field_type.fields, f"{path}\0")
 

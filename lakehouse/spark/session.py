@@ -15,6 +15,7 @@ READ_OPTIONS: Mapping[str, str] = {
     # columns resolve by Iceberg field id; a file without any id is an error, where `true` would show it as all nulls
     "spark.sql.parquet.fieldId.read.enabled": "true",
     "spark.sql.parquet.fieldId.read.ignoreMissing": "false",
+    "spark.sql.timeType.enabled": "true",
 }
 
 _GIB = 1 << 30

@@ -160,7 +160,7 @@ def _iceberg_type(kind: sp.DataType, ids: Iterator[int], path: str) -> ice.Icebe
 
 
 def sql_literal(kind: ice.IcebergType, value: Any) -> str:
-    """A Spark SQL literal of a value in Iceberg's internal representation.
+    """A Spark SQL literal of a value in Iceberg's internal representation (or, for dates and times, of a `datetime` object).
 
     Raises:
         UnsupportedTypeError: a value of a type that Spark SQL has no literal for, or beyond what its text can say.
@@ -182,8 +182,9 @@ def sql_literal(kind: ice.IcebergType, value: Any) -> str:
     return _temporal_literal(kind, value)
 
 
-def _temporal_literal(kind: ice.IcebergType, value: int) -> str:
+def _temporal_literal(kind: ice.IcebergType, value: Any) -> str:
     try:
+        value = _counted(value)
         if isinstance(kind, ice.DateType):
             return f"DATE '{(dt.date(1970, 1, 1) + dt.timedelta(days=value)).isoformat()}'"
         if isinstance(kind, ice.TimeType):
@@ -200,3 +201,15 @@ def _float_text(value: float) -> str:
     if math.isnan(value):
         return "NaN"
     return ("Infinity" if value > 0 else "-Infinity") if math.isinf(value) else repr(float(value))
+
+
+def _counted(value: Any) -> int:
+    """Days or microseconds since the epoch, or since midnight."""
+    if isinstance(value, dt.datetime):
+        epoch = dt.datetime(1970, 1, 1, tzinfo=None if value.tzinfo is None else dt.UTC)
+        return (value - epoch) // dt.timedelta(microseconds=1)
+    if isinstance(value, dt.date):
+        return (value - dt.date(1970, 1, 1)).days
+    if isinstance(value, dt.time):
+        return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+    return int(value)

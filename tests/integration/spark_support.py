@@ -1,0 +1,38 @@
+"""What the Spark tests share."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture
+def lake(tmp_path):
+    from lakehouse.lake import load_catalog
+
+    return load_catalog(f"file://{tmp_path}/warehouse")
+
+
+@pytest.fixture
+def session(spark, lake):
+    from lakehouse.spark import attach
+
+    return attach(spark, lake)
+
+
+def collected(frame):
+    return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def run(frame):
+    """Rows of a frame without shuffle, and the number of files that Spark's own scan metric says it read."""
+    rows = collected(frame)
+    leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
+    found = 0
+    for position in range(leaves.size()):
+        metric = leaves.apply(position).metrics().get("numFiles")
+        found += metric.get().value() if metric.isDefined() else 0
+    return rows, found
+
+
+def day_files(table):
+    return table.refresh().scan().plan().files

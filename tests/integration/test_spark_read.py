@@ -1,0 +1,378 @@
+"""Spark reads: pruned like unpruned, columns by id, deletes applied, snapshots pinned."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gc
+import threading
+import time
+import uuid
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg import types as ice
+from pyiceberg.schema import Schema
+from pyspark.errors import IllegalArgumentException
+
+from lakehouse.arrow.delete_writer import FileDeletes, write_deletes
+from lakehouse.errors import UnsupportedTypeError
+from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from tests.integration.spark_support import collected, lake, run, session
+
+__all__ = ["lake", "session"]
+
+pytestmark = pytest.mark.spark
+
+UTC = dt.UTC
+START = dt.datetime(1969, 12, 30, tzinfo=UTC)
+DAYS = 6
+
+
+def events():
+    """Six days around the epoch, with nulls, NaN, infinities, and text beyond ASCII."""
+    rows = []
+    for number in range(DAYS * 48):
+        moment = START + dt.timedelta(minutes=30 * number, microseconds=number % 3)
+        rows.append({
+            "id": number,
+            "event_ts": None if number % 37 == 5 else moment,
+            "local_ts": moment.replace(tzinfo=None),
+            "day": moment.date(),
+            "user_id": None if number % 11 == 3 else number % 7,
+            "amount": [float(number % 50), float("nan"), float("inf"), -0.0, None][number % 5 if number % 9 == 0 else 0],
+            "ratio": [number / 7, float("nan")][number % 13 == 0],
+            "name": [f"n{number % 20:02d}", "é", "\U0001f600", "", None][number % 5 if number % 4 == 0 else 0],
+            "price": Decimal(number % 30) / 4,
+            "flag": [True, False, None][number % 3],
+            "place": None if number % 17 == 0 else {"city": f"c{number // 48}", "zip": number % 100},
+        })  # fmt: skip
+    schema = pa.schema([
+        ("id", pa.int64()), ("event_ts", pa.timestamp("us", "UTC")), ("local_ts", pa.timestamp("us")), ("day", pa.date32()),
+        ("user_id", pa.int32()), ("amount", pa.float64()), ("ratio", pa.float32()), ("name", pa.string()),
+        ("price", pa.decimal128(9, 2)), ("flag", pa.bool_()), ("place", pa.struct([("city", pa.string()), ("zip", pa.int32())])),
+    ])  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+PREDICATES = [
+    "date(event_ts) = '1970-01-01'",
+    "date(event_ts) IN ('1969-12-31', '1970-01-02')",
+    "event_ts >= '1969-12-31 12:00:00' AND event_ts < '1970-01-01 00:30:00'",
+    "NOT (event_ts < '1970-01-03')",
+    "event_ts IS NULL",
+    "event_ts IS NULL OR user_id = 3",
+    "year(event_ts) = 1969",
+    "date_trunc('DAY', event_ts) = timestamp'1970-01-02 00:00:00'",
+    "date(local_ts) = date'1969-12-30'",
+    "local_ts > timestamp_ntz'1970-01-02 23:00:00'",
+    "CAST(local_ts AS timestamp) <= timestamp'1969-12-30 10:00:00'",
+    "to_timestamp_ntz(event_ts) >= timestamp_ntz'1970-01-03 20:00:00'",
+    "day = '1970-01-01' AND user_id IN (1, 2)",
+    "day BETWEEN '1969-12-30' AND '1969-12-31'",
+    "user_id = 4",
+    "user_id <> 4",
+    "user_id <=> NULL",
+    "NOT (user_id <=> 4)",
+    "user_id NOT IN (1, 2, 3)",
+    "user_id IN (1, NULL)",
+    "user_id IN (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)",
+    "CAST(user_id AS string) = '5'",
+    "amount > 40",
+    "amount >= double('NaN')",
+    "amount = double('Infinity')",
+    "amount = 0.0",
+    "ratio < 1.1",
+    "ratio = float('NaN')",
+    "NOT (ratio <= 30.5)",
+    "name LIKE 'n1%'",
+    "name NOT LIKE 'n1%'",
+    "name > 'z'",
+    "name = '\U0001f600'",
+    "upper(name) = 'N03'",
+    "price >= 7.125",
+    "price = 1.5",
+    "flag",
+    "NOT flag",
+    "place.city = 'c3'",
+    "place.zip > 95 AND place.city IS NOT NULL",
+    "place IS NULL",
+    "place.city IS NULL",
+    "id % 2 = 0 AND day > '1970-01-01'",
+    "id = (SELECT max(id) FROM {table})",
+]
+
+
+@pytest.fixture(scope="module")
+def pruned(spark, tmp_path_factory):
+    """Rows as one of our tables, in many files and two specs (view `pruned`), and in one plain file (view `plain`)."""
+    from lakehouse.lake import load_catalog
+    from lakehouse.spark import attach
+
+    lakehouse = load_catalog(f"file://{tmp_path_factory.mktemp('pruning')}")
+    data = events()
+    table = lakehouse.create_table("raw.events", data.schema, partition_by=["day(event_ts)", "bucket(3, user_id)"])
+    table.append(data)
+    with table.update_partition_spec() as spec:
+        spec.replace("day(event_ts)", "month(event_ts)")
+    again = data.slice(100, 80)
+    again = again.set_column(0, "id", pc.add(again["id"], 1000))
+    table.append(again)
+    attach(spark, lakehouse).table("raw.events").createOrReplaceTempView("pruned")
+    plain = tmp_path_factory.mktemp("plain") / "plain.parquet"
+    pq.write_table(pa.concat_tables([data, again]), plain)
+    spark.read.parquet(str(plain)).createOrReplaceTempView("plain")
+    yield len(table.scan().plan().files)
+    spark.catalog.dropTempView("pruned")
+    spark.catalog.dropTempView("plain")
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"])
+def test_pruned_equals_unpruned(spark, pruned, zone):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    wanted = PREDICATES if zone == "UTC" else [text for text in PREDICATES if "_ts" in text]
+    try:
+        # as columns, so that nothing is filtered while reading
+        flags = ", ".join(f"coalesce({text}, false)" for text in wanted).replace("{table}", "plain")
+        oracle = [tuple(row) for row in spark.sql(f"SELECT id, {flags} FROM plain").collect()]
+        for position, text in enumerate(wanted, 1):
+            rows = spark.sql(f"SELECT id FROM pruned WHERE {text}".replace("{table}", "pruned")).collect()
+            assert sorted(row.id for row in rows) == sorted(row[0] for row in oracle if row[position]), (zone, text)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_filters_skip_files(spark, pruned):
+    total = pruned
+    kept = {text: run(spark.sql(f"SELECT id FROM pruned WHERE {text}"))[1] for text in PREDICATES[:3]}
+    assert all(0 < files < total / 2 for files in kept.values()), (total, kept)
+    assert run(spark.sql("SELECT id FROM pruned"))[1] == total
+    assert run(spark.sql("SELECT id FROM pruned WHERE name > '\U0010ffff'")) == ([], 0)
+
+
+def test_columns_resolve_by_id(lake, session):
+    data = pa.table({"a": pa.array(range(100, 200), pa.int32()), "b": pa.array(range(100), pa.int32()), "c": ["x"] * 100})
+    table = lake.create_table("t.swapped", data.schema)
+    table.append(data)
+    old = table.current_snapshot().snapshot_id
+    for before, after in (("a", "tmp"), ("b", "a"), ("tmp", "b")):
+        with table.update_schema() as change:
+            change.rename_column(before, after)
+    with table.update_schema() as change:
+        change.drop_column("c")
+    with table.update_schema() as change:
+        change.add_column("c", "string")
+        change.update_column("b", "long")
+    table.append(pa.table({"b": pa.array([2**40]), "a": pa.array([5], pa.int32()), "c": ["new"]}))
+    frame = session.table("t.swapped")
+    assert frame.columns == ["b", "a", "c"]
+    assert collected(frame.where("a = 5")) == [(105, 5, None), (2**40, 5, "new")]
+    assert collected(frame.where("b = 199").select("a", "c")) == [(99, None)]
+    assert frame.where("c IS NULL").count() == 100
+    assert collected(session.table("t.swapped", snapshot_id=old).where("a = 105")) == [(105, 5, "x")]
+
+
+def test_initial_defaults_fill_older_files(lake, session):
+    table = lake.create_table("t.defaults", pa.schema([("id", pa.int64())]), format_version=3)
+    table.append(pa.table({"id": [1, 2]}))
+    with table.update_schema() as change:
+        change.add_column("source", "string", default="it's old")
+        change.add_column("day", "date", default=dt.date(2026, 1, 1))
+    table.append(pa.table({"id": [3], "source": ["new"], "day": pa.array([None], pa.date32())}))
+    expected = [(1, "it's old", dt.date(2026, 1, 1)), (2, "it's old", dt.date(2026, 1, 1)), (3, "new", None)]
+    assert collected(session.table("t.defaults")) == expected
+    assert collected(session.table("t.defaults").where("source = 'it\\'s old'").select("id")) == [(1,), (2,)]
+
+
+def test_every_type_comes_through(lake, session):
+    number = uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
+    schema = Schema(
+        ice.NestedField(1, "u", ice.UUIDType(), required=False),
+        ice.NestedField(2, "f", ice.FixedType(3), required=False),
+        ice.NestedField(3, "t", ice.TimeType(), required=False),
+        ice.NestedField(4, "old", ice.TimestampType(), required=False),
+        ice.NestedField(5, "dec", ice.DecimalType(38, 4), required=False),
+        ice.NestedField(6, "li", ice.ListType(7, ice.StructType(ice.NestedField(8, "x", ice.LongType(), required=False)), False)),
+        ice.NestedField(9, "m", ice.MapType(10, ice.StringType(), 11, ice.DoubleType(), False), required=False),
+        ice.NestedField(12, "d", ice.DateType(), required=False),
+    )
+    table = lake.create_table("t.types", schema)
+    row = {
+        "u": number.bytes, "f": b"abc", "t": dt.time(1, 2, 3, 4),
+        "old": dt.datetime.fromisoformat("0001-01-01"),
+        "dec": Decimal("123456789.1234"),
+        "li": [{"x": 1}, None], "m": [("k", 1.5), ("n", None)], "d": dt.date(1500, 2, 28),
+    }  # fmt: skip
+    table.append(pa.Table.from_pylist([row, dict.fromkeys(row)], schema=table.scan().to_arrow().schema))
+    frame = session.table("t.types")
+    found = [r.asDict(recursive=True) for r in frame.orderBy("u").collect()]
+    assert found[0] == dict.fromkeys(row)
+    assert found[1] == row | {"u": str(number), "li": [{"x": 1}, None], "m": {"k": 1.5, "n": None}}
+    assert frame.where(f"u = '{number}'").count() == 1
+    assert table.scan(where=f"u = '{number}'").to_spark(session.spark).count() == 1
+
+
+def test_a_type_spark_lacks_is_refused_by_name(lake, session):
+    lake.create_table("t.nanos", Schema(ice.NestedField(1, "at", ice.TimestampNanoType(), required=False)), format_version=3)
+    with pytest.raises(UnsupportedTypeError, match="'at'"):
+        session.table("t.nanos")
+
+
+def test_paths_are_literal(lake, session):
+    names = ["a b", "100%", "é#?&=+", "x/y", "%2F", "a:b", "日本"]
+    table = lake.create_table("t.paths", pa.schema([("name", pa.string()), ("id", pa.int64())]), partition_by=["name"])
+    table.append(pa.table({"name": names, "id": list(range(len(names)))}))
+    assert collected(session.table("t.paths")) == sorted((name, number) for number, name in enumerate(names))
+    delete_rows(table, lambda ids: ids == 2)
+    assert session.table("t.paths").count() == len(names) - 1
+
+
+def delete_rows(table, chosen, request=None):
+    """Delete the rows whose id is chosen, by position."""
+    table = table.refresh()
+    for task in table.scan().plan().tasks:
+        ids = pq.read_table(task.data_file.file_path.removeprefix("file://"), columns=["id"]).column(0).to_numpy()
+        positions = np.flatnonzero(chosen(ids))
+        if len(positions):
+            deletes = write_deletes([FileDeletes(task.data_file, positions)], table.write_request(), table.storage)
+            table.transaction().row_delta(delete_files=deletes).commit()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_position_deletes_and_deletion_vectors(lake, session, version):
+    data = pa.table({"id": pa.array(range(400)), "day": pa.array([dt.date(2026, 1, 1 + n // 100) for n in range(400)])})
+    table = lake.create_table("t.deletes", data.schema, partition_by=["day"], format_version=version)
+    table.append(data)
+    before = table.current_snapshot().snapshot_id
+    delete_rows(table, lambda ids: (ids % 10 == 0) & (ids < 200))
+    left = sorted(n for n in range(400) if n % 10 or n >= 200)
+    frame = session.table("t.deletes")
+    assert sorted(row.id for row in frame.select("id").collect()) == left
+    assert frame.where("day = '2026-01-01'").count() == 90
+    assert frame.where("day = '2026-01-04'").count() == 100
+    assert session.table("t.deletes", snapshot_id=before).count() == 400
+    assert sorted(table.refresh().scan(where="id < 30").to_arrow()["id"].to_pylist()) == sorted(
+        row.id for row in table.refresh().scan(where="id < 30").to_spark(session.spark).collect()
+    )
+
+
+def test_equality_deletes_are_applied_by_the_workers(lake, session, tmp_path):
+    data = pa.table({"id": pa.array(range(50)), "name": [f"n{n % 5}" for n in range(50)]})
+    table = lake.create_table("t.equality", data.schema)
+    table.append(data)
+    path = f"{tmp_path}/warehouse/t/equality/data/eq.parquet"
+    field = pa.field("name", pa.string(), metadata={b"PARQUET:field_id": b"2"})
+    pq.write_table(pa.table([pa.array(["n1", "n3"])], schema=pa.schema([field])), path)
+    delete = DataFile(
+        content=CONTENT_EQUALITY_DELETES,
+        file_path=path,
+        record_count=2,
+        file_size_in_bytes=Path(path).stat().st_size,
+        equality_ids=(2,),
+    )
+    table.refresh().transaction().row_delta(delete_files=[delete]).commit()
+    table.refresh().append(pa.table({"id": [100], "name": ["n1"]}))
+    frame = session.table("t.equality")
+    assert sorted(row.id for row in frame.collect()) == [n for n in range(50) if n % 5 not in (1, 3)] + [100]
+    assert frame.where("name = 'n1'").count() == 1
+
+
+def test_a_relation_shows_one_snapshot(lake, session):
+    table = lake.create_table("t.pinned", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    frame = session.table("t.pinned")
+    cached = session.table("t.pinned").where("id > 0").cache()
+    assert cached.count() == 1
+    table.append(pa.table({"id": [2]}))
+    assert (frame.count(), cached.count(), session.table("t.pinned").count()) == (1, 1, 2)
+    cached.unpersist()
+
+
+def test_threads_ask_at_the_same_time(lake, session):
+    data = pa.table({"id": pa.array(range(60)), "k": pa.array([n % 6 for n in range(60)])})
+    table = lake.create_table("t.threads", data.schema, partition_by=["k"])
+    table.append(data)
+    frame = session.table("t.threads")
+    counts, errors = {}, []
+
+    def ask(k):
+        try:
+            counts[k] = frame.where(f"k = {k}").join(frame.where(f"k = {k}"), "id").count()
+        except Exception as error:  # noqa: BLE001 - a failing thread must fail the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=ask, args=(k,)) for k in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (errors, counts) == ([], dict.fromkeys(range(6), 10))
+
+
+def test_a_failure_while_planning_is_a_clear_error(lake, session):
+    table = lake.create_table("t.broken", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    frame = session.table("t.broken")
+    manifest = table.current_snapshot().manifest_list
+    table.storage.delete([manifest])
+    with pytest.raises(IllegalArgumentException, match=r"planning t\.broken failed: NoSuchFileError.*snap-"):
+        frame.collect()
+
+
+def test_relations_are_forgotten(lake, session):
+    """A long session keeps neither callbacks nor answers of frames that nobody holds."""
+    table = lake.create_table("t.many", pa.schema([("id", pa.int64())]))
+    table.append(pa.table({"id": [1]}))
+    pool = session.spark.sparkContext._gateway.gateway_property.pool
+
+    def callbacks():
+        for _ in range(40):
+            gc.collect()
+            session.spark._jvm.java.lang.System.gc()
+            time.sleep(0.05)
+            if len(pool) < before + 15:
+                break
+        return len(pool)
+
+    before = len(pool)
+    for _ in range(30):
+        session.table("t.many").count()
+    assert callbacks() < before + 15
+
+
+def test_joins_see_the_size_after_pruning(lake, session, spark):
+    data = pa.table({"id": pa.array(range(20000)), "k": pa.array([n // 1000 for n in range(20000)])})
+    table = lake.create_table("t.sized", data.schema, partition_by=["k"])
+    table.append(data)
+    frame = session.table("t.sized")
+
+    def size(one):
+        return int(str(one._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+
+    assert 0 < size(frame.where("k = 3")) * 10 < size(frame)
+
+
+def test_another_session_of_the_same_spark(lake, session, spark):
+    table = lake.create_table("t.other", pa.schema([("id", pa.int64()), ("k", pa.int64())]), partition_by=["k"])
+    table.append(pa.table({"id": [1, 2], "k": [1, 2]}))
+    from lakehouse.spark import attach
+
+    other = attach(spark.newSession(), lake)
+    rows, files = run(other.table("t.other").where("k = 2"))
+    assert (rows, files) == ([(2, 2)], 1)
+    other.spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "false")
+    frame = other.table("t.other")
+    other.spark.conf.set("spark.sql.parquet.fieldId.read.enabled", "false")
+    with pytest.raises(IllegalArgumentException, match=r"fieldId\.read\.enabled"):
+        frame.collect()
+
+
+def test_an_empty_table(lake, session):
+    lake.create_table("t.empty", pa.schema([("id", pa.int64())]), partition_by=["bucket(4, id)"])
+    assert session.table("t.empty").where("id = 1").collect() == []
+    assert session.table("t.empty").count() == 0

@@ -1,0 +1,74 @@
+"""A session starts where no Java is on PATH and nothing is set."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lakehouse.spark.session import driver_memory_bytes, spark_config
+
+pytestmark = pytest.mark.spark
+
+SCRIPT = """
+import os
+from lakehouse.spark import build_session
+spark = build_session("stranger", master="local[1]")
+rows = spark.range(10).mapInArrow(lambda batches: batches, "id long").count()
+print("rows", rows, spark.conf.get("spark.sql.session.timeZone"), os.environ["JAVA_HOME"], os.environ["SPARK_LOCAL_IP"])
+spark.stop()
+"""
+# what Spark's own start script needs
+TOOLS = (
+    "bash",
+    "sh",
+    "env",
+    "dirname",
+    "uname",
+    "ps",
+    "rm",
+    "ls",
+    "cat",
+    "sed",
+    "grep",
+    "readlink",
+    "head",
+    "nice",
+    "chmod",
+    "id",
+)
+
+
+@pytest.mark.slow
+def test_no_java_on_path_and_an_empty_home(tmp_path):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name in TOOLS:
+        found = next((folder for folder in ("/usr/bin", "/bin") if os.path.exists(f"{folder}/{name}")), None)  # noqa: PTH110
+        if found:
+            (tools / name).symlink_to(f"{found}/{name}")
+    work = tmp_path / "work"
+    work.mkdir()
+    environ = {"PATH": str(tools), "HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environ, cwd=work, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("rows 10 UTC ")
+    assert f"{tmp_path}/home/.cache/lakehouse/java-" in done.stdout
+    assert done.stdout.rstrip().endswith("127.0.0.1")
+    assert list(work.iterdir()) == []
+
+
+def test_configuration():
+    settings = spark_config(config={"spark.sql.session.timeZone": "Asia/Tokyo", "spark.app.name": "x"})
+    assert settings["spark.master"] == "local[*]"
+    assert settings["spark.driver.bindAddress"] == "127.0.0.1"
+    assert settings["spark.sql.session.timeZone"] == "Asia/Tokyo"
+    assert all(isinstance(value, str) for value in settings.values())
+    assert "spark.driver.bindAddress" not in spark_config(master="spark://host:7077")
+
+
+@pytest.mark.parametrize(("gib", "expected"), [(1, 1), (8, 2), (23, 5.75), (64, 8)])
+def test_driver_memory(gib, expected):
+    assert driver_memory_bytes(gib << 30) == expected * (1 << 30)
