@@ -142,7 +142,7 @@ class _Segment(Generic[T]):
         raw = self.raw
         key = b'"%s":%d' % (self._id_key.encode(), item_id)
         at = raw.rfind(key)
-        if at < 0 or raw[at + len(key) : at + len(key) + 1] not in (b",", b"}"):
+        if at < 0:
             return None
         cut = _BOUNDARY.search(raw, at)
         end = cut.start() + 1 if cut else len(raw)

@@ -1,0 +1,88 @@
+"""Updates and requirements in REST form are what pyiceberg's REST client and server models take."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter
+from pyiceberg.table.metadata import TableMetadataUtil
+from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
+
+from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
+from lakehouse.evolution.update_schema import UpdateSchema
+from lakehouse.evolution.update_sort_order import UpdateSortOrder
+from lakehouse.spec import requirements as req
+from lakehouse.spec import updates as up
+from lakehouse.spec.metadata_file import serialize
+from tests.conformance.test_metadata_json import STATISTICS
+from tests.unit.spec.samples import UUID, commit, grown, snapshot, table
+
+BASE = grown(table(partition_by=("day(ts)",)), 3)
+
+UPDATES = [
+    up.AssignUUID(UUID),
+    up.UpgradeFormatVersion(2),
+    *UpdateSchema(BASE).add_column("a", "list<struct<x: int>>").changes().updates,
+    *UpdatePartitionSpec(BASE).replace("ts_day", "hour(ts)").changes().updates,
+    *UpdateSortOrder(BASE).desc("id").changes().updates,
+    up.AddSnapshot(snapshot(4, 3)),
+    up.SetSnapshotRef("main", 4),
+    up.SetSnapshotRef("q3", 2, "tag", max_ref_age_ms=10),
+    up.SetStatistics(STATISTICS),
+    up.SetPartitionStatistics({"snapshot-id": 3, "statistics-path": "p", "file-size-in-bytes": 5}),
+    up.RemoveStatistics(2),
+    up.RemovePartitionStatistics(3),
+    up.SetProperties({"a": "b"}),
+    up.RemoveProperties(("a",)),
+    up.RemoveSnapshotRef("q3"),
+    up.RemoveSnapshots((1,)),
+    up.SetLocation("s3://b/elsewhere"),
+]
+
+
+@pytest.mark.parametrize("update", [*UPDATES, up.RemoveSchemas((5,)), up.RemovePartitionSpecs((5,))], ids=lambda u: u.action)
+def test_updates_are_taken(update):
+    taken = TypeAdapter(TableUpdate).validate_python(update.to_json())
+    assert taken.action == update.action
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    [
+        req.AssertCreate(),
+        req.AssertTableUUID(UUID),
+        req.AssertRefSnapshotId("main", 3),
+        req.AssertRefSnapshotId("audit", None),
+        req.AssertLastAssignedFieldId(17),
+        req.AssertCurrentSchemaId(0),
+        req.AssertLastAssignedPartitionId(1000),
+        req.AssertDefaultSpecId(0),
+        req.AssertDefaultSortOrderId(0),
+    ],
+    ids=lambda r: r.type,
+)
+def test_requirements_are_taken(requirement):
+    taken = TypeAdapter(TableRequirement).validate_python(requirement.to_json())
+    assert taken.model_dump(mode="json") == requirement.to_json()
+    if requirement.type != "assert-create":
+        taken.validate(TableMetadataUtil.parse_raw(serialize(BASE).decode()))
+        req.check_requirements(BASE, [requirement])
+
+
+def test_the_same_updates_make_the_same_table():
+    theirs = update_table_metadata(
+        TableMetadataUtil.parse_raw(serialize(BASE).decode()),
+        tuple(TypeAdapter(TableUpdate).validate_python(update.to_json()) for update in UPDATES),
+        metadata_location="v3.json",
+    )
+    ours = commit(BASE, *UPDATES, location="v3.json")
+    assert theirs.schema() == ours.schema()
+    assert theirs.spec() == ours.spec()
+    assert theirs.sort_order() == ours.sort_order()
+    assert theirs.location == ours.location
+    assert theirs.properties == ours.properties
+    assert theirs.current_snapshot_id == ours.current_snapshot_id == 4
+    assert theirs.last_sequence_number == ours.last_sequence_number
+    assert (theirs.last_column_id, theirs.last_partition_id) == (ours.last_column_id, ours.last_partition_id)
+    assert set(theirs.refs) == set(ours.refs) == {"main"}
+    assert [s.snapshot_id for s in theirs.snapshots] == [s.snapshot_id for s in ours.snapshots] == [2, 3, 4]
+    assert [e.metadata_file for e in theirs.metadata_log] == [e.metadata_file for e in ours.metadata_log]
