@@ -82,7 +82,7 @@ def write_split(
     target = target_bytes or TableProperties(metadata.properties).manifest_target_size_bytes
     at, step = 0, _SAMPLE_FILES
     while at < len(entries):
-        part = entries if len(entries) <= step else entries.slice(at, step)
+        part = entries if at == 0 and len(entries) <= step else entries.slice(at, step)
         manifest = workspace.write_manifest(part, metadata, content=content, snapshot_id=snapshot_id)
         yield manifest
         at += len(part)
