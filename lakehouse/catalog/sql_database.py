@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -57,6 +58,7 @@ class Database:
         if self._is_sqlite:
             _prepare_sqlite(self._engine)
         self._typed: bool | None = None
+        weakref.finalize(self, self._engine.dispose)
 
     @property
     def row_lock(self) -> str:

@@ -103,7 +103,7 @@ class SimulatedDisk:
         return content[offset:] if length is None else content[offset : offset + length]
 
     def lose_power(self, rng: random.Random) -> None:
-        """Every name whose folder was not synced may be as it was or as it is; every file keeps what was synced, maybe a bit more."""
+        """A name whose folder was not synced may be as it was or as it is; a file keeps what was synced, maybe a bit more."""
         survivors: dict[str, File | None] = {}
         for name in sorted({*self.names_, *self.durable}):
             now, then = name in self.names_, name in self.durable

@@ -180,7 +180,8 @@ class Model:
         doubled = [path for path, count in files.items() if count > 1]
         if doubled or set(files) != set(state.files):
             raise InvariantBrokenError(
-                f"I1: {snapshot.snapshot_id}: too many {set(files) - set(state.files)}, too few {set(state.files) - set(files)}, twice {doubled}"
+                f"I1: {snapshot.snapshot_id}: too many {set(files) - set(state.files)}, "
+                f"too few {set(state.files) - set(files)}, twice {doubled}"
             )
         gone: dict[str, frozenset[int]] = {}
         known = {path: pair for intent in self.intents.values() for path, pair in intent.deletes.items()}

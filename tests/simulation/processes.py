@@ -175,7 +175,7 @@ class Actor:
             rows = tuple(self.rng.getrandbits(60) for _ in range(self.rng.randint(1, 3)))
             adds[path] = (where, rows)
             files.append(DataFile(file_path=path, partition=(where,), record_count=len(rows), file_size_in_bytes=4))
-        self.storage.write_new({path: b"rows" for path in adds})
+        self.storage.write_new(dict.fromkeys(adds, b"rows"))
         return files, Intent(op, kind, adds=adds)
 
     def _read(self, base: TableVersion) -> tuple[str, list[DataFile], frozenset[int], dict[str, list[int]]]:

@@ -36,6 +36,7 @@ from tests.simulation.scheduler import Killed, Process, Scheduler
 
 TABLE = Identifier.parse("raw.events")
 WAREHOUSE = "/warehouse"
+_FAST = "/dev/shm"  # noqa: S108 - a folder without a disk behind it
 _WEIGHTS = {"read": 0.2, "exists": 0.2, "size": 0.2, "list": 0.2, "create": 2.0, "commit": 2.0}
 START_MS = 1_767_225_600_000
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", StringType(), required=False))
@@ -84,9 +85,7 @@ class World:
         self.trace: list[str] = []
         self.outage = False
         self.databases: list[Database] = []
-        self.folder = (
-            tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) if plan.catalog == "sql" else None
-        )  # noqa: SIM115, S108
+        self.folder = tempfile.TemporaryDirectory(dir=_FAST if Path(_FAST).is_dir() else None) if plan.catalog == "sql" else None
         self.observer = self.catalog(None)
         self._create()
 

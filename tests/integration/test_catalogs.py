@@ -1,0 +1,238 @@
+"""One behaviour suite over every catalog and storage; real PostgreSQL, real S3 protocol."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import ExitStack
+
+import pytest
+
+from lakehouse.catalog import open_catalog
+from lakehouse.catalog.filesystem import FilesystemCatalog
+from lakehouse.catalog.sql import SqlCatalog
+from lakehouse.errors import (
+    CommitConflictError,
+    InvalidIdentifierError,
+    InvalidLocationError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    UnsupportedFeatureError,
+)
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.requirements import AssertRefSnapshotId
+from lakehouse.spec.updates import SetProperties
+from lakehouse.transaction import Transaction
+from tests.servers import postgres, s3
+from tests.tables import EVENTS, create_table, data_file, live_files, table_metadata
+
+KINDS = ("files-local", "files-uri", "files-memory", "files-s3", "sqlite-local", "sqlite-s3", "postgres-local")
+
+
+@pytest.fixture(scope="module")
+def servers():
+    """Starts a server when somebody first asks for it."""
+    with ExitStack() as stack:
+        started = {}
+
+        def get(name):
+            if name not in started:
+                started[name] = stack.enter_context({"postgres": postgres, "s3": s3}[name]())
+            return started[name]
+
+        yield get
+
+
+@pytest.fixture(params=KINDS)
+def catalog(request, tmp_path, servers):
+    opened = open_kind(request.param, tmp_path, servers)
+    yield opened
+    if isinstance(opened, SqlCatalog):
+        opened.close()
+
+
+def open_kind(kind, tmp_path, servers):
+    unique = uuid.uuid4().hex
+    catalog_kind, _, storage_kind = kind.partition("-")
+    properties = servers("s3") if storage_kind == "s3" else {}
+    warehouse = {
+        "local": str(tmp_path / "warehouse"),
+        "uri": f"file://{tmp_path}/warehouse",
+        "memory": f"memory://{unique}/warehouse",
+        "s3": f"s3://lake/{unique}",
+    }[storage_kind]
+    if catalog_kind == "files":
+        return open_catalog(warehouse, **properties)
+    uri = servers("postgres") if catalog_kind == "postgres" else f"sqlite:///{tmp_path}/catalog.db"
+    return open_catalog(uri, warehouse=warehouse, name=f"c{unique}", **properties)
+
+
+def test_namespaces(catalog):
+    with pytest.raises(NoSuchNamespaceError):
+        catalog.list_tables(("raw",))
+    catalog.create_namespace(("raw",), {"owner": "us"})
+    catalog.create_namespace(("raw", "eu"))
+    with pytest.raises(NamespaceAlreadyExistsError):
+        catalog.create_namespace(("raw",))
+    assert catalog.namespace_exists(("raw", "eu"))
+    assert catalog.list_namespaces() == [("raw",)]
+    assert catalog.list_namespaces(("raw",)) == [("raw", "eu")]
+    assert catalog.namespace_properties(("raw",)) == {"owner": "us"}
+    assert catalog.update_namespace_properties(("raw",), {"a": "b"}, ["owner"]) == {"a": "b"}
+    assert catalog.namespace_properties(("raw",)) == {"a": "b"}
+    with pytest.raises(NamespaceNotEmptyError):
+        catalog.drop_namespace(("raw",))
+    catalog.drop_namespace(("raw", "eu"))
+    catalog.drop_namespace(("raw",))
+    assert not catalog.namespace_exists(("raw",))
+    assert catalog.list_namespaces() == []
+    with pytest.raises(NoSuchNamespaceError):
+        catalog.drop_namespace(("raw",))
+
+
+def test_tables(catalog):
+    version = create_table(catalog)
+    with pytest.raises(TableAlreadyExistsError):
+        create_table(catalog)
+    with pytest.raises(NamespaceAlreadyExistsError):
+        catalog.create_namespace((*EVENTS.namespace, EVENTS.name))
+    assert catalog.table_exists(EVENTS)
+    assert catalog.list_tables(("raw",)) == [EVENTS]
+    loaded = catalog.load(EVENTS)
+    assert loaded.metadata == version.metadata
+    assert loaded.metadata_location == version.metadata_location
+    assert catalog.refresh(loaded) is loaded
+    with pytest.raises(NamespaceNotEmptyError):
+        catalog.drop_namespace(("raw",))
+    with pytest.raises(NoSuchTableError):
+        catalog.load(Identifier.parse("raw.nothing"))
+    with pytest.raises(NoSuchNamespaceError):
+        catalog.create(Identifier.parse("no.where"), table_metadata(catalog.default_location(Identifier.parse("no.where"))))
+
+
+def test_commit_is_compare_and_swap(catalog):
+    base = create_table(catalog)
+    first = catalog.commit(EVENTS, base, (), (SetProperties({"a": "1"}),))
+    with pytest.raises(CommitConflictError, match=r"raw\.events"):
+        catalog.commit(EVENTS, base, (), (SetProperties({"a": "2"}),))
+    with pytest.raises(CommitConflictError, match="main"):
+        catalog.commit(EVENTS, first, (AssertRefSnapshotId("main", 7),), (SetProperties({"a": "3"}),))
+    assert catalog.load(EVENTS).metadata.properties["a"] == "1"
+    assert [entry.metadata_file for entry in catalog.load(EVENTS).metadata.metadata_log] == [base.metadata_location]
+    assert catalog.commit(EVENTS, first, (), (SetProperties({"a": "1"}),)) is first
+
+
+def test_a_lost_commit_leaves_no_metadata_file(catalog):
+    base = create_table(catalog)
+    catalog.commit(EVENTS, base, (), (SetProperties({"a": "1"}),))
+    before = sorted(info.location for info in catalog.storage(base.metadata.location).list(base.metadata.location))
+    with pytest.raises(CommitConflictError):
+        catalog.commit(EVENTS, base, (), (SetProperties({"a": "2"}),))
+    assert sorted(info.location for info in catalog.storage(base.metadata.location).list(base.metadata.location)) == before
+
+
+def test_append_and_read_back(catalog):
+    base = create_table(catalog)
+    Transaction(catalog, EVENTS, base=base).append([data_file("one")]).commit()
+    committed = Transaction(catalog, EVENTS, base=base).append([data_file("two")]).commit()
+    assert live_files(catalog, catalog.load(EVENTS)) == ["one", "two"]
+    assert committed.snapshot.summary["total-records"] == "20"
+
+
+def test_drop_keeps_files_and_register_brings_them_back(catalog):
+    base = create_table(catalog)
+    version = Transaction(catalog, EVENTS, base=base).append([data_file("one")]).commit().version
+    catalog.drop(EVENTS)
+    assert not catalog.table_exists(EVENTS)
+    assert catalog.list_tables(("raw",)) == []
+    with pytest.raises(NoSuchTableError):
+        catalog.drop(EVENTS)
+    with pytest.raises((NoSuchTableError, CommitConflictError)):
+        catalog.commit(EVENTS, version, (), (SetProperties({"late": "writer"}),))
+    again = Identifier.parse("raw.again")
+    catalog.register(again, version.metadata_location)
+    assert live_files(catalog, catalog.load(again)) == ["one"]
+    Transaction(catalog, again).append([data_file("two")]).commit()
+    assert live_files(catalog, catalog.load(again)) == ["one", "two"]
+
+
+def test_purge_deletes_the_files_and_the_name_is_free(catalog):
+    base = create_table(catalog)
+    version = Transaction(catalog, EVENTS, base=base).append([data_file("one")]).commit().version
+    catalog.drop(EVENTS, purge=True)
+    storage = catalog.storage(base.metadata.location)
+    assert not storage.exists(version.metadata_location)
+    assert not storage.exists(version.metadata.current_snapshot().manifest_list)
+    with pytest.raises((NoSuchTableError, CommitConflictError)):
+        catalog.commit(EVENTS, version, (), (SetProperties({"late": "writer"}),))
+    assert not catalog.table_exists(EVENTS)
+    fresh = create_table(catalog)
+    assert fresh.metadata.table_uuid != base.metadata.table_uuid
+    assert catalog.load(EVENTS).metadata.current_snapshot() is None
+
+
+def test_rename(catalog):
+    create_table(catalog)
+    target = Identifier.parse("raw.renamed")
+    if isinstance(catalog, FilesystemCatalog):
+        with pytest.raises(UnsupportedFeatureError, match="SQL catalog"):
+            catalog.rename(EVENTS, target)
+        return
+    catalog.rename(EVENTS, target)
+    assert catalog.list_tables(("raw",)) == [target]
+    with pytest.raises(NoSuchTableError):
+        catalog.load(EVENTS)
+    with pytest.raises(NoSuchTableError):
+        catalog.rename(EVENTS, target)
+    new = create_table(catalog)
+    assert new.metadata.location != catalog.load(target).metadata.location
+    with pytest.raises(TableAlreadyExistsError):
+        catalog.rename(EVENTS, target)
+
+
+@pytest.mark.parametrize("name", ["../../../escape", "a/b", "..", ".", "", "a\x00b", " a", "a\\b"])
+def test_names_cannot_escape(catalog, name):
+    with pytest.raises(InvalidIdentifierError):
+        catalog.create_namespace((name,))
+    with pytest.raises(InvalidIdentifierError):
+        create_table(catalog, Identifier(("raw",), name))
+
+
+def test_locations_are_confined(catalog):
+    catalog.create_namespace(("raw",))
+    inside = catalog.default_location(EVENTS)
+    for outside in (f"{catalog.warehouse}/../elsewhere", "/etc/lakehouse", catalog.warehouse):
+        with pytest.raises(InvalidLocationError):
+            catalog.create(EVENTS, table_metadata(outside))
+    with pytest.raises(InvalidLocationError, match=r"write\.data\.path"):
+        catalog.create(EVENTS, table_metadata(inside, {"write.data.path": "/etc/lakehouse"}))
+    base = create_table(catalog)
+    with pytest.raises(InvalidLocationError, match=r"write\.metadata\.path"):
+        catalog.commit(EVENTS, base, (), (SetProperties({"write.metadata.path": "/etc/lakehouse"}),))
+    assert catalog.load(EVENTS).metadata.properties == base.metadata.properties
+    other = Identifier.parse("raw.other")
+    with pytest.raises(InvalidLocationError):
+        catalog.create(other, table_metadata(f"{inside}/below"))
+    with pytest.raises(InvalidLocationError):
+        catalog.register(other, base.metadata_location)
+
+
+def test_names_are_bound_parameters(catalog):
+    evil = Identifier(("raw",), "x'); DROP TABLE iceberg_tables; --")
+    create_table(catalog)
+    create_table(catalog, evil)
+    assert catalog.load(evil).identifier == evil
+    assert set(catalog.list_tables(("raw",))) == {EVENTS, evil}
+
+
+def test_secrets_stay_in_properties(catalog):
+    version = create_table(catalog)
+    Transaction(catalog, EVENTS).append([data_file("one")]).commit()
+    secret = catalog.properties.get("s3.secret-access-key")
+    shown = f"{catalog.uri} {catalog!r} {catalog.storage(version.metadata.location)!r} {catalog.load(EVENTS).metadata}"
+    assert secret is None or f"'{secret}'" not in shown
+    for info in catalog.storage(version.metadata.location).list(version.metadata.location):
+        if info.location.endswith(".json"):
+            assert b"secret-access-key" not in catalog.storage(info.location).read(info.location)
