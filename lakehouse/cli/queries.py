@@ -174,7 +174,7 @@ def _pushdown(node: exp.Table, table: Table) -> BooleanExpression:
         return always
     found: BooleanExpression = always
     for condition in where.this.flatten() if isinstance(where.this, exp.And) else [where.this]:
-        part = _comparison(condition, table)
+        part = _comparison(condition, node.alias_or_name, table)
         if part is not None:
             found = And(found, part)
     return found
@@ -183,7 +183,7 @@ def _pushdown(node: exp.Table, table: Table) -> BooleanExpression:
 _COMPARISONS = (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
-def _comparison(condition: exp.Expr, table: Table) -> BooleanExpression | None:
+def _comparison(condition: exp.Expr, name: str, table: Table) -> BooleanExpression | None:
     """A single comparison as a filter; None when it is anything else, or when its literal does not fit the column."""
     condition = condition.unnest()
     operands: list[exp.Expr]
@@ -196,6 +196,8 @@ def _comparison(condition: exp.Expr, table: Table) -> BooleanExpression | None:
     else:
         return None
     if not isinstance(condition.this, exp.Column) or not all(_is_literal(operand) for operand in operands):
+        return None
+    if condition.this.table not in ("", name):
         return None
     column = condition.this.name if condition.this.this.args.get("quoted") else condition.this.name.lower()
     if column not in table.schema().as_arrow().names:

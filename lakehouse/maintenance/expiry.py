@@ -1,7 +1,7 @@
 """Expire snapshots and remove exactly the files that became unreachable.
 
-The order makes it safe and resumable: journal, commit, reachability from the committed metadata, list of files, deletion
-(leaves first), journal gone. A kill anywhere leaves either the old table or a journal that the next expiry finishes.
+The order makes it safe and resumable: journal, commit, reachability from the metadata as it is then, deletion (leaves first),
+journal gone. A kill anywhere leaves either the old table or a journal that the next expiry finishes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitConflictError, StorageError, ValidationConflictError
 from lakehouse.maintenance.journal import Journal, journal_location, read_journals
-from lakehouse.maintenance.locations import LocationKeys
 from lakehouse.maintenance.old_metadata import old_metadata_files
-from lakehouse.maintenance.reachability import FileKind, Unreachable, reachable_among, statistics_locations, unreachable_files
+from lakehouse.maintenance.reachability import FileKind, Unreachable, statistics_locations, unreachable_files
 from lakehouse.maintenance.report import Progress, Report, human_bytes, listing, no_progress
 from lakehouse.maintenance.retention import decide_retention
 from lakehouse.maintenance.settings import refuse_without_gc
@@ -326,21 +325,10 @@ def _resume(catalog: Catalog, identifier: Identifier, now_ms: int, deletions: _D
 
 
 def _finish(catalog: Catalog, identifier: Identifier, journal: Journal, deletions: _Deletions) -> None:
-    version = catalog.load(identifier)
-    metadata = version.metadata
+    metadata = catalog.load(identifier).metadata
+    gone = [snapshot for snapshot in journal.snapshots if metadata.snapshot_or_none(snapshot.snapshot_id) is None]
     walker = StorageWalker(deletions.storage, metadata)
-    listed = journal.read_files(deletions.storage)
-    files: Mapping[FileKind, Mapping[str, int]]
-    if listed is None:
-        gone = [snapshot for snapshot in journal.snapshots if metadata.snapshot_or_none(snapshot.snapshot_id) is None]
-        unreachable = unreachable_files(gone, journal.statistics, metadata, walker)
-        files = unreachable.files
-        journal.write_files(deletions.storage, files)
-    else:
-        locations = [location for found in listed.values() for location in found]
-        reachable = reachable_among(locations, metadata, version.metadata_location, walker, LocationKeys())
-        files = {kind: {path: size for path, size in found.items() if path not in reachable} for kind, found in listed.items()}
-    deletions.delete(files)
+    deletions.delete(unreachable_files(gone, journal.statistics, metadata, walker).files)
     journal.remove(deletions.storage)
 
 

@@ -1,7 +1,7 @@
-"""Journal of an expiry, so that a killed one can be finished: what was to be expired, then what is to be deleted.
+"""Journal of an expiry, so that a killed one can be finished.
 
-`<location>/metadata/expiry-<uuid>.journal.json` is written before the commit and holds the expired snapshots;
-`expiry-<uuid>.files.json` after it and before the first deletion, with every location to delete. Both go when all is deleted.
+`<location>/metadata/expiry-<uuid>.journal.json` is written before the commit, holds the snapshots to be expired, and goes when
+all their unreachable files are deleted. Leaves are deleted before what names them, so that the rest can be found again from it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import orjson
 
 from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
-from lakehouse.maintenance.reachability import FileKind
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
 
-_NAME = re.compile(r"expiry-[0-9a-f-]{36}\.(journal|files)\.json$")
+_NAME = re.compile(r"expiry-[0-9a-f-]{36}\.journal\.json$")
 _VERSION = 1
 
 
@@ -32,7 +31,7 @@ class Journal:
     """One expiry under way.
 
     Attributes:
-        location: of the journal file; the list of files stands beside it.
+        location: of the journal file.
         table_uuid: the table it belongs to.
         created_ms: when it was written.
         snapshots: the snapshots that the commit removes.
@@ -45,11 +44,6 @@ class Journal:
     snapshots: tuple[Snapshot, ...]
     statistics: Mapping[str, int]
 
-    @property
-    def files_location(self) -> str:
-        """Where the list of files to delete is kept."""
-        return self.location.removesuffix(".journal.json") + ".files.json"
-
     def write(self, storage: Storage) -> None:
         """Make it durable."""
         document = {
@@ -61,27 +55,9 @@ class Journal:
         }
         storage.write(self.location, orjson.dumps(document))
 
-    def write_files(self, storage: Storage, files: Mapping[FileKind, Mapping[str, int]]) -> None:
-        """Make the list of files to delete durable."""
-        storage.write(self.files_location, orjson.dumps({kind.value: dict(found) for kind, found in files.items()}))
-
-    def read_files(self, storage: Storage) -> dict[FileKind, dict[str, int]] | None:
-        """The list of files to delete, None when the expiry did not get that far."""
-        try:
-            data = storage.read(self.files_location)
-        except NoSuchFileError:
-            return None
-        try:
-            document = orjson.loads(data)
-            return {FileKind(kind): {str(path): int(size) for path, size in found.items()} for kind, found in document.items()}
-        except (orjson.JSONDecodeError, AttributeError, TypeError, ValueError) as error:
-            raise CorruptMetadataError(
-                f"{self.files_location} is not a list of expired files: {error}", file=self.files_location
-            ) from error
-
     def remove(self, storage: Storage) -> None:
-        """Forget it: the list first, so that a journal without one starts over."""
-        report = storage.delete([self.files_location, self.location])
+        """Forget it."""
+        report = storage.delete([self.location])
         if report.failed:
             raise StorageError(f"Could not remove the expiry journal {self.location}: {report.failed}", file=self.location)
 
@@ -99,8 +75,6 @@ def read_journals(storage: Storage, metadata: TableMetadata) -> Iterator[Journal
     """
     found = [info for info in storage.list(f"{metadata.location.rstrip('/')}/metadata") if is_journal(info.location)]
     for info in sorted(found, key=lambda info: (info.modified_ms, info.location)):
-        if not info.location.endswith(".journal.json"):
-            continue
         try:
             journal = _parse(info.location, storage.read(info.location))
         except NoSuchFileError:

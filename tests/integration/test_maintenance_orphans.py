@@ -145,6 +145,19 @@ def test_files_that_another_table_reaches_in_our_folder_are_protected():
     assert found.protected["reached by another table"] == 1
 
 
+def test_a_file_reached_by_another_spelling_of_its_location_is_safe():
+    table = table_with_rows(lake_in_memory())
+    same, lost = litter(table, "data/same.parquet", "data/lost.parquet")
+    file = next(iter(table.scan().plan().files))
+    spelling = same.replace("memory://", "viewfs://elsewhere/").replace(
+        "viewfs://elsewhere/" + same.split("/")[2], "viewfs://elsewhere"
+    )
+    table.transaction().append([dataclasses.replace(file, file_path=spelling)]).commit()
+    found = plan(table)
+    assert [info.location for info in found.orphans] == [lost]
+    assert found.protected["reached under another scheme or authority"] == 1
+
+
 def test_a_neighbour_whose_name_begins_like_ours_is_not_touched():
     lake = lake_in_memory()
     table = table_with_rows(lake)

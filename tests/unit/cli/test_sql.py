@@ -106,6 +106,14 @@ def test_a_name_without_namespace_is_explained(ask):
         ask("select * from events")
 
 
+def test_a_filter_on_one_table_prunes_no_other(ask):
+    joined = "select count(*) as n from raw.events a left join raw.events b on a.id = b.id + 30 where {}"
+    assert ask(joined.format("b.id < 5")) == [{"n": 5}]
+    assert ask("select count(*) as n from raw.events a, raw.events b where a.id = b.id + 30 and b.id < 5") == [{"n": 5}]
+    inner = "select 1 from raw.events b where a.id = 33 and b.id = 1"
+    assert ask(f"select count(*) as n from raw.events a where a.id > 30 and exists ({inner})") == [{"n": 1}]
+
+
 class Watched:
     """Records the filter of every scan of a table."""
 

@@ -27,6 +27,5 @@ def test_the_version_in_a_name(name, version):
 
 def test_journals_are_known_by_name():
     assert is_journal("/t/metadata/expiry-5f0d6a2c-98c0-4f5c-9a7e-2c9a3a1b1b1b.journal.json")
-    assert is_journal("/t/metadata/expiry-5f0d6a2c-98c0-4f5c-9a7e-2c9a3a1b1b1b.files.json")
     assert not is_journal("/t/metadata/expiry-x.journal.json")
     assert not is_journal("/t/metadata/v1.metadata.json")
