@@ -28,6 +28,7 @@ from lakehouse.storage.protocol import Storage
 
 # Decoding the filter's columns first pays when the others are this many times larger.
 _PROBE_RATIO = 4
+_BUFFER_BYTES = 1_048_576
 # Opening a file again to read dictionaries pays above.
 _MANY_ROWS = 50_000
 
@@ -66,13 +67,17 @@ def open_parquet(storage: Storage, one: DataFile, footer: pq.FileMetaData, dicti
     """
     with readable(one.file_path):
         filesystem, path = storage.filesystem(one.file_path)
+        local = isinstance(filesystem, pafs.LocalFileSystem)
         return pq.ParquetFile(
             path,
             filesystem=filesystem,
             metadata=footer,
             read_dictionary=list(dictionaries) or None,
-            pre_buffer=not isinstance(filesystem, pafs.LocalFileSystem),
+            # Near files are read piece by piece, far ones with one request for each column.
+            pre_buffer=not local,
+            buffer_size=_BUFFER_BYTES if local else 0,
             coerce_int96_timestamp_unit="us",
+            page_checksum_verification=True,
             arrow_extensions_enabled=False,
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
@@ -142,9 +143,13 @@ def _chunk(one: dict[int, Any], ordered: bool) -> ColumnChunk:
     # signed whatever the type, which is right for signed numbers alone: those are left unused.
     minimum, maximum = (statistics.get(6), statistics.get(5)) if ordered else (None, None)
     dictionary = meta.get(11)
-    start = meta[9] if not dictionary else min(dictionary, meta[9])
+    numbers = [meta[9], meta[7], meta[6], meta[5], dictionary or 0, statistics.get(3) or 0]
+    if any(type(value) is not int for value in numbers) or any(
+        type(value) not in (bytes, NoneType) for value in (minimum, maximum)
+    ):
+        raise TypeError("a field of the column metadata has a wrong type")
     return ColumnChunk(
-        start=start,
+        start=min(dictionary, meta[9]) if dictionary else meta[9],
         has_dictionary=bool(dictionary),
         compressed_bytes=meta[7],
         uncompressed_bytes=meta[6],

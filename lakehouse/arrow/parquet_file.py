@@ -129,6 +129,7 @@ class ParquetFileWriter:
                 store_schema=False,
                 store_decimal_as_integer=True,
                 write_page_index=True,
+                write_page_checksum=True,
             )
             if footer_properties:
                 self._writer.add_key_value_metadata(dict(footer_properties))

@@ -85,7 +85,9 @@ def comparable(partition):
 @given(data=st.data(), choices=st.lists(st.sampled_from(CHOICES), max_size=4))
 def test_split_as_row_by_row(data, choices):
     table = data.draw(tables(SCHEMA, max_rows=15))
-    (batch,) = table.to_batches() or [pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in table.schema], schema=table.schema)]
+    (batch,) = table.to_batches() or [
+        pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in table.schema], schema=table.schema)
+    ]
     expected = {}
     rows = list(zip(*[plain(c) for c in table.columns], strict=True))
     for number, row in enumerate(rows):
