@@ -7,7 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.pipeline import build_pipeline
+from assets.pipeline import Pipeline, build_pipeline
 from jobs.ingestion import ingestion_jobs
 from jobs.maintenance import maintenance_jobs
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
@@ -16,25 +16,33 @@ from sensors.landing import landing_sensors
 from sensors.maintenance import maintenance_sensors
 
 CHECKOUT = Path(__file__).resolve().parent
-CATALOG = os.environ.get("LAKEHOUSE_CATALOG") or (CHECKOUT / ".lakehouse" / "warehouse").as_uri()
-WAREHOUSE = os.environ.get("LAKEHOUSE_WAREHOUSE") or ""
-LANDING = os.environ.get("LAKEHOUSE_LANDING") or str(CHECKOUT / ".lakehouse" / "landing")
-SPARK_MASTER = os.environ.get("LAKEHOUSE_SPARK_MASTER") or "local[*]"
 
-pipeline = build_pipeline(LANDING)
-tables = list(pipeline.tables())
-events_jobs = ingestion_jobs(pipeline)
 
-defs = dg.Definitions(
-    assets=pipeline.assets(),
-    jobs=[*events_jobs, *maintenance_jobs(tables)],
-    sensors=[*landing_sensors(pipeline, events_jobs), *maintenance_sensors(tables)],
-    schedules=daily_schedules(pipeline, events_jobs),
-    resources={
-        "lakehouse": LakehouseResource(catalog=CATALOG, warehouse=WAREHOUSE, landing=LANDING),
+def build_definitions(pipeline: Pipeline, lakehouse: LakehouseResource, spark: LakehouseSpark) -> dg.Definitions:
+    """Everything that Dagster sees of a pipeline."""
+    tables, events_jobs = list(pipeline.tables()), ingestion_jobs(pipeline)
+    return dg.Definitions(
+        assets=pipeline.assets(),
+        jobs=[*events_jobs, *maintenance_jobs(tables)],
+        sensors=[*landing_sensors(pipeline, events_jobs), *maintenance_sensors(tables)],
+        schedules=daily_schedules(pipeline, events_jobs),
+        resources={"lakehouse": lakehouse, "spark": spark},
+        # one process, and so one JVM, a run
+        executor=dg.in_process_executor,
+    )
+
+
+pipeline = build_pipeline(os.environ.get("LAKEHOUSE_LANDING") or str(CHECKOUT / ".lakehouse" / "landing"))
+defs = build_definitions(
+    pipeline,
+    LakehouseResource(
+        catalog=os.environ.get("LAKEHOUSE_CATALOG") or (CHECKOUT / ".lakehouse" / "warehouse").as_uri(),
+        warehouse=os.environ.get("LAKEHOUSE_WAREHOUSE") or "",
+        landing=pipeline.landing_root,
+    ),
+    LakehouseSpark(
+        master=os.environ.get("LAKEHOUSE_SPARK_MASTER") or "local[*]",
         # workers unpickle functions of this checkout
-        "spark": LakehouseSpark(master=SPARK_MASTER, spark_config={"spark.executorEnv.PYTHONPATH": str(CHECKOUT)}),
-    },
-    # one process, and so one JVM, a run
-    executor=dg.in_process_executor,
+        spark_config={"spark.executorEnv.PYTHONPATH": str(CHECKOUT)},
+    ),
 )

@@ -92,7 +92,7 @@ def promoted(column_type: str, kind: str) -> str | None:
 
 
 def inferred(kinds: Mapping[str, int]) -> str | None:
-    """The type of a new column: the one that most values have, ties by name; None when no value tells.
+    """The type of a new column: the one that most values have, of equals the first seen; None when no value tells.
 
     Whole numbers and fractions together are a double, decimals together the narrowest decimal that holds them all.
     """
@@ -107,7 +107,7 @@ def inferred(kinds: Mapping[str, int]) -> str | None:
             weights[_INFERRED.get(kind, kind)] += count
     if "double" in weights and "long" in weights:
         weights["double"] += weights.pop("long")
-    return min(weights, key=lambda t: (-weights[t], t)) if weights else None
+    return max(weights, key=weights.__getitem__) if weights else None
 
 
 def exact_in_double(value: int) -> bool:

@@ -48,7 +48,7 @@ def plan_ingest(ledger: Sequence[LedgerRow], landed: Sequence[LandingFile], days
         landed: what is in the landing folder now.
         days: requested.
         mode: `replace` writes each requested day anew from every file that carries it. `increment` adds what is pending and
-            leaves days with nothing pending alone; a pending file that replaces an earlier version of itself makes it a replacement.
+            leaves days with nothing pending alone; a file that replaces an earlier version of itself makes it a replacement.
 
     A day that needs a file which is gone, or which is not the version that was indexed, is left as it is.
     """

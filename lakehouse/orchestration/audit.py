@@ -97,7 +97,7 @@ def _refuse(table: Table, snapshot: Snapshot, outcomes: Sequence[CheckOutcome]) 
     if failed:
         details = "; ".join(f"{o.name}: {', '.join(o.failures)}" for o in failed)
         raise AuditFailedError(
-            f"{table.name}: snapshot {snapshot.snapshot_id} was not published, {details}. It stays readable by its id for a while.",
+            f"{table.name}: snapshot {snapshot.snapshot_id} was not published, {details}. It stays readable by its id.",
             snapshot,
             outcomes,
             table=table.name,

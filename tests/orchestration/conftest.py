@@ -1,0 +1,124 @@
+"""A small pipeline on its own landing folder and warehouse; Spark is shared by all tests."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from pathlib import Path
+
+import orjson
+import pytest
+
+from assets.ingestion.ingest import IndexOutcome, IngestOutcome, Workplace, index_landing, ingest_days
+from assets.ingestion.landing import LedgerRow
+from assets.ingestion.plan import Mode, combined
+from assets.ingestion.source import Column, EventTime, Source
+from assets.ingestion.tables import read_ledger
+from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.orchestration.stamp import RunStamp
+
+TODAY = date(2026, 6, 30)
+EVENTS = Source(
+    name="events",
+    event_time=EventTime("ts", zone="Europe/Berlin"),
+    first_day=date(2026, 6, 1),
+    last_day=date(2026, 6, 20),
+    bucket="user",
+    buckets=2,
+    natural_key=("id",),
+    columns=(Column("id", "long"), Column("ts", "string"), Column("user", "string"), Column("amount", "int")),
+    max_line_bytes=1 << 20,
+)
+_run_numbers = itertools.count(1)
+
+
+def june(first: int, last: int | None = None) -> list[date]:
+    """Days of June 2026, both included."""
+    return [date(2026, 6, day) for day in range(first, (last or first) + 1)]
+
+
+def event(number: int, day: int, hour: int = 12, **fields: object) -> bytes:
+    """A good line, unless `fields` spoil it. Hours are those of Berlin: before 2 o'clock it is the day before in UTC."""
+    return orjson.dumps(
+        {"id": number, "ts": f"2026-06-{day:02}T{hour:02}:00:00", "user": f"u{number % 5}", "amount": number, **fields}
+    )
+
+
+@dataclass
+class Pipe:
+    """One source with everything around it."""
+
+    root: Path
+    spark: object
+    source: Source = EVENTS
+    lake: Lakehouse = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lake = load_catalog(self.warehouse)
+        self.folder.mkdir(parents=True)
+
+    @property
+    def warehouse(self) -> str:
+        return (self.root / "warehouse").as_uri()
+
+    @property
+    def landing(self) -> str:
+        return str(self.root / "landing")
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.landing) / self.source.name
+
+    def with_source(self, **changes: object) -> Pipe:
+        return replace(self, root=self.root / str(next(_run_numbers)), source=replace(self.source, **changes))
+
+    def land(self, name: str, lines: Sequence[bytes], *, modified: int | None = None) -> Path:
+        path = self.folder / name
+        data = b"\n".join(lines) + b"\n"
+        path.write_bytes(gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
+        if modified is not None:
+            os.utime(path, (modified, modified))
+        return path
+
+    def work(self, run_id: str | None = None) -> Workplace:
+        stamp = RunStamp(run_id or f"run{next(_run_numbers)}", "raw/events")
+        return Workplace(self.lake, self.spark, self.landing, TODAY, stamp)
+
+    def index(self) -> IndexOutcome:
+        return index_landing(self.work(), self.source)
+
+    def ingest(self, days: Sequence[date], mode: Mode = "replace") -> IngestOutcome:
+        return ingest_days(self.work(), self.source, days, mode, lambda snapshot, days: ())
+
+    def rows(self, *columns: str) -> list[tuple[object, ...]]:
+        names = list(columns or ("id",))
+        table = self.lake.load_table(self.source.table).scan(select=names).to_arrow()
+        return sorted(tuple(row[name] for name in names) for row in table.to_pylist())
+
+    def quarantine(self) -> list[tuple[str, int | None, str]]:
+        if not self.lake.table_exists(self.source.quarantine_table):
+            return []
+        found = self.lake.load_table(self.source.quarantine_table).scan().to_arrow().to_pylist()
+        return sorted(((r["landing_file"], r["landing_line"], r["reason"]) for r in found), key=str)
+
+    def ledger(self) -> list[LedgerRow]:
+        return read_ledger(self.lake.load_table(self.source.ledger_table))
+
+    def snapshots(self) -> int:
+        return len(self.lake.load_table(self.source.table).snapshots())
+
+    def assert_conserved(self, landed: int) -> None:
+        """Landed lines = rows + quarantined + duplicates, and the ledger says the same."""
+        rows, counts = len(self.rows()), combined(self.ledger())
+        quarantined = sum(1 for _, line, _ in self.quarantine() if line is not None)
+        assert landed == rows + quarantined + counts.duplicates
+        assert (counts.lines, counts.rows, counts.quarantined) == (landed, rows, quarantined)
+
+
+@pytest.fixture
+def pipe(tmp_path: Path, spark: object) -> Pipe:
+    return Pipe(tmp_path, spark)

@@ -1,0 +1,240 @@
+"""The pipeline as Dagster runs it: materializations, checks before publication, retries, lineage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import dagster as dg
+import orjson
+import pytest
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+
+from assets.derived import DerivedTable
+from assets.ingestion.source import Source
+from assets.pipeline import Pipeline
+from assets.requests import EXPIRE_JOB, RETAIN_LAST_TAG, TABLES_TAG, ingest_config, ingest_job_name, ingest_tags
+from assets.sources import IngestMode
+from definitions import build_definitions
+from lakehouse.errors import CommitConflictError, InvalidInputError, NotFoundError
+from lakehouse.lake import Lakehouse
+from lakehouse.maintenance.census import take_census
+from lakehouse.orchestration import lineage as lineages
+from lakehouse.orchestration.audit import MAIN
+from lakehouse.orchestration.expectations import Suite, expect
+from lakehouse.orchestration.materialization import INPUTS, SNAPSHOT_ID
+from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.spec.identifier import Identifier
+from tests.orchestration.conftest import EVENTS, Pipe, event, june
+
+pytestmark = pytest.mark.spark
+
+
+def _clean(inputs):
+    return inputs["raw.events"].select("event_ts", "id", "user", "amount")
+
+
+def _users(inputs):
+    return inputs["clean.events"].groupBy("user").agg(F.count("*").alias("events"), F.sum("amount").alias("amount"))
+
+
+CLEAN = DerivedTable(
+    name="clean.events",
+    inputs=("raw.events",),
+    transform=_clean,
+    day_column="event_ts",
+    partition_by=("day(event_ts)",),
+    columns={"amount": [("raw.events", "amount")]},
+    suites=(
+        Suite("positive", (expect("column_values_to_be_between", column="amount", min_value=0),)),
+        Suite("small", (expect("column_values_to_be_between", column="amount", max_value=50),), blocking=False),
+    ),
+)
+USERS = DerivedTable(name="marts.users", inputs=("clean.events",), transform=_users)
+
+
+@dataclass
+class Deployment:
+    pipe: Pipe
+    pipeline: Pipeline
+    definitions: dg.Definitions
+    instance: dg.DagsterInstance
+
+    def run(self, job: str, *, check: bool = True, **arguments: object) -> dg.ExecuteInProcessResult:
+        result = self.definitions.resolve_job_def(job).execute_in_process(
+            instance=self.instance, raise_on_error=False, **arguments
+        )
+        assert result.success == check, [e.message for e in result.all_events if e.is_step_failure]
+        return result
+
+    def ingest(
+        self, first: int, last: int, mode: IngestMode = IngestMode.REPLACE, *, check: bool = True
+    ) -> dg.ExecuteInProcessResult:
+        tags = ingest_tags(june(first)[0], june(last)[0])
+        return self.run(ingest_job_name("events"), check=check, tags=tags, run_config=ingest_config("events", mode))
+
+    def metadata(self, asset: str) -> dict[str, object]:
+        found = self.instance.get_latest_materialization_event(lineages.parse_asset_key(asset))
+        assert found is not None
+        return {key: value.value for key, value in found.asset_materialization.metadata.items()}
+
+    def checks(self, result: dg.ExecuteInProcessResult) -> dict[str, bool]:
+        return {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
+
+    @property
+    def lake(self) -> Lakehouse:
+        return self.pipe.lake
+
+
+def deploy(pipe: Pipe, source: Source, tables: tuple[DerivedTable, ...]) -> Deployment:
+    pipeline = Pipeline(((source, tables),), pipe.landing)
+    resource = LakehouseResource(catalog=pipe.warehouse, landing=pipe.landing)
+    return Deployment(pipe, pipeline, build_definitions(pipeline, resource, LakehouseSpark()), dg.DagsterInstance.ephemeral())
+
+
+@pytest.fixture
+def deployment(pipe: Pipe) -> Deployment:
+    return deploy(pipe, EVENTS, (CLEAN, USERS))
+
+
+def test_a_run_over_days_records_snapshots_inputs_counts_schema_and_checks(deployment: Deployment) -> None:
+    pipe = deployment.pipe
+    pipe.land("1.jsonl.gz", [event(n, 1 + n % 3) for n in range(60)] + [b"broken", event(90, 2, id=None)])
+    (pipe.folder / "2.jsonl.gz").write_bytes(b"")
+    result = deployment.ingest(1, 4)
+    assert deployment.checks(result) == {
+        "files_whole": False, "raw_contract": True, "few_quarantined": False, "positive": True, "small": False,
+    }  # fmt: skip
+    heads = {name: deployment.lake.load_table(name).current_snapshot() for name in deployment.pipeline.tables()}
+    raw, clean, users = (deployment.metadata(asset) for asset in ("raw/events", "clean/events", "marts/users"))
+    assert raw[SNAPSHOT_ID] == str(heads["raw.events"].snapshot_id)
+    assert isinstance(raw[SNAPSHOT_ID], str)
+    assert list(raw[INPUTS]) == ["raw.events_landing"]
+    assert clean[INPUTS] == {"raw.events": raw[SNAPSHOT_ID]}
+    assert users[INPUTS] == {"clean.events": clean[SNAPSHOT_ID]}
+    assert (raw["dagster/row_count"], raw["lakehouse/run_quarantined"], raw["dagster/table_name"]) == (60, 1, "raw.events")
+    assert raw["lakehouse/files"] == len(deployment.lake.load_table("raw.events").inspect.files())
+    assert [c.name for c in raw["dagster/column_schema"].columns] == [
+        "event_ts",
+        "id",
+        "ts",
+        "user",
+        "amount",
+        "landing_file",
+        "landing_line",
+    ]
+    assert clean["dagster/column_lineage"].deps_by_column["amount"][0].asset_key == dg.AssetKey(["raw", "events"])
+
+    snapshot = heads["raw.events"]
+    assert snapshot.summary["dagster.run-id"] == result.run_id
+    assert (snapshot.summary["dagster.asset-key"], snapshot.summary["dagster.partition"]) == (
+        "raw/events",
+        "2026-06-01...2026-06-04",
+    )
+    assert len(deployment.lake.load_table("raw.events").snapshots()) == 1
+    assert list(deployment.lake.load_table("raw.events").refs()) == [MAIN]
+    by_day = {
+        e.partition: e.step_materialization_data.materialization.metadata["dagster/partition_row_count"].value
+        for e in result.get_asset_materialization_events()
+        if e.asset_key == dg.AssetKey(["raw", "events"])
+    }
+    assert by_day == {"2026-06-01": 20, "2026-06-02": 20, "2026-06-03": 20, "2026-06-04": 0}
+    record = deployment.instance.get_latest_materialization_event(dg.AssetKey(["marts", "users"]))
+    assert record.asset_materialization.tags["dagster/data_version"] == users[SNAPSHOT_ID]
+
+
+def test_data_that_fails_a_blocking_check_is_never_on_main(deployment: Deployment) -> None:
+    pipe = deployment.pipe
+    pipe.land("1.jsonl.gz", [event(n, 1) for n in range(5)])
+    deployment.ingest(1, 1)
+    before = deployment.lake.load_table("clean.events").metadata.current_snapshot_id
+    users = deployment.lake.load_table("marts.users").metadata.current_snapshot_id
+    pipe.land("2.jsonl.gz", [event(7, 1, amount=-1)])
+    result = deployment.ingest(1, 1, check=False)
+    assert deployment.checks(result)["positive"] is False
+    failure = next(e for e in result.all_events if e.is_step_failure)
+    assert failure.step_key == "clean__events"
+    assert "expect_column_values_to_be_between" in failure.step_failure_data.user_failure_data.description
+    clean = deployment.lake.load_table("clean.events")
+    assert clean.metadata.current_snapshot_id == before
+    assert list(clean.refs()) == [MAIN]
+    assert clean.scan().count() == 5
+    assert deployment.lake.load_table("marts.users").metadata.current_snapshot_id == users, "what is downstream did not run"
+    (staged,) = [s for s in clean.snapshots() if s.summary.get("dagster.run-id") == result.run_id]
+    assert clean.scan(snapshot_id=staged.snapshot_id).count() == 6, "the rejected snapshot can be looked at"
+
+
+def test_a_retried_step_that_had_committed_commits_once(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+    deployment.pipe.land("1.jsonl.gz", [event(n, 1) for n in range(5)])
+    from assets import derived
+
+    told, calls = derived.materialization_metadata, []
+
+    def breaks_once(*arguments: object) -> object:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise CommitConflictError("the reply was lost")
+        return told(*arguments)
+
+    monkeypatch.setattr(derived, "materialization_metadata", breaks_once)
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    result = deployment.ingest(1, 1)
+    retries = [e for e in result.all_events if e.event_type_value == "STEP_UP_FOR_RETRY"]
+    assert [e.step_key for e in retries] == ["clean__events"]
+    clean = deployment.lake.load_table("clean.events")
+    assert len(clean.snapshots()) == 1
+    assert clean.scan().count() == 5
+
+
+def test_a_replay_from_recorded_snapshots_is_equal_until_something_is_not(deployment: Deployment) -> None:
+    pipe = deployment.pipe
+    pipe.land("1.jsonl.gz", [event(n, 1 + n % 3) for n in range(30)], modified=1_000_000_000)
+    deployment.ingest(1, 3)
+    pipe.land("2.jsonl.gz", [event(n, 2) for n in range(25, 40)], modified=1_000_000_001)
+    deployment.ingest(2, 2, IngestMode.INCREMENT)
+    for asset, partition, rows in [
+        ("raw/events", "2026-06-02", 25),
+        ("raw/events", "2026-06-01", 10),
+        ("clean.events", "2026-06-02", 25),
+        ("marts/users", None, 5),
+    ]:
+        found = lineages.read_lineage(deployment.instance, deployment.lake, asset, partition)
+        assert found.inputs[0].committed_at is not None
+        again = deployment.pipeline.replay(found, deployment.lake, pipe.spark)
+        assert (again.equal, again.rows) == (True, rows), (asset, again.examples)
+        assert orjson.loads(orjson.dumps(again.to_dict()))["inputs"][0]["snapshot_id"] == str(found.inputs[0].snapshot_id)
+    other = replace(USERS, transform=lambda inputs: _users(inputs).withColumn("amount", F.col("amount") + 1))
+    changed = Pipeline(((EVENTS, (CLEAN, other)),), pipe.landing)
+    again = changed.replay(
+        lineages.read_lineage(deployment.instance, deployment.lake, "marts/users"), deployment.lake, pipe.spark
+    )
+    assert (again.equal, again.missing, again.unexpected) == (False, 5, 5)
+    found = lineages.read_lineage(deployment.instance, deployment.lake, "raw/events_landing")
+    with pytest.raises(InvalidInputError, match="cannot be replayed"):
+        deployment.pipeline.replay(found, deployment.lake, pipe.spark)
+    with pytest.raises(NotFoundError, match="never materialized"):
+        lineages.read_lineage(deployment.instance, deployment.lake, "raw/events", "2026-06-19")
+
+
+def test_maintenance_jobs_keep_rows_and_expiry_removes_exactly_the_unreachable(deployment: Deployment) -> None:
+    pipe = deployment.pipe
+    pipe.land("0.jsonl.gz", [event(n, 1) for n in range(20)])
+    pipe.index()
+    pipe.ingest(june(1))
+    for number in range(1, 5):
+        pipe.land(f"{number}.jsonl.gz", [event(20 * number + n, 1) for n in range(20)])
+        pipe.index()
+        pipe.ingest(june(1), "increment")
+    table = deployment.lake.load_table("raw.events")
+    before, files = pipe.rows(), len(table.inspect.files())
+    result = deployment.run("compact", tags={TABLES_TAG: "raw.events"})
+    assert len(table.refresh().inspect.files()) < files
+    assert pipe.rows() == before
+    observed = [e for e in result.all_events if e.event_type_value == "ASSET_OBSERVATION"]
+    assert [e.asset_key.to_user_string() for e in observed] == ["raw/events"]
+
+    catalog, identifier = deployment.lake.catalog, Identifier.parse("raw.events")
+    deployment.run(EXPIRE_JOB, tags={TABLES_TAG: "raw.events", RETAIN_LAST_TAG: "1"})
+    census = take_census(catalog, identifier)
+    assert (census.missing, census.unreachable) == (frozenset(), frozenset())
+    assert len(deployment.lake.load_table("raw.events").snapshots()) == 1
+    assert pipe.rows() == before

@@ -1,0 +1,140 @@
+"""Sensors and schedules: metadata only, a run key for each cause, nothing to do told as such. No Spark here."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from assets.ingestion.landing import LandingFile, LedgerRow, ledger_to_arrow, list_landing
+from assets.ingestion.tables import ledger_table
+from assets.pipeline import Pipeline
+from assets.requests import RANGE_END, RANGE_START, TABLES_TAG
+from jobs.ingestion import ingestion_jobs
+from lakehouse.environment import Environment
+from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.orchestration.resources import LakehouseResource
+from sensors.daily import daily_schedules
+from sensors.landing import landing_sensors
+from sensors.maintenance import expirable_snapshots, maintenance_sensors
+from tests.orchestration.conftest import EVENTS
+
+
+@pytest.fixture
+def resource(tmp_path: Path) -> LakehouseResource:
+    return LakehouseResource(catalog=(tmp_path / "warehouse").as_uri(), landing=str(tmp_path / "landing"))
+
+
+@pytest.fixture
+def pipeline(resource: LakehouseResource) -> Pipeline:
+    return Pipeline(((EVENTS, ()),), resource.landing)
+
+
+def tick(sensor: dg.SensorDefinition, resource: LakehouseResource, cursor: str | None = None):
+    context = dg.build_sensor_context(cursor=cursor, resources={"lakehouse": resource}, instance=dg.DagsterInstance.ephemeral())
+    result = list(sensor(context))
+    return (
+        [r for r in result if isinstance(r, dg.RunRequest)],
+        [r for r in result if isinstance(r, dg.SkipReason)],
+        context.cursor,
+    )
+
+
+def remember(lake: Lakehouse, files: list[LandingFile], *, pending: bool, days: list[int]) -> None:
+    rows = [
+        LedgerRow(
+            landing_file=file.path,
+            size_bytes=file.size_bytes,
+            modified_ms=file.modified_ms,
+            event_day=dt.date(2026, 6, day),
+            lines=1,
+            pending=pending,
+        )
+        for file in files
+        for day in days
+    ]
+    ledger_table(lake, EVENTS).overwrite(ledger_to_arrow(rows))
+
+
+def test_landed_files_ask_for_an_index_then_for_the_days(resource: LakehouseResource, pipeline: Pipeline) -> None:
+    (sensor,) = landing_sensors(pipeline, ingestion_jobs(pipeline))
+    assert sensor.default_status == dg.DefaultSensorStatus.RUNNING
+    _, (skipped,), _ = tick(sensor, resource)
+    assert "does not exist" in skipped.skip_message
+    folder = Path(resource.landing) / "events"
+    folder.mkdir(parents=True)
+    (folder / "1.jsonl.gz").write_bytes(b"x")
+    (request,), _, cursor = tick(sensor, resource)
+    assert request.job_name == "index_events"
+    (again,), _, same = tick(sensor, resource, cursor)
+    assert (again.run_key, same) == (request.run_key, cursor), "the same files ask under the same key: one run"
+    (folder / "2.jsonl.gz").write_bytes(b"y")
+    (other,), _, _ = tick(sensor, resource, cursor)
+    assert other.run_key != request.run_key
+
+    lake, files = resource.lake(), list_landing(resource.landing, EVENTS)
+    remember(lake, files, pending=True, days=[1, 2, 5])
+    requests, _, _ = tick(sensor, resource)
+    assert [(r.job_name, r.tags[RANGE_START], r.tags[RANGE_END]) for r in requests] == [
+        ("ingest_events", "2026-06-01", "2026-06-02"),
+        ("ingest_events", "2026-06-05", "2026-06-05"),
+    ]
+    assert requests[0].run_config["ops"]["raw__events"]["config"]["mode"] == "INCREMENT"
+    remember(lake, files, pending=False, days=[1, 2, 5])
+    requests, (skipped,), _ = tick(sensor, resource)
+    assert requests == []
+    assert "all 2 landing files" in skipped.skip_message
+
+
+def small_table(lake: Lakehouse, commits: int) -> None:
+    table = lake.create_table("raw.events", pa.schema([("id", pa.int64())]))
+    for number in range(commits):
+        table.append(pa.table({"id": [number]}))
+
+
+def test_small_files_fire_once_a_state(resource: LakehouseResource, pipeline: Pipeline) -> None:
+    lake = resource.lake()
+    sensor = next(s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "small_files")
+    small_table(lake, 4)
+    assert tick(sensor, resource)[0] == []
+    for number in range(8):
+        lake.load_table("raw.events").append(pa.table({"id": [100 + number]}))
+    (request,), _, cursor = tick(sensor, resource)
+    assert request.tags[TABLES_TAG] == "raw.events"
+    assert tick(sensor, resource, cursor)[0] == []
+    lake.load_table("raw.events").append(pa.table({"id": [0]}))
+    assert len(tick(sensor, resource, cursor)[0]) == 1
+    lake.load_table("raw.events").compact()
+    assert tick(sensor, resource, cursor)[0] == []
+    assert lake.load_table("raw.events").scan().count() == 13
+
+
+def test_old_snapshots_fire_when_they_are_beyond_retention(
+    resource: LakehouseResource, pipeline: Pipeline, tmp_path: Path
+) -> None:
+    lake = resource.lake()
+    sensor = next(s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "old_snapshots")
+    small_table(lake, 3)
+    assert tick(sensor, resource)[0] == []
+    late = Lakehouse(
+        load_catalog(resource.catalog).catalog, Environment.seeded(1, start_ms=Environment.system().now_ms() + 6 * 86_400_000)
+    )
+    assert expirable_snapshots(late.load_table("raw.events")) == 2
+    lake.load_table("raw.events").set_properties({"history.expire.max-snapshot-age-ms": "1"})
+    (request,), _, cursor = tick(sensor, resource)
+    assert (request.tags[TABLES_TAG], tick(sensor, resource, cursor)[0]) == ("raw.events", [])
+    lake.load_table("raw.events").expire_snapshots()
+    assert tick(sensor, resource, cursor)[0] == []
+
+
+def test_the_nightly_schedule_reads_landing_folders_that_exist(resource: LakehouseResource, pipeline: Pipeline) -> None:
+    (schedule,) = daily_schedules(pipeline, ingestion_jobs(pipeline))
+    context = dg.build_schedule_context(
+        scheduled_execution_time=dt.datetime(2026, 6, 2, 2, tzinfo=dt.UTC), resources={"lakehouse": resource}
+    )
+    assert isinstance(schedule(context), dg.SkipReason)
+    (Path(resource.landing) / "events").mkdir(parents=True)
+    assert schedule(context).run_key == "2026-06-02"
