@@ -134,7 +134,9 @@ class _Segment(Generic[T]):
     def has(self, item_id: int) -> bool:
         """Whether there is an item with this id."""
         if self._index is None and self._searches < _SEARCHES_BEFORE_INDEX:
-            return self.find(item_id) is not None
+            self._searches += 1
+            if str(item_id).encode() not in self.raw:
+                return False
         return item_id in self.index()
 
     def _search(self, item_id: int) -> T | None:
