@@ -164,17 +164,20 @@ def _version(query: str, node: exp.Table) -> tuple[tuple[str, str] | None, int]:
 
 
 def _pushdown(node: exp.Table, table: Table) -> BooleanExpression:
-    """What prunes files: AND-ed comparisons of the table's columns with literals, when it is the only source of its SELECT."""
+    """What prunes files: comparisons of the table's columns with literals that the WHERE of its SELECT joins by AND.
+
+    Such a comparison is true for no null, so it may be applied before a join of any kind. In a join it must name its table.
+    """
     select = node.find_ancestor(exp.Select)
-    always = AlwaysTrue()
-    if select is None or select.args.get("joins") or select.args.get("laterals") or not isinstance(node.parent, exp.From):
-        return always
-    where = select.args.get("where")
-    if where is None:
-        return always
-    found: BooleanExpression = always
+    found: BooleanExpression = AlwaysTrue()
+    source = node.parent
+    where = None if select is None else select.args.get("where")
+    if select is None or where is None or not isinstance(source, (exp.From, exp.Join)) or source.parent is not select:
+        return found
+    alone = not select.args.get("joins") and not select.args.get("laterals")
+    names = (node.alias_or_name, "") if alone else (node.alias_or_name,)
     for condition in where.this.flatten() if isinstance(where.this, exp.And) else [where.this]:
-        part = _comparison(condition, node.alias_or_name, table)
+        part = _comparison(condition, names, table)
         if part is not None:
             found = And(found, part)
     return found
@@ -183,7 +186,7 @@ def _pushdown(node: exp.Table, table: Table) -> BooleanExpression:
 _COMPARISONS = (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
-def _comparison(condition: exp.Expr, name: str, table: Table) -> BooleanExpression | None:
+def _comparison(condition: exp.Expr, names: tuple[str, ...], table: Table) -> BooleanExpression | None:
     """A single comparison as a filter; None when it is anything else, or when its literal does not fit the column."""
     condition = condition.unnest()
     operands: list[exp.Expr]
@@ -197,7 +200,7 @@ def _comparison(condition: exp.Expr, name: str, table: Table) -> BooleanExpressi
         return None
     if not isinstance(condition.this, exp.Column) or not all(_is_literal(operand) for operand in operands):
         return None
-    if condition.this.table not in ("", name):
+    if condition.this.table not in names:
         return None
     column = condition.this.name if condition.this.this.args.get("quoted") else condition.this.name.lower()
     if column not in table.schema().as_arrow().names:
