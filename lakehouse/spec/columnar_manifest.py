@@ -44,7 +44,7 @@ def encode_twin(entries: Entries, *, manifest_path: str, manifest_length: int, c
         checksum: `manifest_checksum` of the manifest's bytes.
     """
     table = entries.table
-    kept = [name for name in table.column_names if table[name].null_count < table.num_rows or name in _ALWAYS]
+    kept = [name for name in table.column_names if table[name].null_count < table.num_rows or name.startswith(_ALWAYS)]
     metadata = {
         _PREFIX + "format-version": TWIN_FORMAT_VERSION,
         _PREFIX + "manifest-path": manifest_path,
@@ -114,7 +114,7 @@ def conform(table: pa.Table, spec: PartitionSpec, types: FieldTypes) -> Entries:
     return Entries(table, spec)
 
 
-_ALWAYS = frozenset({"status", "snapshot_id", "sequence_number", "file_sequence_number"})
+_ALWAYS = ("status", "snapshot_id", "sequence_number", "file_sequence_number", "partition.")
 _VARIED = ("file_path", "lower.", "upper.", "file_size_in_bytes", "column_size.", "split_offsets", "record_count", "value_count.")
 
 

@@ -1,0 +1,207 @@
+"""Damaged and hostile manifests end in a typed error, with bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import zlib
+
+import fastavro
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+from lakehouse.errors import CorruptMetadataError, InvalidInputError, LakehouseError, UnsupportedFeatureError
+from lakehouse.scan.avro import decode_avro
+from lakehouse.spec.avro_container import inflated_blocks, read_header, write_container, write_long
+from lakehouse.spec.data_file import CONTENT_POSITION_DELETES, STATUS_ADDED, STATUS_EXISTING, DataFile, ManifestEntry
+from lakehouse.spec.entries import Entries
+from lakehouse.spec.field_types import field_types
+from lakehouse.spec.manifest import decode_entries, encode_manifest
+from lakehouse.spec.manifest_list import ManifestFile, read_manifest_list, write_manifest_list
+from lakehouse.storage.load import storage_for
+
+SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
+SPEC = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
+TYPES = field_types(SCHEMA)
+
+
+def entry(number: int = 0, **changes) -> ManifestEntry:
+    values = {"file_path": f"f{number}", "partition": (number,), "record_count": 1, "file_size_in_bytes": 1, **changes}
+    file = DataFile(lower_bounds={1: number.to_bytes(8, "little"), 2: b"a"}, value_counts={1: 1}, **values)
+    return ManifestEntry(status=STATUS_ADDED, data_file=file)
+
+
+def manifest_bytes(count: int = 20) -> bytes:
+    return encode_manifest(Entries.from_manifest_entries([entry(n) for n in range(count)], SPEC, TYPES), SCHEMA, format_version=2)
+
+
+VALID = manifest_bytes()
+LIST, _ = write_manifest_list(
+    [ManifestFile(manifest_path="m", manifest_length=1, partition_spec_id=0, added_snapshot_id=1, partitions=())],
+    snapshot_id=1,
+    parent_snapshot_id=None,
+    sequence_number=1,
+    format_version=2,
+)
+
+
+def tried(data: bytes, folder) -> None:
+    """Decode in both ways; only typed errors may come out."""
+    path = folder / "m.avro"
+    path.write_bytes(data)
+    for decode in (
+        lambda: decode_entries(data, str(path), SPEC, TYPES),
+        lambda: decode_avro(storage_for(str(path)), str(path), SPEC, TYPES),
+    ):
+        with contextlib.suppress(LakehouseError):
+            decode()
+
+
+@given(st.lists(st.tuples(st.integers(0, len(VALID) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+@settings(max_examples=150)
+def test_flipped_bytes(tmp_path_factory, changes):
+    data = bytearray(VALID)
+    for place, value in changes:
+        data[place] = value
+    tried(bytes(data), tmp_path_factory.getbasetemp())
+
+
+@given(st.integers(0, len(VALID) - 1))
+def test_cut_off(length):
+    if length == read_header(VALID, "m").first_block:
+        return
+    with pytest.raises(CorruptMetadataError, match="m"):
+        decode_entries(VALID[:length], "m", SPEC, TYPES)
+
+
+@given(st.integers(0, len(VALID) - 1), st.binary(max_size=30))
+def test_uncompressed_content_flipped(tmp_path_factory, place, junk):
+    """Flips below the compression reach the record decoders."""
+    header = read_header(VALID, "m")
+    ((count, plain),) = list(inflated_blocks(VALID, header, "m"))
+    place %= len(plain)
+    changed = plain[:place] + junk + plain[place + len(junk) :]
+    metadata = {key: value.decode() for key, value in header.metadata.items() if not key.startswith("avro.")}
+    tried(write_container(header.schema, metadata, [(count, changed)], level=1), tmp_path_factory.getbasetemp())
+
+
+@given(st.lists(st.tuples(st.integers(0, len(LIST) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+def test_flipped_bytes_of_a_manifest_list(changes):
+    data = bytearray(LIST)
+    for place, value in changes:
+        data[place] = value
+    with contextlib.suppress(LakehouseError):
+        read_manifest_list(bytes(data), "l")
+
+
+def with_block(count: int, size: int, content: bytes) -> bytes:
+    header = read_header(VALID, "m")
+    return VALID[: header.first_block] + write_long(count) + write_long(size) + content + header.sync
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(with_block(20, 1 << 40, b"xx"), id="claims more bytes than the file has"),
+        pytest.param(with_block(1 << 50, 3, b"\x03\x00\x00"), id="claims more records than bytes"),
+        pytest.param(with_block(-5, 2, b"\x03\x00"), id="negative count"),
+        pytest.param(with_block(1, -2, b"\x03\x00"), id="negative size"),
+        pytest.param(b"PAR1" + VALID[4:], id="not Avro"),
+        pytest.param(b"", id="empty"),
+        pytest.param(VALID[:-16] + bytes(16), id="wrong sync marker"),
+    ],
+)
+def test_lying_blocks(data, tmp_path):
+    path = tmp_path / "m.avro"
+    path.write_bytes(data)
+    with pytest.raises(CorruptMetadataError):
+        decode_entries(data, "m", SPEC, TYPES)
+    with pytest.raises(CorruptMetadataError):
+        decode_avro(storage_for(str(path)), str(path), SPEC, TYPES)
+
+
+def bomb() -> bytes:
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    zeros = bytes(1 << 20)
+    content = b"".join(packer.compress(zeros) for _ in range(1024)) + packer.flush()
+    return with_block(20, len(content), content)
+
+
+MEASURED = """
+import resource, sys
+from lakehouse.errors import CorruptMetadataError
+from lakehouse.scan.avro import decode_avro
+from lakehouse.spec.manifest import decode_entries
+from lakehouse.storage.load import storage_for
+from tests.unit.spec.test_manifest_damage import SPEC, TYPES
+path = sys.argv[1]
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+data = open(path, "rb").read()
+for decode in (lambda: decode_avro(storage_for(path), path, SPEC, TYPES), lambda: decode_entries(data, path, SPEC, TYPES)):
+    try:
+        decode()
+    except CorruptMetadataError as error:
+        assert "inflates" in str(error), error
+    else:
+        raise AssertionError("a bomb was decoded")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_a_bomb_costs_bounded_memory(tmp_path):
+    """A gigabyte of zeros in a megabyte: refused within 400 MiB, in both ways of decoding."""
+    path = tmp_path / "m.avro"
+    path.write_bytes(bomb())
+    done = subprocess.run([sys.executable, "-c", MEASURED, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 400 * 1024
+
+
+def test_items_without_content_are_refused():
+    schema = json.dumps({"type": "record", "name": "m", "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}]})
+    parts = [b"Obj\x01", write_long(1)]
+    for text in (b"avro.schema", schema.encode()):
+        parts += [write_long(len(text)), text]
+    with pytest.raises(CorruptMetadataError, match="without content"):
+        read_header(b"".join([*parts, b"\x00", bytes(16)]), "m")
+
+
+def test_other_codecs():
+    rows = [{"x": 1}]
+    schema = {"type": "record", "name": "r", "fields": [{"name": "x", "type": "long"}]}
+    for codec in ("null", "deflate", "snappy", "xz", "bzip2"):
+        sink = io.BytesIO()
+        fastavro.writer(sink, schema, rows, codec=codec)
+        data = sink.getvalue()
+        assert list(inflated_blocks(data, read_header(data, "m"), "m")) == [(1, b"\x02")]
+    unknown = data.replace(b"bzip2", b"bzip9")
+    with pytest.raises(UnsupportedFeatureError, match="bzip9"):
+        list(inflated_blocks(unknown, read_header(unknown, "m"), "m"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        ([], {}, "at least one"),
+        ([entry()], {"format_version": 1}, "version"),
+        ([ManifestEntry(status=STATUS_EXISTING, data_file=entry().data_file)], {}, "sequence numbers"),
+        ([entry(content=CONTENT_POSITION_DELETES)], {}, "either data files or delete files"),
+        ([entry()], {"content": 1}, "either data files or delete files"),
+        ([entry(content=CONTENT_POSITION_DELETES, content_offset=4)], {"content": 1}, "version 3"),
+    ],
+)
+def test_what_cannot_be_written(rows, options, message):
+    with pytest.raises(InvalidInputError, match=message):
+        encode_manifest(Entries.from_manifest_entries(rows, SPEC, TYPES), SCHEMA, **{"format_version": 2, **options})
+
+
+def test_equal_input_gives_equal_bytes():
+    assert manifest_bytes() == VALID
