@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from lakehouse.arrow.cast import CastError, cast_primitive, without_encoding
-from lakehouse.arrow.nested import make_list, make_map, make_struct, map_parts, without_nulls
+from lakehouse.arrow.nested import list_parts, make_list, make_map, make_struct, map_parts, without_nulls
 from lakehouse.arrow.values import constant_array
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.spec.arrow_types import schema_to_arrow
@@ -145,8 +145,9 @@ class Coercer:
         if not _is_list(array.type):
             raise self._error(path, f"is {array.type} in the data but a list in the table")
         field = target.value_field
-        values = self._field(array.flatten(), kind.element_field, field, None, path + ".element")
-        return make_list(values, pc.list_value_length(array), target)
+        values, lengths = list_parts(array)
+        values = self._field(values, kind.element_field, field, None, path + ".element")
+        return make_list(values, lengths, target)
 
     def _map(self, array: pa.Array, kind: MapType, target: pa.DataType, path: str) -> pa.Array:
         if not pa.types.is_map(array.type):

@@ -15,7 +15,7 @@ from pyiceberg.table.sorting import SortOrder
 from pyiceberg.types import DoubleType, FloatType, IcebergType, ListType, MapType, PrimitiveType, StructType, UnknownType
 
 from lakehouse.arrow.bounds import decode_statistic, lower_bound, upper_bound
-from lakehouse.arrow.nested import map_parts
+from lakehouse.arrow.nested import list_parts, map_parts
 from lakehouse.errors import InvalidPropertyError
 
 DEFAULT_MODE = "write.metadata.metrics.default"
@@ -213,7 +213,7 @@ def _count(array: pa.Array, kind: IcebergType, field_id: int, modes: Mapping[int
         for child, one in zip(array.flatten(), kind.fields, strict=True):
             _count(child, one.field_type, one.field_id, modes, counts)
     elif isinstance(kind, ListType) and _has_floats(kind):
-        _count(array.flatten(), kind.element_type, kind.element_id, modes, counts)
+        _count(list_parts(array)[0], kind.element_type, kind.element_id, modes, counts)
     elif isinstance(kind, MapType) and _has_floats(kind):
         keys, values, _ = map_parts(array)
         _count(keys, kind.key_type, kind.key_id, modes, counts)

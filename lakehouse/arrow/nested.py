@@ -34,18 +34,30 @@ def make_map(keys: pa.Array, values: pa.Array, lengths: pa.Array, target: pa.Map
     return pa.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), keys, values, type=target, mask=mask)
 
 
+def list_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Flattened values and the length of each list (null for a null list), of any list type; the inverse of `make_list`."""
+    if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
+        return array.flatten(), pc.list_value_length(array)
+    (values,), lengths = _parts(array, [array.values])
+    return values, lengths
+
+
 def map_parts(array: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Flattened keys, flattened values and the length of each map (null for a null map); the inverse of `make_map`."""
+    (keys, values), lengths = _parts(array, [array.keys, array.items])
+    return keys, values, lengths
+
+
+def _parts(array: pa.Array, children: Sequence[pa.Array]) -> tuple[list[pa.Array], pa.Array]:
     offsets = array.offsets.to_numpy()
     lengths = np.diff(offsets)
     if array.null_count == 0:
         first, rows = int(offsets[0]), int(offsets[-1] - offsets[0])
-        return array.keys.slice(first, rows), array.items.slice(first, rows), pa.array(lengths)
+        return [child.slice(first, rows) for child in children], pa.array(lengths)
     valid = array.is_valid().to_numpy(zero_copy_only=False)
-    # A null map may cover entries all the same; they are not part of it.
-    visible = np.repeat(valid, lengths)
-    kept = pa.array(np.flatnonzero(visible) + offsets[0])
-    return array.keys.take(kept), array.items.take(kept), pa.array(lengths, mask=~valid)
+    # A null list may cover entries all the same; they are not part of it.
+    kept = pa.array(np.flatnonzero(np.repeat(valid, lengths)) + offsets[0])
+    return [child.take(kept) for child in children], pa.array(lengths, mask=~valid)
 
 
 def without_nulls(array: pa.Array) -> pa.Array:

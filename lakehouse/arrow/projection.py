@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyiceberg.types import ListType, MapType, NestedField, StructType, UnknownType
 
 from lakehouse.arrow.file_schema import FileColumn
-from lakehouse.arrow.nested import make_list, make_map, make_struct, map_parts
+from lakehouse.arrow.nested import list_parts, make_list, make_map, make_struct, map_parts
 from lakehouse.arrow.promotion import PromotionError, can_promote, promote
 from lakehouse.arrow.values import constant_array
 from lakehouse.errors import InvalidSchemaError
@@ -158,11 +158,12 @@ class Projection:
     def _list_part(self, column: FileColumn, kind: ListType, target: pa.DataType, name: str) -> _Part:
         (element,) = column.children
         part = self._child(element, kind.element_field, target.value_field, name + ".element")
-        return _Part(
-            lambda array: make_list(part.build(array.flatten()), pc.list_value_length(array), target),
-            part.leaves,
-            exact=part.exact,
-        )
+
+        def build(array: pa.Array) -> pa.Array:
+            values, lengths = list_parts(array)
+            return make_list(part.build(values), lengths, target)
+
+        return _Part(build, part.leaves, exact=part.exact)
 
     def _map_part(self, column: FileColumn, kind: MapType, target: pa.MapType, name: str) -> _Part:
         key_column, value_column = column.children
