@@ -26,6 +26,11 @@ class LazyItems(Sequence[T], Generic[P, T]):
         self._make = make
         self._made: dict[int, Sequence[T]] = {}
 
+    @property
+    def parts(self) -> Sequence[P]:
+        """What the items are made from."""
+        return self._parts
+
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 

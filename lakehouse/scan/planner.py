@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from lakehouse.errors import InvalidSchemaError
@@ -67,6 +68,12 @@ class ScanPlan:
     files: Sequence[DataFile]
     tasks: Sequence[FileScanTask]
     split_options: SplitOptions
+
+    def locations(self) -> pa.Table:
+        """Columns `file_path` and `file_size_in_bytes` of the files, without making the files themselves."""
+        parts: Sequence[Entries] = self.files.parts if isinstance(self.files, LazyItems) else ()
+        schema = pa.schema([("file_path", pa.string()), ("file_size_in_bytes", pa.int64())])
+        return pa.concat_tables([schema.empty_table(), *(part.table.select(schema.names).cast(schema) for part in parts)])
 
     def splits(self) -> Iterator[TaskGroup]:
         """Tasks cut at split offsets and packed to `read.split.target-size` (properties `read.split.*`)."""

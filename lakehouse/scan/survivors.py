@@ -102,10 +102,13 @@ def live_files(manifest: ManifestFile) -> int | None:
 
 @dataclass(slots=True)
 class _Outcome:
-    source: ManifestSource
+    """What one manifest gave; holds nothing of what was read but the survivors."""
+
+    kind: str
+    bytes_read: int
     survivors: Entries | None
-    skipped_by_partition: int
-    skipped_by_metrics: int
+    skipped_by_partition: int = 0
+    skipped_by_metrics: int = 0
 
 
 def _search_one(manifest: ManifestFile, search: Search, pruner: EntryPruner) -> _Outcome:
@@ -116,21 +119,21 @@ def _search_one(manifest: ManifestFile, search: Search, pruner: EntryPruner) -> 
     entries = source.entries(first)
     live = np.asarray(entries.table["status"]) != STATUS_DELETED
     if search.where == FALSE:
-        return _Outcome(source, None, int(live.sum()), 0)
+        return _Outcome(source.kind, source.bytes_read, None, int(live.sum()))
     if everything:
-        return _Outcome(source, entries if live.all() else entries.filter(pa.array(live)), 0, 0)
+        return _Outcome(source.kind, source.bytes_read, entries if live.all() else entries.filter(pa.array(live)))
     in_partition = live & pruner.may_match_partition(entries)
     kept = in_partition & pruner.may_match_metrics(entries) if in_partition.any() else in_partition
     skipped = int(live.sum() - in_partition.sum()), int(in_partition.sum() - kept.sum())
     survivors = source.entries(search.columns).filter(pa.array(kept)) if kept.any() else None
-    return _Outcome(source, survivors, *skipped)
+    return _Outcome(source.kind, source.bytes_read, survivors, *skipped)
 
 
 def _add(found: Found, outcome: _Outcome) -> None:
     counts, files = found.manifests, found.files
     counts.read += 1
-    counts.bytes_read += outcome.source.bytes_read
-    kind = f"read_{outcome.source.kind}"
+    counts.bytes_read += outcome.bytes_read
+    kind = f"read_{outcome.kind}"
     setattr(counts, kind, getattr(counts, kind) + 1)
     files.skipped_by_partition += outcome.skipped_by_partition
     files.skipped_by_metrics += outcome.skipped_by_metrics
