@@ -20,7 +20,7 @@ from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
 from lakehouse.scan.load import load_entries, load_manifests
 from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.tasks import FileScanTask
-from lakehouse.spark.file_index import SizedFiles
+from lakehouse.spark.file_index import sized
 from lakehouse.spark.types import to_spark_schema
 from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, STATUS_DELETED, DataFile
 from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST
@@ -76,16 +76,14 @@ def has_equality_deletes(task: FileScanTask) -> bool:
     return any(one.content == CONTENT_EQUALITY_DELETES for one in task.deletes)
 
 
-def untouched_files(plan: ScanPlan) -> SizedFiles:
+def untouched_files(plan: ScanPlan) -> pa.Table:
     """Files that no delete applies to."""
-    return ((t.data_file.file_path, t.data_file.file_size_in_bytes) for t in plan.tasks if not t.deletes)
+    return sized(task.data_file for task in plan.tasks if not task.deletes)
 
 
-def files_with_positions(plan: ScanPlan) -> SizedFiles:
+def files_with_positions(plan: ScanPlan) -> pa.Table:
     """Files of which only positions are deleted."""
-    return (
-        (t.data_file.file_path, t.data_file.file_size_in_bytes) for t in plan.tasks if t.deletes and not has_equality_deletes(t)
-    )
+    return sized(task.data_file for task in plan.tasks if task.deletes and not has_equality_deletes(task))
 
 
 def without_deleted(frame: DataFrame, deleted: DataFrame) -> DataFrame:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.expressions import And
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
@@ -23,11 +25,11 @@ from lakehouse.scan.request import ScanRequest
 from lakehouse.spark.filters import translate_filters
 from lakehouse.spark.helper import planned_files
 from lakehouse.spark.locations import spark_location
+from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)
 
-SizedFiles = Iterable[tuple[str, int]]
 _PARQUET_OPTIONS = {
     # Iceberg's dates and timestamps are proleptic Gregorian, whoever wrote the file
     "datetimeRebaseMode": "CORRECTED",
@@ -43,11 +45,11 @@ class FilePlanner:
         request: version, snapshot and filter; every question narrows its filter.
         schema: the schema that the relation shows.
         storage: where the metadata is.
-        choose: which files of a plan belong to this relation, as (location, size).
+        choose: which files of a plan belong to this relation, as `encode_answer` takes them.
     """
 
     def __init__(
-        self, name: str, request: ScanRequest, schema: Schema, storage: Storage, choose: Callable[[ScanPlan], SizedFiles]
+        self, name: str, request: ScanRequest, schema: Schema, storage: Storage, choose: Callable[[ScanPlan], pa.Table]
     ) -> None:
         self._name = name
         self._request = request
@@ -78,7 +80,7 @@ class FilePlanner:
 class FixedFiles:
     """Answers every question with the same files (`java.util.function.Function`, called by the JVM)."""
 
-    def __init__(self, files: SizedFiles) -> None:
+    def __init__(self, files: pa.Table) -> None:
         self._answer = encode_answer(files)
 
     def apply(self, _filters: str) -> str:
@@ -91,12 +93,35 @@ class FixedFiles:
         implements = ("java.util.function.Function",)
 
 
-def encode_answer(files: SizedFiles) -> str:
-    """`F`, the common prefix, NUL, then suffix NUL size NUL for each file: NUL is what no location holds."""
-    sized = [(spark_location(location), size) for location, size in files]
-    prefix = os.path.commonprefix([min(sized)[0], max(sized)[0]]) if sized else ""
-    start = len(prefix)
-    return f"F{prefix}\0" + "".join(f"{location[start:]}\0{size}\0" for location, size in sized)
+def encode_answer(files: pa.Table) -> str:
+    """`F`, the common prefix, NUL, then suffix NUL size NUL for each file: NUL is what no location holds.
+
+    Args:
+        files: columns `file_path` and `file_size_in_bytes`.
+    """
+    if not files.num_rows:
+        return "F\0"
+    paths = files.column(0).combine_chunks()
+    ends = pc.min_max(paths)
+    prefix = os.path.commonprefix([ends["min"].as_py(), ends["max"].as_py()])
+    if "://" not in prefix:
+        paths = pa.array([spark_location(path) for path in paths.to_pylist()], pa.string())
+        prefix = ""
+    suffixes = pc.utf8_slice_codeunits(paths, len(prefix))
+    lines = pc.binary_join_element_wise(suffixes, files.column(1).combine_chunks().cast(pa.string()), "\0")
+    head = spark_location(prefix) if prefix else ""
+    return f"F{head}\0" + "\0".join(lines.to_pylist()) + "\0"
+
+
+def sized(files: Iterable[DataFile]) -> pa.Table:
+    """Location and size of files, for `encode_answer`."""
+    listed = list(files)
+    return pa.table(
+        {
+            "file_path": pa.array([one.file_path for one in listed], pa.string()),
+            "file_size_in_bytes": pa.array([one.file_size_in_bytes for one in listed], pa.int64()),
+        }
+    )
 
 
 def planned_relation(

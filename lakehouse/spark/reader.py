@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, IcebergType, ListType, MapType, NestedField, StructType, UUIDType
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -28,7 +29,7 @@ from lakehouse.spark.deletes import (
     untouched_files,
     without_deleted,
 )
-from lakehouse.spark.file_index import FilePlanner, FixedFiles, SizedFiles, planned_relation
+from lakehouse.spark.file_index import FilePlanner, FixedFiles, planned_relation, sized
 from lakehouse.spark.locations import hadoop_reads
 from lakehouse.spark.predicates import quoted, to_condition
 from lakehouse.spark.types import to_spark_schema
@@ -94,13 +95,13 @@ class _Source:
             frame = frame.union(without_deleted(self._planned(files_with_positions, _size(snapshot)), positions))
         return frame.union(self._on_workers(has_equality_deletes)) if deletes.equality else frame
 
-    def _planned(self, choose: Callable[[ScanPlan], SizedFiles], size_in_bytes: int) -> DataFrame:
+    def _planned(self, choose: Callable[[ScanPlan], pa.Table], size_in_bytes: int) -> DataFrame:
         planner = FilePlanner(self.name, self.request, self.schema, self.storage, choose)
         return self._relation(planner, self.shown, size_in_bytes)
 
     def _delete_files(self, files: Sequence[DataFile]) -> DataFrame:
-        sizes = [(one.file_path, one.file_size_in_bytes) for one in files]
-        return self._relation(FixedFiles(sizes), to_spark_schema(POSITION_DELETE_SCHEMA), sum(size for _, size in sizes))
+        size = sum(one.file_size_in_bytes for one in files)
+        return self._relation(FixedFiles(sized(files)), to_spark_schema(POSITION_DELETE_SCHEMA), size)
 
     def _relation(self, planner: FilePlanner | FixedFiles, shown: SparkStruct, size_in_bytes: int) -> DataFrame:
         root = self.request.metadata.location
@@ -204,8 +205,8 @@ def _every_task(_: FileScanTask) -> bool:
     return True
 
 
-def _all_files(plan: ScanPlan) -> SizedFiles:
-    return ((file.file_path, file.file_size_in_bytes) for file in plan.files)
+def _all_files(plan: ScanPlan) -> pa.Table:
+    return plan.locations()
 
 
 def _size(snapshot: Snapshot | None) -> int:
