@@ -58,7 +58,7 @@ def live_files(catalog: Catalog, version: TableVersion, *, branch: str = "main",
     storage = catalog.storage(version.metadata.location)
     found = []
     for manifest in load_manifests(storage, snapshot) if snapshot else []:
-        for entry in load_entries(storage, manifest, version.metadata).to_manifest_entries():
-            if entry.status != STATUS_DELETED and entry.data_file.content == content:
-                found.append(entry.data_file.file_path.rpartition("/")[2].removesuffix(".parquet"))
+        entries = load_entries(storage, manifest, version.metadata).to_manifest_entries()
+        files = [entry.data_file for entry in entries if entry.status != STATUS_DELETED and entry.data_file.content == content]
+        found.extend(file.file_path.rpartition("/")[2].removesuffix(".parquet") for file in files)
     return sorted(found)

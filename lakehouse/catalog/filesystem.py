@@ -44,6 +44,8 @@ from lakehouse.storage.protocol import Storage
 log = logging.getLogger(__name__)
 
 HINT = "version-hint.text"
+TURNS = "commit.turns.enabled"
+"""Catalog property: `false` lets writers of one machine collide instead of queueing (see Catalog.turn)."""
 
 _VERSION = re.compile(r"^v(\d+)(?:\.gz)?\.metadata\.json(?:\.gz)?$")
 _SPELLINGS = ("v{}.metadata.json", "v{}.gz.metadata.json", "v{}.metadata.json.gz")
@@ -76,7 +78,7 @@ class FilesystemCatalog:
         self._environment = environment if environment is not None else Environment.system()
         self._storage_factory = storage_factory
         self._store = storage_factory(self._warehouse, self._properties)
-        self._takes_turns = storage_factory is storage_for
+        self._takes_turns = storage_factory is storage_for and self._properties.get(TURNS, "true") == "true"
         self._namespaces = FolderNamespaces(self._warehouse, self._store, self._is_live, self._is_table_folder)
 
     @property

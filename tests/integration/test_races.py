@@ -1,0 +1,177 @@
+"""Real processes on real storage. LAKEHOUSE_RACE_WRITERS and LAKEHOUSE_RACE_APPENDS make it larger (make race)."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from lakehouse.catalog import open_catalog
+from lakehouse.catalog.sql import SqlCatalog
+from lakehouse.errors import ValidationConflictError
+from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
+from lakehouse.transaction import Transaction
+from tests.servers import postgres, s3
+from tests.tables import EVENTS, create_table, data_file, delete_file, live_files
+
+WRITERS = int(os.environ.get("LAKEHOUSE_RACE_WRITERS", "2"))
+APPENDS = int(os.environ.get("LAKEHOUSE_RACE_APPENDS", "100"))
+ROOT = Path(__file__).parents[2]
+
+
+def start(job, worker, appends, log=None):
+    argument = json.dumps({**job, "worker": worker, "appends": appends, "log": log})
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "tests/integration/race_worker.py"), argument],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def race(job, writers, appends):
+    """All results, once every process was ready and then finished."""
+    processes = [start(job, f"w{number}", appends) for number in range(writers)]
+    try:
+        for process in processes:
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        return [json.loads(process.communicate(timeout=280)[0]) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def check_race(catalog, job, writers, appends):
+    create_table(catalog)
+    results = race(job, writers, appends)
+    failed = [one for result in results for one in result["failed"]]
+    assert failed == []
+    expected = sorted(name for result in results for name in result["acknowledged"])
+    assert len(expected) == writers * appends
+    version = catalog.load(EVENTS)
+    assert live_files(catalog, version) == expected
+    line = list(version.metadata.ancestors(version.metadata.current_snapshot_id))
+    assert len(line) == writers * appends
+    assert [one.sequence_number for one in line] == list(range(writers * appends, 0, -1))
+    retries = sum(result["retries"] for result in results)
+    slowest = max(result["seconds"] for result in results)
+    sys.stdout.write(f"\n{writers} x {appends} appends, {retries} retries, {writers * appends / slowest:.0f} commits/s\n")
+    reported = sum(int(one.summary.get("lakehouse.retries", "0")) for one in line)
+    assert reported == retries
+    return version
+
+
+def test_filesystem(tmp_path):
+    catalog = open_catalog(str(tmp_path / "warehouse"))
+    version = check_race(catalog, {"uri": str(tmp_path / "warehouse")}, WRITERS, APPENDS)
+    keep_one_snapshot(catalog)
+    assert leftovers(catalog, version) == set()
+
+
+def test_filesystem_without_turns(tmp_path):
+    """Writers collide for real: the compare-and-swap decides, losers retry, nobody gives up."""
+    job = {"uri": str(tmp_path / "warehouse"), "properties": {"commit.turns.enabled": "false"}}
+    check_race(open_catalog(job["uri"]), job, max(3, WRITERS), max(10, APPENDS // 5))
+
+
+def test_sqlite(tmp_path):
+    job = {"uri": f"sqlite:///{tmp_path}/catalog.db", "warehouse": str(tmp_path / "warehouse")}
+    catalog = open_catalog(job["uri"], warehouse=job["warehouse"])
+    check_race(catalog, job, WRITERS, max(20, APPENDS // 4))
+    assert isinstance(catalog, SqlCatalog)
+    catalog.close()
+
+
+def test_postgres(tmp_path):
+    with postgres() as uri:
+        job = {"uri": uri, "warehouse": str(tmp_path / "warehouse"), "name": uuid.uuid4().hex}
+        catalog = open_catalog(uri, warehouse=job["warehouse"], name=job["name"])
+        check_race(catalog, job, WRITERS, max(10, APPENDS // 10))
+        assert isinstance(catalog, SqlCatalog)
+        catalog.close()
+
+
+def test_object_store():
+    with s3() as properties:
+        job = {"uri": f"s3://lake/{uuid.uuid4().hex}", "properties": properties}
+        check_race(open_catalog(job["uri"], **properties), job, WRITERS, max(10, APPENDS // 10))
+
+
+def test_kill_at_random_moments(tmp_path):
+    """kill -9 again and again: every acknowledged commit is there, each at most once, and the table always opens."""
+    uri, log = str(tmp_path / "warehouse"), str(tmp_path / "acknowledged")
+    catalog = open_catalog(uri)
+    create_table(catalog)
+    rng = random.Random(7)
+    rounds = int(os.environ.get("LAKEHOUSE_KILL_ROUNDS", "4"))
+    for number in range(rounds):
+        process = start({"uri": uri}, f"k{number}", 1000, log)
+        assert process.stdout.readline() == "ready\n"
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        time.sleep(rng.uniform(0.05, 0.8))
+        process.kill()
+        process.communicate()
+        version = open_catalog(uri).load(EVENTS)
+        found = live_files(catalog, version)
+        acknowledged = Path(log).read_text().split() if Path(log).exists() else []
+        assert len(found) == len(set(found))
+        assert set(acknowledged) <= set(found)
+        assert len(found) - len(acknowledged) <= number + 1
+    Transaction(catalog, EVENTS).append([data_file("after")]).commit()
+    assert "after" in live_files(catalog, catalog.load(EVENTS))
+
+
+def test_two_compactions_of_the_same_files(tmp_path):
+    catalog = open_catalog(str(tmp_path))
+    create_table(catalog)
+    old = [data_file("one"), data_file("two")]
+    base = Transaction(catalog, EVENTS).append(old).commit().version
+    Transaction(catalog, EVENTS, base=base).rewrite_files(old, [data_file("first", rows=20)]).commit()
+    with pytest.raises(ValidationConflictError, match="removed 2 files in partition p=a") as caught:
+        Transaction(catalog, EVENTS, base=base).rewrite_files(old, [data_file("second", rows=20)]).commit()
+    assert caught.value.context["snapshot_id"] == catalog.load(EVENTS).metadata.current_snapshot_id
+    assert live_files(catalog, catalog.load(EVENTS)) == ["first"]
+
+
+def test_a_compaction_keeps_a_concurrent_delete(tmp_path):
+    catalog = open_catalog(str(tmp_path))
+    create_table(catalog)
+    old = [data_file("one"), data_file("two")]
+    base = Transaction(catalog, EVENTS).append(old).commit().version
+    Transaction(catalog, EVENTS, base=base).row_delta(delete_files=[delete_file("x", old[0])]).commit()
+    with pytest.raises(ValidationConflictError, match="added deletes"):
+        Transaction(catalog, EVENTS, base=base).rewrite_files(old, [data_file("new", rows=20)]).commit()
+    assert live_files(catalog, catalog.load(EVENTS)) == ["one", "two"]
+
+
+def keep_one_snapshot(catalog):
+    options = ExpiryOptions(older_than_ms=2**62, retain_last=1)
+    expire_snapshots(catalog, EVENTS, options)
+
+
+def leftovers(catalog, _version):
+    """Manifests and manifest lists that no snapshot refers to."""
+    from lakehouse.scan.load import load_manifests
+    from lakehouse.spec.columnar_manifest import twin_path
+
+    version = catalog.load(EVENTS)
+    storage = catalog.storage(version.metadata.location)
+    snapshot = version.metadata.current_snapshot()
+    manifests = [one.manifest_path for one in load_manifests(storage, snapshot)]
+    known = {snapshot.manifest_list, *manifests, *(twin_path(one) for one in manifests)}
+    found = {info.location for info in storage.list(f"{version.metadata.location}/metadata")}
+    return {one for one in found - known if not one.endswith((".metadata.json", "version-hint.text"))}
