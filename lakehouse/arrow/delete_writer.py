@@ -19,6 +19,7 @@ from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
 from lakehouse.spec.arrow_types import schema_to_arrow
 from lakehouse.spec.data_file import CONTENT_DATA, CONTENT_POSITION_DELETES, DataFile
 from lakehouse.spec.partitioning import partition_path
+from lakehouse.spec.properties import TableProperties
 from lakehouse.storage.protocol import Storage
 
 _CREATED_BY = "lakehouse"
@@ -49,7 +50,8 @@ def write_deletes(deletes: Iterable[FileDeletes], request: WriteRequest, storage
         task: distinguishes parallel writers of the same write.
 
     Returns:
-        Delete files to commit, durable. v3: one for each data file, all in one Puffin file. v2: one for each partition.
+        Delete files to commit, durable. v3: one for each data file, all in one Puffin file. v2: one for each data file, or for
+        each partition when `write.delete.granularity` is `partition` (fewer files, which some readers refuse).
 
     Raises:
         UnsupportedFeatureError: format version 1 has no row-level deletes.
@@ -111,12 +113,14 @@ def _write_vectors(items: Sequence[FileDeletes], request: WriteRequest, storage:
 
 
 def _write_position_files(items: Sequence[FileDeletes], request: WriteRequest, storage: Storage, task: str) -> list[DataFile]:
-    by_partition: dict[tuple[object, ...], list[FileDeletes]] = {}
+    by_file = TableProperties(request.properties).delete_granularity == "file"
+    groups: dict[tuple[object, ...], list[FileDeletes]] = {}
     for one in items:
-        by_partition.setdefault(one.data_file.partition, []).append(one)
+        key = (one.data_file.file_path,) if by_file else one.data_file.partition
+        groups.setdefault(key, []).append(one)
     written: list[DataFile] = []
     try:
-        for number, group in zip(count(1), by_partition.values()):
+        for number, group in zip(count(1), groups.values()):
             folder = partition_path(request.spec, request.schema, group[0].data_file.partition)
             name = f"00000-{task}-{request.write_id}-{number:05d}-deletes.parquet"
             location = "/".join(part for part in (request.location.rstrip("/"), folder, name) if part)

@@ -173,6 +173,9 @@ class TableProperties:
 
     # Row-level operations
     delete_mode = Property("write.delete.mode", _mode, "copy-on-write", "How DELETE removes rows.")
+    delete_granularity = Property(
+        "write.delete.granularity", _one_of("file", "partition"), "file", "What one position delete file covers (v2)."
+    )
     update_mode = Property("write.update.mode", _mode, "copy-on-write", "How UPDATE changes rows.")
     merge_mode = Property("write.merge.mode", _mode, "copy-on-write", "How MERGE changes rows.")
     delete_isolation = Property("write.delete.isolation-level", _isolation, "serializable", "What a concurrent DELETE validates.")

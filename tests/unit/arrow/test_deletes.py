@@ -53,7 +53,8 @@ def test_position_delete_files_are_sorted_partitioned_and_bounded():
     storage = MemoryStorage()
     files = data_files(storage)
     items = [FileDeletes(one, np.array([1, 0, 1])) for one in reversed(files)]
-    written = write_deletes(items, request(2), storage, task="3")
+    by_partition = request(2, properties={"write.delete.granularity": "partition"})
+    written = write_deletes(items, by_partition, storage, task="3")
     assert {one.partition for one in written} == {one.partition for one in files}
     for one in written:
         mine = sorted(f.file_path for f in files if f.partition == one.partition)
@@ -66,6 +67,15 @@ def test_position_delete_files_are_sorted_partitioned_and_bounded():
         assert (one.content, one.spec_id, one.sort_order_id) == (1, 4, None)
         assert one.referenced_data_file == (mine[0] if len(mine) == 1 else None)
         assert "region=" in one.file_path
+
+
+def test_each_data_file_has_its_own_position_delete_file_by_default():
+    storage = MemoryStorage()
+    again = write_all(pa.table({"id": [1], "region": ["eu"]}), request(2, write_id="again"), storage)
+    files = [*data_files(storage), *again]
+    written = write_deletes([FileDeletes(one, np.array([0])) for one in files], request(2), storage)
+    assert sorted(one.referenced_data_file for one in written) == sorted(one.file_path for one in files)
+    assert len({one.file_path for one in written}) == len(files) > len({one.partition for one in files})
 
 
 @given(positions=st.lists(st.sets(st.integers(0, 99_999), min_size=1), min_size=1, max_size=4))
