@@ -195,6 +195,8 @@ class LocalStorage:
         try:
             self._make_folders(_folder(path))
             self._write_synced(path, data)
+        except FileExistsError as error:
+            _fail("write", location, error)  # somebody else's: it stays
         except OSError as error:
             self._discard(path)
             _fail("write", location, error)

@@ -1,0 +1,181 @@
+"""A reply that is lost: the catalog finds out, or says that it does not know."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from lakehouse.catalog import open_catalog
+from lakehouse.catalog.filesystem import HINT, FilesystemCatalog
+from lakehouse.catalog.sql import SqlCatalog
+from lakehouse.catalog.sql_database import Database
+from lakehouse.environment import Environment
+from lakehouse.errors import CommitConflictError, CommitStateUnknownError, StorageError
+from lakehouse.spec.updates import SetProperties
+from lakehouse.storage.faulty import Fault, FaultyStorage
+from lakehouse.storage.local import LocalStorage
+from lakehouse.transaction import Transaction
+from tests.tables import EVENTS, create_table, data_file, live_files
+
+CHANGE = (SetProperties({"a": "1"}),)
+
+
+class Faults:
+    """Faults for the next calls of one method."""
+
+    def __init__(self):
+        self.method, self.queue = "", []
+
+    def __call__(self, method, _location):
+        return self.queue.pop(0) if method == self.method and self.queue else None
+
+    def next(self, method, *faults):
+        self.method, self.queue = method, list(faults)
+
+
+@pytest.fixture
+def faults():
+    return Faults()
+
+
+@pytest.fixture
+def files(tmp_path, faults):
+    storage = FaultyStorage(LocalStorage(), faults)
+    catalog = FilesystemCatalog(str(tmp_path), environment=Environment.seeded(1), storage_factory=lambda *_: storage)
+    create_table(catalog)
+    return catalog
+
+
+def test_a_landed_commit_is_recognised(files, faults):
+    base = files.load(EVENTS)
+    faults.next("create", Fault.LOST_REPLY)
+    assert files.commit(EVENTS, base, (), CHANGE).metadata.properties["a"] == "1"
+
+
+def test_an_outage_is_unknown_and_deletes_nothing(files, faults):
+    base = files.load(EVENTS)
+    before = {info.location for info in files.storage("").list(base.metadata.location)}
+    faults.next("create", *[Fault.TIMEOUT] * 3)
+    with pytest.raises(CommitStateUnknownError, match="Nothing was deleted"):
+        Transaction(files, EVENTS, base=base, environment=Environment.seeded(3)).append([data_file("one")]).commit()
+    after = {info.location for info in files.storage("").list(base.metadata.location)}
+    assert before < after
+
+
+def test_an_unknown_commit_that_landed_is_found_by_snapshot_id(files, faults):
+    base = files.load(EVENTS)
+    faults.next("create", Fault.LOST_REPLY, Fault.TIMEOUT, Fault.TIMEOUT)
+    committed = Transaction(files, EVENTS, base=base, environment=Environment.seeded(3)).append([data_file("one")]).commit()
+    assert live_files(files, committed.version) == ["one"]
+
+
+def test_a_full_disk_is_a_certain_failure_and_cleans_up(files, faults):
+    base = files.load(EVENTS)
+    before = {info.location for info in files.storage("").list(base.metadata.location)}
+    faults.next("create", Fault.FULL)
+    with pytest.raises(StorageError):
+        Transaction(files, EVENTS, base=base, environment=Environment.seeded(3)).append([data_file("one")]).commit()
+    assert {info.location for info in files.storage("").list(base.metadata.location)} == before
+
+
+@pytest.mark.parametrize("hint", [b"1", b"999", b"", b"garbage", b"-1", None])
+def test_the_hint_is_only_a_hint(files, hint):
+    version = files.load(EVENTS)
+    for number in range(4):
+        version = files.commit(EVENTS, version, (), (SetProperties({"n": str(number)}),))
+    storage, location = files.storage(""), f"{version.metadata.location}/metadata/{HINT}"
+    storage.delete([location]) if hint is None else storage.write(location, hint)
+    assert files.load(EVENTS).metadata_location == version.metadata_location
+    assert files.table_exists(EVENTS)
+
+
+def test_a_base_that_was_cleaned_up_cannot_be_committed_on(files):
+    """A writer slept while the versions after its base came and went: its number is free again, its commit must not count."""
+    version = stale = files.load(EVENTS)
+    settings = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    version = files.commit(EVENTS, version, (), (SetProperties(settings),))
+    for number in range(5):
+        version = files.commit(EVENTS, version, (), (SetProperties({"n": str(number)}),))
+    with pytest.raises(CommitStateUnknownError, match="cleaned up"):
+        files.commit(EVENTS, stale, (), CHANGE)
+    assert files.load(EVENTS).metadata == version.metadata
+
+
+class LossyDatabase(Database):
+    """COMMIT lands, or not, and the reply is lost."""
+
+    lands: bool | None = None
+
+    def attempt(self, change):
+        if self.lands is None:
+            return super().attempt(change)
+        if self.lands:
+            super().attempt(change)
+        return None
+
+
+@pytest.fixture
+def sql(tmp_path):
+    database = LossyDatabase(f"sqlite:///{tmp_path}/catalog.db")
+    catalog = SqlCatalog("", str(tmp_path / "warehouse"), database=database)
+    create_table(catalog)
+    yield catalog, database
+    database.close()
+
+
+def test_sql_lost_reply_that_landed(sql):
+    catalog, database = sql
+    base = catalog.load(EVENTS)
+    database.lands = True
+    assert catalog.commit(EVENTS, base, (), CHANGE).metadata_location == catalog.load(EVENTS).metadata_location
+
+
+def test_sql_lost_reply_that_did_not_land(sql):
+    catalog, database = sql
+    base = catalog.load(EVENTS)
+    database.lands = False
+    with pytest.raises(CommitConflictError):
+        catalog.commit(EVENTS, base, (), CHANGE)
+    database.lands = None
+    assert catalog.commit(EVENTS, base, (), CHANGE).metadata.properties["a"] == "1"
+
+
+def test_sql_database_gone_after_the_lost_reply(sql, monkeypatch):
+    catalog, database = sql
+    base = catalog.load(EVENTS)
+    database.lands = False
+
+    def gone():
+        raise StorageError("gone")
+
+    monkeypatch.setattr(database, "write", gone)
+    with pytest.raises(CommitStateUnknownError, match="Nothing was deleted"):
+        catalog.commit(EVENTS, base, (), CHANGE)
+
+
+def test_passwords_are_not_shown():
+    database = Database("postgresql://me:canary-secret@localhost:1/db")
+    assert "canary-secret" not in database.display_uri
+    with pytest.raises(StorageError) as caught, database.read():
+        pass
+    assert "canary-secret" not in f"{caught.value!r} {caught.value} {caught.value.context}"
+    cause = caught.value.__cause__
+    assert isinstance(cause, OperationalError)
+    assert "canary-secret" not in str(cause)
+
+
+def test_pyiceberg_opens_the_same_database(tmp_path):
+    from pyiceberg.catalog.sql import SqlCatalog as PyIcebergSqlCatalog
+
+    catalog = open_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse"))
+    create_table(catalog)
+    version = Transaction(catalog, EVENTS).append([data_file("one")]).commit().version
+    other = PyIcebergSqlCatalog("lakehouse", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse"))
+    table = other.load_table(("raw", "events"))
+    assert table.metadata_location == version.metadata_location
+    assert [task.file.file_path for task in table.scan().plan_files()] == ["/data/one.parquet"]
+    with table.transaction() as transaction:
+        transaction.set_properties(theirs="yes")
+    assert catalog.load(EVENTS).metadata.properties["theirs"] == "yes"
+    other.engine.dispose()
+    catalog.close()

@@ -1,0 +1,216 @@
+"""What every storage promises."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import uuid
+
+import obstore
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from obstore.store import MemoryStore
+
+from lakehouse.errors import FileAlreadyExistsError, InvalidLocationError, NoSuchFileError, StorageError
+from lakehouse.storage import LocalStorage, MemoryStorage, ObjectStorage, storage_for
+from lakehouse.storage.disk import PosixDisk
+from lakehouse.storage.faulty import Fault, FaultyStorage
+
+
+@pytest.fixture(params=["local", "uri", "memory", "object", "faulty"])
+def place(request, tmp_path):
+    """(storage, root)."""
+    if request.param == "local":
+        return LocalStorage(), str(tmp_path)
+    if request.param == "uri":
+        return LocalStorage(), f"file://{tmp_path}"
+    if request.param == "object":
+        store = MemoryStore()
+        return ObjectStorage(connect=lambda *_: store), "s3://bucket/root"
+    memory = MemoryStorage(files={})
+    return (FaultyStorage(memory, lambda *_: None) if request.param == "faulty" else memory), "memory://x/root"
+
+
+def test_write_read_list_delete(place):
+    storage, root = place
+    names = [f"{root}/a/one", f"{root}/a/b=x%2Fy/two words", f"{root}/c"]
+    storage.write(names[0], b"1")
+    storage.write_new({names[1]: b"22", names[2]: b"333"})
+    assert [storage.read(name) for name in names] == [b"1", b"22", b"333"]
+    assert storage.read_range(names[2], 1, 5) == b"33"
+    assert [storage.size(name) for name in names] == [1, 2, 3]
+    assert sorted((info.location, info.size) for info in storage.list(root)) == sorted(zip(names, [1, 2, 3], strict=True))
+    assert {info.location for info in storage.list(f"{root}/a")} == set(names[:2])
+    assert list(storage.list(f"{root}/nothing")) == []
+    assert list(storage.list_folders(root)) == ["a"]
+    storage.write(names[0], b"new")
+    assert storage.read(names[0]) == b"new"
+    report = storage.delete([*names, f"{root}/never"])
+    assert set(names) <= set(report.deleted)
+    assert not report.failed
+    assert not storage.exists(names[0])
+    for ask in (storage.read, storage.size):
+        with pytest.raises(NoSuchFileError):
+            ask(names[0])
+
+
+def test_a_folder_is_not_a_prefix(place):
+    storage, root = place
+    storage.write(f"{root}/table/x", b"")
+    storage.write(f"{root}/table2/y", b"")
+    assert [info.location for info in storage.list(f"{root}/table")] == [f"{root}/table/x"]
+    assert not storage.exists(f"{root}/table")
+
+
+def test_create_if_absent_has_one_winner(place):
+    storage, root = place
+    winners = []
+
+    def run(number):
+        try:
+            storage.create(f"{root}/v1", str(number).encode())
+        except FileAlreadyExistsError:
+            return
+        winners.append(number)
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(winners) == 1
+    assert storage.read(f"{root}/v1") == str(winners[0]).encode()
+    assert [info.location for info in storage.list(root)] == [f"{root}/v1"]
+
+
+def test_streams_show_nothing_before_they_are_closed(place):
+    storage, root = place
+    stream = storage.open_output(f"{root}/data/file")
+    stream.write(b"x" * 10)
+    assert stream.tell() == 10
+    assert not storage.exists(f"{root}/data/file")
+    stream.close()
+    assert storage.size(f"{root}/data/file") == 10
+    with pytest.raises(ZeroDivisionError), storage.open_output(f"{root}/data/other") as stream:
+        stream.write(b"y")
+        raise ZeroDivisionError
+    assert not storage.exists(f"{root}/data/other")
+
+
+def test_parquet_through_the_stream_and_the_file_system(place):
+    storage, root = place
+    table = pa.table({"id": list(range(1000))})
+    with storage.open_output(f"{root}/t.parquet") as stream, pq.ParquetWriter(stream, table.schema) as writer:
+        writer.write_table(table)
+    if isinstance(storage, ObjectStorage):
+        return  # its file system is pyarrow's own S3 client: tests/integration/test_catalogs.py
+    filesystem, path = storage.filesystem(f"{root}/t.parquet")
+    assert pq.read_table(path, filesystem=filesystem) == table
+
+
+def test_an_own_success_reported_as_412_is_recognised(monkeypatch):
+    store = MemoryStore()
+    storage = ObjectStorage(connect=lambda *_: store, sleep=lambda _: None)
+    put = obstore.put
+    calls = []
+
+    def lossy(*args, **options):
+        calls.append(1)
+        result = put(*args, **options)
+        if len(calls) == 1:
+            raise obstore.exceptions.GenericError("connection reset")
+        return result
+
+    monkeypatch.setattr(obstore, "put", lossy)
+    storage.create("s3://bucket/v1", b"mine")
+    assert len(calls) == 2
+    with pytest.raises(FileAlreadyExistsError):
+        storage.create("s3://bucket/v1", b"mine")
+
+
+def test_an_outage_leaves_the_outcome_open(monkeypatch):
+    storage = ObjectStorage(connect=lambda *_: MemoryStore(), sleep=lambda _: None)
+
+    def dead(*_args, **_options):
+        raise obstore.exceptions.GenericError("timed out\nsecret configuration dump")
+
+    monkeypatch.setattr(obstore, "put", dead)
+    with pytest.raises(StorageError) as caught:
+        storage.create("s3://bucket/v1", b"mine")
+    assert caught.value.context.get("outcome") != "failed"
+    assert caught.value.retryable
+    assert "secret" not in caught.value.message
+
+
+class FullDisk(PosixDisk):
+    def write(self, handle, data):
+        raise OSError(28, "No space left on device")
+
+
+class UnsyncableFolder(PosixDisk):
+    def fsync_folder(self, path):
+        raise OSError(5, "Input/output error")
+
+
+def test_a_full_disk_is_certain_and_leaves_nothing(tmp_path):
+    storage = LocalStorage(disk=FullDisk())
+    for act in (lambda: storage.create(f"{tmp_path}/v1", b"x"), lambda: storage.write_new({f"{tmp_path}/m": b"x"})):
+        with pytest.raises(StorageError, match="Free space"):
+            act()
+    with pytest.raises(StorageError) as caught:
+        storage.create(f"{tmp_path}/v1", b"x")
+    assert caught.value.context["outcome"] == "failed"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_synced_after_the_link_is_unknown(tmp_path):
+    storage = LocalStorage(disk=UnsyncableFolder())
+    with pytest.raises(StorageError) as caught:
+        storage.create(f"{tmp_path}/v1", b"x")
+    assert caught.value.context.get("outcome") != "failed"
+    assert (tmp_path / "v1").read_bytes() == b"x"
+
+
+def test_a_name_that_is_taken_is_not_overwritten_by_write_new(tmp_path):
+    (tmp_path / "m").write_bytes(b"theirs")
+    with pytest.raises(StorageError):
+        LocalStorage().write_new({f"{tmp_path}/m": b"mine"})
+    assert (tmp_path / "m").read_bytes() == b"theirs"
+
+
+@pytest.mark.parametrize("location", ["/x", "memory://x", "s3://bucket/key"])
+def test_workers_rebuild_it(location):
+    storage = storage_for(location, {"s3.region": "us-east-1"})
+    again = (
+        pickle.loads(pickle.dumps(storage))
+        if not isinstance(storage, MemoryStorage)
+        else storage_for(location, storage.properties)
+    )
+    assert type(again) is type(storage)
+    assert again.properties == {"s3.region": "us-east-1"}
+
+
+def test_unknown_schemes_are_refused():
+    with pytest.raises(InvalidLocationError, match="ftp"):
+        storage_for("ftp://host/x")
+
+
+def test_faults():
+    inner = MemoryStorage(files={})
+    faults = iter([Fault.LOST_REPLY, Fault.TIMEOUT, Fault.DELAYED, Fault.FULL])
+    later = []
+    storage = FaultyStorage(inner, lambda *_: next(faults, None), later.append)
+    root = f"memory://{uuid.uuid4().hex}"
+    for name, there, outcome in (
+        ("lost", True, None),
+        ("timeout", False, None),
+        ("delayed", False, None),
+        ("full", False, "failed"),
+    ):
+        with pytest.raises(StorageError) as caught:
+            storage.create(f"{root}/{name}", b"x")
+        assert inner.exists(f"{root}/{name}") is there
+        assert caught.value.context.get("outcome") == outcome
+    later[0]()
+    assert inner.exists(f"{root}/delayed")

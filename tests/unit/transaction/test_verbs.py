@@ -1,0 +1,316 @@
+"""What each verb does to a table, and what it refuses."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from pyiceberg.expressions import EqualTo
+
+from lakehouse.catalog import open_catalog
+from lakehouse.environment import Environment
+from lakehouse.errors import (
+    InvalidInputError,
+    NoSuchRefError,
+    RefAlreadyExistsError,
+    ValidationConflictError,
+)
+from lakehouse.scan.load import load_manifests
+from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.updates import SetProperties
+from lakehouse.transaction import Transaction
+from lakehouse.transaction.retry import Backoff, commit_backoff
+from tests.tables import EVENTS, create_table, data_file, delete_file, live_files
+
+
+@pytest.fixture
+def catalog():
+    opened = open_catalog(f"memory://{uuid.uuid4().hex}/warehouse", environment=Environment.seeded(1))
+    create_table(opened)
+    return opened
+
+
+def begin(catalog, **options):
+    return Transaction(catalog, EVENTS, **options)
+
+
+def append(catalog, *names, partition="a", **options):
+    return begin(catalog, **options).append([data_file(name, partition) for name in names]).commit()
+
+
+def files(catalog, branch="main"):
+    return live_files(catalog, catalog.load(EVENTS), branch=branch)
+
+
+def test_overwrite_replaces_and_counts(catalog):
+    append(catalog, "one", "two")
+    summary = begin(catalog).overwrite([data_file("new", rows=7)], [data_file("one")]).commit().snapshot.summary
+    assert files(catalog) == ["new", "two"]
+    expected = {
+        "operation": "overwrite",
+        "added-data-files": "1",
+        "deleted-data-files": "1",
+        "added-records": "7",
+        "deleted-records": "10",
+        "total-data-files": "2",
+        "total-records": "17",
+        "changed-partition-count": "1",
+    }
+    assert {name: summary.get(name) for name in expected} == expected
+
+
+def test_removing_what_is_not_there_is_a_conflict(catalog):
+    append(catalog, "one")
+    with pytest.raises(ValidationConflictError, match="not in the table"):
+        begin(catalog).delete_files([data_file("other")]).commit()
+
+
+@pytest.mark.parametrize(("isolation", "partition", "conflict"), [
+    ("serializable", "a", True), ("serializable", "b", False), ("snapshot", "a", False),
+])  # fmt: skip
+def test_overwrite_against_append_obeys_the_isolation_level(catalog, isolation, partition, conflict):
+    base = append(catalog, "one").version
+    append(catalog, "late", partition=partition)
+    transaction = begin(catalog, base=base).overwrite([data_file("new")], [data_file("one")], isolation=isolation)
+    if conflict:
+        with pytest.raises(ValidationConflictError, match=r"added 1 file in partition p=a .*late.*snapshot") as caught:
+            transaction.commit()
+        assert caught.value.context["snapshot_id"] == catalog.load(EVENTS).metadata.current_snapshot_id
+        assert files(catalog) == ["late", "one"]
+    else:
+        transaction.commit()
+        assert files(catalog) == ["late", "new"]
+
+
+def test_the_table_property_sets_the_isolation_level(catalog):
+    begin(catalog).set_properties({"write.update.isolation-level": "snapshot"}).commit()
+    base = append(catalog, "one").version
+    append(catalog, "late")
+    begin(catalog, base=base).overwrite([data_file("new")], [data_file("one")]).commit()
+    assert files(catalog) == ["late", "new"]
+
+
+def test_a_filter_scopes_the_conflict(catalog):
+    base = append(catalog, "one").version
+    append(catalog, "late", partition="b")
+    begin(catalog, base=base).overwrite([data_file("new")], [data_file("one")], conflict_filter=EqualTo("p", "a")).commit()
+    base = catalog.load(EVENTS)
+    append(catalog, "later", partition="a")
+    transaction = begin(catalog, base=base).overwrite([], [data_file("new")], conflict_filter=EqualTo("p", "a"))
+    with pytest.raises(ValidationConflictError, match="later"):
+        transaction.commit()
+
+
+def test_a_rewrite_of_an_overwritten_file_aborts(catalog):
+    base = append(catalog, "one", "two").version
+    begin(catalog).overwrite([data_file("new")], [data_file("one")]).commit()
+    with pytest.raises(ValidationConflictError, match="removed 1 file in partition p=a"):
+        begin(catalog, base=base).rewrite_files([data_file("one"), data_file("two")], [data_file("big", rows=20)]).commit()
+
+
+def test_rewritten_files_keep_the_sequence_number_of_their_input(catalog):
+    base = append(catalog, "one", "two").version
+    append(catalog, "three")
+    committed = (
+        begin(catalog, base=base).rewrite_files([data_file("one"), data_file("two")], [data_file("big", rows=20)]).commit()
+    )
+    from lakehouse.scan.load import load_entries
+
+    storage, metadata = catalog.storage(base.metadata.location), committed.version.metadata
+    entries = [
+        entry
+        for manifest in load_manifests(storage, committed.snapshot)
+        for entry in load_entries(storage, manifest, metadata).to_manifest_entries()
+    ]
+    numbers = {
+        entry.data_file.file_path: (entry.sequence_number, entry.file_sequence_number) for entry in entries if entry.status != 2
+    }
+    assert numbers["/data/big.parquet"] == (1, 3)
+    assert committed.snapshot.operation == "replace"
+
+
+def test_a_rewrite_cannot_add_rows(catalog):
+    append(catalog, "one")
+    with pytest.raises(InvalidInputError, match="cannot add rows"):
+        begin(catalog).rewrite_files([data_file("one")], [data_file("big", rows=11)])
+
+
+def test_row_delta_needs_its_data_file(catalog):
+    base = append(catalog, "one").version
+    begin(catalog).delete_files([data_file("one")]).commit()
+    with pytest.raises(ValidationConflictError, match="removed"):
+        begin(catalog, base=base).row_delta(delete_files=[delete_file("x", data_file("one"))], isolation="snapshot").commit()
+
+
+def test_two_row_deltas_on_one_file_do_not_overwrite_each_other(catalog):
+    base = append(catalog, "one").version
+    begin(catalog).row_delta(delete_files=[delete_file("x", data_file("one"))]).commit()
+    with pytest.raises(ValidationConflictError, match="same data files"):
+        begin(catalog, base=base).row_delta(delete_files=[delete_file("y", data_file("one"))]).commit()
+
+
+def test_several_operations_are_one_commit(catalog):
+    committed = (
+        begin(catalog).append([data_file("one")]).append([data_file("two")]).delete_files([data_file("one")])
+        .set_properties({"a": "b"}).create_tag("done").commit()
+    )  # fmt: skip
+    assert files(catalog) == ["two"]
+    assert [one.sequence_number for one in committed.snapshots] == [1, 2, 3]
+    assert committed.version.metadata.ref("done").snapshot_id == committed.snapshot.snapshot_id
+    assert len(committed.version.metadata.metadata_log) == 1
+
+
+def test_a_failed_transaction_leaves_nothing(catalog):
+    append(catalog, "one")
+    storage = catalog.storage(catalog.warehouse)
+    before = sorted(info.location for info in storage.list(catalog.warehouse))
+    with pytest.raises(ValidationConflictError):
+        begin(catalog).append([data_file("two")]).delete_files([data_file("nothing")]).commit()
+    assert sorted(info.location for info in storage.list(catalog.warehouse)) == before
+    assert files(catalog) == ["one"]
+
+
+def test_a_commit_id_commits_once(catalog):
+    first = begin(catalog).append([data_file("one")]).commit(commit_id="run-1/step")
+    again = begin(catalog, base=None).append([data_file("again")]).commit(commit_id="run-1/step")
+    assert again.replayed
+    assert again.snapshot == first.snapshot
+    assert files(catalog) == ["one"]
+    with pytest.raises(InvalidInputError, match="Commit id"):
+        begin(catalog).append([]).commit(commit_id='a"b')
+
+
+def test_a_transaction_commits_once(catalog):
+    transaction = begin(catalog).append([data_file("one")])
+    transaction.commit()
+    with pytest.raises(InvalidInputError, match="new one"):
+        transaction.commit()
+
+
+def test_branches_and_tags(catalog):
+    base = append(catalog, "one")
+    begin(catalog).create_branch("audit", min_snapshots_to_keep=3).commit()
+    append(catalog, "staged", branch="audit")
+    assert files(catalog) == ["one"]
+    assert files(catalog, "audit") == ["one", "staged"]
+    assert catalog.load(EVENTS).metadata.ref("audit").min_snapshots_to_keep == 3
+    with pytest.raises(RefAlreadyExistsError):
+        begin(catalog).create_tag("audit").commit()
+    begin(catalog).fast_forward("audit").commit()
+    assert files(catalog) == ["one", "staged"]
+    begin(catalog).rollback_to(base.snapshot.snapshot_id).commit()
+    assert files(catalog) == ["one"]
+    begin(catalog).remove_ref("audit").commit()
+    with pytest.raises(NoSuchRefError):
+        begin(catalog).remove_ref("audit").commit()
+    with pytest.raises(InvalidInputError):
+        begin(catalog).remove_ref("main")
+
+
+def test_fast_forward_refuses_to_drop_commits(catalog):
+    append(catalog, "one")
+    begin(catalog).create_branch("audit").commit()
+    append(catalog, "staged", branch="audit")
+    append(catalog, "direct")
+    with pytest.raises(ValidationConflictError, match="does not contain"):
+        begin(catalog).fast_forward("audit").commit()
+
+
+def test_cherry_pick_once(catalog):
+    append(catalog, "one")
+    begin(catalog).create_branch("audit").commit()
+    staged = append(catalog, "staged", branch="audit").snapshot
+    append(catalog, "direct")
+    picked = begin(catalog).cherry_pick(staged.snapshot_id).commit()
+    assert files(catalog) == ["direct", "one", "staged"]
+    assert picked.snapshot.summary["source-snapshot-id"] == str(staged.snapshot_id)
+    with pytest.raises(ValidationConflictError, match="already"):
+        begin(catalog).cherry_pick(staged.snapshot_id).commit()
+
+
+def test_rollback_refuses_when_somebody_committed_meanwhile(catalog):
+    first = append(catalog, "one").snapshot
+    base = append(catalog, "two").version
+    append(catalog, "three")
+    with pytest.raises(ValidationConflictError, match="moved"):
+        begin(catalog, base=base).rollback_to(first.snapshot_id).commit()
+    assert files(catalog) == ["one", "three", "two"]
+
+
+def test_expiry_refuses_a_snapshot_that_got_a_tag(catalog):
+    first = append(catalog, "one").snapshot
+    base = append(catalog, "two").version
+    begin(catalog).create_tag("keep", first.snapshot_id).commit()
+    with pytest.raises(ValidationConflictError, match="tag 'keep' names snapshot"):
+        begin(catalog, base=base).expire([first.snapshot_id]).commit()
+
+
+def test_expiry_removes_snapshots(catalog):
+    first = append(catalog, "one").snapshot
+    append(catalog, "two")
+    version = begin(catalog).expire([first.snapshot_id]).commit().version
+    assert version.metadata.snapshots.ids() == [version.metadata.current_snapshot_id]
+    assert files(catalog) == ["one", "two"]
+
+
+def test_rewrite_manifests_keeps_concurrent_appends(catalog):
+    for name in ("one", "two", "three"):
+        append(catalog, name)
+    base = catalog.load(EVENTS)
+    append(catalog, "late")
+    committed = begin(catalog, base=base).rewrite_manifests().commit()
+    assert files(catalog) == ["late", "one", "three", "two"]
+    assert committed.snapshot.summary["manifests-replaced"] == "3"
+    assert committed.snapshot.summary["entries-processed"] == "3"
+    assert len(load_manifests(catalog.storage(base.metadata.location), committed.snapshot)) == 2
+
+
+def test_manifests_are_merged_when_they_pile_up(catalog):
+    begin(catalog).set_properties({"commit.manifest.min-count-to-merge": "5"}).commit()
+    for number in range(23):
+        append(catalog, f"f{number:02}")
+    snapshot = catalog.load(EVENTS).metadata.current_snapshot()
+    manifests = load_manifests(catalog.storage(catalog.warehouse), snapshot)
+    assert len(manifests) < 6
+    assert files(catalog) == [f"f{number:02}" for number in range(23)]
+    assert min(one.min_sequence_number for one in manifests) == 1
+
+
+def test_v3_assigns_row_ids(catalog):
+    from lakehouse.spec.identifier import Identifier
+
+    name = Identifier.parse("raw.v3")
+    create_table(catalog, name, version=3)
+    Transaction(catalog, name).append([data_file("one", rows=10)]).commit()
+    committed = Transaction(catalog, name).append([data_file("two", rows=5)]).commit()
+    assert (committed.snapshot.first_row_id, committed.snapshot.added_rows) == (10, 5)
+    assert committed.version.metadata.next_row_id == 15
+
+
+def test_a_schema_change_made_for_an_older_version_is_refused(catalog):
+    from lakehouse.spec.requirements import AssertLastAssignedFieldId
+
+    base = catalog.load(EVENTS)
+    with pytest.raises(ValidationConflictError, match="older version"):
+        begin(catalog, base=base).update([SetProperties({"a": "b"})], [AssertLastAssignedFieldId(99)]).commit()
+
+
+def test_files_named_twice_are_refused(catalog):
+    with pytest.raises(InvalidInputError, match="twice"):
+        begin(catalog).append([data_file("one"), data_file("one")])
+
+
+def test_backoff_spreads_and_ends():
+    backoff = Backoff(retries_max=3, wait_ms_min=100, wait_ms_max=250, total_ms_max=10_000)
+    assert [backoff.wait_ms(retry, 0.5) for retry in (1, 2, 3)] == [50, 100, 125]
+    environment = Environment.seeded(1)
+    started = environment.now_ms()
+    assert backoff.pause(3, started, environment)
+    assert not backoff.pause(4, started, environment)
+    assert not backoff.pause(1, started - 20_000, environment)
+
+
+def test_appends_are_retried_until_the_total_time_unless_limited():
+    assert commit_backoff(TableProperties({}), never_conflicts=True).retries_max > 1000
+    assert commit_backoff(TableProperties({}), never_conflicts=False).retries_max == 4
+    assert commit_backoff(TableProperties({"commit.retry.num-retries": "2"}), never_conflicts=True).retries_max == 2
