@@ -29,7 +29,7 @@ from lakehouse.storage.protocol import Storage
 # Decoding the filter's columns first pays when the others are this many times larger.
 _PROBE_RATIO = 4
 _BUFFER_BYTES = 1_048_576
-# Opening a file again to read dictionaries pays above.
+# What pays for large files only: opening them again to read dictionaries, buffers, decoding columns in parallel.
 _MANY_ROWS = 50_000
 
 
@@ -75,7 +75,7 @@ def open_parquet(storage: Storage, one: DataFile, footer: pq.FileMetaData, dicti
             read_dictionary=list(dictionaries) or None,
             # Near files are read piece by piece, far ones with one request for each column.
             pre_buffer=not local,
-            buffer_size=_BUFFER_BYTES if local else 0,
+            buffer_size=_BUFFER_BYTES if local and footer.num_rows >= _MANY_ROWS else 0,
             coerce_int96_timestamp_unit="us",
             page_checksum_verification=True,
             arrow_extensions_enabled=False,
@@ -136,7 +136,7 @@ class TaskReader:
         deleted: Positions | None = None,
         keys: Sequence[EqualityKeys] = (),
         name_mapping: str | None = None,
-        batch_rows: int = 131_072,
+        batch_rows: int = 65_536,
     ) -> None:
         self._task, self._scan, self._deleted, self._keys, self._batch_rows = task, scan, deleted, keys, batch_rows
         self._path = task.data_file.file_path
@@ -222,7 +222,9 @@ class TaskReader:
                 yield None, min(self._batch_rows, group.rows - start)
             return
         decoded = 0
-        for batch in source.reader.iter_batches(self._batch_rows, [group.index], column_indices=list(columns), use_threads=False):
+        for batch in source.reader.iter_batches(
+            self._batch_rows, [group.index], column_indices=list(columns), use_threads=group.rows >= _MANY_ROWS
+        ):
             decoded += batch.num_rows
             yield batch, batch.num_rows
         if decoded != group.rows:

@@ -8,13 +8,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 Group = TypeVar("Group")
-_WAIT_SECONDS = 0.1
-_QUEUED_BATCHES = 8
 
 
 class Opened(Protocol[Group]):
@@ -39,40 +38,89 @@ class _Failed:
 _Item: TypeAlias = pa.RecordBatch | _Failed | None
 
 
+class _Budget:
+    """Bytes of decoded batches that wait for the consumer.
+
+    All units share the limit, so that several run ahead together when row groups are small. The unit that the consumer reads from
+    gets a quarter of the limit on top, so that it never waits for the others.
+    """
+
+    def __init__(self, limit: int | None) -> None:
+        self._limit = limit
+        self._changed = threading.Condition()
+        self._waiting: dict[int, int] = {}
+        self._head = 0
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nobody wants more."""
+        return self._stopped
+
+    def take(self, unit: int, size: int) -> bool:
+        """Wait until a batch of a unit may be queued; False when nobody wants it any more."""
+        with self._changed:
+            while not self._stopped and not self._fits(unit, size):
+                self._changed.wait()
+            self._waiting[unit] = self._waiting.get(unit, 0) + size
+            return not self._stopped
+
+    def _fits(self, unit: int, size: int) -> bool:
+        if self._limit is None or sum(self._waiting.values()) + size <= self._limit:
+            return True
+        mine = self._waiting.get(unit, 0)
+        return unit == self._head and (mine == 0 or mine + size <= self._limit // 4)
+
+    def give(self, unit: int, size: int) -> None:
+        """A batch was consumed."""
+        with self._changed:
+            self._waiting[unit] -= size
+            self._changed.notify_all()
+
+    def next_head(self) -> None:
+        """The consumer goes on to the next unit."""
+        with self._changed:
+            self._waiting.pop(self._head, None)
+            self._head += 1
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Nobody wants more."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+
 class _Unit:
     """Batches of one row group on their way from a worker to the consumer; None ends them."""
 
-    def __init__(self, produce: Callable[[], Iterator[pa.RecordBatch]], done: Callable[[], None], stop: threading.Event) -> None:
-        self._produce, self._done, self._stop = produce, done, stop
-        self._queue: queue.Queue[_Item] = queue.Queue(_QUEUED_BATCHES)
+    def __init__(
+        self, number: int, produce: Callable[[], Iterator[pa.RecordBatch]], done: Callable[[], None], budget: _Budget
+    ) -> None:
+        self._number, self._produce, self._done, self._budget = number, produce, done, budget
+        self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
 
     def run(self) -> None:
         try:
-            for batch in self._produce():
-                if not self._put(batch):
+            for batch in [] if self._budget.stopped else self._produce():
+                if not self._budget.take(self._number, batch.nbytes):
                     return
-            self._put(None)
+                self._queue.put(batch)
+            self._queue.put(None)
         except BaseException as error:  # noqa: BLE001 - raised again in the consumer's thread
-            self._put(_Failed(error))
+            self._queue.put(_Failed(error))
         finally:
             self._done()
-
-    def _put(self, item: _Item) -> bool:
-        while not self._stop.is_set():
-            try:
-                self._queue.put(item, timeout=_WAIT_SECONDS)
-            except queue.Full:
-                continue
-            return True
-        return False
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         while True:
             item = self._queue.get()
             if item is None:
+                self._budget.next_head()
                 return
             if isinstance(item, _Failed):
                 raise item.error
+            self._budget.give(self._number, item.nbytes)
             yield item
 
 
@@ -97,14 +145,16 @@ class Pipeline(Generic[Group]):
 
     Args:
         openers: one call per file; run on the threads, a few files ahead.
-        threads: how many row groups are decoded at a time. Each holds at most a few batches that wait for the consumer.
+        threads: how many row groups are decoded at a time.
+        buffer_bytes: most bytes of batches that wait for the consumer; None is without limit.
     """
 
-    def __init__(self, openers: Iterable[Callable[[], Opened[Group]]], threads: int) -> None:
+    def __init__(self, openers: Iterable[Callable[[], Opened[Group]]], threads: int, buffer_bytes: int | None) -> None:
         self._openers = iter(openers)
         self._window = threads + 1
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lakehouse-read")
-        self._stop = threading.Event()
+        self._budget = _Budget(buffer_bytes)
+        self._numbers = count()
         self._opening: deque[Future[Opened[Group]]] = deque()
         self._waiting: deque[tuple[_Task[Group], Group]] = deque()
         self._units: deque[_Unit] = deque()
@@ -143,12 +193,12 @@ class Pipeline(Generic[Group]):
             self._opening.append(self._pool.submit(opener))
 
     def _submit(self, task: _Task[Group], group: Group) -> None:
-        unit = _Unit(lambda: task.opened.batches(group), task.done, self._stop)
+        unit = _Unit(next(self._numbers), lambda: task.opened.batches(group), task.done, self._budget)
         self._units.append(unit)
         self._pool.submit(unit.run)
 
     def _close(self) -> None:
-        self._stop.set()
+        self._budget.stop()
         self._pool.shutdown(wait=True, cancel_futures=True)
         for future in self._opening:
             if _succeeded(future):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -48,6 +49,7 @@ class ReadRequest:
         name_mapping: JSON of `schema.name-mapping.default`, for files without field ids.
         batch_rows: most rows in a returned batch.
         threads: row groups decoded at a time; one per core when None.
+        buffer_bytes: bytes of decoded batches that may wait for the consumer of a stream.
     """
 
     schema: Schema
@@ -57,15 +59,16 @@ class ReadRequest:
     case_sensitive: bool = True
     specs: Mapping[int, PartitionSpec] = field(default_factory=dict)
     name_mapping: str | None = None
-    batch_rows: int = 131_072
+    batch_rows: int = 65_536
     threads: int | None = None
+    buffer_bytes: int = 67_108_864
 
 
 def read_tasks(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> Iterator[pa.RecordBatch]:
     """Stream the rows of the tasks, in their order, with bounded memory.
 
     Every batch has exactly the schema `schema_to_arrow(request.schema)`; empty batches are left out. Files are read by
-    several threads; memory holds a few batches a thread, however large files and row groups are.
+    several threads; memory holds about `buffer_bytes` and what decoding takes, however large files and row groups are.
 
     Raises:
         NoSuchFileError: a data or delete file is missing.
@@ -74,14 +77,20 @@ def read_tasks(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Sto
         InvalidExpressionError: a filter does not bind.
         UnsupportedFeatureError: a file format other than Parquet.
     """
+    return _stream(tasks, request, storage, request.buffer_bytes)
+
+
+def _stream(
+    tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage, buffer_bytes: int | None
+) -> Iterator[pa.RecordBatch]:
     session = _Session(request, storage)
-    openers = ((lambda task=task: session.open(task)) for task in tasks)
-    return iter(Pipeline(openers, request.threads or pa.cpu_count()))
+    openers = (partial(session.open, task) for task in tasks)
+    return iter(Pipeline(openers, request.threads or pa.cpu_count(), buffer_bytes))
 
 
 def read_table(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> pa.Table:
     """All rows of the tasks as one table (see `read_tasks`); the fastest way when the result fits in memory."""
-    batches = list(read_tasks(tasks, request, storage))
+    batches = list(_stream(tasks, request, storage, None))
     schema = schema_to_arrow(request.schema)
     if not len(schema):
         rows = sum(batch.num_rows for batch in batches)
