@@ -6,11 +6,13 @@ from pathlib import Path
 
 from lakehouse.catalog.filesystem import FilesystemCatalog
 from lakehouse.catalog.protocol import Catalog
+from lakehouse.catalog.rest import RestCatalog
 from lakehouse.catalog.sql import SqlCatalog
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
 from lakehouse.storage.location import canonical
 
+_REST = ("http", "https")
 _SQL = ("sqlite", "postgresql", "postgres")
 
 
@@ -21,8 +23,8 @@ def open_catalog(
 
     Args:
         uri: a folder (`/data/warehouse`, `file:///data/warehouse`, `s3://bucket/prefix`, `memory://name`) for a filesystem
-            catalog; `sqlite:///...` or `postgresql+psycopg://...` for a SQL catalog. A relative path is taken from the
-            working directory.
+            catalog; `sqlite:///...` or `postgresql+psycopg://...` for a SQL catalog; `http(s)://...` for a
+            REST catalog. A relative path is taken from the working directory.
         warehouse: location below which tables are created; needed by SQL catalogs, the uri itself for filesystem catalogs.
         name: the catalog's name; with a SQL catalog also `catalog_name` in its tables.
         environment: clock and ids.
@@ -36,6 +38,10 @@ def open_catalog(
         if warehouse is None:
             raise InvalidInputError("A SQL catalog needs a warehouse: the location below which tables are created.")
         return SqlCatalog(uri, _absolute(warehouse), name=name, properties=properties, environment=environment)
+    if scheme in _REST:
+        if warehouse is None:
+            raise InvalidInputError("A REST catalog needs a warehouse: the location below which tables are created.")
+        return RestCatalog(uri, _absolute(warehouse), name=name, properties=properties, environment=environment)
     root = _absolute(uri)
     if warehouse is not None and canonical(_absolute(warehouse)) != canonical(root):
         raise InvalidInputError(

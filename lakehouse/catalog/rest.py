@@ -1,0 +1,272 @@
+"""Adapter: an Iceberg REST catalog driven through pyiceberg's client.
+
+The server holds the pointer and checks the requirements; it may apply a commit to a newer base than ours, which is why every
+operation carries requirements on the refs that it builds on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+from pyiceberg import exceptions as theirs
+from pyiceberg.catalog.rest import RestCatalog as Client
+from pyiceberg.table import Table as TheirTable
+from pyiceberg.table.update import TableRequirement, TableUpdate
+from requests.exceptions import RequestException
+
+from lakehouse.catalog.confinement import allowed_roots, check_locations
+from lakehouse.catalog.metadata_files import next_metadata
+from lakehouse.catalog.protocol import Namespace, TableVersion
+from lakehouse.environment import Environment
+from lakehouse.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    InvalidInputError,
+    LakehouseError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    StorageError,
+    TableAlreadyExistsError,
+)
+from lakehouse.spec.identifier import Identifier, parse_namespace
+from lakehouse.spec.metadata_file import parse
+from lakehouse.spec.requirements import Requirement
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.spec.updates import Update
+from lakehouse.storage.load import storage_for
+from lakehouse.storage.location import join
+from lakehouse.storage.protocol import Storage
+
+_UPDATE: TypeAdapter[Any] = TypeAdapter(cast("Any", TableUpdate))
+_REQUIREMENT: TypeAdapter[Any] = TypeAdapter(cast("Any", TableRequirement))
+
+_ERRORS: tuple[tuple[type[Exception], type[LakehouseError]], ...] = (
+    (theirs.NoSuchTableError, NoSuchTableError),
+    (theirs.NoSuchNamespaceError, NoSuchNamespaceError),
+    (theirs.TableAlreadyExistsError, TableAlreadyExistsError),
+    (theirs.NamespaceAlreadyExistsError, NamespaceAlreadyExistsError),
+    (theirs.NamespaceNotEmptyError, NamespaceNotEmptyError),
+    (theirs.BadRequestError, InvalidInputError),
+    (theirs.RESTError, StorageError),
+    (RequestException, StorageError),
+)
+
+
+class RestCatalog:
+    """Catalog on an Iceberg REST server.
+
+    Args:
+        uri: of the server, `http://...` or `https://...`.
+        warehouse: location below which tables are created.
+        name: for display.
+        properties: catalog and storage properties; pyiceberg's client gets them too (`credential`, `token`, ...).
+        environment: clock.
+        storage_factory: makes storages.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        warehouse: str,
+        *,
+        name: str = "lakehouse",
+        properties: Mapping[str, str] | None = None,
+        environment: Environment | None = None,
+        storage_factory: Callable[[str, Mapping[str, str]], Storage] = storage_for,
+    ) -> None:
+        self._uri, self._warehouse, self._name = uri, warehouse.rstrip("/"), name
+        self._properties = dict(properties or {})
+        self._environment = environment if environment is not None else Environment.system()
+        self._storage_factory = storage_factory
+        safe = {key: value for key, value in self._properties.items() if not key.startswith("py-")}  # those name code to import
+        with _translated("the catalog"):
+            self._client = Client(name, uri=uri, **{"warehouse": warehouse, **safe})
+        self._known: dict[Identifier, TheirTable] = {}
+
+    @property
+    def name(self) -> str:
+        """See Catalog."""
+        return self._name
+
+    @property
+    def warehouse(self) -> str:
+        """See Catalog."""
+        return self._warehouse
+
+    @property
+    def uri(self) -> str:
+        """See Catalog."""
+        return self._uri
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """See Catalog."""
+        return self._properties
+
+    def storage(self, location: str) -> Storage:
+        """See Catalog."""
+        return self._storage_factory(location, self._properties)
+
+    def create_namespace(self, namespace: Namespace, properties: Mapping[str, str] | None = None) -> None:
+        """See Catalog; parents first where they are missing."""
+        parts = parse_namespace(namespace)
+        with _translated(".".join(parts)):
+            for depth in range(1, len(parts)):
+                if not self._client.namespace_exists(parts[:depth]):
+                    self._client.create_namespace(parts[:depth])
+            self._client.create_namespace(parts, dict(properties or {}))
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """See Catalog."""
+        with _translated(".".join(namespace)):
+            self._client.drop_namespace(parse_namespace(namespace))
+
+    def namespace_exists(self, namespace: Namespace) -> bool:
+        """See Catalog."""
+        with _translated(".".join(namespace)):
+            return bool(self._client.namespace_exists(parse_namespace(namespace)))
+
+    def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
+        """See Catalog."""
+        with _translated(".".join(parent)):
+            return sorted(tuple(found) for found in self._client.list_namespaces(parent))
+
+    def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
+        """See Catalog."""
+        with _translated(".".join(namespace)):
+            return dict(self._client.load_namespace_properties(parse_namespace(namespace)))
+
+    def update_namespace_properties(
+        self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
+    ) -> Mapping[str, str]:
+        """See Catalog."""
+        with _translated(".".join(namespace)):
+            self._client.update_namespace_properties(parse_namespace(namespace), set(removals), dict(updates))
+        return self.namespace_properties(namespace)
+
+    def list_tables(self, namespace: Namespace) -> list[Identifier]:
+        """See Catalog."""
+        with _translated(".".join(namespace)):
+            return sorted(
+                Identifier(tuple(found[:-1]), found[-1]) for found in self._client.list_tables(parse_namespace(namespace))
+            )
+
+    def table_exists(self, identifier: Identifier) -> bool:
+        """See Catalog."""
+        with _translated(str(identifier)):
+            return bool(self._client.table_exists(_tuple(identifier)))
+
+    def load(self, identifier: Identifier) -> TableVersion:
+        """See Catalog."""
+        with _translated(str(identifier)):
+            return self._version(identifier, self._client.load_table(_tuple(identifier)))
+
+    def refresh(self, version: TableVersion) -> TableVersion:
+        """See Catalog; the server is asked for the whole metadata."""
+        found = self.load(version.identifier)
+        return version if found.metadata_location == version.metadata_location else found
+
+    def default_location(self, identifier: Identifier) -> str:
+        """See Catalog."""
+        return join(self._warehouse, *identifier.namespace, identifier.name)
+
+    def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
+        """See Catalog; the server chooses the table's uuid and renumbers its columns."""
+        check_locations(metadata, allowed_roots(self._warehouse, self._properties))
+        with _translated(str(identifier)):
+            made = self._client.create_table(
+                _tuple(identifier),
+                metadata.schema(),
+                location=metadata.location,
+                partition_spec=metadata.spec(),
+                sort_order=metadata.sort_order(),
+                properties={**metadata.properties, "format-version": str(metadata.format_version)},
+            )
+            return self._version(identifier, made)
+
+    def commit(
+        self, identifier: Identifier, base: TableVersion, requirements: Sequence[Requirement], updates: Sequence[Update]
+    ) -> TableVersion:
+        """See Catalog."""
+        new = next_metadata(base, requirements, updates, self._environment.now_ms())
+        if new is base.metadata:
+            return base
+        check_locations(new, allowed_roots(self._warehouse, self._properties))
+        table = self._known.get(identifier) or self._loaded(identifier)
+        try:
+            sent_requirements = tuple(_REQUIREMENT.validate_python(one.to_json()) for one in requirements)
+            sent_updates = tuple(_UPDATE.validate_python(one.to_json()) for one in updates)
+        except ValidationError as error:
+            raise InvalidInputError(f"Table {identifier}: the REST client cannot send this change: {error}") from error
+        try:
+            answer = self._client.commit_table(table, sent_requirements, sent_updates)
+        except theirs.CommitFailedException as error:
+            raise CommitConflictError(f"Table {identifier}: {error} Refresh and try again.", table=str(identifier)) from error
+        except theirs.NoSuchTableError as error:
+            raise NoSuchTableError(f"Table {identifier} was dropped.", table=str(identifier)) from error
+        except (theirs.BadRequestError, theirs.UnauthorizedError, theirs.ForbiddenError) as error:
+            if self.refresh(base) is not base:
+                raise CommitConflictError(f"Table {identifier}: {error} Refresh and try again.", table=str(identifier)) from error
+            raise InvalidInputError(
+                f"Table {identifier}: the server refused the commit: {error}", table=str(identifier)
+            ) from error
+        except (theirs.CommitStateUnknownException, theirs.RESTError, RequestException, ValidationError, OSError) as error:
+            raise CommitStateUnknownError(
+                f"Table {identifier}: the server did not tell whether the commit happened ({type(error).__name__}). Nothing was "
+                "deleted. Refresh the table and look for the snapshot id.",
+                table=str(identifier),
+            ) from error
+        data = answer.metadata.model_dump_json().encode()
+        return TableVersion(identifier, parse(data, answer.metadata_location), answer.metadata_location)
+
+    def turn(self, identifier: Identifier) -> AbstractContextManager[None]:  # noqa: ARG002 - the server decides alone
+        """See Catalog."""
+        return nullcontext()
+
+    def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
+        """See Catalog; the server purges."""
+        self._known.pop(identifier, None)
+        with _translated(str(identifier)):
+            self._client.drop_table(_tuple(identifier), purge_requested=purge)
+
+    def rename(self, source: Identifier, target: Identifier) -> None:
+        """See Catalog."""
+        self._known.pop(source, None)
+        with _translated(str(source)):
+            self._client.rename_table(_tuple(source), _tuple(target))
+
+    def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
+        """See Catalog."""
+        with _translated(str(identifier)):
+            return self._version(identifier, self._client.register_table(_tuple(identifier), metadata_location))
+
+    def _loaded(self, identifier: Identifier) -> TheirTable:
+        with _translated(str(identifier)):
+            self._known[identifier] = self._client.load_table(_tuple(identifier))
+        return self._known[identifier]
+
+    def _version(self, identifier: Identifier, table: TheirTable) -> TableVersion:
+        self._known[identifier] = table
+        return TableVersion(
+            identifier, parse(table.metadata.model_dump_json().encode(), table.metadata_location), table.metadata_location
+        )
+
+
+def _tuple(identifier: Identifier) -> tuple[str, ...]:
+    return (*identifier.namespace, identifier.name)
+
+
+@contextmanager
+def _translated(what: str) -> Iterator[None]:
+    """Errors of the client as ours."""
+    try:
+        yield
+    except tuple(kind for kind, _ in _ERRORS) as error:
+        ours = next(our for kind, our in _ERRORS if isinstance(error, kind))
+        reason = str(error).partition("\n")[0][:500]
+        raise ours(f"{what}: {reason or type(error).__name__}", table=what) from error

@@ -1,0 +1,103 @@
+"""The adapter over pyiceberg's REST client, against a server that is not ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakehouse.catalog import open_catalog
+from lakehouse.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    InvalidLocationError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.updates import SetProperties
+from lakehouse.transaction import Transaction
+from tests.rest_server import rest
+from tests.tables import EVENTS, create_table, data_file, live_files, table_metadata
+
+
+@pytest.fixture
+def server(tmp_path):
+    with rest(tmp_path) as started:
+        yield started
+
+
+@pytest.fixture
+def catalog(server, tmp_path):
+    return open_catalog(server.url, warehouse=str(tmp_path / "warehouse"))
+
+
+def test_namespaces(catalog):
+    with pytest.raises(NoSuchNamespaceError):
+        catalog.list_tables(("raw",))
+    catalog.create_namespace(("raw",), {"owner": "us"})
+    with pytest.raises(NamespaceAlreadyExistsError):
+        catalog.create_namespace(("raw",))
+    assert catalog.list_namespaces() == [("raw",)]
+    assert catalog.namespace_properties(("raw",)) == {"owner": "us"}
+    assert catalog.update_namespace_properties(("raw",), {"a": "b"}, ["owner"]) == {"a": "b"}
+    create_table(catalog)
+    with pytest.raises(NamespaceNotEmptyError):
+        catalog.drop_namespace(("raw",))
+    catalog.drop(EVENTS)
+    catalog.drop_namespace(("raw",))
+    assert not catalog.namespace_exists(("raw",))
+
+
+def test_tables(catalog):
+    create_table(catalog)
+    with pytest.raises(TableAlreadyExistsError):
+        create_table(catalog)
+    loaded = catalog.load(EVENTS)
+    assert catalog.refresh(loaded) is loaded
+    target = Identifier.parse("raw.renamed")
+    catalog.rename(EVENTS, target)
+    assert catalog.list_tables(("raw",)) == [target]
+    location = catalog.load(target).metadata_location
+    catalog.drop(target)
+    with pytest.raises(NoSuchTableError):
+        catalog.load(target)
+    assert catalog.register(EVENTS, location).metadata_location == location
+    with pytest.raises(InvalidLocationError):
+        catalog.create(Identifier.parse("raw.out"), table_metadata("/etc/lakehouse"))
+
+
+def test_commits(catalog):
+    base = create_table(catalog)
+    Transaction(catalog, EVENTS, base=base).append([data_file("one")]).commit()
+    Transaction(catalog, EVENTS, base=base).append([data_file("two")]).commit()
+    Transaction(catalog, EVENTS).overwrite([data_file("new")], [data_file("one")]).set_properties({"a": "b"}).commit()
+    version = catalog.load(EVENTS)
+    assert live_files(catalog, version) == ["new", "two"]
+    assert version.metadata.properties["a"] == "b"
+    first = next(iter(version.metadata.snapshots)).snapshot_id
+    Transaction(catalog, EVENTS).create_tag("q", first).commit()
+    assert catalog.load(EVENTS).metadata.ref("q").snapshot_id == first
+
+
+def test_a_stale_commit_conflicts(catalog):
+    base = create_table(catalog)
+    staged = Transaction(catalog, EVENTS, base=base).append([data_file("one")])
+    Transaction(catalog, EVENTS, base=base).append([data_file("two")]).commit()
+    from lakehouse.spec.requirements import AssertRefSnapshotId
+
+    with pytest.raises(CommitConflictError):
+        catalog.commit(EVENTS, base, (AssertRefSnapshotId("main", None),), (SetProperties({"x": "y"}),))
+    staged.commit()
+    assert live_files(catalog, catalog.load(EVENTS)) == ["one", "two"]
+
+
+def test_a_lost_reply_is_reconciled_by_snapshot_id(catalog, server):
+    create_table(catalog)
+    server.lose = 1
+    committed = Transaction(catalog, EVENTS).append([data_file("one")]).commit()
+    assert live_files(catalog, committed.version) == ["one"]
+    server.lose = 1
+    with pytest.raises(CommitStateUnknownError, match="Nothing was"):
+        Transaction(catalog, EVENTS).set_properties({"no": "snapshot"}).commit()

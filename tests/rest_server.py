@@ -1,0 +1,171 @@
+"""A small Iceberg REST server for tests: pyiceberg's SQL catalog behind HTTP, so that the other side is not ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock, Thread
+from urllib.parse import parse_qs, unquote, urlparse
+
+from pyiceberg import exceptions
+from pyiceberg.catalog.rest import CreateTableRequest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import CommitTableRequest
+
+_STATUS = {
+    exceptions.NoSuchTableError: 404,
+    exceptions.NoSuchNamespaceError: 404,
+    exceptions.TableAlreadyExistsError: 409,
+    exceptions.NamespaceAlreadyExistsError: 409,
+    exceptions.NamespaceNotEmptyError: 409,
+    exceptions.CommitFailedException: 409,
+}
+
+
+class Server(ThreadingHTTPServer):
+    """`lose` makes the next commits land without their reply."""
+
+    def __init__(self, catalog: SqlCatalog) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.catalog, self.lock, self.lose = catalog, Lock(), 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self._answer("GET")
+
+    def do_POST(self) -> None:
+        self._answer("POST")
+
+    def do_DELETE(self) -> None:
+        self._answer("DELETE")
+
+    def do_HEAD(self) -> None:
+        self._answer("GET")
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+    def _answer(self, method: str) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        url = urlparse(self.path)
+        parts = [unquote(part) for part in url.path.strip("/").split("/")][1:]
+        try:
+            with self.server.lock:
+                status, document = 200, self._do(method, parts, parse_qs(url.query), body)
+        except tuple(_STATUS) as error:
+            status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
+            document = {"error": {"message": str(error), "type": type(error).__name__, "code": status}}
+        except (ValueError, exceptions.ValidationException) as error:
+            status, document = 400, {"error": {"message": str(error), "type": "BadRequestException", "code": 400}}
+        if self.server.lose and method == "POST" and status == 200 and len(parts) == 4:
+            self.server.lose -= 1
+            status, document = 500, {"error": {"message": "lost", "type": "InternalServerError", "code": 500}}
+        data = document if isinstance(document, bytes) else json.dumps(document).encode()
+        self.send_response(status if document != b"" else 204)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def _do(self, method: str, parts: list[str], query: dict[str, list[str]], body: str) -> object:
+        catalog = self.server.catalog
+        if parts == ["config"]:
+            return {"defaults": {}, "overrides": {}}
+        if parts == ["tables", "rename"]:
+            names = json.loads(body)
+            catalog.rename_table(*((*names[one]["namespace"], names[one]["name"]) for one in ("source", "destination")))
+            return b""
+        if parts == ["namespaces"]:
+            if method == "POST":
+                asked = json.loads(body)
+                catalog.create_namespace(tuple(asked["namespace"]), asked["properties"])
+                return asked
+            parent = tuple(query["parent"][0].split("\x1f")) if "parent" in query else ()
+            return {"namespaces": [list(found) for found in catalog.list_namespaces(parent)]}
+        namespace = tuple(parts[1].split("\x1f"))
+        if len(parts) == 2 or parts[2] == "properties":
+            return self._namespace(method, namespace, parts, body)
+        if parts[2] == "register":
+            asked = json.loads(body)
+            return self._table(catalog.register_table((*namespace, asked["name"]), asked["metadata-location"]))
+        if len(parts) == 3:
+            return self._tables(method, namespace, body)
+        return self._one_table(method, (*namespace, parts[3]), query, body)
+
+    def _namespace(self, method: str, namespace: tuple[str, ...], parts: list[str], body: str) -> object:
+        catalog = self.server.catalog
+        if method == "DELETE":
+            catalog.drop_namespace(namespace)
+            return b""
+        if method == "POST":
+            asked = json.loads(body)
+            done = catalog.update_namespace_properties(namespace, set(asked["removals"]), asked["updates"])
+            return {"removed": done.removed, "updated": done.updated, "missing": done.missing}
+        properties = {key: value for key, value in catalog.load_namespace_properties(namespace).items() if key != "exists"}
+        return {"namespace": list(namespace), "properties": properties}
+
+    def _tables(self, method: str, namespace: tuple[str, ...], body: str) -> object:
+        catalog = self.server.catalog
+        if method == "GET":
+            if not catalog.namespace_exists(namespace):
+                raise exceptions.NoSuchNamespaceError(".".join(namespace))
+            found = catalog.list_tables(namespace)
+            return {"identifiers": [{"namespace": list(one[:-1]), "name": one[-1]} for one in found]}
+        asked = CreateTableRequest.model_validate_json(body)
+        made = catalog.create_table(
+            (*namespace, asked.name),
+            asked.table_schema,
+            asked.location,
+            asked.partition_spec,
+            asked.write_order,
+            asked.properties,
+        )
+        return self._table(made)
+
+    def _one_table(self, method: str, name: tuple[str, ...], query: dict[str, list[str]], body: str) -> object:
+        catalog = self.server.catalog
+        if method == "DELETE":
+            (catalog.purge_table if query.get("purgeRequested") in (["true"], ["True"]) else catalog.drop_table)(name)
+            return b""
+        table = catalog.load_table(name)
+        if method == "POST":
+            asked = CommitTableRequest.model_validate_json(body)
+            catalog.commit_table(table, asked.requirements, asked.updates)
+            table = catalog.load_table(name)
+            return b'{"metadata-location":%s,"metadata":%s}' % (
+                json.dumps(table.metadata_location).encode(),
+                table.metadata.model_dump_json().encode(),
+            )
+        return self._table(table)
+
+    @staticmethod
+    def _table(table: object) -> bytes:
+        return b'{"metadata-location":%s,"metadata":%s,"config":{}}' % (
+            json.dumps(table.metadata_location).encode(),  # type: ignore[attr-defined]
+            table.metadata.model_dump_json().encode(),  # type: ignore[attr-defined]
+        )
+
+
+@contextmanager
+def rest(folder: Path) -> Iterator[Server]:
+    """A server whose tables are below `folder`/warehouse."""
+    catalog = SqlCatalog("rest", uri=f"sqlite:///{folder}/rest.db?check_same_thread=false", warehouse=str(folder / "warehouse"))
+    with Server(catalog) as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+            catalog.engine.dispose()
