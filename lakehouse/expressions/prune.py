@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ class EntryPruner:
         self._types = types
         self._projected = project(where, spec, types)
         self._by_leaf = {leaf: project_leaf(leaf, spec, types) for leaf in leaves(where)}
-        self.columns = _columns(where, self._projected)
+        self.columns = _columns(where, [self._projected, *self._by_leaf.values()])
         """The entry columns that pruning looks at; some may be absent in the entries."""
 
     def may_match_partition(self, entries: Entries) -> Mask:
@@ -96,8 +96,8 @@ def manifests_may_match(manifests: Sequence[ManifestFile], where: Bound, spec: P
     return result
 
 
-def _columns(where: Bound, projected: Bound) -> list[str]:
-    names = dict.fromkeys(f"partition.{leaf.field_id}" for leaf in leaves(projected))
+def _columns(where: Bound, projections: Iterable[Bound]) -> list[str]:
+    names = dict.fromkeys(f"partition.{leaf.field_id}" for projected in projections for leaf in leaves(projected))
     for leaf in leaves(where):
         names |= dict.fromkeys(_metric_columns(leaf))
     return list(names)
