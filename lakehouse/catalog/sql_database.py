@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -54,10 +55,12 @@ class Database:
                 raise InvalidInputError("A SQLite catalog needs a file: write sqlite:////absolute/path/catalog.db.")
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
         self.display_uri = url.set(password=None, query={}).render_as_string(hide_password=True)
-        self._engine = create_engine(url, pool_pre_ping=not self._is_sqlite, hide_parameters=True)
+        self._engine = create_engine(url, pool_pre_ping=not self._is_sqlite, hide_parameters=True, max_overflow=50)
         if self._is_sqlite:
             _prepare_sqlite(self._engine)
         self._typed: bool | None = None
+        self._threads: dict[str, threading.Lock] = {}
+        self._threads_lock = threading.Lock()
         weakref.finalize(self, self._engine.dispose)
 
     @property
@@ -157,12 +160,18 @@ class Database:
 
     @contextmanager
     def _advisory_turn(self, key: str) -> Iterator[None]:
+        with self._threads_lock:
+            lock = self._threads.setdefault(key, threading.Lock())
+        # Threads of this process queue here, so that waiting costs one connection and not the whole pool.
+        held = lock.acquire(timeout=WAIT_SECONDS_MAX)
         connection = self._locked(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big", signed=True))
         try:
             yield
         finally:
             if connection is not None:
                 _give_back(connection)
+            if held:
+                lock.release()
 
     def _locked(self, number: int) -> Connection | None:
         """A connection that holds an advisory lock until it is given back; None where the lock cannot be had."""

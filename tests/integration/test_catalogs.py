@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from contextlib import ExitStack
 
 import pytest
 
@@ -25,24 +24,15 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.requirements import AssertRefSnapshotId
 from lakehouse.spec.updates import SetProperties
 from lakehouse.transaction import Transaction
-from tests.servers import postgres, s3
 from tests.tables import EVENTS, create_table, data_file, live_files, table_metadata
 
 KINDS = ("files-local", "files-uri", "files-memory", "files-s3", "sqlite-local", "sqlite-s3", "postgres-local")
 
 
-@pytest.fixture(scope="module")
-def servers():
-    """Starts a server when somebody first asks for it."""
-    with ExitStack() as stack:
-        started = {}
-
-        def get(name):
-            if name not in started:
-                started[name] = stack.enter_context({"postgres": postgres, "s3": s3}[name]())
-            return started[name]
-
-        yield get
+@pytest.fixture
+def servers(request):
+    """A server's address, started when somebody first asks for it."""
+    return lambda name: request.getfixturevalue({"postgres": "postgres_uri", "s3": "s3_properties"}[name])
 
 
 @pytest.fixture(params=KINDS)

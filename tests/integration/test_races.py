@@ -12,13 +12,13 @@ import uuid
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, event, text
 
 from lakehouse.catalog import open_catalog
 from lakehouse.catalog.sql import SqlCatalog
 from lakehouse.errors import ValidationConflictError
 from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
 from lakehouse.transaction import Transaction
-from tests.servers import postgres, s3
 from tests.tables import EVENTS, create_table, data_file, delete_file, live_files
 
 WRITERS = int(os.environ.get("LAKEHOUSE_RACE_WRITERS", "2"))
@@ -95,19 +95,40 @@ def test_sqlite(tmp_path):
     catalog.close()
 
 
-def test_postgres(tmp_path):
-    with postgres() as uri:
-        job = {"uri": uri, "warehouse": str(tmp_path / "warehouse"), "name": uuid.uuid4().hex}
-        catalog = open_catalog(uri, warehouse=job["warehouse"], name=job["name"])
-        check_race(catalog, job, WRITERS, max(10, APPENDS // 10))
-        assert isinstance(catalog, SqlCatalog)
-        catalog.close()
+def test_postgres(tmp_path, postgres_uri):
+    job = {"uri": postgres_uri, "warehouse": str(tmp_path / "warehouse"), "name": uuid.uuid4().hex}
+    catalog = open_catalog(postgres_uri, warehouse=job["warehouse"], name=job["name"])
+    check_race(catalog, job, WRITERS, max(10, APPENDS // 10))
+    assert isinstance(catalog, SqlCatalog)
+    catalog.close()
 
 
-def test_object_store():
-    with s3() as properties:
-        job = {"uri": f"s3://lake/{uuid.uuid4().hex}", "properties": properties}
-        check_race(open_catalog(job["uri"], **properties), job, WRITERS, max(10, APPENDS // 10))
+def test_postgres_connection_killed_at_commit(tmp_path, postgres_uri):
+    """The server drops us between UPDATE and COMMIT: the catalog asks the row, finds the old pointer, and tries again."""
+    catalog = open_catalog(postgres_uri, warehouse=str(tmp_path / "warehouse"), name=uuid.uuid4().hex)
+    assert isinstance(catalog, SqlCatalog)
+    create_table(catalog)
+    killer = create_engine(postgres_uri)
+    victims = []
+
+    def kill(connection):
+        if not victims and not connection.get_execution_options().get("lakehouse_read"):
+            victims.append(connection.connection.dbapi_connection.info.backend_pid)
+            with killer.connect() as other:
+                other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": victims[0]})
+
+    event.listen(catalog._database._engine, "commit", kill)
+    committed = Transaction(catalog, EVENTS).append([data_file("one")]).commit()
+    assert victims
+    assert committed.retries == 1
+    assert live_files(catalog, catalog.load(EVENTS)) == ["one"]
+    catalog.close()
+    killer.dispose()
+
+
+def test_object_store(s3_properties):
+    job = {"uri": f"s3://lake/{uuid.uuid4().hex}", "properties": s3_properties}
+    check_race(open_catalog(job["uri"], **s3_properties), job, WRITERS, max(10, APPENDS // 10))
 
 
 def test_kill_at_random_moments(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import sys
 import time
@@ -18,6 +19,7 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--replay", type=int)
     options = parser.parse_args()
+    logging.disable(logging.WARNING)
     if options.replay is not None:
         seed, snapshots, broken = outcome(options.replay)
         sys.stdout.write(f"seed {seed}: {broken or f'{snapshots} snapshots, no invariant broken'}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import tempfile
 import uuid
@@ -354,6 +355,7 @@ def shrink(seed: int, plan: Plan) -> Plan:
 
 def outcome(seed: int) -> tuple[int, int, str | None]:
     """(seed, snapshots made, the broken invariant if any)."""
+    logging.disable(logging.WARNING)
     try:
         return seed, simulate(seed).model.snapshots_seen, None
     except Exception as error:  # noqa: BLE001 - whatever happens, the seed must be reported
