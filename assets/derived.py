@@ -75,13 +75,19 @@ class DerivedTable:
     def build(self, partitions: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:
         """The asset. `partitions` is that of the inputs, for a daily table."""
 
-        @dg.asset(
-            key=self.key,
-            deps=[dg.AssetKey(name.split(".")) for name in self.inputs],
-            group_name=self.name.split(".", maxsplit=1)[0],
-            kinds={"iceberg", "spark"},
-            description=self.description,
-            partitions_def=partitions if self.day_column else None,
+        # `multi_asset` with one spec: `asset` warns that its `backfill_policy` is beta
+        @dg.multi_asset(
+            name=self.name.replace(".", "__"),
+            specs=[
+                dg.AssetSpec(
+                    self.key,
+                    deps=[dg.AssetKey(name.split(".")) for name in self.inputs],
+                    group_name=self.name.split(".", maxsplit=1)[0],
+                    kinds={"iceberg", "spark"},
+                    description=self.description,
+                    partitions_def=partitions if self.day_column else None,
+                )
+            ],
             backfill_policy=dg.BackfillPolicy.single_run() if self.day_column else None,
             pool=pool(self.name),
             retry_policy=RETRY,
@@ -100,7 +106,9 @@ class DerivedTable:
                 raise audit_failure(error) from error
             table = lake.load_table(self.name)
             yield dg.MaterializeResult(
-                data_version=data_version(snapshot), metadata=materialization_metadata(table, snapshot, inputs, self.columns)
+                asset_key=self.key,
+                data_version=data_version(snapshot),
+                metadata=materialization_metadata(table, snapshot, inputs, self.columns),
             )
             yield from check_results(self.key, self.suites, outcomes)
 

@@ -23,7 +23,7 @@ def stamp(context: dg.AssetExecutionContext, key: dg.AssetKey) -> RunStamp:
     if context.has_partition_key or context.has_partition_key_range:
         first, last = context.partition_keys[0], context.partition_keys[-1]
         partition = first if first == last else f"{first}...{last}"
-    return RunStamp(context.run_id, key.to_user_string(), partition)
+    return RunStamp(context.run.run_id, key.to_user_string(), partition)
 
 
 def requested_days(context: dg.AssetExecutionContext) -> list[date]:

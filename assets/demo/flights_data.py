@@ -70,7 +70,7 @@ def landed_days(flights: pa.Table) -> Iterator[LandedDay]:
     for day in sorted(days):
         good = [orjson.dumps(_event(row, late=day in LATE_DAYS)) for row in days[day]]
         yield LandedDay(day, _with_faults(good, before, rng))
-        before = good
+        before = [] if day in LATE_DAYS else good
 
 
 def pieces(landed: LandedDay) -> list[list[bytes]]:

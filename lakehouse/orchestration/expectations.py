@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,14 +50,17 @@ def validate(frame: Any, suites: Sequence[Suite], where: str) -> list[CheckOutco
         suites: what must hold.
         where: names the data in messages.
     """
-    # imported late: it costs four seconds, and only runs pay, not every load of the definitions
-    gx = importlib.import_module("great_expectations")
-    context = gx.get_context(mode="ephemeral")
-    context.variables.progress_bars = {"globally": False}
-    asset = context.data_sources.add_spark("spark", persist=False).add_dataframe_asset(where)
-    batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
-    logging.getLogger("great_expectations").setLevel(logging.WARNING)
-    return [_outcome(batch, suite, gx) for suite in suites]
+    with warnings.catch_warnings():
+        # it uses deprecated names of the libraries it builds on, which is nothing that its callers could change
+        warnings.simplefilter("ignore", DeprecationWarning)
+        # imported late: it costs four seconds, and only runs pay, not every load of the definitions
+        gx = importlib.import_module("great_expectations")
+        logging.getLogger("great_expectations").setLevel(logging.WARNING)
+        context = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = {"globally": False}
+        asset = context.data_sources.add_spark("spark", persist=False).add_dataframe_asset(where)
+        batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
+        return [_outcome(batch, suite, gx) for suite in suites]
 
 
 def _outcome(batch: Any, suite: Suite, gx: Any) -> CheckOutcome:
