@@ -68,10 +68,8 @@ def graphs(draw):
                 draw(st.none() | st.integers(1, NOW)),
             )
     manifests = [f"/t/metadata/m{number}.avro" for number in range(draw(st.integers(1, 10)))]
-    files = [f"/t/data/f{number}.parquet" for number in range(12)]
-    by_manifest = {
-        path: draw(st.lists(st.tuples(st.sampled_from(files), st.sampled_from([0, 0, 0, 1])), max_size=5)) for path in manifests
-    }
+    files = [(f"/t/data/f{number}.parquet", number // 9) for number in range(12)]
+    by_manifest = {path: draw(st.lists(st.sampled_from(files), max_size=5)) for path in manifests}
     by_snapshot = {one.snapshot_id: draw(st.lists(st.sampled_from(manifests), unique=True, max_size=5)) for one in snapshots}
     statistics = tuple(
         {"snapshot-id": one, "statistics-path": f"/t/metadata/s{draw(st.integers(0, 3))}.stats", "file-size-in-bytes": 3}
