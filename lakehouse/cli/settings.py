@@ -1,4 +1,4 @@
-"""Where the catalog is: options, then `LAKEHOUSE_*` in the environment, then `.lakehouse/` in the current folder."""
+"""Where the catalog is: options, then `LAKEHOUSE_*` in the environment, then `.lakehouse/warehouse` in the current folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from lakehouse.errors import InvalidInputError
 
-DEFAULT_CATALOG = ".lakehouse"
+DEFAULT_CATALOG = ".lakehouse/warehouse"
 _SECRET_NAME = re.compile(r"secret|passw|token|credential|access[-_.]?key|private|sas", re.IGNORECASE)
 _URI_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 _HIDDEN = "***"
