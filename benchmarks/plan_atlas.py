@@ -1,7 +1,7 @@
 """Planning Netflix's Atlas query against pyiceberg, in one run: `python benchmarks/plan_atlas.py [--scale 0.01]`.
 
-The table is metadata only and written by pyiceberg (see atlas.py). Each contender plans in a fresh process, with cold caches of its
-own: opening the table metadata and listing the planned files counts, importing does not. The best of `--repeat` runs is kept.
+The table is metadata only and written by pyiceberg (see atlas.py). Each contender plans in a fresh process, with cold caches of
+its own: opening the table metadata and listing the planned files counts, importing does not. The best of `--repeat` runs is kept.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="part of the 1,004 files of each partition")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--folder", type=Path, default=ROOT / ".benchmarks", help="where the table is kept between runs")
+    kept = ROOT / ".lakehouse" / "benchmarks"
+    parser.add_argument("--folder", type=Path, default=kept, help="where the table is kept between runs")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "plan_atlas.json")
     arguments = parser.parse_args()
     result = run(arguments.folder, arguments.scale, arguments.repeat)

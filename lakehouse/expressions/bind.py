@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from pyiceberg.expressions import (
@@ -32,12 +33,24 @@ from pyiceberg.expressions import (
 from pyiceberg.expressions import And as UnboundAnd
 from pyiceberg.expressions import Or as UnboundOr
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, FloatType, NestedField, PrimitiveType, StringType, StructType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+)
 
 from lakehouse.errors import InvalidExpressionError
-from lakehouse.expressions.bound import FALSE, TRUE, Bound, Leaf, Op, conjunction, disjunction
+from lakehouse.expressions.bound import FALSE, TRUE, Bound, Leaf, Op, conjunction, disjunction, map_leaves
 from lakehouse.expressions.literals import Position, cast_literal
 from lakehouse.expressions.parse import parse_where
+from lakehouse.spec.field_types import FieldTypes
 
 _OPS: dict[type[UnboundPredicate], Op] = {
     IsNull: Op.IS_NULL,
@@ -69,6 +82,26 @@ def bind(where: str | BooleanExpression | None, schema: Schema, *, case_sensitiv
         InvalidExpressionError: unknown column, a struct, list or map compared, or a literal that cannot be cast.
     """
     return _Binder(schema, case_sensitive).visit(parse_where(where), negated=False)
+
+
+def widen(where: Bound, types: FieldTypes) -> Bound:
+    """The filter with its fields in the types of `types`, where a column was promoted after the schema it was bound to.
+
+    Only promotions under which every value stays the same value: int to long, float to double, decimals of one scale.
+    """
+
+    def one(leaf: Leaf) -> Bound:
+        now = types.get(leaf.field_id)
+        return dataclasses.replace(leaf, type=now) if now is not None and _promotes(leaf.type, now) else leaf
+
+    return map_leaves(where, one)
+
+
+def _promotes(old: IcebergType, new: IcebergType) -> bool:
+    if isinstance(old, DecimalType) and isinstance(new, DecimalType):
+        return old.scale == new.scale and old.precision < new.precision
+    numbers = ((IntegerType, LongType), (FloatType, DoubleType))
+    return any(isinstance(old, narrow) and isinstance(new, wide) for narrow, wide in numbers)
 
 
 class _Binder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from lakehouse.errors import InvalidSchemaError
-from lakehouse.expressions.bind import bind
-from lakehouse.expressions.bound import TRUE, to_unbound
+from lakehouse.errors import InvalidSchemaError, NoSuchSnapshotError
+from lakehouse.expressions.bind import bind, widen
 from lakehouse.expressions.residual import Residuals
+from lakehouse.expressions.text import describe
 from lakehouse.scan.cache import DEFAULT_CACHE, ManifestCache
 from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.lazy import LazyItems
@@ -31,7 +31,8 @@ from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.entries import BOUNDS, COUNTS, Entries
 from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
 from lakehouse.spec.properties import TableProperties
-from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.snapshot import OPERATION_APPEND, Snapshot
+from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
 
 PLAN_COLUMNS = (
@@ -93,23 +94,77 @@ def plan_scan(request: ScanRequest, storage: Storage, *, cache: ManifestCache | 
         CorruptMetadataError: a manifest or manifest list is damaged.
     """
     snapshot = snapshot_of(request)
+    if snapshot is None:
+        return _plan(request, storage, cache, None, list)
+    return _plan(request, storage, cache, snapshot, lambda: load_manifests(storage, snapshot))
+
+
+def plan_appends(
+    request: ScanRequest, from_snapshot_id: int, storage: Storage, *, cache: ManifestCache | None = DEFAULT_CACHE
+) -> ScanPlan:
+    """Plan what append snapshots added after `from_snapshot_id`, up to the snapshot of the request.
+
+    Files that were compacted away since are planned as they were appended; overwrites, deletes and rewrites between are passed
+    over, and no deletes are attached.
+
+    Raises:
+        NoSuchSnapshotError: `from_snapshot_id` is no ancestor (any more) of the snapshot of the request.
+        InvalidExpressionError, InvalidSchemaError, CorruptMetadataError: see `plan_scan`.
+    """
+    snapshot = snapshot_of(request)
+    between = snapshots_after(request.metadata, None if snapshot is None else snapshot.snapshot_id, from_snapshot_id)
+    appends = [one for one in between if one.operation == OPERATION_APPEND]
+
+    def added() -> list[ManifestFile]:
+        listed = [(one, manifest) for one in reversed(appends) for manifest in load_manifests(storage, one)]
+        of_data = [(one, manifest) for one, manifest in listed if manifest.content == CONTENT_DATA_MANIFEST]
+        return [manifest for one, manifest in of_data if manifest.added_snapshot_id == one.snapshot_id]
+
+    return _plan(request, storage, cache, snapshot, added, added_by=frozenset(one.snapshot_id for one in appends))
+
+
+def snapshots_after(metadata: TableMetadata, snapshot_id: int | None, from_snapshot_id: int) -> list[Snapshot]:
+    """The snapshots from `snapshot_id` back to, and without, `from_snapshot_id`, newest first.
+
+    Raises:
+        NoSuchSnapshotError: `from_snapshot_id` is not among the ancestors.
+    """
+    between: list[Snapshot] = []
+    for one in metadata.ancestors(snapshot_id):
+        if one.snapshot_id == from_snapshot_id:
+            return between
+        between.append(one)
+    message = f"Table {metadata.location}: snapshot {from_snapshot_id} is no ancestor of {snapshot_id}, or has been expired."
+    raise NoSuchSnapshotError(message, snapshot_id=from_snapshot_id)
+
+
+def _plan(
+    request: ScanRequest,
+    storage: Storage,
+    cache: ManifestCache | None,
+    snapshot: Snapshot | None,
+    list_manifests: Callable[[], list[ManifestFile]],
+    *,
+    added_by: frozenset[int] | None = None,
+) -> ScanPlan:
     schema = schema_of(request, snapshot)
     projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
     where = bind(request.where, schema, case_sensitive=request.case_sensitive)
     report = PlanReport(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
         schema_id=schema.schema_id,
-        filter=str(to_unbound(where)) if where != TRUE else "true",
+        filter=describe(where),
         projected_columns=tuple(field.name for field in projected.fields),
     )
     options = split_options(request)
     if snapshot is None:
         return ScanPlan(None, projected, report, (), (), options)
     with _timed(report, "manifest_list"):
-        manifests = load_manifests(storage, snapshot)
-    context = SourceContext(storage, types_of(request.metadata), request.use_twins, cache, report.notes)
+        manifests = list_manifests()
+    types = types_of(request.metadata)
+    context = SourceContext(storage, types, request.use_twins, cache, report.notes)
     columns = None if request.include_metrics else [*PLAN_COLUMNS, *_partition_columns(request)]
-    search = Search(where, request.metadata.specs(), context, columns, os.cpu_count() or 1)
+    search = Search(widen(where, types), request.metadata.specs(), context, columns, os.cpu_count() or 1, added_by)
     data, deletes = _search(manifests, search, report)
     report.data_manifests, report.data_files = data.manifests, data.files
     report.delete_manifests, report.delete_files = deletes.manifests, deletes.files

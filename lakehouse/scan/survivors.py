@@ -12,10 +12,11 @@ from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.expressions.bound import FALSE, TRUE, Bound
+from lakehouse.expressions.compare import Mask
 from lakehouse.expressions.prune import EntryPruner, manifests_may_match
 from lakehouse.scan.manifest_source import ManifestSource, SourceContext
 from lakehouse.scan.report import FileCounts, ManifestCounts
-from lakehouse.spec.data_file import STATUS_DELETED
+from lakehouse.spec.data_file import STATUS_ADDED, STATUS_DELETED
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.manifest_list import ManifestFile
 
@@ -39,6 +40,7 @@ class Search:
         context: how manifests are opened.
         columns: entry columns to return; None for all.
         threads: manifests read at a time.
+        added_by: only entries that one of these snapshots added; None for every live entry.
     """
 
     where: Bound
@@ -46,6 +48,7 @@ class Search:
     context: SourceContext
     columns: Collection[str] | None
     threads: int
+    added_by: frozenset[int] | None = None
 
 
 def prune_manifests(manifests: Sequence[ManifestFile], search: Search, found: Found) -> list[ManifestFile]:
@@ -114,10 +117,12 @@ class _Outcome:
 def _search_one(manifest: ManifestFile, search: Search, pruner: EntryPruner) -> _Outcome:
     everything = search.where == TRUE
     first = search.columns if everything else ["status", *pruner.columns]
+    if search.added_by is not None and first is not None:
+        first = [*first, "snapshot_id"]
     both = None if search.columns is None or first is None else [*first, *search.columns]
     source = ManifestSource(manifest, search.specs[manifest.partition_spec_id], search.context, both)
     entries = source.entries(first)
-    live = np.asarray(entries.table["status"]) != STATUS_DELETED
+    live = _wanted(entries, search.added_by)
     if search.where == FALSE:
         return _Outcome(source.kind, source.bytes_read, None, int(live.sum()))
     if everything:
@@ -127,6 +132,14 @@ def _search_one(manifest: ManifestFile, search: Search, pruner: EntryPruner) -> 
     skipped = int(live.sum() - in_partition.sum()), int(in_partition.sum() - kept.sum())
     survivors = source.entries(search.columns).filter(pa.array(kept)) if kept.any() else None
     return _Outcome(source.kind, source.bytes_read, survivors, *skipped)
+
+
+def _wanted(entries: Entries, added_by: frozenset[int] | None) -> Mask:
+    status = np.asarray(entries.table["status"])
+    if added_by is None:
+        return np.not_equal(status, STATUS_DELETED)
+    added = np.isin(np.asarray(entries.table["snapshot_id"]), list(added_by))
+    return np.equal(status, STATUS_ADDED) & added
 
 
 def _add(found: Found, outcome: _Outcome) -> None:

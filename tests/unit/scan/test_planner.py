@@ -17,7 +17,7 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 from lakehouse.errors import InvalidSchemaError, NoSuchSnapshotError
 from lakehouse.scan.cache import ManifestCache
 from lakehouse.scan.load import load_manifests
-from lakehouse.scan.planner import plan_scan
+from lakehouse.scan.planner import plan_appends, plan_scan
 from lakehouse.scan.request import ScanRequest
 from lakehouse.scan.twins import write_twin
 from lakehouse.scan.types_of import types_of
@@ -229,3 +229,42 @@ def test_promoted_columns_prune_in_their_new_type(table):
         )
         assert list(with_twins.files) == list(without.files)
     assert paths(table, promoted, where="id = 5") == ["5-0.parquet", "named.parquet"]
+
+
+def test_time_travel_before_a_promotion_still_prunes(table):
+    metadata = table.metadata()
+    wider = Schema(NestedField(1, "id", LongType()), *SCHEMA.fields[1:], schema_id=1)
+    later = Snapshot(snapshot_id=8, parent_snapshot_id=7, sequence_number=6, timestamp_ms=3, manifest_list="unused", schema_id=1)
+    snapshots = snapshot_list((metadata.snapshot(7), later))
+    promoted = dataclasses.replace(
+        metadata, schemas=(SCHEMA, wider), current_schema_id=1, snapshots=snapshots, current_snapshot_id=8
+    )
+    assert paths(table, promoted, where="id = 5", snapshot_id=7) == ["5-0.parquet", "named.parquet"]
+
+
+def test_appends_since_a_snapshot(table):
+    metadata = table.metadata()
+    table.rows = [dataclasses.replace(row, sequence_number=5, min_sequence_number=1) for row in table.rows]
+    path = table.manifest([by_id(9, 0, 9), by_id(9, 10, 19)], BY_ID)
+    table.rows[-1] = dataclasses.replace(table.rows[-1], added_snapshot_id=8)
+    listed, _ = write_manifest_list(table.rows, snapshot_id=8, parent_snapshot_id=7, sequence_number=6, format_version=2)
+    table.storage.write(f"{LOCATION}/metadata/snap-8.avro", listed)
+    appended = Snapshot(
+        snapshot_id=8,
+        parent_snapshot_id=7,
+        sequence_number=6,
+        timestamp_ms=3,
+        manifest_list=f"{LOCATION}/metadata/snap-8.avro",
+        summary={"operation": "append"},
+        schema_id=0,
+    )
+    now = dataclasses.replace(metadata, snapshots=snapshot_list((metadata.snapshot(7), appended)), current_snapshot_id=8)
+    request = ScanRequest(metadata=now, where="n > 12")
+    plan = plan_appends(request, 7, table.storage, cache=None)
+    assert [file.partition for file in plan.files] == [(9,)]
+    assert plan.report.data_manifests.total == 1
+    assert table.rows[-1].manifest_path == path
+    assert len(plan_appends(dataclasses.replace(request, where=None), 7, table.storage, cache=None).files) == 2
+    assert len(plan_appends(request, 8, table.storage, cache=None).files) == 0
+    with pytest.raises(NoSuchSnapshotError, match="404"):
+        plan_appends(request, 404, table.storage)
