@@ -136,7 +136,7 @@ class TaskReader:
         deleted: Positions | None = None,
         keys: Sequence[EqualityKeys] = (),
         name_mapping: str | None = None,
-        batch_rows: int = 65_536,
+        batch_rows: int = 32_768,
     ) -> None:
         self._task, self._scan, self._deleted, self._keys, self._batch_rows = task, scan, deleted, keys, batch_rows
         self._path = task.data_file.file_path

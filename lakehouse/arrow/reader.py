@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
@@ -31,6 +31,8 @@ __all__ = ["METADATA_COLUMNS", "ReadRequest", "read_table", "read_tasks"]
 
 _POSITION_NAMES = '[{"field-id":2147483546,"names":["file_path"]},{"field-id":2147483545,"names":["pos"]}]'
 _WHOLE_ROW_GROUPS = 1 << 20
+# Nothing waits for memory when everything is kept: fewer, larger chunks.
+_TABLE_BATCH_ROWS = 131_072
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +61,9 @@ class ReadRequest:
     case_sensitive: bool = True
     specs: Mapping[int, PartitionSpec] = field(default_factory=dict)
     name_mapping: str | None = None
-    batch_rows: int = 65_536
+    batch_rows: int = 32_768
     threads: int | None = None
-    buffer_bytes: int = 67_108_864
+    buffer_bytes: int = 33_554_432
 
 
 def read_tasks(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> Iterator[pa.RecordBatch]:
@@ -90,7 +92,8 @@ def _stream(
 
 def read_table(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> pa.Table:
     """All rows of the tasks as one table (see `read_tasks`); the fastest way when the result fits in memory."""
-    batches = list(_stream(tasks, request, storage, None))
+    whole = replace(request, batch_rows=max(request.batch_rows, _TABLE_BATCH_ROWS))
+    batches = list(_stream(tasks, whole, storage, None))
     schema = schema_to_arrow(request.schema)
     if not len(schema):
         rows = sum(batch.num_rows for batch in batches)

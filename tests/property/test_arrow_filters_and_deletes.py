@@ -32,9 +32,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, StructType
 
 from lakehouse.arrow.delete_writer import FileDeletes, write_deletes
-from lakehouse.arrow.reader import METADATA_COLUMNS, ReadRequest, read_table
+from lakehouse.arrow.reader import METADATA_COLUMNS, ReadRequest, read_tasks
 from lakehouse.arrow.writer import WriteRequest, write_all
 from lakehouse.scan.tasks import FileScanTask
+from lakehouse.spec.arrow_types import schema_to_arrow
 from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from lakehouse.storage.memory import MemoryStorage
 
@@ -142,6 +143,11 @@ def write(rows, storage, **properties):
     return write_all(table, request, storage), request
 
 
+def streamed(tasks, request, storage):
+    """In batches smaller than row groups, so that batch boundaries are met."""
+    return pa.Table.from_batches(read_tasks(tasks, request, storage), schema=schema_to_arrow(request.schema))
+
+
 def shown(rows):
     return [repr(row) for row in rows]
 
@@ -152,7 +158,7 @@ def test_filter_and_projection(rows, where, columns):
     files, _ = write(rows, storage)
     tasks = [FileScanTask(data_file=one, residual=where) for one in files]
     schema = Schema(*(SCHEMA.find_field(name) for name in columns))
-    got = read_table(tasks, ReadRequest(schema=schema, table_schema=SCHEMA, batch_rows=3), storage)
+    got = streamed(tasks, ReadRequest(schema=schema, table_schema=SCHEMA, batch_rows=3), storage)
     expected = [{name: row[name] for name in columns} for row in rows if truth(where, row) is True]
     assert shown(got.to_pylist()) == shown(expected)
 
@@ -167,7 +173,7 @@ def test_positional_deletes(rows, where, version, data):
     assert bool(deletes) == bool(gone)
     tasks = [FileScanTask(data_file=one, deletes=tuple(deletes), residual=where) for one in files]
     schema = Schema(METADATA_COLUMNS["_pos"], SCHEMA.find_field("i"))
-    got = read_table(tasks, ReadRequest(schema=schema, table_schema=SCHEMA, batch_rows=4), storage)
+    got = streamed(tasks, ReadRequest(schema=schema, table_schema=SCHEMA, batch_rows=4), storage)
     expected = [
         {"_pos": number, "i": row["i"]} for number, row in enumerate(rows) if number not in gone and truth(where, row) is True
     ]
@@ -191,7 +197,7 @@ def test_equality_deletes(rows, deleted, keys, other, columns):
         deletes += [equality(one, [SCHEMA.find_field(name).field_id for name in names]) for one in written]
     tasks = [FileScanTask(data_file=one, deletes=tuple(deletes)) for one in files]
     schema = Schema(*(SCHEMA.find_field(name) for name in columns))
-    got = read_table(tasks, ReadRequest(schema=schema, table_schema=SCHEMA, batch_rows=7), storage)
+    got = streamed(tasks, ReadRequest(schema=schema, table_schema=SCHEMA, batch_rows=7), storage)
     gone = [{key_of(row, names) for row in deleted[number::2]} for number, names in enumerate([keys, other])]
     expected = [
         {name: row[name] for name in columns}
