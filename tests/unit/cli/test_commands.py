@@ -58,7 +58,8 @@ def test_the_catalog_comes_from_the_environment_and_then_from_the_folder(tmp_pat
     monkeypatch.chdir(tmp_path)
     assert run("tables", "--json", catalog=False).json == []
     assert not (tmp_path / ".lakehouse").exists()
-    (tmp_path / "warehouse").rename(tmp_path / ".lakehouse")
+    (tmp_path / ".lakehouse").mkdir()
+    (tmp_path / "warehouse").rename(tmp_path / ".lakehouse" / "warehouse")
     assert [line["name"] for line in run("tables", "--json", catalog=False).json] == ["raw.events"]
 
 

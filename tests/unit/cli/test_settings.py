@@ -10,7 +10,7 @@ DAY = 86_400_000
 
 
 def test_options_win_over_the_environment_and_that_over_defaults(monkeypatch):
-    assert catalog_options().uri == ".lakehouse"
+    assert catalog_options().uri == ".lakehouse/warehouse"
     monkeypatch.setenv("LAKEHOUSE_CATALOG", "/env")
     monkeypatch.setenv("LAKEHOUSE_WAREHOUSE", "/env/w")
     monkeypatch.setenv("LAKEHOUSE_PROPERTIES", '{"s3.region": "env", "s3.endpoint": "env"}')
