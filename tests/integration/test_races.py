@@ -84,7 +84,7 @@ def test_filesystem(tmp_path):
 def test_filesystem_without_turns(tmp_path):
     """Writers collide for real: the compare-and-swap decides, losers retry, nobody gives up."""
     job = {"uri": str(tmp_path / "warehouse"), "properties": {"commit.turns.enabled": "false"}}
-    check_race(open_catalog(job["uri"]), job, max(3, WRITERS), max(10, APPENDS // 5))
+    check_race(open_catalog(job["uri"]), job, max(3, WRITERS), max(10, APPENDS // 10))
 
 
 def test_sqlite(tmp_path):
@@ -137,7 +137,7 @@ def test_kill_at_random_moments(tmp_path):
     catalog = open_catalog(uri)
     create_table(catalog)
     rng = random.Random(7)
-    rounds = int(os.environ.get("LAKEHOUSE_KILL_ROUNDS", "4"))
+    rounds = int(os.environ.get("LAKEHOUSE_KILL_ROUNDS", "3"))
     for number in range(rounds):
         process = start({"uri": uri}, f"k{number}", 1000, log)
         assert process.stdout.readline() == "ready\n"
