@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -102,11 +102,14 @@ def parse(data: bytes, location: str) -> TableMetadata:
     stated_partition_id = optional_int(document, "last-partition-id", location)
     current = optional_int(document, "current-snapshot-id", location)
     current = None if current == -1 else current
+    snapshots = JsonList.from_raw(
+        lists["snapshots"], id_key="snapshot-id", decode=Snapshot.from_json, where=f"{location}: snapshots"
+    )
     metadata = TableMetadata(
         format_version=version,
         table_uuid=(require_str if version > 1 else optional_str)(document, "table-uuid", location) or "",
         location=require_str(document, "location", location),
-        last_sequence_number=(optional_int if version == 1 else require_int)(document, "last-sequence-number", location) or 0,
+        last_sequence_number=_last_sequence_number(document, version, snapshots, location),
         last_updated_ms=require_int(document, "last-updated-ms", location),
         last_column_id=max(require_int(document, "last-column-id", location), columns),
         schemas=schemas,
@@ -117,9 +120,7 @@ def parse(data: bytes, location: str) -> TableMetadata:
         sort_orders=orders,
         default_sort_order_id=_current(document, "default-sort-order-id", location, 0, version),
         properties=string_map(document.get("properties"), f"{location}: properties"),
-        snapshots=JsonList.from_raw(
-            lists["snapshots"], id_key="snapshot-id", decode=Snapshot.from_json, where=f"{location}: snapshots"
-        ),
+        snapshots=snapshots,
         current_snapshot_id=current,
         snapshot_log=JsonList.from_raw(
             lists["snapshot-log"], id_key="snapshot-id", decode=SnapshotLogEntry.from_json, where=f"{location}: snapshot-log"
@@ -301,6 +302,13 @@ def _specs(document: Mapping[str, Any], location: str) -> tuple[tuple[PartitionS
         raise CorruptMetadataError(f"{location}: has no partition-specs.")
     fields = optional_list(document, "partition-spec", location)
     return (partition_fields_from_json(fields, 0, f"{location}: partition-spec"),), {}
+
+
+def _last_sequence_number(document: Mapping[str, Any], version: int, snapshots: Iterable[Snapshot], location: str) -> int:
+    """0 in v1. DuckDB leaves it out of the v2 tables that its COPY writes: then it is the highest of the snapshots."""
+    if version == 2 and "last-sequence-number" not in document:
+        return max((snapshot.sequence_number for snapshot in snapshots), default=0)
+    return (optional_int if version == 1 else require_int)(document, "last-sequence-number", location) or 0
 
 
 def _orders(document: Mapping[str, Any], location: str) -> tuple[tuple[SortOrder, ...], dict[int, Any]]:
