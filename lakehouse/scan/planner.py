@@ -220,7 +220,7 @@ def split_options(request: ScanRequest) -> SplitOptions:
 
 def _search(manifests: Sequence[ManifestFile], search: Search, report: PlanReport) -> tuple[Found, Found]:
     data, deletes = Found(), Found()
-    everything = Search(search.where, search.specs, search.context, None, search.threads)
+    everything = Search(search.where, search.specs, search.context, None, search.threads, use_metrics=False)
     with _timed(report, "prune_manifests"):
         is_data = [manifest.content == CONTENT_DATA_MANIFEST for manifest in manifests]
         of_data = prune_manifests([one for one, yes in zip(manifests, is_data, strict=True) if yes], search, data)

@@ -41,6 +41,8 @@ class Search:
         columns: entry columns to return; None for all.
         threads: manifests read at a time.
         added_by: only entries that one of these snapshots added; None for every live entry.
+        use_metrics: whether bounds and counts prune. Not for delete files: an equality delete file may hold columns that it does
+            not compare, whose bounds say nothing about the rows it deletes.
     """
 
     where: Bound
@@ -49,6 +51,7 @@ class Search:
     columns: Collection[str] | None
     threads: int
     added_by: frozenset[int] | None = None
+    use_metrics: bool = True
 
 
 def prune_manifests(manifests: Sequence[ManifestFile], search: Search, found: Found) -> list[ManifestFile]:
@@ -128,7 +131,8 @@ def _search_one(manifest: ManifestFile, search: Search, pruner: EntryPruner) -> 
     if everything:
         return _Outcome(source.kind, source.bytes_read, entries if live.all() else entries.filter(pa.array(live)))
     in_partition = live & pruner.may_match_partition(entries)
-    kept = in_partition & pruner.may_match_metrics(entries) if in_partition.any() else in_partition
+    by_metrics = search.use_metrics and in_partition.any()
+    kept = in_partition & pruner.may_match_metrics(entries) if by_metrics else in_partition
     skipped = int(live.sum() - in_partition.sum()), int(in_partition.sum() - kept.sum())
     survivors = source.entries(search.columns).filter(pa.array(kept)) if kept.any() else None
     return _Outcome(source.kind, source.bytes_read, survivors, *skipped)
@@ -137,9 +141,10 @@ def _search_one(manifest: ManifestFile, search: Search, pruner: EntryPruner) -> 
 def _wanted(entries: Entries, added_by: frozenset[int] | None) -> Mask:
     status = np.asarray(entries.table["status"])
     if added_by is None:
-        return np.not_equal(status, STATUS_DELETED)
-    added = np.isin(np.asarray(entries.table["snapshot_id"]), list(added_by))
-    return np.equal(status, STATUS_ADDED) & added
+        live: Mask = status != STATUS_DELETED
+        return live
+    added: Mask = (status == STATUS_ADDED) & np.isin(np.asarray(entries.table["snapshot_id"]), list(added_by))
+    return added
 
 
 def _add(found: Found, outcome: _Outcome) -> None:

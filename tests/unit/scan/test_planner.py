@@ -22,7 +22,14 @@ from lakehouse.scan.request import ScanRequest
 from lakehouse.scan.twins import write_twin
 from lakehouse.scan.types_of import types_of
 from lakehouse.spec.columnar_manifest import twin_path
-from lakehouse.spec.data_file import CONTENT_POSITION_DELETES, STATUS_ADDED, STATUS_DELETED, DataFile, ManifestEntry
+from lakehouse.spec.data_file import (
+    CONTENT_EQUALITY_DELETES,
+    CONTENT_POSITION_DELETES,
+    STATUS_ADDED,
+    STATUS_DELETED,
+    DataFile,
+    ManifestEntry,
+)
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.manifest import encode_manifest, manifest_file
 from lakehouse.spec.manifest_list import CONTENT_DELETE_MANIFEST, write_manifest_list
@@ -201,6 +208,16 @@ def test_deletes_are_attached(table):
     }
     assert plan.report.delete_files.planned == 1
     assert {task.sequence_number for task in plan.tasks} == {5}
+
+
+def test_metrics_of_columns_that_an_equality_delete_does_not_compare_prune_nothing(table):
+    """It deletes id = 1 whatever n is; the bounds of n are those of the rows that happened to be written into the delete file."""
+    deletes = by_id(1, 500, 600, file_path="deletes", content=CONTENT_EQUALITY_DELETES, equality_ids=(1,))
+    table.manifest([deletes], BY_ID, deletes=True)
+    table.rows = [dataclasses.replace(row, sequence_number=6) for row in table.rows]
+    table.rows[:-1] = [dataclasses.replace(row, sequence_number=4, min_sequence_number=1) for row in table.rows[:-1]]
+    plan = plan_scan(ScanRequest(metadata=table.metadata(), where="n < 5 and id = 1"), table.storage, cache=None)
+    assert [len(task.deletes) for task in plan.tasks if task.data_file.spec_id == 0] == [1]
 
 
 def test_projection_and_errors(table):
