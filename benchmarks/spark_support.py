@@ -1,0 +1,118 @@
+"""What the Spark benchmarks share: the event rows, interleaved timing, results."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+RESULTS = Path(__file__).resolve().parent / "results"
+COLUMNS = (
+    "id",
+    "timestamp_micros(1767225600000000 + CAST(id * {step} AS BIGINT)) AS event_ts",
+    "(id * 2654435761) % 100003 AS user_id",
+    "concat('name-', CAST(id % 5000 AS STRING)) AS name",
+    "id * 0.37 AS amount",
+    "CAST(id % 7 AS INT) AS kind",
+    "id % 3 = 0 AS flag",
+    "substr(sha1(CAST(id AS STRING)), 1, 12) AS token",
+)
+
+
+def events(spark: SparkSession, rows: int, *, days: int, slices: int) -> DataFrame:
+    """`rows` events of eight columns, in the order of event time, over `days` days."""
+    step = days * 86_400_000_000 // rows
+    return spark.range(0, rows, 1, slices).selectExpr(*(column.format(step=step) for column in COLUMNS))
+
+
+@dataclass
+class Times:
+    """Seconds by the clock and by the processors (of this process and everything below it), one pair a run."""
+
+    wall: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+
+
+def interleaved(contenders: dict[str, Callable[[], object]], repeat: int) -> dict[str, Times]:
+    """Times of each contender in turn, so that a busy machine hurts all alike; the first round warms up and is dropped."""
+    times = {name: Times() for name in contenders}
+    for turn in range(repeat + 1):
+        for name, run in contenders.items():
+            start, used = time.perf_counter(), processor_seconds()
+            run()
+            if turn:
+                times[name].wall.append(time.perf_counter() - start)
+                times[name].processor.append(processor_seconds() - used)
+    return times
+
+
+def processor_seconds() -> float:
+    """Processor time of this process, the JVM and the Python workers, from /proc; 0 where there is none."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(folder.name)] = int(fields[1])
+        ticks[int(folder.name)] = sum(map(int, fields[11:15]))
+    return sum(spent for pid, spent in ticks.items() if _below(pid, parents)) / os.sysconf("SC_CLK_TCK")
+
+
+def _below(pid: int, parents: dict[int, int]) -> bool:
+    while pid in parents and pid != os.getpid():
+        pid = parents[pid]
+    return pid == os.getpid()
+
+
+def report(name: str, title: str, cases: dict[str, dict[str, Times]], ours: str, targets: dict[str, float], **facts: Any) -> bool:
+    """Print best times of each case and their ratio to the peers, keep them in `results/<name>.json`.
+
+    Returns:
+        Whether the targets hold by the clock.
+    """
+    met = True
+    rows = []
+    print(f"{title} {facts}, load {os.getloadavg()[0]:.1f}")
+    for case, times in cases.items():
+        for contender, spent in times.items():
+            row = {
+                "case": case,
+                "contender": contender,
+                "best_s": min(spent.wall),
+                "median_s": statistics.median(spent.wall),
+                "best_processor_s": min(spent.processor),
+                "ours_to_it": min(times[ours].wall) / min(spent.wall),
+                "ours_to_it_processor": min(times[ours].processor) / max(0.01, min(spent.processor)),
+            }
+            rows.append(row)
+            print(
+                f"  {case:26} {contender:26} best {row['best_s']:7.3f} s  processor {row['best_processor_s']:7.2f} s"
+                f"  ours/it {row['ours_to_it']:5.2f}  by processor {row['ours_to_it_processor']:5.2f}"
+            )
+            if contender != ours and row["ours_to_it"] > targets.get(case, math.inf):
+                met = False
+                print(f"  {case}: {row['ours_to_it']:.2f} misses the target of {targets[case]}")
+    RESULTS.mkdir(exist_ok=True)
+    versions = {package: version(package) for package in ("pyspark", "pyarrow", "pyiceberg")}
+    facts |= {"cores": os.cpu_count(), "load": os.getloadavg()[0]}
+    kept = {
+        "facts": facts,
+        "versions": versions,
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "rows": rows,
+    }
+    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
+    return met
