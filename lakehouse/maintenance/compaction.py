@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
+import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from rich.console import RenderableType
 
@@ -23,15 +24,21 @@ from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitConflictError, CommitStateUnknownError, ValidationConflictError
 from lakehouse.maintenance.file_groups import CompactionOptions, DeleteKey, FileGroup, delete_key, delete_uses, plan_groups
+from lakehouse.maintenance.policy import policy_of
+from lakehouse.maintenance.reachability import in_parallel
 from lakehouse.maintenance.report import Progress, Report, human_bytes, listing, no_progress
+from lakehouse.maintenance.retention import MAIN
 from lakehouse.maintenance.settings import TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT, positive_int
+from lakehouse.scan.load import load_entries, load_manifests
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.request import ScanRequest
 from lakehouse.scan.tasks import FileScanTask
-from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.data_file import STATUS_DELETED, DataFile
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifest_list import CONTENT_DELETE_MANIFEST
 from lakehouse.spec.partitioning import partition_path
 from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
 from lakehouse.transaction.transaction import Transaction
@@ -50,6 +57,7 @@ class CompactionPlan(Report):
         version: the table planned against; None of its snapshots may be expired before the execution.
         groups: the work, most files removed first.
         delete_uses: for every delete file, how many live data files it applies to.
+        dangling: delete files that apply to no live data file; they leave with the first commit.
     """
 
     identifier: Identifier
@@ -59,11 +67,12 @@ class CompactionPlan(Report):
     groups: tuple[FileGroup, ...]
     live_files: int
     delete_uses: Counter[DeleteKey] = field(default_factory=Counter)
+    dangling: tuple[DataFile, ...] = ()
 
     @property
     def snapshot_id(self) -> int | None:
         """The snapshot planned against."""
-        return self.version.metadata.current_snapshot_id
+        return _snapshot_id(self.version.metadata, self.options.branch)
 
     @property
     def input_files(self) -> int:
@@ -95,6 +104,8 @@ class CompactionPlan(Report):
             "input_files": self.input_files,
             "input_bytes": self.input_bytes,
             "expected_files": self.expected_files,
+            "branch": self.options.branch,
+            "dangling_delete_files": len(self.dangling),
             "groups": [
                 {
                     "partition": self._partition(group),
@@ -116,6 +127,10 @@ class CompactionPlan(Report):
         yield "bytes to rewrite", human_bytes(self.input_bytes)
         yield "files expected instead", self.expected_files
         yield "target file size", human_bytes(self.target_bytes)
+        if self.dangling:
+            yield "delete files without data", len(self.dangling)
+        if self.options.branch != MAIN:
+            yield "branch", self.options.branch
 
     def detail(self) -> RenderableType | None:
         """See Report."""
@@ -179,21 +194,29 @@ class CompactionResult(Report):
 def plan_compaction(
     catalog: Catalog, identifier: Identifier, options: CompactionOptions | None = None, *, environment: Environment | None = None
 ) -> CompactionPlan:
-    """Choose the files worth rewriting on the current snapshot of `main`, from metadata alone.
+    """Choose the files worth rewriting on the head of a branch, from metadata alone.
+
+    Without options the table's policy holds (`lakehouse.maintenance.*`), its hours excepted: who asks may start.
 
     Raises:
         InvalidExpressionError: the filter does not parse or bind.
-        InvalidPropertyError: `write.target-file-size-bytes` is not a positive integer.
+        InvalidPropertyError: `write.target-file-size-bytes` is not a positive integer, or a property of the policy is unusable.
+        NoSuchRefError: no such branch.
     """
-    options = options or CompactionOptions()
     version = catalog.load(identifier)
     metadata = version.metadata
-    target = options.target_file_size_bytes or positive_int(metadata.properties, TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT)
+    target = positive_int(metadata.properties, TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT)
+    options = options or CompactionOptions.under(policy_of(metadata.properties), target)
+    target = options.target_file_size_bytes or target
     storage = catalog.storage(metadata.location)
-    tasks = list(plan_scan(ScanRequest(metadata=metadata), storage).tasks)
+    snapshot_id = _snapshot_id(metadata, options.branch)
+    tasks: list[FileScanTask] = []
     chosen: set[str] | None = None
-    if options.where is not None:
-        chosen = {file.file_path for file in plan_scan(ScanRequest(metadata=metadata, where=options.where), storage).files}
+    if snapshot_id is not None:
+        tasks = list(plan_scan(ScanRequest(metadata=metadata, snapshot_id=snapshot_id), storage).tasks)
+        if options.where is not None:
+            request = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, where=options.where)
+            chosen = {file.file_path for file in plan_scan(request, storage).files}
     recent: int | None = None
     if options.skip_newer_than_ms is not None:
         now_ms = (environment or Environment.system()).now_ms()
@@ -206,6 +229,10 @@ def plan_compaction(
         wanted=lambda task: chosen is None or task.data_file.file_path in chosen,
         recent_sequence_number=recent,
     )
+    uses = delete_uses(tasks)
+    dangling: tuple[DataFile, ...] = ()
+    if snapshot_id is not None and options.where is None:
+        dangling = _unused_deletes(storage, metadata, metadata.snapshot(snapshot_id), uses)
     return CompactionPlan(
         identifier=identifier,
         version=version,
@@ -213,7 +240,8 @@ def plan_compaction(
         target_bytes=target,
         groups=tuple(groups),
         live_files=len(tasks),
-        delete_uses=delete_uses(tasks),
+        delete_uses=uses,
+        dangling=dangling,
     )
 
 
@@ -235,13 +263,13 @@ def execute_compaction(
     total = len(plan.groups)
     step = plan.options.groups_per_commit
     stopped: str | None = None
-    for start in range(0, total, step):
+    for start in range(0, max(total, 1 if plan.dangling else 0), step):
         batch = plan.groups[start : start + step]
         for _ in rewriter.write(batch):
             done += 1
             progress("rewrite groups", done, total)
         try:
-            rewriter.commit(batch)
+            rewriter.commit(batch, plan.dangling if start == 0 else ())
         except (ValidationConflictError, CommitConflictError) as error:
             stopped = f"{total - start} of {total} groups left as they are: {error.message}"
             break
@@ -259,6 +287,27 @@ def compact(
     """Plan and execute; see `plan_compaction` and `execute_compaction`."""
     plan = plan_compaction(catalog, identifier, options, environment=environment)
     return execute_compaction(catalog, plan, environment=environment, progress=progress)
+
+
+def _snapshot_id(metadata: TableMetadata, branch: str) -> int | None:
+    """Head of a branch; None: `main` of a table without snapshots."""
+    return metadata.current_snapshot_id if branch == MAIN else metadata.ref(branch).snapshot_id
+
+
+def _unused_deletes(
+    storage: Storage, metadata: TableMetadata, snapshot: Snapshot, uses: Counter[DeleteKey]
+) -> tuple[DataFile, ...]:
+    """Live delete files that apply to no live data file.
+
+    They never will again: rows that come later have higher sequence numbers, and a rewrite that runs beside this one keeps the
+    number of the snapshot it began with, whose files such a delete would still have applied to.
+    """
+    found: list[DataFile] = []
+    listed = [manifest for manifest in load_manifests(storage, snapshot) if manifest.content == CONTENT_DELETE_MANIFEST]
+    for entries in in_parallel(lambda manifest: load_entries(storage, manifest, metadata), listed):
+        live = entries.filter(pc.not_equal(entries.table["status"], STATUS_DELETED))
+        found += [file for file in live.to_data_files() if not uses[delete_key(file)]]
+    return tuple(found)
 
 
 def _recent_sequence_number(metadata: TableMetadata, cut_ms: int) -> int | None:
@@ -282,6 +331,8 @@ class _Rewriter:
     def write(self, groups: Sequence[FileGroup]) -> Iterator[FileGroup]:
         """Write the replacement files of the groups, several at a time; yields each group when it is done."""
         self._written = []
+        if not groups:
+            return
         workers = min(self._plan.options.max_workers, len(groups))
         threads = max(1, (os.cpu_count() or 1) // workers)
         with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="compact") as pool:
@@ -297,13 +348,15 @@ class _Rewriter:
                 self._discard()
                 raise
 
-    def commit(self, groups: Sequence[FileGroup]) -> None:
-        """Swap the groups' files for the written ones."""
+    def commit(self, groups: Sequence[FileGroup], unused: Sequence[DataFile] = ()) -> None:
+        """Swap the groups' files for the written ones; `unused` delete files leave as well."""
         plan = self._plan
         removed = [file for group in groups for file in group.files]
         uses = self._uses.copy()
-        dangling = _dangling(groups, uses)
-        transaction = Transaction(self._catalog, plan.identifier, base=plan.version, environment=self._environment)
+        dangling = [*_dangling(groups, uses), *unused]
+        transaction = Transaction(
+            self._catalog, plan.identifier, base=plan.version, branch=plan.options.branch, environment=self._environment
+        )
         transaction.rewrite_files(removed, self._written, removed_deletes=dangling)
         try:
             committed = transaction.commit({"lakehouse.maintenance": "compaction"})

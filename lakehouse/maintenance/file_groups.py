@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.binpack import output_file_count, pack
+from lakehouse.maintenance.policy import MaintenancePolicy
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
 
 DeleteKey = tuple[str, int | None]
+
+_LEAST_RATIO = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,8 @@ class CompactionOptions:
         rewrite_old_specs: rewrite files of earlier partition specs to the current one.
         rewrite_all: every file is a candidate.
         max_workers: groups rewritten at a time.
+        budget_bytes: read at most so many bytes, groups that remove the most files per byte first; None: no limit.
+        branch: the branch to compact.
 
     Raises:
         InvalidInputError: a number outside its range.
@@ -48,9 +53,12 @@ class CompactionOptions:
     rewrite_old_specs: bool = True
     rewrite_all: bool = False
     max_workers: int = 2
+    budget_bytes: int | None = None
+    branch: str = "main"
 
     def __post_init__(self) -> None:
-        for name in ("target_file_size_bytes", "min_input_files", "max_group_bytes", "groups_per_commit", "max_workers"):
+        counts = ("target_file_size_bytes", "min_input_files", "max_group_bytes", "groups_per_commit", "max_workers")
+        for name in (*counts, "budget_bytes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidInputError(f"Compaction option {name} must be at least 1, not {value}")
@@ -58,6 +66,17 @@ class CompactionOptions:
             raise InvalidInputError(
                 "Compaction ratios must hold 0 < min_file_size_ratio <= 1 <= max_file_size_ratio and 0 < delete_ratio_threshold"
             )
+
+    @classmethod
+    def under(cls, policy: MaintenancePolicy, target_bytes: int) -> Self:
+        """What a policy asks for, for a table of this target size."""
+        return cls(
+            min_input_files=policy.min_input_files,
+            min_file_size_ratio=max(1, policy.small_below(target_bytes)) / target_bytes,
+            delete_ratio_threshold=max(policy.delete_ratio, _LEAST_RATIO),
+            skip_newer_than_ms=policy.skip_recent_ms or None,
+            budget_bytes=policy.budget_bytes or None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,14 +146,24 @@ def plan_groups(
         why = {id(task): _reason(task, options, target_bytes, current_spec_id, uses) for task in members if wanted(task)}
         candidates = [task for task in members if why.get(id(task))]
         candidates.sort(key=lambda task: (task.sequence_number, task.data_file.file_path))
-        for packed in pack(
-            candidates, lambda task: task.data_file.file_size_in_bytes, max(options.max_group_bytes, target_bytes)
-        ):
+        capacity = max(min(options.max_group_bytes, options.budget_bytes or options.max_group_bytes), target_bytes)
+        for packed in pack(candidates, lambda task: task.data_file.file_size_in_bytes, capacity):
             group = _group(spec_id, partition, packed, {why[id(task)] for task in packed}, options, target_bytes)
             if group is not None:
                 groups.append(group)
     groups.sort(key=lambda group: (group.expected_files - len(group.tasks), group.tasks[0].data_file.file_path))
-    return groups
+    return groups if options.budget_bytes is None else _within(groups, options.budget_bytes)
+
+
+def _within(groups: list[FileGroup], budget_bytes: int) -> list[FileGroup]:
+    """Groups that together read at most the budget, those that remove the most files per byte first."""
+    chosen: list[FileGroup] = []
+    left = budget_bytes
+    for group in sorted(groups, key=lambda one: (one.expected_files - len(one.tasks)) / max(1, one.bytes)):
+        if group.bytes <= left:
+            chosen.append(group)
+            left -= group.bytes
+    return chosen
 
 
 _SMALL, _LARGE, _DELETES, _OLD_SPEC, _ALL = (

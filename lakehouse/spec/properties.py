@@ -103,6 +103,20 @@ def _optional_integer(text: str) -> int | None:
     return _integer(text, -(2**31)) if text.strip() else None
 
 
+def _hours(text: str) -> frozenset[int]:
+    """`22-6,12-13`: hours of the day, from the first up to but without the last; empty: all of them."""
+    if not text.strip():
+        return frozenset(range(24))
+    hours: set[int] = set()
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d{1,2})\s*-\s*(\d{1,2})\s*", part)
+        if found is None or int(found[1]) > 23 or int(found[2]) > 24 or int(found[1]) == int(found[2]):
+            raise ValueError("must be ranges of hours such as 22-6 or 1-5,12-13.")
+        first, last = int(found[1]), int(found[2])
+        hours.update(range(first, last) if first < last else (*range(first, 24), *range(last)))
+    return frozenset(hours)
+
+
 def _one_of(*allowed: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         lowered = text.strip().lower()
@@ -255,6 +269,54 @@ class TableProperties:
     )
     maintenance_delete_ratio = Property(
         "lakehouse.maintenance.delete-ratio", _fraction, 0.3, "Share of deleted rows that makes compaction rewrite a file."
+    )
+    maintenance_enabled = Property(
+        "lakehouse.maintenance.enabled", _boolean, True, "Whether maintenance is launched without being asked."
+    )
+    maintenance_min_removable_files = Property(
+        "lakehouse.maintenance.min-removable-files", _positive, 8, "Files that a compaction must save to be launched."
+    )
+    maintenance_skip_recent_ms = Property(
+        "lakehouse.maintenance.skip-recent-ms",
+        _natural,
+        0,
+        "Compaction leaves partitions alone that were written within this time.",
+    )
+    maintenance_max_manifests = Property(
+        "lakehouse.maintenance.max-manifests", _positive, 100, "Manifests above which they are rewritten."
+    )
+    maintenance_min_expirable_snapshots = Property(
+        "lakehouse.maintenance.min-expirable-snapshots",
+        _positive,
+        1,
+        "Snapshots and refs beyond retention that launch an expiry.",
+    )
+    maintenance_orphan_age_ms = Property(
+        "lakehouse.maintenance.orphan-age-ms", _positive, 3 * _DAY_MS, "Age from which a file that nothing names is an orphan."
+    )
+    maintenance_max_unreferenced_bytes = Property(
+        "lakehouse.maintenance.max-unreferenced-bytes",
+        _natural,
+        1024 * _MIB,
+        "Bytes of files that nothing names above which orphans are removed.",
+    )
+    maintenance_window = Property(
+        "lakehouse.maintenance.window",
+        _hours,
+        frozenset(range(24)),
+        "Hours of the day (UTC) to launch in, such as 22-6; all if empty.",
+    )
+    maintenance_budget_bytes = Property(
+        "lakehouse.maintenance.budget-bytes", _natural, 0, "Bytes that one compaction may read; 0: no limit."
+    )
+    maintenance_quota_files = Property(
+        "lakehouse.maintenance.quota-files", _natural, 0, "Data files above which an alert is raised; 0: none."
+    )
+    maintenance_quota_bytes = Property(
+        "lakehouse.maintenance.quota-bytes", _natural, 0, "Bytes of data files above which an alert is raised; 0: none."
+    )
+    maintenance_quota_snapshots = Property(
+        "lakehouse.maintenance.quota-snapshots", _natural, 0, "Snapshots above which an alert is raised; 0: none."
     )
 
     def data_location(self, location: str) -> str:
