@@ -9,6 +9,7 @@ from datetime import date
 from pathlib import Path
 
 import dagster as dg
+from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 
@@ -35,6 +36,8 @@ from assets.requests import (
 from assets.sources import IngestMode
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.snapshot import Snapshot
+
+_NUMBERS = frozenset({"rows", "files", "bytes", "snapshots", "data files before", "after", "on disk"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +106,18 @@ def run(
     started = time.monotonic()
     tour = Tour(pipeline, lake, Runner(definitions, instance, console), console)
     for ended in end_dead_runs(instance):
-        console.print(f"run {ended} was killed earlier: marked as failed, its pool slots are free")
+        _say(console, f"run {ended} was killed earlier: marked as failed, its pool slots are free")
     _heading(console, "1. Events land")
     late = _land(tour, options)
     _heading(console, "2. The pipeline runs: landing files, raw, quarantine, checks, derived tables")
     if not tour.catch_up("landed files"):
-        console.print("nothing new: every landing file is ingested")
+        _say(console, "nothing new: every landing file is ingested")
     first = lake.load_table(FLIGHTS.table).history()[0]
     if not options.synthetic:
         _heading(console, "3. Late files arrive, in small pieces, with a column that nobody announced")
         _land_late(tour, late)
         if not tour.catch_up("late files"):
-            console.print("nothing new: the late files are ingested")
+            _say(console, "nothing new: the late files are ingested")
     _heading(console, "4. Maintenance")
     _maintain(tour)
     _heading(console, "What there is now")
@@ -148,7 +151,7 @@ def _land(tour: Tour, options: DemoOptions) -> list[LandedDay]:
                     written += lay_down_cut_off(tour.landing, f"{landed.day}.again.jsonl.gz", landed.lines)
             files += 1
             progress.advance(task)
-    tour.console.print(f"{written} of {files} landing files were new in {tour.landing}; {len(late)} days are late")
+    _say(tour.console, f"{written} of {files} landing files were new in {tour.landing}; {len(late)} days are late")
     return late
 
 
@@ -158,7 +161,7 @@ def _land_late(tour: Tour, late: list[LandedDay]) -> None:
         for landed in late
         for number, lines in enumerate(pieces(landed), start=1)
     )
-    tour.console.print(f"{written} late files were new")
+    _say(tour.console, f"{written} late files were new")
 
 
 def _maintain(tour: Tour) -> None:
@@ -168,7 +171,7 @@ def _maintain(tour: Tour) -> None:
     if tour.lake.table_exists(AIRCRAFT):
         # rewritten as a whole by each run: its old snapshots are worth nothing; other tables keep theirs for replays
         tour.runner.run(f"expire old snapshots of {AIRCRAFT}", EXPIRE_JOB, tags={TABLES_TAG: AIRCRAFT, RETAIN_LAST_TAG: "1"})
-    grid = Grid("table", "data files before", "after", "on disk", title="compaction and expiry")
+    grid = _grid("table", "data files before", "after", "on disk", title="compaction and expiry")
     for name, files in before.items():
         grid.add_row(name, f"{files:,}", f"{after[name]:,}", f"{_disk_files(tour, name):,}")
     tour.console.print(grid)
@@ -184,7 +187,7 @@ def _disk_files(tour: Tour, name: str) -> int:
 
 
 def _show_tables(tour: Tour) -> None:
-    grid = Grid("table", "rows", "files", "bytes", "snapshots", "current snapshot", title="tables")
+    grid = _grid("table", "rows", "files", "bytes", "snapshots", "current snapshot", title="tables")
     for name in _existing(tour):
         table = tour.lake.load_table(name)
         head = table.current_snapshot()
@@ -194,22 +197,13 @@ def _show_tables(tour: Tour) -> None:
 
 
 def _show_history(tour: Tour) -> None:
-    grid = Grid(
-        "snapshot",
-        "committed (UTC)",
-        "operation",
-        "rows",
-        "files",
-        "Dagster run",
-        "partitions",
-        title=f"history of {FLIGHTS.table}",
-    )
+    grid = _grid("snapshot", "operation", "rows", "files", "run", "days", title=f"history of {FLIGHTS.table}")
     for snapshot in tour.lake.load_table(FLIGHTS.table).history()[-8:]:
-        when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(snapshot.timestamp_ms / 1000))
         run_id = snapshot.summary.get("dagster.run-id", "")[:8]
-        days = snapshot.summary.get("dagster.partition", "")
-        files, rows = _number(snapshot, "total-data-files"), _number(snapshot, "total-records")
-        grid.add_row(str(snapshot.snapshot_id), when, str(snapshot.operation), f"{rows:,}", f"{files:,}", run_id, days)
+        first, _, last = snapshot.summary.get("dagster.partition", "").partition("...")
+        numbers = [f"{_number(snapshot, entry):,}" for entry in ("total-records", "total-data-files")]
+        days = f"{first} to {last[5:]}" if last else first
+        grid.add_row(str(snapshot.snapshot_id), str(snapshot.operation), *numbers, run_id, days)
     tour.console.print(grid)
 
 
@@ -219,13 +213,14 @@ def _show_time_travel(tour: Tour, first: Snapshot) -> None:
     then = table.scan(where, snapshot_id=first.snapshot_id)
     now = table.scan(where)
     report = now.plan().report
-    tour.console.print("time travel: flights of the February snow storm")
-    tour.console.print(
-        f"  FOR VERSION AS OF {first.snapshot_id}: {then.count():,} rows, {len(then.plan().schema.fields)} columns"
+    _say(tour.console, "time travel: flights of the February snow storm")
+    _say(
+        tour.console, f"  FOR VERSION AS OF {first.snapshot_id}: {then.count():,} rows, {len(then.plan().schema.fields)} columns"
     )
-    tour.console.print(f"  now: {now.count():,} rows, {len(now.plan().schema.fields)} columns")
-    tour.console.print(
-        f"  the filter names no partition, yet of {report.data_files.total:,} files {report.data_files.planned} are read"
+    _say(tour.console, f"  now: {now.count():,} rows, {len(now.plan().schema.fields)} columns")
+    _say(
+        tour.console,
+        f"  the filter names no partition, yet of {report.data_files.total:,} files {report.data_files.planned} are read",
     )
 
 
@@ -237,21 +232,36 @@ def _show_conservation(tour: Tour) -> None:
     quarantined = tour.lake.load_table(FLIGHTS.quarantine_table).scan("landing_line is not null").count()
     duplicates = combined(tour.ledger()).duplicates
     verdict = "conserved" if landed == rows + quarantined + duplicates else "NOT CONSERVED"
-    tour.console.print(
+    _say(
+        tour.console,
         f"conservation: {landed:,} landed lines = {rows:,} rows + {quarantined:,} quarantined + {duplicates:,} duplicates: "
-        f"{verdict}"
+        f"{verdict}",
     )
 
 
 def _show_next(console: Console, seconds: float) -> None:
-    console.print(f"\ndone in {seconds:.0f} s. Next:")
-    console.print(
-        "  make dev                                       the Dagster UI on http://localhost:3000: assets, checks, runs, sensors"
+    _say(console, f"\ndone in {seconds:.0f} s. Next:")
+    _say(
+        console,
+        "  make dev                                       the Dagster UI on http://localhost:3000: assets, checks, runs, sensors",
     )
-    console.print("  lakehouse tables                               every table; describe, history and files show more of one")
-    console.print('  lakehouse sql "SELECT carrier, count(*) FROM raw.flights GROUP BY 1 ORDER BY 2 DESC"')
-    console.print("  lakehouse plan raw.flights --where \"event_ts < '2013-01-03T00:00:00+00:00'\"")
-    console.print("  lakehouse lineage marts/aircraft --replay      compute it again from exactly the snapshots that it read")
+    _say(console, "  lakehouse tables                               every table; describe, history and files show more of one")
+    _say(console, '  lakehouse sql "SELECT carrier, count(*) FROM raw.flights GROUP BY 1 ORDER BY 2 DESC"')
+    _say(console, "  lakehouse plan raw.flights --where \"event_ts < '2013-01-03T00:00:00+00:00'\"")
+    _say(console, "  lakehouse lineage marts/aircraft --replay      compute it again from exactly the snapshots that it read")
+
+
+def _grid(*headers: str, title: str) -> Grid:
+    grid = Grid(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for header in headers:
+        grid.add_column(
+            header, no_wrap=True, justify="right" if header in ("rows", "files", "bytes", "after", "on disk") else "left"
+        )
+    return grid
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, soft_wrap=True)
 
 
 def _existing(tour: Tour) -> list[str]:
