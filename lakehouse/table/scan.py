@@ -8,14 +8,15 @@ from functools import cached_property
 
 import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue
+from pyiceberg.schema import Schema
 
 from lakehouse.arrow.reader import ReadRequest, read_table, read_tasks
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
-from lakehouse.expressions.parse import parse_where
-from lakehouse.scan.planner import ScanPlan, plan_scan, schema_of, snapshot_of
+from lakehouse.scan.planner import ScanPlan, plan_appends, plan_scan, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
 from lakehouse.spec.arrow_types import schema_to_arrow
+from lakehouse.spec.properties import NAME_MAPPING
 from lakehouse.storage.protocol import Storage
 
 
@@ -27,14 +28,18 @@ class TableScan:
         name: the table's dotted name.
         request: snapshot, filter and projection as data.
         storage: where the files are.
+        appended_after: only rows that appends added after this snapshot; None for all rows.
     """
 
     name: str
     request: ScanRequest
     storage: Storage
+    appended_after: int | None = None
 
     @cached_property
     def _plan(self) -> ScanPlan:
+        if self.appended_after is not None:
+            return plan_appends(self.request, self.appended_after, self.storage)
         return plan_scan(self.request, self.storage)
 
     def plan(self) -> ScanPlan:
@@ -54,8 +59,10 @@ class TableScan:
         """A Spark DataFrame over the snapshot; every query that uses it is planned again with its own filters.
 
         Raises:
-            InvalidInputError: `spark` is not a SparkSession.
+            InvalidInputError: `spark` is not a SparkSession, or this is a scan of appends.
         """
+        if self.appended_after is not None:
+            raise InvalidInputError(f"{self.name}: Spark reads whole snapshots; read a scan of appends with to_batches()")
         engine = engine_for(spark)
         if engine is None:
             raise InvalidInputError(f"to_spark takes a SparkSession, not {type(spark).__name__}")
@@ -75,16 +82,22 @@ class TableScan:
         return rows
 
     def _read_request(self) -> ReadRequest:
-        metadata = self.request.metadata
-        return ReadRequest(
-            schema=self._plan.schema,
-            table_schema=schema_of(self.request, snapshot_of(self.request)),
-            where=parse_where(self.request.where),
-            specs=metadata.specs(),
-            name_mapping=metadata.properties.get("schema.name-mapping.default"),
-        )
+        return read_request(self.request, self._plan.schema)
 
 
 def columns(select: Sequence[str] | str | None) -> Sequence[str] | None:
     """A projection as a sequence: one name, several, or None for all of them."""
     return [select] if isinstance(select, str) else select
+
+
+def read_request(request: ScanRequest, schema: Schema) -> ReadRequest:
+    """What the Arrow reader has to know to return the columns of `schema`."""
+    metadata = request.metadata
+    return ReadRequest(
+        schema=schema,
+        table_schema=schema_of(request, snapshot_of(request)),
+        older_schemas=metadata.schemas,
+        case_sensitive=request.case_sensitive,
+        specs=metadata.specs(),
+        name_mapping=metadata.properties.get(NAME_MAPPING),
+    )

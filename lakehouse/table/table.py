@@ -15,7 +15,8 @@ from pyiceberg.schema import Schema
 from lakehouse.arrow.coerce import ArrowData
 from lakehouse.arrow.writer import WriteRequest, write_data_files
 from lakehouse.catalog.protocol import Catalog, TableVersion
-from lakehouse.dml.copy_on_write import RowRewrite, remove_matching_rows
+from lakehouse.dml.copy_on_write import remove_matching_rows
+from lakehouse.dml.merge_on_read import delete_matching_rows
 from lakehouse.engines import engine_for
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitStateUnknownError, InvalidInputError, LakehouseError
@@ -38,9 +39,11 @@ from lakehouse.spec.refs import SnapshotRef
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
+from lakehouse.table.changelog import Changelog
 from lakehouse.table.changes import PendingChange
 from lakehouse.table.scan import TableScan, columns
 from lakehouse.table.times import Moment, to_ms
+from lakehouse.table.travel import snapshot_id_of
 from lakehouse.transaction.committed import Committed
 from lakehouse.transaction.transaction import Transaction
 
@@ -132,6 +135,7 @@ class Table:
         snapshot_id: int | None = None,
         as_of: Moment | None = None,
         ref: str = "main",
+        run: str | None = None,
         case_sensitive: bool = True,
     ) -> TableScan:
         """Rows of one snapshot.
@@ -142,31 +146,62 @@ class Table:
             snapshot_id: this snapshot.
             as_of: what was current at this time: datetime (naive means UTC), ISO text or milliseconds.
             ref: head of this branch, or this tag.
+            run: what this Dagster run wrote last, by its run id.
             case_sensitive: whether column names must match exactly.
 
         Raises:
-            InvalidInputError: both `snapshot_id` and `as_of`.
+            InvalidInputError: more than one of `snapshot_id`, `as_of` and `run`.
             NoSuchSnapshotError | NoSuchRefError: nothing there.
         """
-        request = ScanRequest(
+        snapshot = snapshot_id_of(self.metadata, self.name, snapshot_id=snapshot_id, as_of=as_of, ref=ref, run=run)
+        return TableScan(self.name, self._scan_request(snapshot, where, select, case_sensitive=case_sensitive), self.storage)
+
+    def scan_appends(
+        self,
+        from_snapshot_id: int,
+        to_snapshot_id: int | None = None,
+        *,
+        where: Where | None = None,
+        select: Sequence[str] | str | None = None,
+    ) -> TableScan:
+        """Rows that append snapshots added after one snapshot up to another (the current one by default).
+
+        Raises:
+            NoSuchSnapshotError: `from_snapshot_id` is no ancestor of `to_snapshot_id`; raised when planned.
+        """
+        return TableScan(self.name, self._scan_request(to_snapshot_id, where, select), self.storage, from_snapshot_id)
+
+    def changelog(
+        self,
+        from_snapshot_id: int | None = None,
+        to_snapshot_id: int | None = None,
+        *,
+        where: Where | None = None,
+        select: Sequence[str] | str | None = None,
+        net: bool = False,
+    ) -> Changelog:
+        """Rows inserted and deleted after one snapshot (None: ever) up to another (the current one by default).
+
+        Rewrites change nothing, and rows that an overwrite only carried over are left out; with `net` also rows that came and
+        went within the range.
+        """
+        return Changelog(self._scan_request(to_snapshot_id, where, select), self.storage, from_snapshot_id, net)
+
+    def _scan_request(
+        self,
+        snapshot_id: int | None,
+        where: Where | None,
+        select: Sequence[str] | str | None,
+        *,
+        case_sensitive: bool = True,
+    ) -> ScanRequest:
+        return ScanRequest(
             metadata=self.metadata,
-            snapshot_id=self._snapshot_id(snapshot_id, as_of, ref),
+            snapshot_id=snapshot_id,
             where=where,
             select=columns(select),
             case_sensitive=case_sensitive,
         )
-        return TableScan(self.name, request, self.storage)
-
-    def _snapshot_id(self, snapshot_id: int | None, as_of: Moment | None, ref: str) -> int | None:
-        if snapshot_id is not None and as_of is not None:
-            raise InvalidInputError(f"scan of {self.name}: give snapshot_id or as_of, not both", table=self.name)
-        if snapshot_id is not None:
-            return self.metadata.snapshot(snapshot_id).snapshot_id
-        if as_of is not None:
-            return self.metadata.snapshot_as_of(to_ms(as_of), ref).snapshot_id
-        if ref == "main":
-            return None
-        return self.metadata.ref(ref).snapshot_id
 
     def snapshots(self) -> list[Snapshot]:
         """Every snapshot kept, oldest first."""
@@ -232,7 +267,7 @@ class Table:
         """
         condition = parse_where(where)
         with self._written() as files:
-            gone = self._remove_rows(condition, branch)
+            gone = remove_matching_rows(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
             files += gone.added
             files += self.write_files(data)
             transaction = self.transaction(branch).overwrite(files, gone.removed, conflict_filter=condition)
@@ -248,20 +283,21 @@ class Table:
     ) -> Snapshot | None:
         """Remove the rows for which `where` is true; rows for which it is unknown (null) stay.
 
+        `write.delete.mode` decides between rewriting files (copy-on-write, the default) and delete files (merge-on-read).
+
         Returns:
             The snapshot, or None when no row matched and nothing was committed.
         """
         condition = parse_where(where)
+        merge_on_read = TableProperties(self.properties).delete_mode == "merge-on-read"
+        remove = delete_matching_rows if merge_on_read else remove_matching_rows
         with self._written() as files:
-            gone = self._remove_rows(condition, branch)
-            files += gone.added
-            if not gone.removed:
+            gone = remove(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
+            files += gone.written
+            if not gone:
                 return None
             transaction = self.transaction(branch)
-            if gone.rewritten:
-                transaction.overwrite(files, gone.removed, conflict_filter=condition)
-            else:
-                transaction.delete_files(gone.removed, conflict_filter=condition)
+            gone.stage(transaction, condition)
             return self._commit(transaction, files, summary, commit_id)
 
     def write_request(self) -> WriteRequest:
@@ -400,9 +436,6 @@ class Table:
         self._version = committed.version
         return self
 
-    def _remove_rows(self, condition: BooleanExpression, branch: str) -> RowRewrite:
-        return remove_matching_rows(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
-
     @contextmanager
     def _written(self) -> Iterator[list[DataFile]]:
         """Collects data files written in the block; they go when the block certainly failed, and stay when nobody knows."""
@@ -430,9 +463,7 @@ class Table:
         """Delete files that no snapshot names; what cannot be deleted is left to orphan removal."""
         left = self.storage.delete([file.file_path for file in files]).failed
         if left:
-            _LOG.warning(
-                "%s: %d unreferenced data files were not deleted; remove-orphans finds them", self.name, len(left)
-            )
+            _LOG.warning("%s: %d unreferenced data files were not deleted; remove-orphans finds them", self.name, len(left))
 
 
 def _arrow(data: object, table: str) -> ArrowData:

@@ -1,0 +1,41 @@
+"""Inserted and deleted rows between two snapshots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakehouse.arrow.changelog import read_changelog
+from lakehouse.scan.changelog import ChangelogStep, plan_changelog
+from lakehouse.scan.planner import project_schema, schema_of, snapshot_of
+from lakehouse.scan.request import ScanRequest
+from lakehouse.storage.protocol import Storage
+from lakehouse.table.scan import read_request
+
+
+@dataclass(frozen=True)
+class Changelog:
+    """Rows that came and went after one snapshot up to another; nothing is read before it is asked for.
+
+    Attributes:
+        request: the later snapshot, whose schema all rows are read with, filter and projection.
+        storage: where the files are.
+        from_snapshot_id: the earlier snapshot, exclusive; None for the beginning.
+        net: whether rows that came and went within the range are left out.
+    """
+
+    request: ScanRequest
+    storage: Storage
+    from_snapshot_id: int | None
+    net: bool = False
+
+    def plan(self) -> list[ChangelogStep]:
+        """The snapshots that changed rows, oldest first, with the files to compare. Raises NoSuchSnapshotError."""
+        return plan_changelog(self.request.metadata, self.from_snapshot_id, self.request.snapshot_id, self.storage)
+
+    def to_arrow(self) -> pa.Table:
+        """The rows, then `_change_type` (INSERT or DELETE), `_change_ordinal` and `_commit_snapshot_id`."""
+        schema = schema_of(self.request, snapshot_of(self.request))
+        projected = project_schema(schema, self.request.select, case_sensitive=self.request.case_sensitive)
+        return read_changelog(self.plan(), read_request(self.request, projected), self.storage, net=self.net)
