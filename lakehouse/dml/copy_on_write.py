@@ -17,6 +17,7 @@ from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
+from lakehouse.transaction.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,21 @@ class RowRewrite:
     added: tuple[DataFile, ...]
     rewritten: int
     deleted_rows: int
+
+    @property
+    def written(self) -> tuple[DataFile, ...]:
+        """Files that exist now and that only a commit makes reachable."""
+        return self.added
+
+    def __bool__(self) -> bool:
+        return bool(self.removed)
+
+    def stage(self, transaction: Transaction, where: BooleanExpression) -> None:
+        """Add the removal to a transaction: a `delete` when whole files go, else an `overwrite`."""
+        if self.rewritten:
+            transaction.overwrite(self.added, self.removed, conflict_filter=where)
+        else:
+            transaction.delete_files(self.removed, conflict_filter=where)
 
 
 def remove_matching_rows(
@@ -82,6 +98,7 @@ def _split_rows(task: FileScanTask, where: BooleanExpression, metadata: TableMet
     schema = metadata.schema()
     read = ReadRequest(
         schema=schema,
+        older_schemas=metadata.schemas,
         specs=metadata.specs(),
         name_mapping=metadata.properties.get("schema.name-mapping.default"),
     )

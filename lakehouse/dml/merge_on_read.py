@@ -1,0 +1,123 @@
+"""Merge on read: rows are deleted by position, in position delete files (v2) or deletion vectors (v3); data files stay."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.schema import Schema
+
+from lakehouse.arrow.delete_writer import FileDeletes, write_deletes
+from lakehouse.arrow.reader import METADATA_COLUMNS, ReadRequest, read_table
+from lakehouse.arrow.writer import WriteRequest
+from lakehouse.scan.planner import plan_scan
+from lakehouse.scan.request import ScanRequest
+from lakehouse.scan.tasks import FileScanTask
+from lakehouse.spec.data_file import CONTENT_POSITION_DELETES, DataFile
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.storage.protocol import Storage
+from lakehouse.transaction.transaction import Transaction
+
+_POSITION = METADATA_COLUMNS["_pos"]
+_DELETED = METADATA_COLUMNS["_deleted"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowDeletes:
+    """What removing rows by merge on read does to the files.
+
+    Attributes:
+        removed: data files of which every row matches: they go whole.
+        delete_files: new delete files.
+        superseded: deletion vectors that the new ones contain (v3 allows one a data file).
+        deleted_rows: rows that matched, before row-level deletes in files that go whole.
+    """
+
+    removed: tuple[DataFile, ...]
+    delete_files: tuple[DataFile, ...]
+    superseded: tuple[DataFile, ...]
+    deleted_rows: int
+
+    @property
+    def written(self) -> tuple[DataFile, ...]:
+        """Files that exist now and that only a commit makes reachable."""
+        return self.delete_files
+
+    def __bool__(self) -> bool:
+        return bool(self.removed or self.delete_files)
+
+    def stage(self, transaction: Transaction, where: BooleanExpression) -> None:
+        """Add the removal to a transaction: one snapshot for whole files, one for rows of others, visible together."""
+        if self.removed:
+            transaction.delete_files(self.removed, conflict_filter=where)
+        if self.delete_files:
+            transaction.row_delta(delete_files=self.delete_files, removed_delete_files=self.superseded, conflict_filter=where)
+
+
+def delete_matching_rows(
+    metadata: TableMetadata, snapshot_id: int | None, where: BooleanExpression, request: WriteRequest, storage: Storage
+) -> RowDeletes:
+    """Write delete files for the rows for which `where` is true; arguments and errors as for `remove_matching_rows`."""
+    if snapshot_id is None:
+        return RowDeletes((), (), (), 0)
+    scan = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, where=where, include_metrics=True)
+    whole: list[DataFile] = []
+    superseded: list[DataFile] = []
+    deletes: dict[int, list[FileDeletes]] = defaultdict(list)
+    deleted_rows = 0
+    for task in plan_scan(scan, storage).tasks:
+        file = task.data_file
+        if task.residual == AlwaysTrue():
+            whole.append(file)
+            deleted_rows += file.record_count
+            continue
+        matched = _positions(task, where, metadata, storage)
+        if not len(matched):
+            continue
+        deleted_rows += len(matched)
+        if metadata.format_version >= 3:
+            matched = np.union1d(matched, _already_deleted(task, metadata, storage))
+            superseded += [one for one in task.deletes if _only_for(one, file)]
+        deletes[file.spec_id].append(FileDeletes(file, matched))
+    written: list[DataFile] = []
+    for spec_id, files in deletes.items():
+        written += write_deletes(files, replace(request, spec=metadata.spec(spec_id)), storage, task=f"deletes{spec_id}")
+    return RowDeletes(tuple(whole), tuple(written), tuple(superseded), deleted_rows)
+
+
+def _positions(task: FileScanTask, where: BooleanExpression, metadata: TableMetadata, storage: Storage) -> npt.NDArray[np.int64]:
+    """Positions of live rows that match."""
+    read = _request(metadata, Schema(_POSITION), where)
+    return _column(read_table([replace(task, residual=AlwaysTrue())], read, storage)["_pos"])
+
+
+def _already_deleted(task: FileScanTask, metadata: TableMetadata, storage: Storage) -> npt.NDArray[np.int64]:
+    """Positions that position deletes and deletion vectors delete by now; a new vector has to hold them as well."""
+    by_position = tuple(one for one in task.deletes if one.content == CONTENT_POSITION_DELETES)
+    if not by_position:
+        return np.empty(0, np.int64)
+    read = _request(metadata, Schema(_POSITION, _DELETED), AlwaysTrue())
+    rows = read_table([replace(task, residual=AlwaysTrue(), deletes=by_position)], read, storage)
+    return _column(rows.filter(rows["_deleted"])["_pos"])
+
+
+def _request(metadata: TableMetadata, schema: Schema, where: BooleanExpression) -> ReadRequest:
+    return ReadRequest(
+        schema=schema,
+        table_schema=metadata.schema(),
+        older_schemas=metadata.schemas,
+        where=where,
+        specs=metadata.specs(),
+        name_mapping=metadata.properties.get("schema.name-mapping.default"),
+    )
+
+
+def _only_for(delete: DataFile, file: DataFile) -> bool:
+    return delete.content == CONTENT_POSITION_DELETES and delete.referenced_data_file == file.file_path
+
+
+def _column(positions: object) -> npt.NDArray[np.int64]:
+    return np.asarray(positions, np.int64)
