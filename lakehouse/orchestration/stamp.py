@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-RUN_ID = "dagster.run-id"
+from lakehouse.spec.snapshot import RUN_ID
+
 ASSET_KEY = "dagster.asset-key"
 PARTITION = "dagster.partition"
 

@@ -22,6 +22,9 @@ OPERATION_REPLACE = "replace"
 OPERATION_OVERWRITE = "overwrite"
 OPERATION_DELETE = "delete"
 
+RUN_ID = "dagster.run-id"
+"""Summary key of the Dagster run that wrote a snapshot."""
+
 _KEYS = frozenset(
     {
         "snapshot-id",

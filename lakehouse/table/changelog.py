@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from lakehouse.arrow.changelog import read_changelog
+from lakehouse.expressions.parse import parse_where
 from lakehouse.scan.changelog import ChangelogStep, plan_changelog
 from lakehouse.scan.planner import project_schema, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
@@ -38,4 +39,5 @@ class Changelog:
         """The rows, then `_change_type` (INSERT or DELETE), `_change_ordinal` and `_commit_snapshot_id`."""
         schema = schema_of(self.request, snapshot_of(self.request))
         projected = project_schema(schema, self.request.select, case_sensitive=self.request.case_sensitive)
-        return read_changelog(self.plan(), read_request(self.request, projected), self.storage, net=self.net)
+        reading = replace(read_request(self.request, projected), where=parse_where(self.request.where))
+        return read_changelog(self.plan(), reading, self.storage, net=self.net)

@@ -91,7 +91,7 @@ def columns(select: Sequence[str] | str | None) -> Sequence[str] | None:
 
 
 def read_request(request: ScanRequest, schema: Schema) -> ReadRequest:
-    """What the Arrow reader has to know to return the columns of `schema`."""
+    """What the Arrow reader has to know to return the columns of `schema`; the filter is in the residuals of the tasks."""
     metadata = request.metadata
     return ReadRequest(
         schema=schema,

@@ -37,7 +37,7 @@ def snapshot_of_run(metadata: TableMetadata, run_id: str) -> Snapshot:
         written = [one for one in metadata.snapshots if one.summary.get(RUN_ID) == run_id]
     if not written:
         raise NoSuchSnapshotError(
-            f"Table {metadata.location} has no snapshot that Dagster run {run_id!r} wrote: there was none, or it has been expired.",
+            f"Table {metadata.location} has no snapshot of Dagster run {run_id!r}: it wrote none, or it has been expired.",
             run_id=run_id,
         )
     return max(written, key=lambda one: one.sequence_number)
