@@ -1,8 +1,10 @@
 """Catalog in the warehouse itself: a folder per table holding `v<N>.metadata.json`, the Hadoop layout.
 
 The newest version is the highest N. `version-hint.text` says where to start looking and nothing more: readers probe
-forward from it, and list the folder when it misleads. A commit creates `v<N+1>.metadata.json` if absent. A dropped table
-ends in a version that says so, so that a late writer cannot bring it back.
+forward from it, and list the folder when it misleads. A commit creates `v<N+1>.metadata.json` if absent, or
+`v<N+1>.gz.metadata.json` where version N sets `write.metadata.compression-codec` to gzip: the version before decides the name,
+so that two writers never make two files. A dropped table ends in a version that says so, so that a late writer cannot bring
+it back.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ import orjson
 
 from lakehouse.catalog.confinement import allowed_roots, check_locations, check_no_overlap
 from lakehouse.catalog.folder_namespaces import FolderNamespaces
-from lakehouse.catalog.metadata_files import create_resolved, delete_expired, metadata_bytes, next_metadata, read_metadata
+from lakehouse.catalog.metadata_files import (
+    codec_after,
+    create_resolved,
+    delete_expired,
+    metadata_bytes,
+    next_metadata,
+    read_metadata,
+    version_name,
+)
 from lakehouse.catalog.protocol import Namespace, TableVersion
 from lakehouse.catalog.turns import machine_turn
 from lakehouse.environment import Environment
@@ -34,6 +44,7 @@ from lakehouse.errors import (
 )
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata_file import parse
+from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.requirements import Requirement
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.spec.updates import Update
@@ -49,6 +60,7 @@ TURNS = "commit.turns.enabled"
 
 _VERSION = re.compile(r"^v(\d+)(?:\.gz)?\.metadata\.json(?:\.gz)?$")
 _SPELLINGS = ("v{}.metadata.json", "v{}.gz.metadata.json", "v{}.metadata.json.gz")
+_DELETED_MAX = 10_000
 _DROPPED = b'{"lakehouse-dropped":'
 
 
@@ -193,11 +205,13 @@ class FilesystemCatalog:
         number = _number(base.metadata_location) + 1
         if self._at(folder, number) is not None:
             raise _lost(identifier, number)
-        location = self._version_location(folder, number)
-        self._swap(identifier, location, metadata_bytes(new))
+        # The codec of the base decides the name, so that all who commit after version N create the same file.
+        codec = codec_after(base.metadata)
+        location = self._version_location(folder, number, codec)
+        self._swap(identifier, location, metadata_bytes(new, codec))
         self._check_base_is_there(identifier, base)
         self._write_hint(folder, number)
-        delete_expired(self._store, base.metadata, new)
+        self._delete_old_versions(identifier, new)
         return TableVersion(identifier, new, location)
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
@@ -210,7 +224,7 @@ class FilesystemCatalog:
         while True:
             version = self.load(identifier)
             number = _number(version.metadata_location) + 1
-            tombstone = self._version_location(folder, number)
+            tombstone = self._version_location(folder, number, codec_after(version.metadata))
             content = orjson.dumps({"lakehouse-dropped": self._environment.now_ms(), "by": str(self._environment.new_uuid())})
             try:
                 self._swap(identifier, tombstone, content)
@@ -298,6 +312,30 @@ class FilesystemCatalog:
             table=str(identifier),
         )
 
+    def _delete_old_versions(self, identifier: Identifier, new: TableMetadata) -> None:
+        """Delete the versions that the metadata log no longer lists, where the table asks for it, oldest first.
+
+        Whatever an earlier writer failed to delete goes too: versions must stay one unbroken range, because readers that begin
+        at any of them find the newest by probing forward.
+        """
+        if not TableProperties(new.properties).metadata_delete_after_commit or not new.metadata_log:
+            return
+        folder = self.default_location(identifier)
+        found = _VERSION.match(new.metadata_log[0].metadata_file.rpartition("/")[2])
+        number = int(found.group(1)) - 1 if found else 0
+        doomed: list[str] = []
+        try:
+            while number > 0 and len(doomed) < _DELETED_MAX and (location := self._at(folder, number)) is not None:
+                doomed.append(location)
+                number -= 1
+            for location in reversed(doomed):
+                report = self._store.delete([location])
+                if report.failed:
+                    log.warning("Old metadata file %s stays for now: %s", location, dict(report.failed))
+                    return
+        except LakehouseError as error:
+            log.warning("Old metadata files of %s stay for now: %s", identifier, error)
+
     def _newest(self, folder: str) -> tuple[int, str] | None:
         hint = self._read_hint(folder)
         location = None if hint is None else self._at(folder, hint)
@@ -340,8 +378,8 @@ class FilesystemCatalog:
         except LakehouseError as error:
             log.warning("The version hint of %s stays behind, readers probe from it: %s", folder, error)
 
-    def _version_location(self, folder: str, number: int) -> str:
-        return join(folder, "metadata", f"v{number}.metadata.json")
+    def _version_location(self, folder: str, number: int, codec: str = "none") -> str:
+        return join(folder, "metadata", version_name(number, codec))
 
     def _is_table_folder(self, folder: str) -> bool:
         return self._newest(folder) is not None

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from lakehouse.catalog.protocol import TableVersion
-from lakehouse.errors import CommitConflictError, FileAlreadyExistsError, LakehouseError, StorageError
+from lakehouse.errors import CommitConflictError, FileAlreadyExistsError, InvalidPropertyError, LakehouseError, StorageError
 from lakehouse.spec.metadata_file import parse, serialize
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.requirements import Requirement, check_requirements
@@ -19,6 +19,7 @@ from lakehouse.storage.protocol import Storage
 log = logging.getLogger(__name__)
 
 _NUMBERED = re.compile(r"^(\d+)-.*\.metadata\.json$|^(\d+)-.*\.metadata\.json\.gz$|^(\d+)-.*\.gz\.metadata\.json$")
+_SUFFIX = {"none": ".metadata.json", "gzip": ".gz.metadata.json"}
 _CREATE_ATTEMPTS = 3
 
 
@@ -44,13 +45,21 @@ def metadata_folder(metadata: TableMetadata) -> str:
     return TableProperties(metadata.properties).metadata_location(metadata.location)
 
 
-def numbered_name(previous_location: str | None, unique: str) -> str:
-    """`00004-<unique>.metadata.json` after `00003-<...>.metadata.json`, as catalogs with a pointer name them."""
+def numbered_name(previous_location: str | None, unique: str, codec: str = "none") -> str:
+    """`00004-<unique>.metadata.json` after `00003-<...>.metadata.json`, as catalogs with a pointer name them.
+
+    Readers tell a compressed file by its name, `00004-<unique>.gz.metadata.json`.
+    """
     number = 0
     if previous_location is not None:
         found = _NUMBERED.match(previous_location.rpartition("/")[2])
         number = int(next(group for group in found.groups() if group)) + 1 if found else 1
-    return f"{number:05d}-{unique}.metadata.json"
+    return f"{number:05d}-{unique}{_SUFFIX[codec]}"
+
+
+def version_name(number: int, codec: str = "none") -> str:
+    """`v4.metadata.json`, or `v4.gz.metadata.json`."""
+    return f"v{number}{_SUFFIX[codec]}"
 
 
 def create_resolved(storage: Storage, location: str, data: bytes) -> None:
@@ -90,7 +99,7 @@ def delete_expired(storage: Storage, base: TableMetadata, new: TableMetadata) ->
     if not TableProperties(new.properties).metadata_delete_after_commit:
         return
     for location in expired_metadata_files(base, new):
-        if not is_within(location, new.location):
+        if not (is_within(location, new.location) or is_within(location, metadata_folder(new))):
             continue
         try:
             report = storage.delete([location])
@@ -102,6 +111,19 @@ def delete_expired(storage: Storage, base: TableMetadata, new: TableMetadata) ->
             return
 
 
-def metadata_bytes(metadata: TableMetadata) -> bytes:
-    """Serialized, uncompressed."""
-    return serialize(metadata)
+def compression_of(metadata: TableMetadata) -> str:
+    """`write.metadata.compression-codec`: none or gzip."""
+    return TableProperties(metadata.properties).metadata_compression
+
+
+def codec_after(base: TableMetadata) -> str:
+    """Codec of the version after `base`; none where the property names no codec, so that the commit that mends it succeeds."""
+    try:
+        return compression_of(base)
+    except InvalidPropertyError:
+        return "none"
+
+
+def metadata_bytes(metadata: TableMetadata, codec: str = "none") -> bytes:
+    """Serialized and compressed."""
+    return serialize(metadata, codec=codec)

@@ -14,6 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from lakehouse.catalog.confinement import allowed_roots, check_locations, check_no_overlap
 from lakehouse.catalog.metadata_files import (
+    compression_of,
     delete_expired,
     metadata_bytes,
     metadata_folder,
@@ -233,7 +234,7 @@ class SqlCatalog:
         self._require(identifier.namespace)
         location = self._new_metadata_location(metadata, None)
         storage = self.storage(location)
-        storage.create(location, metadata_bytes(metadata))
+        storage.create(location, metadata_bytes(metadata, compression_of(metadata)))
         try:
             self._insert(identifier, location, metadata.location)
         except TableAlreadyExistsError:
@@ -254,7 +255,7 @@ class SqlCatalog:
             raise _lost(identifier, current)
         location = self._new_metadata_location(new, base.metadata_location)
         storage = self.storage(location)
-        storage.write_new({location: metadata_bytes(new)})
+        storage.write_new({location: metadata_bytes(new, compression_of(new))})
         try:
             self._swap(identifier, base.metadata_location, location)
         except (CommitConflictError, NoSuchTableError, StorageError):
@@ -379,7 +380,8 @@ class SqlCatalog:
                 ) from error
 
     def _new_metadata_location(self, metadata: TableMetadata, previous: str | None) -> str:
-        return join(metadata_folder(metadata), numbered_name(previous, str(self._environment.new_uuid())))
+        name = numbered_name(previous, str(self._environment.new_uuid()), compression_of(metadata))
+        return join(metadata_folder(metadata), name)
 
     def _key(self, identifier: Identifier) -> dict[str, str]:
         return {"catalog": self._name, "namespace": ".".join(identifier.namespace), "table": identifier.name}

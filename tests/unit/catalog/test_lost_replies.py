@@ -101,6 +101,25 @@ def test_a_base_that_was_cleaned_up_cannot_be_committed_on(files):
     assert files.load(EVENTS).metadata == version.metadata
 
 
+def test_a_version_that_could_not_be_deleted_leaves_no_gap(files, faults):
+    """Found by simulation (seed 50304): a leftover below a gap would make every reader with an old hint stop there."""
+    settings = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    version = files.commit(EVENTS, files.load(EVENTS), (), (SetProperties(settings),))
+    for number in range(6):
+        faults.next("delete", *([Fault.REFUSED] if number in {1, 2} else []))
+        version = files.commit(EVENTS, version, (), (SetProperties({"n": str(number)}),))
+    storage, folder = files.storage(""), f"{version.metadata.location}/metadata"
+    kept = sorted(
+        int(info.location.rpartition("/v")[2].partition(".")[0])
+        for info in storage.list(folder)
+        if ".metadata.json" in info.location
+    )
+    assert kept == [7, 8]
+    for hint in range(1, 9):
+        storage.write(f"{folder}/{HINT}", str(hint).encode())
+        assert files.load(EVENTS).metadata_location == version.metadata_location
+
+
 class LossyDatabase(Database):
     """COMMIT lands, or not, and the reply is lost."""
 
