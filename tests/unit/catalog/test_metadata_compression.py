@@ -12,6 +12,7 @@ from duckdb_extensions import import_extension
 from pyiceberg.table import StaticTable
 
 import lakehouse as lh
+from lakehouse.spec.updates import SetProperties
 
 SCHEMA = pa.schema([pa.field("id", pa.int64())])
 CODEC = "write.metadata.compression-codec"
@@ -118,3 +119,14 @@ def test_a_relative_metadata_path_is_below_the_table(lake):
     assert lake.load_table("raw.t").scan().count() == 1
     with pytest.raises(lh.LakehouseError):
         table.set_properties({"write.metadata.path": "../../../outside"})
+
+
+def test_one_version_has_one_name_whatever_its_writers_want(tmp_path, monkeypatch):
+    """Two writers on one base, neither of whom sees the other's file: the second must lose."""
+    lake = lh.load_catalog(f"file://{tmp_path}/warehouse")
+    catalog = lake.catalog
+    base = lake.create_table("raw.t", SCHEMA).version
+    monkeypatch.setattr(catalog, "_at", lambda folder, number: None)
+    catalog.commit(base.identifier, base, (), (SetProperties({CODEC: "gzip"}),))
+    with pytest.raises(lh.CommitConflictError):
+        catalog.commit(base.identifier, base, (), (SetProperties({"comment": "lost"}),))
