@@ -21,7 +21,6 @@ from lakehouse.catalog.folder_namespaces import FolderNamespaces
 from lakehouse.catalog.metadata_files import (
     codec_after,
     create_resolved,
-    delete_expired,
     metadata_bytes,
     next_metadata,
     read_metadata,
