@@ -1,7 +1,8 @@
-"""`health`, `compact`, `expire`, `rewrite-manifests` and `remove-orphans`."""
+"""`health`, `advise`, `compact`, `expire`, `rewrite-manifests` and `remove-orphans`."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -17,6 +18,12 @@ from lakehouse.maintenance.file_groups import CompactionOptions
 from lakehouse.maintenance.health import health as measure
 from lakehouse.maintenance.manifests import ManifestRewriteOptions, execute_manifest_rewrite, plan_manifest_rewrite
 from lakehouse.maintenance.orphans import OrphanOptions, execute_orphan_removal, plan_orphan_removal
+from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
+from lakehouse.maintenance.survey import advise_table
+from lakehouse.spec.properties import TableProperties
+from lakehouse.table import Table
+from lakehouse.maintenance.twins import execute_twins, plan_twins
+from lakehouse.table import Table
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
 
@@ -24,19 +31,55 @@ DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan an
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     command(app, "health")(health)
+    command(app, "advise")(advise)
     command(app, "compact")(compact)
     command(app, "expire")(expire)
     command(app, "rewrite-manifests")(rewrite_manifests)
     command(app, "remove-orphans")(remove_orphans)
 
 
-def health(
-    session: Session, tables: Annotated[list[str] | None, typer.Argument(help="Tables; all of them by default.")] = None
-) -> None:
+def _policy(session: Session, table: Table) -> MaintenancePolicy:
+    """Of the table, over the project's defaults: catalog properties of the same names."""
+    return policy_of(table.metadata.properties, session.options.properties)
+
+
+TablesArgument = Annotated[list[str] | None, typer.Argument(help="Tables; all of them by default.")]
+DiskOption = Annotated[bool, typer.Option("--disk", help="List the files as well: bytes by live, historical, unreferenced.")]
+
+
+def health(session: Session, tables: TablesArgument = None, disk: DiskOption = False) -> None:
     """Measure tables from metadata alone: small files, deletes, manifests, snapshots, skew."""
     found = [session.table(name) for name in tables or session.lake.list_tables()]
-    reports = [measure(table.catalog, table.identifier, environment=session.environment) for table in found]
+    project = session.options.properties
+    reports = [
+        measure(table.catalog, table.identifier, environment=session.environment, project=project, list_files=disk)
+        for table in found
+    ]
     session.show([report.to_dict() for report in reports], Group(*reports) if reports else Text("No tables."))
+
+
+def advise(
+    session: Session,
+    tables: TablesArgument = None,
+    filter_: Annotated[
+        list[str] | None, typer.Option("--filter", help="A column that queries filter by, repeatable, the most frequent first.")
+    ] = None,
+    disk: DiskOption = False,
+) -> None:
+    """Rank what maintenance can do by files removed per byte rewritten, and say what a person should change."""
+    found = [session.table(name) for name in tables or session.lake.list_tables()]
+    advice = [
+        advise_table(
+            table.catalog,
+            table.identifier,
+            environment=session.environment,
+            project=session.options.properties,
+            filters=filter_ or (),
+            list_files=disk,
+        )
+        for table in found
+    ]
+    session.show([one.to_dict() for one in advice], Group(*advice) if advice else Text("No tables."))
 
 
 def compact(
@@ -47,21 +90,31 @@ def compact(
         int | None, typer.Option("--target-size", min=1, help="Bytes; the table's write.target-file-size-bytes by default.")
     ] = None,
     min_input_files: Annotated[
-        int, typer.Option("--min-input-files", min=1, help="Small files that make a group worth rewriting.")
-    ] = 5,
+        int | None,
+        typer.Option("--min-input-files", min=1, help="Small files that make a group worth rewriting; the policy's by default."),
+    ] = None,
     skip_recent: Annotated[
         str | None, typer.Option("--skip-recent", help="Leave partitions alone that got rows within this time, such as 1h.")
     ] = None,
+    budget: Annotated[
+        int | None, typer.Option("--budget", min=1, help="Bytes to read at most, the best groups first; the policy's by default.")
+    ] = None,
+    branch: Annotated[str, typer.Option("--branch", help="The branch to compact.")] = "main",
     rewrite_all: Annotated[bool, typer.Option("--all", help="Rewrite every file.")] = False,
     dry_run: DryRunOption = False,
 ) -> None:
     """Turn small files into few of target size, deletes applied; rows stay the same."""
     found = session.table(table)
-    options = CompactionOptions(
+    target = target_size or TableProperties(found.metadata.properties).target_file_size_bytes
+    policy = CompactionOptions.under(_policy(session, found), target)
+    options = replace(
+        policy,
         where=where,
         target_file_size_bytes=target_size,
-        min_input_files=min_input_files,
-        skip_newer_than_ms=None if skip_recent is None else duration_ms(skip_recent),
+        min_input_files=min_input_files or policy.min_input_files,
+        skip_newer_than_ms=policy.skip_newer_than_ms if skip_recent is None else duration_ms(skip_recent),
+        budget_bytes=budget or policy.budget_bytes,
+        branch=branch,
         rewrite_all=rewrite_all,
     )
     plan = plan_compaction(found.catalog, found.identifier, options, environment=session.environment)
@@ -117,10 +170,16 @@ def rewrite_manifests(
         int | None, typer.Option("--target-size", min=1, help="Bytes; the table's commit.manifest.target-size-bytes by default.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Rewrite also what is few and well clustered.")] = False,
+    columnar: Annotated[
+        bool, typer.Option("--columnar", help="Only write the columnar twins that are missing; commits nothing.")
+    ] = False,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Cluster the manifests of a table by partition."""
+    """Cluster the manifests of a table by partition, with their columnar twins."""
     found = session.table(table)
+    if columnar:
+        _write_twins(session, found, dry_run=dry_run)
+        return
     options = ManifestRewriteOptions(target_size_bytes=target_size, force=force)
     plan = plan_manifest_rewrite(found.catalog, found.identifier, options, environment=session.environment)
     if dry_run:
@@ -132,10 +191,23 @@ def rewrite_manifests(
     session.report(result)
 
 
+def _write_twins(session: Session, table: Table, *, dry_run: bool) -> None:
+    plan = plan_twins(table.catalog, table.identifier)
+    if dry_run:
+        session.report(plan)
+        session.confirm_dry_run()
+        return
+    with session.progress() as progress:
+        result = execute_twins(table.catalog, plan, progress=progress)
+    session.report(result)
+
+
 def remove_orphans(
     session: Session,
     table: TableArgument,
-    older_than: Annotated[str | None, typer.Option("--older-than", help="An age such as 3d (the default), or ISO 8601.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", help="An age such as 3d, or ISO 8601; the policy's orphan age by default.")
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Allow less than 24 hours. Loses files of writers that still run.")
     ] = False,
@@ -151,7 +223,7 @@ def remove_orphans(
     found = session.table(table)
     now_ms = session.environment.now_ms()
     options = OrphanOptions(
-        older_than_ms=None if older_than is None else moment_ms(older_than, now_ms),
+        older_than_ms=now_ms - _policy(session, found).orphan_age_ms if older_than is None else moment_ms(older_than, now_ms),
         trash=not no_trash,
         purge_trash_older_than_ms=None if purge_older_than is None else moment_ms(purge_older_than, now_ms),
         force=force,
