@@ -20,9 +20,8 @@ from lakehouse.maintenance.manifests import ManifestRewriteOptions, execute_mani
 from lakehouse.maintenance.orphans import OrphanOptions, execute_orphan_removal, plan_orphan_removal
 from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.survey import advise_table
-from lakehouse.spec.properties import TableProperties
-from lakehouse.table import Table
 from lakehouse.maintenance.twins import execute_twins, plan_twins
+from lakehouse.spec.properties import TableProperties
 from lakehouse.table import Table
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]

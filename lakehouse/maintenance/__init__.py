@@ -3,7 +3,9 @@
 `plan_x(catalog, identifier, options) -> XPlan`, `execute_x(catalog, plan) -> XResult`, and `x(...)`, which does both.
 """
 
+from lakehouse.maintenance.advisor import Advice, Choice, CostModel, advise
 from lakehouse.maintenance.compaction import CompactionPlan, CompactionResult, compact, execute_compaction, plan_compaction
+from lakehouse.maintenance.decision import Action, ActionKind, decide
 from lakehouse.maintenance.expiry import ExpiryOptions, ExpiryPlan, ExpiryResult, execute_expiry, expire_snapshots, plan_expiry
 from lakehouse.maintenance.file_groups import CompactionOptions
 from lakehouse.maintenance.health import PartitionHealth, TableHealth, health
@@ -23,14 +25,22 @@ from lakehouse.maintenance.orphans import (
     plan_orphan_removal,
     remove_orphan_files,
 )
+from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
+from lakehouse.maintenance.survey import advise_table
 
 __all__ = [
+    "Action",
+    "ActionKind",
+    "Advice",
+    "Choice",
     "CompactionOptions",
     "CompactionPlan",
     "CompactionResult",
+    "CostModel",
     "ExpiryOptions",
     "ExpiryPlan",
     "ExpiryResult",
+    "MaintenancePolicy",
     "ManifestRewriteOptions",
     "ManifestRewritePlan",
     "ManifestRewriteResult",
@@ -39,7 +49,10 @@ __all__ = [
     "OrphanResult",
     "PartitionHealth",
     "TableHealth",
+    "advise",
+    "advise_table",
     "compact",
+    "decide",
     "execute_compaction",
     "execute_expiry",
     "execute_manifest_rewrite",
@@ -50,6 +63,7 @@ __all__ = [
     "plan_expiry",
     "plan_manifest_rewrite",
     "plan_orphan_removal",
+    "policy_of",
     "remove_orphan_files",
     "rewrite_manifests",
 ]

@@ -213,10 +213,11 @@ def plan_compaction(
     tasks: list[FileScanTask] = []
     chosen: set[str] | None = None
     if snapshot_id is not None:
-        tasks = list(plan_scan(ScanRequest(metadata=metadata, snapshot_id=snapshot_id), storage).tasks)
+        # main is read by the present schema, which its snapshots may not know yet
+        request = ScanRequest(metadata=metadata, snapshot_id=None if options.branch == MAIN else snapshot_id)
+        tasks = list(plan_scan(request, storage).tasks)
         if options.where is not None:
-            request = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, where=options.where)
-            chosen = {file.file_path for file in plan_scan(request, storage).files}
+            chosen = {file.file_path for file in plan_scan(replace(request, where=options.where), storage).files}
     recent: int | None = None
     if options.skip_newer_than_ms is not None:
         now_ms = (environment or Environment.system()).now_ms()
@@ -393,6 +394,7 @@ class _Rewriter:
         read = ReadRequest(
             schema=schema,
             table_schema=metadata.schema(),
+            older_schemas=tuple(metadata.schemas),
             specs=metadata.specs(),
             name_mapping=metadata.properties.get("schema.name-mapping.default"),
             threads=threads,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,22 +11,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.console import RenderableType
 
-from lakehouse.catalog.protocol import Catalog
+from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.maintenance.binpack import output_file_count
+from lakehouse.maintenance.disk import DiskUse, disk_use
+from lakehouse.maintenance.layout import sort_overlap
 from lakehouse.maintenance.manifests import manifest_overlap
+from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.reachability import in_parallel
-from lakehouse.maintenance.report import Report, human_bytes, human_ms, listing
+from lakehouse.maintenance.report import Report, gauge, human_bytes, human_ms, listing
+from lakehouse.maintenance.retention import decide_retention
 from lakehouse.maintenance.settings import TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT, positive_int
 from lakehouse.scan.load import load_entries, load_manifests
 from lakehouse.spec.data_file import CONTENT_DATA, STATUS_DELETED
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifest_list import ManifestFile
 from lakehouse.spec.partitioning import partition_path
 from lakehouse.spec.table_metadata import TableMetadata
-
-SMALL_FILE_RATIO = 0.75
-_BAR = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +37,12 @@ class PartitionHealth:
 
     Attributes:
         partition: as in paths, `event_ts_day=2026-06-02/user_id_bucket=3`; empty when unpartitioned.
-        small_files: data files below 0.75 x target.
+        small_files: data files that are small by the policy (below 0.75 x target if it does not say).
         expected_files: data files left when the small ones are packed.
         deleted_records: rows of delete files (an equality delete counts once, whatever it matches).
         last_sequence_number: of its newest file.
         last_updated_ms: when its newest file was committed; None when that snapshot has been expired.
+        entropy: how far its data files are from the target size, 0 (all full) to 1 (all tiny): mean of (1 - size / target)².
     """
 
     spec_id: int
@@ -54,6 +57,7 @@ class PartitionHealth:
     expected_files: int
     last_sequence_number: int
     last_updated_ms: int | None
+    entropy: float = 0.0
 
     @property
     def removable_files(self) -> int:
@@ -67,21 +71,29 @@ class TableHealth(Report):
 
     Attributes:
         target_bytes: `write.target-file-size-bytes`.
-        data_files, small_files, expected_files: small is below 0.75 x target; expected is left when the small ones are packed.
+        small_below: size in bytes below which the policy calls a file small.
+        data_files, small_files, expected_files: expected is left when the small ones are packed.
+        entropy: see PartitionHealth, over all data files.
         delete_ratio: deleted records / records.
         manifest_overlap: data manifests around a partition value, on average; 1.0 is perfect clustering.
+        sort_overlap: data files of a partition around the range of a file in the leading sort column; 1.0 is perfectly sorted,
+            None is unsorted.
+        expirable_snapshots: snapshots and refs beyond retention.
         oldest_snapshot_age_ms, newest_snapshot_age_ms: None without snapshots.
         metadata_bytes: size of the current metadata file.
         skew: bytes of the largest partition / bytes of the mean partition.
         partitions: those with the most removable files first.
+        disk: bytes by what needs them; None when the files were not listed.
     """
 
     identifier: Identifier
     snapshot_id: int | None
     target_bytes: int
+    small_below: int
     data_files: int
     small_files: int
     expected_files: int
+    entropy: float
     bytes: int
     small_bytes: int
     records: int
@@ -91,13 +103,21 @@ class TableHealth(Report):
     manifests: int
     manifest_bytes: int
     manifest_overlap: float
+    sort_overlap: float | None
     snapshots: int
+    expirable_snapshots: int
     oldest_snapshot_age_ms: int | None
     newest_snapshot_age_ms: int | None
     metadata_bytes: int
     refs: int
     skew: float
     partitions: tuple[PartitionHealth, ...]
+    disk: DiskUse | None = None
+
+    @property
+    def removable_files(self) -> int:
+        """Data files that a compaction would save."""
+        return self.data_files - self.expected_files
 
     def title(self) -> str:
         """See Report."""
@@ -108,11 +128,13 @@ class TableHealth(Report):
         facts: dict[str, object] = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("identifier", "partitions")
+            if field.name not in ("identifier", "partitions", "disk")
         }
         return {
             "table": str(self.identifier),
             **facts,
+            "removable_files": self.removable_files,
+            "disk": None if self.disk is None else dataclasses.asdict(self.disk),
             "partitions": [dataclasses.asdict(partition) for partition in self.partitions],
         }
 
@@ -121,15 +143,23 @@ class TableHealth(Report):
         yield "data files", f"{self.data_files:,}, {human_bytes(self.bytes)}, {self.records:,} rows"
         yield (
             "small files",
-            f"{self.small_files:,} below {SMALL_FILE_RATIO} x {human_bytes(self.target_bytes)}, {human_bytes(self.small_bytes)}",
+            f"{gauge(self.small_files, self.data_files)} {self.small_files:,} below {human_bytes(self.small_below)}, "
+            f"{human_bytes(self.small_bytes)}",
         )
-        yield "files after compaction", self.expected_files
+        yield "files after compaction", f"{gauge(self.expected_files, self.data_files)} {self.expected_files:,}"
+        yield "entropy", f"{gauge(self.entropy, 1)} {self.entropy:.2f} against files of {human_bytes(self.target_bytes)}"
         yield "delete files", f"{self.delete_files:,}, {self.delete_ratio:.1%} of rows deleted"
         yield "manifests", f"{self.manifests:,}, {human_bytes(self.manifest_bytes)}, {self.manifest_overlap:.1f} around a value"
+        if self.sort_overlap is not None:
+            yield "overlap of sort ranges", f"{self.sort_overlap:.1f} files of a partition around a value"
         oldest = "" if self.oldest_snapshot_age_ms is None else f", oldest {human_ms(self.oldest_snapshot_age_ms)}"
-        yield "snapshots", f"{self.snapshots:,}{oldest}, {self.refs} refs"
+        yield "snapshots", f"{self.snapshots:,}{oldest}, {self.expirable_snapshots:,} beyond retention, {self.refs} refs"
         yield "metadata file", human_bytes(self.metadata_bytes)
         yield "partitions", f"{len(self.partitions):,}, largest {self.skew:.1f} x the mean"
+        if self.disk is not None:
+            for kind in ("live", "historical", "unreferenced"):
+                files, size = getattr(self.disk, f"{kind}_files"), getattr(self.disk, f"{kind}_bytes")
+                yield f"{kind} on disk", f"{gauge(size, self.disk.bytes)} {human_bytes(size)} in {files:,} files"
 
     def detail(self) -> RenderableType | None:
         """See Report."""
@@ -139,7 +169,7 @@ class TableHealth(Report):
             (
                 partition.partition or "(whole table)",
                 partition.data_files,
-                bar(partition.small_files, partition.data_files),
+                f"{gauge(partition.small_files, partition.data_files)} {partition.small_files:,}",
                 partition.expected_files,
                 human_bytes(partition.bytes),
                 partition.delete_files,
@@ -149,52 +179,93 @@ class TableHealth(Report):
         return listing(("partition", "#files", "small", "#after", "#bytes", "#deletes"), rows)
 
 
-def bar(part: int, whole: int) -> str:
-    """A bar of the share, such as `█████               5`."""
-    filled = round(_BAR * part / whole) if whole else 0
-    return f"{'█' * filled}{' ' * (_BAR - filled)} {part}"
-
-
-def health(catalog: Catalog, identifier: Identifier, *, environment: Environment | None = None) -> TableHealth:
+def health(
+    catalog: Catalog,
+    identifier: Identifier,
+    *,
+    environment: Environment | None = None,
+    project: Mapping[str, str] | None = None,
+    list_files: bool = False,
+) -> TableHealth:
     """Measure the current snapshot of a table; reads manifests, no data.
+
+    Args:
+        catalog: where the table is.
+        identifier: the table.
+        environment: the clock.
+        project: defaults of the project for `lakehouse.maintenance.*`.
+        list_files: list the table's folders as well and walk all its snapshots, for `disk`.
 
     Raises:
         NoSuchTableError: no such table.
-        InvalidPropertyError: `write.target-file-size-bytes` is not a positive integer.
+        InvalidPropertyError: `write.target-file-size-bytes` or a property of maintenance is unusable.
     """
+    now_ms = (environment or Environment.system()).now_ms()
+    version, manifests, entries = read_current(catalog, identifier)
+    policy = policy_of(version.metadata.properties, project)
+    disk = disk_use(catalog, identifier, orphans_before_ms=now_ms - policy.orphan_age_ms) if list_files else None
+    metadata_bytes = catalog.storage(version.metadata.location).size(version.metadata_location)
+    return table_health(
+        identifier, version.metadata, manifests, entries, policy=policy, metadata_bytes=metadata_bytes, now_ms=now_ms, disk=disk
+    )
+
+
+def read_current(catalog: Catalog, identifier: Identifier) -> tuple[TableVersion, list[ManifestFile], list[Entries]]:
+    """A table with the manifests of its current snapshot and their entries."""
     version = catalog.load(identifier)
     metadata = version.metadata
     storage = catalog.storage(metadata.location)
-    target = positive_int(metadata.properties, TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT)
     snapshot = metadata.current_snapshot()
     manifests = [] if snapshot is None else load_manifests(storage, snapshot)
-    partitions = partition_health(
-        list(in_parallel(lambda one: load_entries(storage, one, metadata), manifests)), metadata, target
-    )
+    return version, manifests, list(in_parallel(lambda one: load_entries(storage, one, metadata), manifests))
+
+
+def table_health(
+    identifier: Identifier,
+    metadata: TableMetadata,
+    manifests: Sequence[ManifestFile],
+    entries: Sequence[Entries],
+    *,
+    policy: MaintenancePolicy,
+    metadata_bytes: int,
+    now_ms: int,
+    disk: DiskUse | None = None,
+) -> TableHealth:
+    """Health from what was read. Pure."""
+    target = positive_int(metadata.properties, TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT)
+    small_below = policy.small_below(target)
+    partitions = partition_health(entries, metadata, target, small_below)
     times = [snapshot.timestamp_ms for snapshot in metadata.snapshots]
-    now_ms = (environment or Environment.system()).now_ms()
+    retention = decide_retention(metadata, now_ms)
+    sorted_by = sort_overlap(entries, metadata)
     return TableHealth(
         identifier=identifier,
         snapshot_id=metadata.current_snapshot_id,
         target_bytes=target,
+        small_below=small_below,
         manifests=len(manifests),
         manifest_bytes=sum(manifest.manifest_length for manifest in manifests),
         manifest_overlap=manifest_overlap(manifests),
+        sort_overlap=None if sorted_by is None else sorted_by.depth,
         snapshots=len(times),
+        expirable_snapshots=len(retention.expired) + len(retention.expired_refs),
         oldest_snapshot_age_ms=now_ms - min(times) if times else None,
         newest_snapshot_age_ms=now_ms - max(times) if times else None,
-        metadata_bytes=storage.size(version.metadata_location),
+        metadata_bytes=metadata_bytes,
         refs=len(metadata.refs),
         partitions=partitions,
+        disk=disk,
         **_totals(partitions),
     )
 
 
-def partition_health(manifests: Sequence[Entries], metadata: TableMetadata, target_bytes: int) -> tuple[PartitionHealth, ...]:
+def partition_health(
+    manifests: Sequence[Entries], metadata: TableMetadata, target_bytes: int, small_below: int
+) -> tuple[PartitionHealth, ...]:
     """Health of every partition from manifest entries, those with the most removable files first."""
     by_spec: dict[int, list[pa.Table]] = {}
     for entries in manifests:
-        by_spec.setdefault(entries.spec.spec_id, []).append(_measures(entries, target_bytes))
+        by_spec.setdefault(entries.spec.spec_id, []).append(_measures(entries, target_bytes, small_below))
     committed = {snapshot.sequence_number: snapshot.timestamp_ms for snapshot in metadata.snapshots}
     found: list[PartitionHealth] = []
     for spec_id, tables in by_spec.items():
@@ -202,13 +273,14 @@ def partition_health(manifests: Sequence[Entries], metadata: TableMetadata, targ
     return tuple(sorted(found, key=lambda one: (-one.removable_files, -one.bytes, one.partition)))
 
 
-def _measures(entries: Entries, target_bytes: int) -> pa.Table:
+def _measures(entries: Entries, target_bytes: int, small_below: int) -> pa.Table:
     table = entries.table.filter(pc.not_equal(entries.table["status"], STATUS_DELETED))
     is_data = pc.equal(table["content"], CONTENT_DATA)
     size = table["file_size_in_bytes"]
-    small = pc.and_(is_data, pc.less(size, SMALL_FILE_RATIO * target_bytes))
+    small = pc.and_(is_data, pc.less(size, small_below))
     columns = {f"partition.{field.field_id}": table[f"partition.{field.field_id}"] for field in entries.spec.fields}
     zero = pa.scalar(0, pa.int64())
+    missing = pc.max_element_wise(pc.subtract(1.0, pc.divide(pc.cast(size, pa.float64()), float(target_bytes))), 0.0)
     return pa.table(
         {
             **columns,
@@ -218,6 +290,7 @@ def _measures(entries: Entries, target_bytes: int) -> pa.Table:
             "bytes": pc.if_else(is_data, size, zero),
             "small_bytes": pc.if_else(small, size, zero),
             "records": pc.if_else(is_data, table["record_count"], zero),
+            "entropy": pc.if_else(is_data, pc.multiply(missing, missing), 0.0),
             "delete_files": pc.cast(pc.invert(is_data), pa.int64()),
             "deleted_records": pc.if_else(is_data, zero, table["record_count"]),
             "file_sequence_number": table["file_sequence_number"],
@@ -234,7 +307,7 @@ def _grouped(
     spec = metadata.spec(spec_id)
     schema = metadata.schema()
     names = [f"partition.{field.field_id}" for field in spec.fields]
-    wanted = [(name, "sum") for name in _SUMS] + [("file_sequence_number", "max")]
+    wanted = [(name, "sum") for name in _SUMS] + [("file_sequence_number", "max"), ("entropy", "sum")]
     grouped = measures.group_by(["key", *names]).aggregate(wanted)
     values = Entries(grouped.select(names), spec).partitions() if names else [()] * grouped.num_rows
     for row, partition in zip(grouped.drop_columns(names).to_pylist(), values, strict=True):
@@ -247,6 +320,7 @@ def _grouped(
             expected_files=sums["data_files"] - sums["small_files"] + min(packed, sums["small_files"]),
             last_sequence_number=sequence_number,
             last_updated_ms=committed.get(sequence_number),
+            entropy=row["entropy_sum"] / sums["data_files"] if sums["data_files"] else 0.0,
             **sums,
         )
 
@@ -259,6 +333,7 @@ def _totals(partitions: Sequence[PartitionHealth]) -> dict[str, Any]:
     mean = sums["bytes"] / len(partitions) if partitions else 0
     return {
         **sums,
+        "entropy": sum(one.entropy * one.data_files for one in partitions) / sums["data_files"] if sums["data_files"] else 0.0,
         "delete_ratio": sums["deleted_records"] / sums["records"] if sums["records"] else 0.0,
         "skew": largest / mean if mean else 1.0,
     }

@@ -13,6 +13,7 @@ from rich.text import Text
 Progress = Callable[[str, int, int], None]
 """Called as `progress(stage, done, total)` while an execution runs; counts are in units of the stage."""
 
+_BAR = 20
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -36,6 +37,12 @@ def human_ms(milliseconds: int) -> str:
     parts = [(seconds // 86400, "d"), (seconds % 86400 // 3600, "h"), (seconds % 3600 // 60, "m"), (seconds % 60, "s")]
     shown = [f"{count}{unit}" for count, unit in parts if count]
     return " ".join(shown[:2]) or f"{milliseconds}ms"
+
+
+def gauge(part: float, whole: float) -> str:
+    """A bar of the share, 20 characters wide: `█████               `."""
+    filled = min(_BAR, max(0, round(_BAR * part / whole))) if whole else 0
+    return "█" * filled + " " * (_BAR - filled)
 
 
 class Report(ABC):

@@ -17,6 +17,7 @@ COMMANDS = [
     "rewrite-manifests",
     "remove-orphans",
     "health",
+    "advise",
     "lineage",
     "rollback",
     "tag",
@@ -151,6 +152,40 @@ def test_health_of_one_and_of_all(run):
     pretty = run("health").out
     assert "█" in pretty
     assert "region=r0" in pretty
+
+
+def test_health_with_the_files_on_disk(run, table):
+    (one,) = run("health", "raw.events", "--disk", "--json").json
+    assert one["disk"]["unreferenced_files"] == 0
+    assert one["disk"]["live_bytes"] > one["bytes"]
+    assert run("health", "raw.events", "--json").json[0]["disk"] is None
+    assert "unreferenced on disk" in run("health", "--disk").out
+
+
+def test_advice_ranks_and_shows_bars(run):
+    (none,) = run("advise", "raw.events", "--json").json
+    assert none["choices"] == []
+    assert "nothing to do" in run("advise").out
+    eager = ("-P", "lakehouse.maintenance.min-input-files=2")
+    (one,) = run("advise", "raw.events", "--json", *eager).json
+    assert [choice["partition"] for choice in one["choices"]] == ["region=r0", "region=r1"]
+    assert one["choices"][0]["files_removed"] == 2
+    pretty = run("advise", *eager).out
+    assert "█" in pretty
+    assert "3 small files become 1" in pretty
+    assert run("advise", "raw.events", "--filter", "nope").code == 1
+
+
+def test_compact_follows_the_policy_of_table_and_project(run, table):
+    def planned(*arguments):
+        return run("compact", "raw.events", "--dry-run", "--json", *arguments).json["input_files"]
+
+    project = ("-P", "lakehouse.maintenance.min-input-files=3")
+    assert (planned(), planned(*project), planned("--min-input-files", 3)) == (0, 6, 6)
+    table.set_properties({"lakehouse.maintenance.min-input-files": "4"})
+    assert (planned(*project), planned("--min-input-files", 3)) == (0, 6)
+    assert planned("--all", "--budget", 1) == 0
+    assert run("compact", "raw.events", "--branch", "nope").code == 1
 
 
 def test_rollback_first_shows_then_does_and_can_be_undone_by_id(run, table):
