@@ -1,0 +1,76 @@
+"""The code location as Dagster loads it."""
+
+from __future__ import annotations
+
+import shutil
+import tomllib
+from pathlib import Path
+
+import dagster as dg
+import yaml
+
+import definitions
+from assets.sources import pool
+
+CHECKOUT = Path(definitions.__file__).parent
+
+
+def test_the_definitions_load_and_are_these() -> None:
+    dg.Definitions.validate_loadable(definitions.defs)
+    repository = definitions.defs.get_repository_def()
+    assert {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()} == {
+        *(f"raw/{source}{part}" for source in ("flights", "wiki_edits") for part in ("", "_landing", "_quarantine")),
+        "clean/flights",
+        "marts/carrier_day",
+        "marts/aircraft",
+    }
+    assert {job.name for job in repository.get_all_jobs()} - {"__ASSET_JOB"} == {
+        "index_flights", "ingest_flights", "index_wiki_edits", "ingest_wiki_edits", "compact", "expire",
+    }  # fmt: skip
+    graph = repository.asset_graph
+    assert graph.get(dg.AssetKey(["marts", "aircraft"])).partitions_def is None
+    assert len(graph.get(dg.AssetKey(["raw", "flights"])).partitions_def.get_partition_keys()) == 366
+    blocking = {key.name for key in graph.asset_check_keys if graph.get(key).blocking}
+    assert blocking == {"raw_contract", "contract"}
+
+
+def test_sensors_and_schedules_run_by_default_and_say_how_to_stop_them() -> None:
+    repository = definitions.defs.get_repository_def()
+    assert {s.name for s in repository.sensor_defs} == {"landed_flights", "landed_wiki_edits", "small_files", "old_snapshots"}
+    assert {s.name for s in repository.schedule_defs} == {"nightly_flights", "nightly_wiki_edits"}
+    for one in (*repository.sensor_defs, *repository.schedule_defs):
+        assert one.default_status.value == "RUNNING"
+        assert "switch" in one.description
+
+
+def test_whatever_writes_to_a_table_shares_its_pool() -> None:
+    writers: dict[str, set[str]] = {}
+    for job in definitions.defs.get_repository_def().get_all_jobs():
+        for node in job.nodes:
+            writers.setdefault(node.definition.pool, set()).add(node.name)
+    assert writers[pool("marts.aircraft")] == {"marts__aircraft", "compact__marts__aircraft", "expire__marts__aircraft"}
+    assert {"raw__flights", "raw__flights_landing", "compact__raw__flights", "expire__raw__flights"} <= writers[
+        pool("raw.flights")
+    ]
+    assert None not in writers
+
+
+def test_dagster_dev_and_dg_dev_start_the_same_location() -> None:
+    (location,) = yaml.safe_load((CHECKOUT / "workspace.yaml").read_text())["load_from"]
+    assert location["python_module"] == {"module_name": "definitions", "location_name": "lakehouse"}
+    tool = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]
+    assert "dagster" not in tool
+    if "dg" in tool:
+        assert tool["dg"]["directory_type"] == "project"
+        assert tool["dg"]["project"]["code_location_target_module"] == "definitions"
+        assert tool["dg"]["project"]["code_location_name"] == "lakehouse"
+
+
+def test_the_instance_frees_the_slots_of_killed_runs(tmp_path: Path) -> None:
+    shutil.copyfile(CHECKOUT / "dagster.yaml", tmp_path / "dagster.yaml")
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert instance.run_monitoring_enabled
+        assert instance.run_monitoring_poll_interval_seconds == 5
+        settings = instance.get_settings("run_monitoring")
+        assert settings["free_slots_after_run_end_seconds"] == 5
+        assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
