@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
-import pyarrow as pa
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from lakehouse.arrow.coerce import ArrowData
 from lakehouse.arrow.writer import WriteRequest, write_data_files
 from lakehouse.catalog.protocol import Catalog, TableVersion
+from lakehouse.dml.add_files import AddedFiles, describe_hive, describe_paths
 from lakehouse.dml.copy_on_write import remove_matching_rows
 from lakehouse.dml.merge_on_read import delete_matching_rows
 from lakehouse.engines import engine_for
 from lakehouse.environment import Environment
-from lakehouse.errors import CommitStateUnknownError, InvalidInputError, LakehouseError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError
 from lakehouse.evolution.changes import Changes
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
@@ -41,10 +41,12 @@ from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
 from lakehouse.table.changelog import Changelog
 from lakehouse.table.changes import PendingChange
+from lakehouse.table.rows import arrow_rows
 from lakehouse.table.scan import TableScan, columns
 from lakehouse.table.times import Moment, to_ms
 from lakehouse.table.travel import snapshot_id_of
 from lakehouse.transaction.committed import Committed
+from lakehouse.transaction.engine import with_commit_id
 from lakehouse.transaction.transaction import Transaction
 
 Where = str | BooleanExpression
@@ -188,19 +190,10 @@ class Table:
         return Changelog(self._scan_request(to_snapshot_id, where, select), self.storage, from_snapshot_id, net)
 
     def _scan_request(
-        self,
-        snapshot_id: int | None,
-        where: Where | None,
-        select: Sequence[str] | str | None,
-        *,
-        case_sensitive: bool = True,
+        self, snapshot_id: int | None, where: Where | None, select: Sequence[str] | str | None, *, case_sensitive: bool = True
     ) -> ScanRequest:
         return ScanRequest(
-            metadata=self.metadata,
-            snapshot_id=snapshot_id,
-            where=where,
-            select=columns(select),
-            case_sensitive=case_sensitive,
+            metadata=self.metadata, snapshot_id=snapshot_id, where=where, select=columns(select), case_sensitive=case_sensitive
         )
 
     def snapshots(self) -> list[Snapshot]:
@@ -250,6 +243,34 @@ class Table:
         with self._written() as files:
             files += self.write_files(data)
             return self._commit(self.transaction(branch).append(files), files, summary, commit_id)
+
+    def add_files(
+        self,
+        paths: Iterable[str],
+        *,
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
+    ) -> Snapshot:
+        """Take in Parquet files without field ids as they lie there, read by column name; from then on they are the table's.
+
+        Raises:
+            InvalidInputError | InvalidSchemaError: see `dml.add_files`.
+        """
+        added = partial(describe_paths, paths, self.metadata, self._head(branch), self.storage, self.name)
+        return self._take_in(added, branch, summary, commit_id)
+
+    def import_hive(
+        self,
+        path: str,
+        *,
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
+    ) -> Snapshot:
+        """Take in a Hive-style folder (`dt=2026-06-09/region=eu/`) without rewriting it; partition values come from the paths."""
+        added = partial(describe_hive, path, self.metadata, self._head(branch), self.storage, self.name)
+        return self._take_in(added, branch, summary, commit_id)
 
     def overwrite(
         self,
@@ -323,7 +344,7 @@ class Table:
         engine = engine_for(data)
         if engine is not None:
             return engine.write_data_files(data, self.write_request(), self.storage)
-        return list(write_data_files(_arrow(data, self.name), self.write_request(), self.storage))
+        return list(write_data_files(arrow_rows(data, self.name), self.write_request(), self.storage))
 
     def transaction(self, branch: str = "main") -> Transaction:
         """Several operations in one commit, based on this version. Call `refresh()` afterwards to see it here."""
@@ -428,6 +449,12 @@ class Table:
         ref = self.metadata.refs.get(branch)
         return self.metadata.current_snapshot_id if ref is None else ref.snapshot_id
 
+    def _take_in(
+        self, describe: Callable[[], AddedFiles], branch: str, summary: Mapping[str, str] | None, commit_id: str | None
+    ) -> Snapshot:
+        done = with_commit_id(self.metadata, commit_id) if commit_id is not None else ()
+        return done[-1] if done else self._commit(describe().stage(self.transaction(branch)), (), summary, commit_id)
+
     def _commit_changes(self, changes: Changes) -> None:
         if changes.updates:
             self._moved(self.transaction().update(changes.updates, changes.requirements).commit())
@@ -464,20 +491,3 @@ class Table:
         left = self.storage.delete([file.file_path for file in files]).failed
         if left:
             _LOG.warning("%s: %d unreferenced data files were not deleted; remove-orphans finds them", self.name, len(left))
-
-
-def _arrow(data: object, table: str) -> ArrowData:
-    """Anything that speaks Arrow's C interfaces (PyArrow, Polars, DuckDB) or yields batches. Raises InvalidInputError."""
-    if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-        return data
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
-    if hasattr(data, "__arrow_c_array__"):
-        return pa.record_batch(data)
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
-        return data
-    raise InvalidInputError(
-        f"{table}: rows come as a pyarrow Table, RecordBatch, RecordBatchReader, batches or a Spark DataFrame, "
-        f"not {type(data).__name__}",
-        table=table,
-    )

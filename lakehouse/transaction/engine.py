@@ -178,13 +178,14 @@ def _already_committed(job: Run, version: TableVersion) -> Committed | None:
     """The outcome of an earlier run with the same commit id."""
     if job.commit_id is None:
         return None
-    snapshots = _with_commit_id(version.metadata, job.commit_id)
+    snapshots = with_commit_id(version.metadata, job.commit_id)
     if not snapshots:
         return None
     return Committed(version, snapshots[-1], snapshots, replayed=True)
 
 
-def _with_commit_id(metadata: TableMetadata, commit_id: str) -> tuple[Snapshot, ...]:
+def with_commit_id(metadata: TableMetadata, commit_id: str) -> tuple[Snapshot, ...]:
+    """The snapshots that a commit of this name made, in order; none when it was never committed, or they have been expired."""
     wanted = commit_id.encode()
     if not any(wanted in part for part in metadata.snapshots.raw_parts()):
         return ()

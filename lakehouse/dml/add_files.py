@@ -1,0 +1,108 @@
+"""Files that lie somewhere become part of a table without being rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from lakehouse.arrow.foreign_file import ForeignRequest, describe_file
+from lakehouse.errors import InvalidInputError
+from lakehouse.scan.planner import plan_scan
+from lakehouse.scan.request import ScanRequest
+from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.hive_path import is_hidden, partition_texts
+from lakehouse.spec.name_mapping import covering
+from lakehouse.spec.properties import NAME_MAPPING
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.storage.location import canonical
+from lakehouse.storage.protocol import FileInfo, Storage
+from lakehouse.transaction.transaction import Transaction
+
+_THREADS = 8
+_Texts = Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class AddedFiles:
+    """Files to be taken in.
+
+    Attributes:
+        files: the files, described.
+        properties: what the table's properties have to say so that the files can be read: a name mapping, or nothing new.
+    """
+
+    files: tuple[DataFile, ...]
+    properties: Mapping[str, str]
+
+    def stage(self, transaction: Transaction) -> Transaction:
+        """Add properties and files to a transaction: one commit."""
+        if self.properties:
+            transaction.set_properties(self.properties)
+        return transaction.append(self.files)
+
+
+def describe_paths(
+    paths: Iterable[str], metadata: TableMetadata, snapshot_id: int | None, storage: Storage, table: str
+) -> AddedFiles:
+    """Parquet files without field ids, by location; their partitions come from the statistics in their footers.
+
+    Args:
+        paths: locations that the table's storage reaches.
+        metadata: the table.
+        snapshot_id: head of the branch that takes them; None for an empty table.
+        storage: the table's.
+        table: its name, for messages.
+
+    Raises:
+        InvalidInputError: no files, a file that is in the table already, rows of more than one partition.
+        InvalidSchemaError: see `describe_file`.
+    """
+    listed: list[tuple[FileInfo, _Texts]] = [(FileInfo(path, storage.size(path), 0), {}) for path in paths]
+    return _described(listed, metadata, snapshot_id, storage, table)
+
+
+def describe_hive(location: str, metadata: TableMetadata, snapshot_id: int | None, storage: Storage, table: str) -> AddedFiles:
+    """Every Parquet file below a folder laid out as Hive does (`dt=2026-06-09/region=eu/part-0.parquet`).
+
+    Partition values come from the path, URL-decoded, `__HIVE_DEFAULT_PARTITION__` being null. Files and folders whose names
+    begin with `_` or `.` are passed over, as Hive does. Arguments and errors as for `describe_paths`.
+    """
+    root = location.rstrip("/")
+    listed: list[tuple[FileInfo, _Texts]] = []
+    for info in sorted(storage.list(root), key=lambda one: one.location):
+        relative = info.location[len(root) :].lstrip("/")
+        if is_hidden(relative):
+            continue
+        if not relative.endswith((".parquet", ".parq")):
+            raise InvalidInputError(f"{info.location} is not named like a Parquet file: move it away, or add files one by one")
+        listed.append((info, partition_texts(relative)))
+    return _described(listed, metadata, snapshot_id, storage, table)
+
+
+def _described(
+    listed: list[tuple[FileInfo, _Texts]], metadata: TableMetadata, snapshot_id: int | None, storage: Storage, table: str
+) -> AddedFiles:
+    if not listed:
+        raise InvalidInputError(f"no files to add to {table}", table=table)
+    _refuse_known([info.location for info, _ in listed], metadata, snapshot_id, storage, table)
+    stated = metadata.properties.get(NAME_MAPPING)
+    mapping = covering(stated, metadata.schema())
+    request = ForeignRequest(
+        schema=metadata.schema(), spec=metadata.spec(), properties=metadata.properties, name_mapping=mapping, table=table
+    )
+    with ThreadPoolExecutor(_THREADS) as pool:
+        files = tuple(pool.map(lambda one: describe_file(one[0], request, storage, one[1]), listed))
+    return AddedFiles(files, {} if mapping == stated else {NAME_MAPPING: mapping})
+
+
+def _refuse_known(locations: list[str], metadata: TableMetadata, snapshot_id: int | None, storage: Storage, table: str) -> None:
+    if snapshot_id is None:
+        return
+    live = plan_scan(ScanRequest(metadata=metadata, snapshot_id=snapshot_id), storage).locations()
+    known = {canonical(path) for path in live["file_path"].to_pylist()}
+    twice = [location for location in locations if canonical(location) in known]
+    if twice:
+        raise InvalidInputError(
+            f"{twice[0]} is a file of {table} already; its rows would count twice", file=twice[0], table=table
+        )
