@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import dagster as dg
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table as Grid
 
 from lakehouse.errors import InvalidInputError, NotFoundError
 from lakehouse.lake import Lakehouse
@@ -71,11 +70,13 @@ class Lineage:
         gone = "  (expired)" if self.expired else ""
         yield f"{self.asset_key}{partition}: {self.table} at snapshot {self.snapshot_id}{gone}, {self.operation}"
         yield f"materialized {self.materialized_at:%Y-%m-%d %H:%M:%S} UTC by run {self.run_id}, from"
-        grid = Grid("table", "snapshot", "committed (UTC)", "by run")
         for one in self.inputs:
-            committed = "expired" if one.committed_at is None else f"{one.committed_at:%Y-%m-%d %H:%M:%S}"
-            grid.add_row(one.table, str(one.snapshot_id or "empty"), committed, one.written_by or "")
-        yield grid
+            at = "empty" if one.snapshot_id is None else f"at snapshot {one.snapshot_id}"
+            when = "" if one.committed_at is None else f", committed {one.committed_at:%Y-%m-%d %H:%M:%S} UTC"
+            by = "" if one.written_by is None else f" by run {one.written_by}"
+            yield f"  {one.table} {at}{when}{by}{', expired' if one.expired else ''}"
+        if not self.inputs:
+            yield "  what landed"
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: ids as text, times in ISO 8601."""
