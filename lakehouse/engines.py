@@ -12,6 +12,7 @@ from typing import Protocol, cast
 from pyiceberg.schema import Schema
 
 from lakehouse.arrow.writer import WriteRequest
+from lakehouse.scan.listeners import Listeners
 from lakehouse.scan.request import ScanRequest
 from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.protocol import Storage
@@ -26,8 +27,10 @@ class Engine(Protocol):
     def write_data_files(self, data: object, request: WriteRequest, storage: Storage) -> list[DataFile]:
         """Write a frame as data files, in place, on the engine's workers."""
 
-    def read(self, name: str, request: ScanRequest, storage: Storage, session: object) -> object:
-        """A frame over one snapshot, pruned again by each query that uses it."""
+    def read(
+        self, name: str, request: ScanRequest, storage: Storage, session: object, listeners: Listeners | None = None
+    ) -> object:
+        """A frame over one snapshot, pruned again by each query that uses it; `listeners` are told of every plan."""
 
 
 _ENGINES = {"pyspark": "lakehouse.spark.engine"}

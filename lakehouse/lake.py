@@ -8,10 +8,11 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from lakehouse.catalog.load import open_catalog
-from lakehouse.catalog.protocol import Catalog
+from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.engines import engine_for
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidSchemaError, NamespaceAlreadyExistsError
+from lakehouse.scan.listeners import Listeners, PlanListener
 from lakehouse.spec.arrow_types import schema_from_arrow
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.partitioning import parse_partition_spec, parse_sort_order
@@ -27,11 +28,13 @@ class Lakehouse:
     Attributes:
         catalog: the catalog underneath, which knows requirements and updates only.
         environment: clock, ids and randomness of everything done through this object.
+        listeners: told of every scan planned through this object's tables.
     """
 
     def __init__(self, catalog: Catalog, environment: Environment | None = None) -> None:
         self.catalog = catalog
         self.environment = environment or Environment.system()
+        self.listeners = Listeners(self.environment.now_ms)
 
     def __repr__(self) -> str:
         return f"Lakehouse({self.catalog.name!r}, warehouse={self.warehouse!r})"
@@ -85,11 +88,11 @@ class Lakehouse:
             now_ms=self.environment.now_ms(),
         )
         self.create_namespace(identifier.namespace, exist_ok=True)
-        return Table(self.catalog, self.catalog.create(identifier, metadata), self.environment)
+        return self._table(self.catalog.create(identifier, metadata))
 
     def load_table(self, name: Name) -> Table:
         """Open a table at its current version. Raises NoSuchTableError."""
-        return Table(self.catalog, self.catalog.load(Identifier.parse(name)), self.environment)
+        return self._table(self.catalog.load(Identifier.parse(name)))
 
     def table_exists(self, name: Name) -> bool:
         """Whether the catalog holds the name."""
@@ -114,7 +117,7 @@ class Lakehouse:
         """Take an existing table into the catalog by the location of its metadata file."""
         identifier = Identifier.parse(name)
         self.create_namespace(identifier.namespace, exist_ok=True)
-        return Table(self.catalog, self.catalog.register(identifier, metadata_location), self.environment)
+        return self._table(self.catalog.register(identifier, metadata_location))
 
     def create_namespace(
         self,
@@ -141,6 +144,17 @@ class Lakehouse:
     def drop_namespace(self, namespace: str | tuple[str, ...]) -> None:
         """Remove an empty namespace. Raises NamespaceNotEmptyError, NoSuchNamespaceError."""
         self.catalog.drop_namespace(_namespace(namespace))
+
+    def add_listener(self, listener: PlanListener) -> None:
+        """Tell `listener` (see `lakehouse.scan.listeners`) of every scan planned from now on, by tables old and new."""
+        self.listeners.add(listener)
+
+    def remove_listener(self, listener: PlanListener) -> None:
+        """Tell it no more."""
+        self.listeners.remove(listener)
+
+    def _table(self, version: TableVersion) -> Table:
+        return Table(self.catalog, version, self.environment, self.listeners)
 
 
 def load_catalog(

@@ -117,7 +117,7 @@ class LakehouseSession:
             raise InvalidInputError(f"{table.name}: give ref, snapshot_id or as_of, not two of them", table=table.name)
         scan = table.scan(snapshot_id=snapshot_id, as_of=as_of, ref=ref or "main")
         if metadata_table is None:
-            return reader.read(self.spark, table.name, scan.request, table.storage)
+            return reader.read(self.spark, table.name, scan.request, table.storage, table.listeners)
         return self.spark.createDataFrame(table.inspect.table(metadata_table, scan.request.snapshot_id))
 
     def _find(self, name: str) -> tuple[Table, str | None]:

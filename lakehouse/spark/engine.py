@@ -8,6 +8,7 @@ from pyspark.sql.types import StructType
 
 from lakehouse.arrow.writer import WriteRequest
 from lakehouse.errors import InvalidInputError
+from lakehouse.scan.listeners import Listeners
 from lakehouse.scan.request import ScanRequest
 from lakehouse.spark import reader, writer
 from lakehouse.spark.types import to_iceberg_schema
@@ -31,8 +32,8 @@ def write_data_files(data: object, request: WriteRequest, storage: Storage) -> l
     return writer.write_data_files(data, request, storage)
 
 
-def read(name: str, request: ScanRequest, storage: Storage, session: object) -> DataFrame:
+def read(name: str, request: ScanRequest, storage: Storage, session: object, listeners: Listeners | None = None) -> DataFrame:
     """A frame over one snapshot (see `reader.read`)."""
     if not isinstance(session, SparkSession):
         raise InvalidInputError(f"Spark reads with a SparkSession, not {type(session).__name__}")
-    return reader.read(session, name, request, storage)
+    return reader.read(session, name, request, storage, listeners)

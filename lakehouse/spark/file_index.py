@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakehouse.expressions.parse import parse_where
+from lakehouse.scan.listeners import ENGINE_SPARK, Listeners
 from lakehouse.scan.planner import ScanPlan, plan_scan
 from lakehouse.scan.request import ScanRequest
 from lakehouse.spark.filters import translate_filters
@@ -46,16 +47,24 @@ class FilePlanner:
         schema: the schema that the relation shows.
         storage: where the metadata is.
         choose: which files of a plan belong to this relation, as `encode_answer` takes them.
+        listeners: told of every plan.
     """
 
     def __init__(
-        self, name: str, request: ScanRequest, schema: Schema, storage: Storage, choose: Callable[[ScanPlan], pa.Table]
+        self,
+        name: str,
+        request: ScanRequest,
+        schema: Schema,
+        storage: Storage,
+        choose: Callable[[ScanPlan], pa.Table],
+        listeners: Listeners,
     ) -> None:
         self._name = name
         self._request = request
         self._schema = schema
         self._storage = storage
         self._choose = choose
+        self._listeners = listeners
 
     def apply(self, filters: str) -> str:
         """The answer that `PlannedFiles.java` parses. An exception must not cross as one: py4j would lose what it says."""
@@ -67,8 +76,9 @@ class FilePlanner:
 
     def _plan(self, filters: str) -> ScanPlan:
         where = And(parse_where(self._request.where), translate_filters(filters, self._schema))
-        plan = plan_scan(replace(self._request, where=where, select=None), self._storage)
+        plan = plan_scan(replace(self._request, where=where), self._storage)
         logger.debug("planned %s for Spark: %s", self._name, plan.report)
+        self._listeners.planned(self._name, plan.report, engine=ENGINE_SPARK)
         return plan
 
     class Java:

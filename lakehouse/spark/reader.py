@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from lakehouse.arrow.deletes import POSITION_DELETE_SCHEMA
 from lakehouse.errors import UnsupportedTypeError
 from lakehouse.expressions.bind import bind
+from lakehouse.scan.listeners import ENGINE_SPARK, Listeners
 from lakehouse.scan.planner import ScanPlan, plan_scan, project_schema, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
 from lakehouse.scan.splits import combine
@@ -44,10 +45,10 @@ logger = logging.getLogger(__name__)
 _UNKNOWN_SIZE = 1 << 40
 
 
-def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage) -> DataFrame:
+def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage, listeners: Listeners | None = None) -> DataFrame:
     """The rows of a scan; every query over the result is planned again, with the query's own filters.
 
-    The version and snapshot are those of the request, whatever is committed later.
+    The version and snapshot are those of the request, whatever is committed later; `listeners` are told of every plan.
 
     Raises:
         NoSuchSnapshotError: the snapshot does not exist.
@@ -60,7 +61,7 @@ def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage)
     snapshot = snapshot_of(request)
     schema = schema_of(request, snapshot)
     aliases = guarded_columns(schema, metadata)
-    source = _Source(spark, name, request, storage, schema, _physical_schema(schema, aliases))
+    source = _Source(spark, name, request, storage, schema, _physical_schema(schema, aliases), listeners or Listeners())
     physical = source.rows(snapshot)
     frame = _shown(physical, schema, aliases)
     if request.where is not None:
@@ -81,6 +82,7 @@ class _Source:
     storage: Storage
     schema: Schema
     shown: SparkStruct
+    listeners: Listeners
 
     def rows(self, snapshot: Snapshot | None) -> DataFrame:
         if not hadoop_reads(self.spark, self.request.metadata.location):
@@ -96,7 +98,7 @@ class _Source:
         return frame.union(self._on_workers(has_equality_deletes)) if deletes.equality else frame
 
     def _planned(self, choose: Callable[[ScanPlan], pa.Table], size_in_bytes: int) -> DataFrame:
-        planner = FilePlanner(self.name, self.request, self.schema, self.storage, choose)
+        planner = FilePlanner(self.name, self.request, self.schema, self.storage, choose, self.listeners)
         return self._relation(planner, self.shown, size_in_bytes)
 
     def _delete_files(self, files: Sequence[DataFile]) -> DataFrame:
@@ -109,6 +111,7 @@ class _Source:
 
     def _on_workers(self, wanted: Callable[[FileScanTask], bool]) -> DataFrame:
         plan = plan_scan(replace(self.request, select=None), self.storage)
+        self.listeners.planned(self.name, plan.report, engine=ENGINE_SPARK)
         groups = combine((task for task in plan.tasks if wanted(task)), plan.split_options)
         return read_on_workers(self.spark, list(groups), self.request, self.storage, self.schema, self.shown)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from pyiceberg.schema import Schema
 from lakehouse.arrow.reader import ReadRequest, read_table, read_tasks
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
+from lakehouse.scan.listeners import ENGINE_ARROW, Listeners
 from lakehouse.scan.planner import ScanPlan, plan_appends, plan_scan, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
 from lakehouse.spec.arrow_types import schema_to_arrow
@@ -29,18 +30,23 @@ class TableScan:
         request: snapshot, filter and projection as data.
         storage: where the files are.
         appended_after: only rows that appends added after this snapshot; None for all rows.
+        listeners: told once, when the scan is planned.
     """
 
     name: str
     request: ScanRequest
     storage: Storage
     appended_after: int | None = None
+    listeners: Listeners = field(default_factory=Listeners, repr=False, compare=False)
 
     @cached_property
     def _plan(self) -> ScanPlan:
         if self.appended_after is not None:
-            return plan_appends(self.request, self.appended_after, self.storage)
-        return plan_scan(self.request, self.storage)
+            plan = plan_appends(self.request, self.appended_after, self.storage)
+        else:
+            plan = plan_scan(self.request, self.storage)
+        self.listeners.planned(self.name, plan.report, engine=ENGINE_ARROW)
+        return plan
 
     def plan(self) -> ScanPlan:
         """The files to read: `.files`, `.tasks`, `.report` (what was read, what was skipped and why)."""
@@ -66,7 +72,7 @@ class TableScan:
         engine = engine_for(spark)
         if engine is None:
             raise InvalidInputError(f"to_spark takes a SparkSession, not {type(spark).__name__}")
-        return engine.read(self.name, self.request, self.storage, spark)
+        return engine.read(self.name, self.request, self.storage, spark, self.listeners)
 
     def count(self) -> int:
         """How many rows match; from metadata alone when no file needs to be opened."""

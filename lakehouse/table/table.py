@@ -31,6 +31,7 @@ from lakehouse.maintenance.expiry import ExpiryOptions, ExpiryResult, expire_sna
 from lakehouse.maintenance.health import TableHealth, health
 from lakehouse.maintenance.manifests import ManifestRewriteOptions, ManifestRewriteResult, rewrite_manifests
 from lakehouse.maintenance.orphans import OrphanOptions, OrphanResult, remove_orphan_files
+from lakehouse.scan.listeners import Listeners
 from lakehouse.scan.request import ScanRequest
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.identifier import Identifier
@@ -61,11 +62,15 @@ class Table:
     Attributes:
         catalog: the catalog underneath.
         environment: clock, ids and randomness.
+        listeners: told of every scan planned.
     """
 
-    def __init__(self, catalog: Catalog, version: TableVersion, environment: Environment | None = None) -> None:
+    def __init__(
+        self, catalog: Catalog, version: TableVersion, environment: Environment | None = None, listeners: Listeners | None = None
+    ) -> None:
         self.catalog = catalog
         self.environment = environment or Environment.system()
+        self.listeners = Listeners(self.environment.now_ms) if listeners is None else listeners
         self._version = version
 
     def __repr__(self) -> str:
@@ -156,7 +161,8 @@ class Table:
             NoSuchSnapshotError | NoSuchRefError: nothing there.
         """
         snapshot = snapshot_id_of(self.metadata, self.name, snapshot_id=snapshot_id, as_of=as_of, ref=ref, run=run)
-        return TableScan(self.name, self._scan_request(snapshot, where, select, case_sensitive=case_sensitive), self.storage)
+        request = self._scan_request(snapshot, where, select, case_sensitive=case_sensitive)
+        return TableScan(self.name, request, self.storage, listeners=self.listeners)
 
     def scan_appends(
         self,
@@ -171,7 +177,8 @@ class Table:
         Raises:
             NoSuchSnapshotError: `from_snapshot_id` is no ancestor of `to_snapshot_id`; raised when planned.
         """
-        return TableScan(self.name, self._scan_request(to_snapshot_id, where, select), self.storage, from_snapshot_id)
+        request = self._scan_request(to_snapshot_id, where, select)
+        return TableScan(self.name, request, self.storage, from_snapshot_id, self.listeners)
 
     def changelog(
         self,

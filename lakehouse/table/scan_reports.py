@@ -1,0 +1,126 @@
+"""A lakehouse table of scan reports."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from lakehouse.errors import LakehouseError
+from lakehouse.scan.listeners import ScanReport, silenced
+from lakehouse.table.table import Table
+
+_LOG = logging.getLogger(__name__)
+
+SCAN_REPORT_SCHEMA = pa.schema(
+    [
+        pa.field("planned_at", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("table", pa.string(), nullable=False),
+        pa.field("engine", pa.string(), nullable=False),
+        pa.field("snapshot_id", pa.int64()),
+        pa.field("schema_id", pa.int32()),
+        pa.field("predicate", pa.string()),
+        pa.field("projection", pa.list_(pa.string())),
+        pa.field("manifests_total", pa.int64()),
+        pa.field("manifests_read", pa.int64()),
+        pa.field("manifest_bytes_total", pa.int64()),
+        pa.field("manifest_bytes_read", pa.int64()),
+        pa.field("data_files_total", pa.int64()),
+        pa.field("data_files_planned", pa.int64()),
+        pa.field("delete_files_total", pa.int64()),
+        pa.field("delete_files_planned", pa.int64()),
+        pa.field("bytes_planned", pa.int64()),
+        pa.field("rows_planned", pa.int64()),
+        pa.field("planning_ms", pa.float64()),
+    ]
+)
+"""Schema of a table of scan reports: give it to `create_table`, partitioned by `day(planned_at)`."""
+
+
+class TableListener:
+    """Appends scan reports to a table in batches, from a thread of its own, so that no query waits for a commit.
+
+    Scans of that table are not recorded. What cannot be written is logged and dropped; so is what comes while `most_waiting`
+    reports wait. Close it before the process ends: what waits then is lost otherwise.
+
+    Args:
+        table: with the columns of `SCAN_REPORT_SCHEMA`; the listener keeps the object for itself.
+        batch_size: commit when so many wait.
+        interval_seconds: commit at least so often while any wait.
+        most_waiting: bound of memory.
+    """
+
+    def __init__(
+        self, table: Table, *, batch_size: int = 1000, interval_seconds: float = 60.0, most_waiting: int = 100_000
+    ) -> None:
+        self._table = table
+        self._batch_size = batch_size
+        self._interval = interval_seconds
+        self._most = most_waiting
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._dropped = 0
+        self._closed = False
+        self._changed = threading.Condition()
+        self._writing = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="lakehouse-scan-reports", daemon=True)
+        self._thread.start()
+
+    def scan_planned(self, report: ScanReport) -> None:
+        """See PlanListener."""
+        if report.table == self._table.name:
+            return
+        row = report.to_dict()
+        row["planned_at"] = row.pop("timestamp_ms") * 1000
+        with self._changed:
+            if self._closed or len(self._waiting) >= self._most:
+                self._dropped += 1
+                return
+            self._waiting.append(row)
+            if len(self._waiting) in (1, self._batch_size):
+                self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Write what waits, now. Never raises for what storage or catalog refuse: that is logged."""
+        with self._writing:
+            while self._waiting or self._dropped:
+                with self._changed:
+                    rows = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._batch_size))]
+                    dropped, self._dropped = self._dropped, 0
+                if dropped:
+                    _LOG.warning("%d scan reports were dropped: %s takes them too slowly or is closed", dropped, self._table.name)
+                if rows:
+                    self._write(rows)
+
+    def close(self) -> None:
+        """Write what waits and stop; harmless when repeated."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+        self.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or bool(self._waiting))
+                self._changed.wait_for(lambda: self._closed or len(self._waiting) >= self._batch_size, self._interval)
+                if self._closed:
+                    return
+            self.flush()
+
+    def _write(self, rows: list[dict[str, Any]]) -> None:
+        try:
+            with silenced():
+                self._table.refresh().append(pa.Table.from_pylist(rows, schema=SCAN_REPORT_SCHEMA))
+        except (LakehouseError, OSError, pa.ArrowException):
+            _LOG.exception("%d scan reports were not written to %s", len(rows), self._table.name)
