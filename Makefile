@@ -11,7 +11,6 @@ export DAGSTER_HOME ?= $(CURDIR)/.lakehouse/dagster
 UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 RUN := $(UV) run --frozen --no-sync
 SEEDS ?= 10000
-WORKERS ?= 2
 
 .PHONY: help install demo dev test check format simulate bench race clean
 
@@ -52,6 +51,9 @@ format: .venv/installed ## Format the code
 
 simulate: .venv/installed ## Deterministic simulation: make simulate SEEDS=10000
 	$(RUN) python -m tests.simulation --seeds $(SEEDS)
+
+race: .venv/installed ## Real processes: 8 writers x 100 appends on every catalog, 200 kills (about 20 minutes)
+	LAKEHOUSE_RACE_WRITERS=8 LAKEHOUSE_RACE_APPENDS=100 LAKEHOUSE_KILL_ROUNDS=200 $(RUN) pytest -q -o timeout=3600 tests/integration/test_races.py
 
 bench: .venv/installed ## Every benchmark beside its peers, results in benchmarks/results/
 	$(RUN) python -m benchmarks
