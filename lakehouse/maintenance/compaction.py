@@ -214,7 +214,7 @@ def plan_compaction(
     chosen: set[str] | None = None
     if snapshot_id is not None:
         # main is read by the present schema, which its snapshots may not know yet
-        request = ScanRequest(metadata=metadata, snapshot_id=None if options.branch == MAIN else snapshot_id)
+        request = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, current_schema=True)
         tasks = list(plan_scan(request, storage).tasks)
         if options.where is not None:
             chosen = {file.file_path for file in plan_scan(replace(request, where=options.where), storage).files}
