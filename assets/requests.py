@@ -9,6 +9,8 @@ from assets.sources import IngestMode
 COMPACT_JOB, EXPIRE_JOB = "compact", "expire"
 # run tag: the tables to work on, comma-separated; without it all of them
 TABLES_TAG = "lakehouse/tables"
+# run tag: why maintenance was launched
+REASON_TAG = "lakehouse/reason"
 # run tag of the expiry: forget all but so many snapshots of each branch now, whatever their age
 RETAIN_LAST_TAG = "lakehouse/retain-last"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"

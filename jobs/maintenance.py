@@ -9,12 +9,20 @@ from assets.requests import COMPACT_JOB, EXPIRE_JOB, RETAIN_LAST_TAG, TABLES_TAG
 from assets.sources import pool
 from lakehouse.errors import LakehouseError
 from lakehouse.maintenance.file_groups import CompactionOptions
+from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.report import Report
 from lakehouse.orchestration.materialization import SNAPSHOT_ID
 from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.spec.properties import TableProperties
 from lakehouse.table import Table
 
-COMPACTION = CompactionOptions(min_input_files=2)
+# the project's defaults; a table's own properties of these names win
+PROJECT_POLICY = {"lakehouse.maintenance.min-input-files": "2"}
+
+
+def policy(table: Table) -> MaintenancePolicy:
+    """How a table of the pipeline wants to be maintained."""
+    return policy_of(table.metadata.properties, PROJECT_POLICY)
 
 
 def maintenance_jobs(tables: Sequence[str]) -> list[dg.JobDefinition]:
@@ -28,7 +36,8 @@ def maintenance_jobs(tables: Sequence[str]) -> list[dg.JobDefinition]:
 
 
 def _compact(table: Table, tags: Mapping[str, str]) -> Report:  # noqa: ARG001 - one signature for every kind of work
-    return table.compact(COMPACTION)
+    target = TableProperties(table.metadata.properties).target_file_size_bytes
+    return table.compact(CompactionOptions.under(policy(table), target))
 
 
 def _expire(table: Table, tags: Mapping[str, str]) -> Report:

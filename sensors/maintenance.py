@@ -1,20 +1,18 @@
-"""Small files and snapshots beyond retention: both are seen in table metadata alone."""
+"""Small files and snapshots beyond retention: both are seen in table metadata alone, and judged by the table's policy."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 import dagster as dg
 import orjson
 
-from assets.requests import COMPACT_JOB, EXPIRE_JOB, TABLES_TAG
-from jobs.maintenance import COMPACTION
+from assets.requests import COMPACT_JOB, EXPIRE_JOB, REASON_TAG, TABLES_TAG
+from jobs.maintenance import PROJECT_POLICY, policy
 from lakehouse.lake import Lakehouse
-from lakehouse.maintenance.compaction import plan_compaction
+from lakehouse.maintenance.decision import Action, decide_compaction, decide_expiry, due
+from lakehouse.maintenance.health import health
 from lakehouse.maintenance.retention import decide_retention
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.table import Table
-
-# a compaction is worth its commit when it removes so many files
-REMOVABLE_FILES_MIN = 8
 
 
 def maintenance_sensors(tables: Sequence[str]) -> list[dg.SensorDefinition]:
@@ -24,25 +22,24 @@ def maintenance_sensors(tables: Sequence[str]) -> list[dg.SensorDefinition]:
             "small_files",
             COMPACT_JOB,
             tables,
-            removable_files,
-            REMOVABLE_FILES_MIN,
-            f"Compacts tables from which compaction would remove at least {REMOVABLE_FILES_MIN} files, by metadata alone.",
+            compaction_due,
+            "Compacts tables from which compaction would remove `lakehouse.maintenance.min-removable-files`, by metadata alone.",
         ),
-        _sensor(
-            "old_snapshots",
-            EXPIRE_JOB,
-            tables,
-            expirable_snapshots,
-            1,
-            "Expires snapshots and refs beyond each table's retention.",
-        ),
+        _sensor("old_snapshots", EXPIRE_JOB, tables, expiry_due, "Expires snapshots and refs beyond each table's retention."),
     ]
 
 
-def removable_files(table: Table) -> int:
-    """How many files fewer the table would have after compaction."""
-    plan = plan_compaction(table.catalog, table.identifier, COMPACTION, environment=table.environment)
-    return max(0, plan.input_files - plan.expected_files)
+def compaction_due(table: Table) -> list[Action]:
+    """The compaction that health and policy ask for now, if any."""
+    now_ms = table.environment.now_ms()
+    found = health(table.catalog, table.identifier, environment=table.environment, project=PROJECT_POLICY)
+    return due(decide_compaction(found.partitions, policy(table), target_bytes=found.target_bytes, now_ms=now_ms), now_ms)
+
+
+def expiry_due(table: Table) -> list[Action]:
+    """The expiry that retention and policy ask for now, if any."""
+    now_ms = table.environment.now_ms()
+    return due(decide_expiry(expirable_snapshots(table), policy(table), now_ms), now_ms)
 
 
 def expirable_snapshots(table: Table) -> int:
@@ -52,7 +49,7 @@ def expirable_snapshots(table: Table) -> int:
 
 
 def _sensor(
-    name: str, job: str, tables: Sequence[str], measure: Callable[[Table], int], at_least: int, description: str
+    name: str, job: str, tables: Sequence[str], wanted: Callable[[Table], list[Action]], description: str
 ) -> dg.SensorDefinition:
     @dg.sensor(
         name=name,
@@ -67,16 +64,16 @@ def _sensor(
         asked = 0
         for table in _existing(lake, tables):
             version = str(table.metadata.current_snapshot_id)
-            found = measure(table)
-            if found < at_least:
-                continue
-            # the cursor keeps a version from being asked for again; the run key keeps two daemons from asking both
-            state = f"{version}:{found}"
-            if seen.get(table.name) == state:
-                continue
-            seen[table.name] = state
-            asked += 1
-            yield dg.RunRequest(run_key=f"{job}:{table.name}:{state}", tags={TABLES_TAG: table.name})
+            for action in wanted(table):
+                # the cursor keeps a version from being asked for again; the run key keeps two daemons from asking both
+                state = f"{version}:{action.amount}"
+                if seen.get(table.name) == state:
+                    continue
+                seen[table.name] = state
+                asked += 1
+                yield dg.RunRequest(
+                    run_key=f"{job}:{table.name}:{state}", tags={TABLES_TAG: table.name, REASON_TAG: action.reason}
+                )
         context.update_cursor(orjson.dumps(seen, option=orjson.OPT_SORT_KEYS).decode())
         if not asked:
             yield dg.SkipReason("nothing to do")

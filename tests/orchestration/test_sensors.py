@@ -12,7 +12,7 @@ import pytest
 from assets.ingestion.landing import LandingFile, LedgerRow, ledger_to_arrow, list_landing
 from assets.ingestion.tables import ledger_table
 from assets.pipeline import Pipeline
-from assets.requests import RANGE_END, RANGE_START, TABLES_TAG
+from assets.requests import RANGE_END, RANGE_START, REASON_TAG, TABLES_TAG
 from jobs.ingestion import ingestion_jobs
 from lakehouse.environment import Environment
 from lakehouse.lake import Lakehouse, load_catalog
@@ -110,6 +110,21 @@ def test_small_files_fire_once_a_state(resource: LakehouseResource, pipeline: Pi
     lake.load_table("raw.events").compact()
     assert tick(sensor, resource, cursor)[0] == []
     assert lake.load_table("raw.events").scan().count() == 13
+
+
+def test_the_policy_of_a_table_decides_when_it_is_compacted(resource: LakehouseResource, pipeline: Pipeline) -> None:
+    lake = resource.lake()
+    sensor = next(s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "small_files")
+    small_table(lake, 4)
+    lake.load_table("raw.events").set_properties({"lakehouse.maintenance.min-removable-files": "3"})
+    (request,), _, _ = tick(sensor, resource)
+    assert request.tags[REASON_TAG].startswith("3 files fewer in 1 partition")
+    hour = dt.datetime.now(dt.UTC).hour
+    later = f"{(hour + 2) % 24}-{(hour + 3) % 24}"
+    lake.load_table("raw.events").set_properties({"lakehouse.maintenance.window": later})
+    assert tick(sensor, resource)[0] == []
+    lake.load_table("raw.events").set_properties({"lakehouse.maintenance.window": "", "lakehouse.maintenance.enabled": "false"})
+    assert tick(sensor, resource)[0] == []
 
 
 def test_old_snapshots_fire_when_they_are_beyond_retention(
