@@ -73,7 +73,7 @@ def remove_matching_rows(
     """
     if snapshot_id is None:
         return RowRewrite((), (), 0, 0)
-    scan = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, where=where, include_metrics=True)
+    scan = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, current_schema=True, where=where, include_metrics=True)
     whole: list[DataFile] = []
     replaced: list[DataFile] = []
     added: list[DataFile] = []

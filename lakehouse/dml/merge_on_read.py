@@ -63,7 +63,7 @@ def delete_matching_rows(
     """Write delete files for the rows for which `where` is true; arguments and errors as for `remove_matching_rows`."""
     if snapshot_id is None:
         return RowDeletes((), (), (), 0)
-    scan = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, where=where, include_metrics=True)
+    scan = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, current_schema=True, where=where, include_metrics=True)
     whole: list[DataFile] = []
     superseded: list[DataFile] = []
     deletes: dict[int, list[FileDeletes]] = defaultdict(list)

@@ -184,7 +184,7 @@ def snapshot_of(request: ScanRequest) -> Snapshot | None:
 
 def schema_of(request: ScanRequest, snapshot: Snapshot | None) -> Schema:
     """The snapshot's own schema when one was asked for by id, the table's present schema otherwise."""
-    if request.snapshot_id is None or snapshot is None or snapshot.snapshot_id == request.metadata.current_snapshot_id:
+    if request.snapshot_id is None or request.current_schema or snapshot is None:
         return request.metadata.schema()
     return request.metadata.schema_for(snapshot)
 

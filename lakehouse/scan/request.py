@@ -17,6 +17,7 @@ class ScanRequest:
     Attributes:
         metadata: the table version to read.
         snapshot_id: snapshot to read; None is the current one (an empty table has none and plans to nothing).
+        current_schema: read the snapshot with the table's present schema, as heads of branches are; else with its own.
         where: text in the grammar of pyiceberg's expression parser, one of its expressions, or None for all rows.
         select: column names to project (`a.b` reaches into structs); None is every column.
         case_sensitive: whether names in `where` and `select` must match exactly.
@@ -26,6 +27,7 @@ class ScanRequest:
 
     metadata: TableMetadata
     snapshot_id: int | None = None
+    current_schema: bool = False
     where: str | BooleanExpression | None = None
     select: Sequence[str] | None = None
     case_sensitive: bool = True

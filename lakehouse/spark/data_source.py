@@ -17,7 +17,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
@@ -154,7 +154,7 @@ class LakehouseReader(ds.DataSourceReader):
 
     def partitions(self) -> list[GroupPartition]:
         """One for each group of splits."""
-        request = ScanRequest(metadata=self._request.metadata, snapshot_id=self._request.snapshot_id, where=self._where)
+        request = replace(self._request, where=self._where, select=None)
         plan = plan_scan(request, storage_for(request.metadata.location, self._properties))
         return [GroupPartition(group) for group in plan.splits()]
 

@@ -45,7 +45,7 @@ from lakehouse.table.changes import PendingChange
 from lakehouse.table.rows import arrow_rows
 from lakehouse.table.scan import TableScan, columns
 from lakehouse.table.times import Moment, to_ms
-from lakehouse.table.travel import snapshot_id_of
+from lakehouse.table.travel import Point, point_of
 from lakehouse.transaction.committed import Committed
 from lakehouse.transaction.engine import with_commit_id
 from lakehouse.transaction.transaction import Transaction
@@ -160,8 +160,8 @@ class Table:
             InvalidInputError: more than one of `snapshot_id`, `as_of` and `run`.
             NoSuchSnapshotError | NoSuchRefError: nothing there.
         """
-        snapshot = snapshot_id_of(self.metadata, self.name, snapshot_id=snapshot_id, as_of=as_of, ref=ref, run=run)
-        request = self._scan_request(snapshot, where, select, case_sensitive=case_sensitive)
+        point = point_of(self.metadata, self.name, snapshot_id=snapshot_id, as_of=as_of, ref=ref, run=run)
+        request = self._scan_request(point, where, select, case_sensitive=case_sensitive)
         return TableScan(self.name, request, self.storage, listeners=self.listeners)
 
     def scan_appends(
@@ -177,7 +177,7 @@ class Table:
         Raises:
             NoSuchSnapshotError: `from_snapshot_id` is no ancestor of `to_snapshot_id`; raised when planned.
         """
-        request = self._scan_request(to_snapshot_id, where, select)
+        request = self._scan_request(Point(to_snapshot_id), where, select)
         return TableScan(self.name, request, self.storage, from_snapshot_id, self.listeners)
 
     def changelog(
@@ -194,13 +194,18 @@ class Table:
         Rewrites change nothing, and rows that an overwrite only carried over are left out; with `net` also rows that came and
         went within the range.
         """
-        return Changelog(self._scan_request(to_snapshot_id, where, select), self.storage, from_snapshot_id, net)
+        return Changelog(self._scan_request(Point(to_snapshot_id), where, select), self.storage, from_snapshot_id, net)
 
     def _scan_request(
-        self, snapshot_id: int | None, where: Where | None, select: Sequence[str] | str | None, *, case_sensitive: bool = True
+        self, point: Point, where: Where | None, select: Sequence[str] | str | None, *, case_sensitive: bool = True
     ) -> ScanRequest:
         return ScanRequest(
-            metadata=self.metadata, snapshot_id=snapshot_id, where=where, select=columns(select), case_sensitive=case_sensitive
+            metadata=self.metadata,
+            snapshot_id=point.snapshot_id,
+            current_schema=point.current_schema,
+            where=where,
+            select=columns(select),
+            case_sensitive=case_sensitive,
         )
 
     def snapshots(self) -> list[Snapshot]:
@@ -268,12 +273,7 @@ class Table:
         return self._take_in(added, branch, summary, commit_id)
 
     def import_hive(
-        self,
-        path: str,
-        *,
-        branch: str = "main",
-        summary: Mapping[str, str] | None = None,
-        commit_id: str | None = None,
+        self, path: str, *, branch: str = "main", summary: Mapping[str, str] | None = None, commit_id: str | None = None
     ) -> Snapshot:
         """Take in a Hive-style folder (`dt=2026-06-09/region=eu/`) without rewriting it; partition values come from the paths."""
         added = partial(describe_hive, path, self.metadata, self._head(branch), self.storage, self.name)

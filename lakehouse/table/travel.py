@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
 from lakehouse.spec.refs import MAIN_BRANCH
 from lakehouse.spec.snapshot import RUN_ID, Snapshot
@@ -9,10 +11,23 @@ from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.table.times import Moment, to_ms
 
 
-def snapshot_id_of(
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A snapshot, and whether it is read with the table's current schema (heads of branches) or its own.
+
+    Attributes:
+        snapshot_id: None is the head of main.
+        current_schema: for `ScanRequest`.
+    """
+
+    snapshot_id: int | None
+    current_schema: bool = False
+
+
+def point_of(
     metadata: TableMetadata, table: str, *, snapshot_id: int | None, as_of: Moment | None, ref: str, run: str | None
-) -> int | None:
-    """The snapshot to read; None for the head of main, which follows the table's current schema.
+) -> Point:
+    """The snapshot to read.
 
     Raises:
         InvalidInputError: more than one of `snapshot_id`, `as_of` and `run`.
@@ -21,12 +36,15 @@ def snapshot_id_of(
     if sum(one is not None for one in (snapshot_id, as_of, run)) > 1:
         raise InvalidInputError(f"scan of {table}: give one of snapshot_id, as_of and run, not both", table=table)
     if snapshot_id is not None:
-        return metadata.snapshot(snapshot_id).snapshot_id
+        return Point(metadata.snapshot(snapshot_id).snapshot_id)
     if as_of is not None:
-        return metadata.snapshot_as_of(to_ms(as_of), ref).snapshot_id
+        return Point(metadata.snapshot_as_of(to_ms(as_of), ref).snapshot_id)
     if run is not None:
-        return snapshot_of_run(metadata, run).snapshot_id
-    return None if ref == MAIN_BRANCH else metadata.ref(ref).snapshot_id
+        return Point(snapshot_of_run(metadata, run).snapshot_id)
+    if ref == MAIN_BRANCH:
+        return Point(None, current_schema=True)
+    named = metadata.ref(ref)
+    return Point(named.snapshot_id, current_schema=named.type == "branch")
 
 
 def snapshot_of_run(metadata: TableMetadata, run_id: str) -> Snapshot:
