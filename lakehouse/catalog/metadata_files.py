@@ -77,7 +77,7 @@ def create_resolved(storage: Storage, location: str, data: bytes) -> None:
         try:
             storage.create(location, data)
         except FileAlreadyExistsError:
-            if unclear and storage.read(location) == data:
+            if unclear and _holds(storage, location, data):
                 return
             raise
         except StorageError as error:
@@ -89,6 +89,19 @@ def create_resolved(storage: Storage, location: str, data: bytes) -> None:
                 raise StorageError(error.message, retryable=error.retryable, location=location, outcome="unknown") from error
         else:
             return
+
+
+def _holds(storage: Storage, location: str, data: bytes) -> bool:
+    """Whether the file has this content.
+
+    Raises:
+        StorageError: with context `outcome="unknown"`, whatever the storage says of the read itself: that a read certainly
+            failed says nothing of the write before it.
+    """
+    try:
+        return storage.read(location) == data
+    except LakehouseError as error:
+        raise StorageError(error.message, retryable=True, location=location, outcome="unknown") from error
 
 
 def delete_expired(storage: Storage, base: TableMetadata, new: TableMetadata) -> None:

@@ -21,16 +21,17 @@ CHANGE = (SetProperties({"a": "1"}),)
 
 
 class Faults:
-    """Faults for the next calls of one method."""
+    """Faults for the next calls of methods."""
 
     def __init__(self):
-        self.method, self.queue = "", []
+        self.queues = {}
 
     def __call__(self, method, _location):
-        return self.queue.pop(0) if method == self.method and self.queue else None
+        queue = self.queues.get(method)
+        return queue.pop(0) if queue else None
 
     def next(self, method, *faults):
-        self.method, self.queue = method, list(faults)
+        self.queues[method] = list(faults)
 
 
 @pytest.fixture
@@ -50,6 +51,16 @@ def test_a_landed_commit_is_recognised(files, faults):
     base = files.load(EVENTS)
     faults.next("create", Fault.LOST_REPLY)
     assert files.commit(EVENTS, base, (), CHANGE).metadata.properties["a"] == "1"
+
+
+def test_a_refused_look_after_a_lost_reply_is_unknown(files, faults):
+    """Found by simulation (seed 103475): a read that certainly failed was taken for a commit that certainly failed."""
+    base = files.load(EVENTS)
+    faults.next("create", Fault.LOST_REPLY)
+    faults.next("read", Fault.REFUSED)
+    with pytest.raises(CommitStateUnknownError, match="Nothing was deleted"):
+        files.commit(EVENTS, base, (), CHANGE)
+    assert files.load(EVENTS).metadata.properties["a"] == "1"
 
 
 def test_an_outage_is_unknown_and_deletes_nothing(files, faults):
