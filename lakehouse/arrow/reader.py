@@ -18,13 +18,14 @@ from lakehouse.arrow.file_reader import TaskReader, load_footer, open_parquet, r
 from lakehouse.arrow.file_schema import file_columns
 from lakehouse.arrow.pipeline import Pipeline
 from lakehouse.arrow.projection import Projection
-from lakehouse.arrow.scan_columns import METADATA_COLUMNS, ScanColumns
+from lakehouse.arrow.scan_columns import ScanColumns
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.expressions.bind import bind
 from lakehouse.expressions.bound import conjunction
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.arrow_types import schema_to_arrow
 from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.metadata_columns import METADATA_COLUMNS
 from lakehouse.storage.protocol import Storage
 
 __all__ = ["METADATA_COLUMNS", "ReadRequest", "read_table", "read_tasks"]

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id, prune_columns
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import BooleanType, IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import LongType, NestedField
 
 from lakehouse.arrow.columns import column_at, find_path
 from lakehouse.arrow.file_schema import file_columns
@@ -22,21 +22,10 @@ from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.arrow_types import field_to_arrow, schema_to_arrow
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.field_types import field_types
-
-METADATA_COLUMNS: Mapping[str, NestedField] = {
-    one.name: one
-    for one in (
-        NestedField(2147483646, "_file", StringType(), required=True),
-        NestedField(2147483645, "_pos", LongType(), required=True),
-        NestedField(2147483644, "_deleted", BooleanType(), required=True),
-        NestedField(2147483643, "_spec_id", IntegerType(), required=True),
-        NestedField(2147483540, "_row_id", LongType(), required=False),
-        NestedField(2147483539, "_last_updated_sequence_number", LongType(), required=False),
-    )
-}
+from lakehouse.spec.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
 
 _BY_ID = {one.field_id: one for one in METADATA_COLUMNS.values()}
-_STORED = ("_row_id", "_last_updated_sequence_number")
+_STORED = (ROW_ID, LAST_UPDATED)
 _POSITION = "\x00position"
 
 

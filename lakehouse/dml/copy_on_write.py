@@ -15,6 +15,7 @@ from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.request import ScanRequest
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.metadata_columns import with_lineage
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
 from lakehouse.transaction.transaction import Transaction
@@ -74,6 +75,7 @@ def remove_matching_rows(
     if snapshot_id is None:
         return RowRewrite((), (), 0, 0)
     scan = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, current_schema=True, where=where, include_metrics=True)
+    keeping = replace(request, schema=with_lineage(request.schema, request.format_version))
     whole: list[DataFile] = []
     replaced: list[DataFile] = []
     added: list[DataFile] = []
@@ -89,7 +91,7 @@ def remove_matching_rows(
         deleted_rows += gone
         replaced.append(task.data_file)
         if kept.num_rows:
-            added += write_data_files(kept, request, storage, task=f"keep{index}")
+            added += write_data_files(kept, keeping, storage, task=f"keep{index}")
     return RowRewrite((*whole, *replaced), tuple(added), len(replaced), deleted_rows)
 
 
@@ -97,7 +99,8 @@ def _split_rows(task: FileScanTask, where: BooleanExpression, metadata: TableMet
     """The live rows of a file that stay, and how many go."""
     schema = metadata.schema()
     read = ReadRequest(
-        schema=schema,
+        schema=with_lineage(schema, metadata.format_version),
+        table_schema=schema,
         older_schemas=metadata.schemas,
         specs=metadata.specs(),
         name_mapping=metadata.properties.get("schema.name-mapping.default"),

@@ -14,11 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import pyarrow.compute as pc
-from pyiceberg.schema import Schema
 from rich.console import RenderableType
 
 from lakehouse.arrow.reader import ReadRequest, read_tasks
-from lakehouse.arrow.scan_columns import METADATA_COLUMNS
 from lakehouse.arrow.writer import WriteRequest, write_data_files
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
@@ -36,6 +34,7 @@ from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.data_file import STATUS_DELETED, DataFile
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifest_list import CONTENT_DELETE_MANIFEST
+from lakehouse.spec.metadata_columns import with_lineage
 from lakehouse.spec.partitioning import partition_path
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.snapshot import Snapshot
@@ -390,7 +389,7 @@ class _Rewriter:
 
     def _rewrite(self, group: FileGroup, threads: int) -> None:
         metadata = self._plan.version.metadata
-        schema = _with_lineage(metadata)
+        schema = with_lineage(metadata.schema(), metadata.format_version)
         read = ReadRequest(
             schema=schema,
             table_schema=metadata.schema(),
@@ -420,15 +419,6 @@ class _Rewriter:
         """Remove files that certainly no snapshot names; what cannot be removed is left to orphan removal."""
         self._storage.delete([file.file_path for file in self._written])
         self._written = []
-
-
-def _with_lineage(metadata: TableMetadata) -> Schema:
-    """The current schema, from v3 on with the row lineage columns: a row that moves keeps them (spec: Row Lineage)."""
-    schema = metadata.schema()
-    if metadata.format_version < 3:
-        return schema
-    lineage = (METADATA_COLUMNS["_row_id"], METADATA_COLUMNS["_last_updated_sequence_number"])
-    return Schema(*schema.fields, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
 
 
 def _dangling(groups: Sequence[FileGroup], uses: Counter[DeleteKey]) -> list[DataFile]:

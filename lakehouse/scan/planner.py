@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
 
 from lakehouse.errors import InvalidSchemaError, NoSuchSnapshotError
 from lakehouse.expressions.bind import bind, widen
@@ -30,6 +32,7 @@ from lakehouse.scan.types_of import types_of
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.entries import BOUNDS, COUNTS, Entries
 from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
+from lakehouse.spec.metadata_columns import METADATA_COLUMNS
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.snapshot import OPERATION_APPEND, Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
@@ -148,7 +151,7 @@ def _plan(
     added_by: frozenset[int] | None = None,
 ) -> ScanPlan:
     schema = schema_of(request, snapshot)
-    projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
+    projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive, beside=METADATA_COLUMNS)
     where = bind(request.where, schema, case_sensitive=request.case_sensitive)
     report = PlanReport(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
@@ -189,20 +192,31 @@ def schema_of(request: ScanRequest, snapshot: Snapshot | None) -> Schema:
     return request.metadata.schema_for(snapshot)
 
 
-def project_schema(schema: Schema, select: Sequence[str] | None, *, case_sensitive: bool = True) -> Schema:
+def project_schema(
+    schema: Schema,
+    select: Sequence[str] | None,
+    *,
+    case_sensitive: bool = True,
+    beside: Mapping[str, NestedField] = MappingProxyType({}),
+) -> Schema:
     """The columns of `select`, in its order; every column, in the table's order, when it is None or has `*`.
+
+    `beside` are columns that the table has beside its own, by name: they come when they are named, and no own column is.
 
     Raises:
         InvalidSchemaError: a name is no column.
     """
     if select is None or "*" in select:
         return schema
+    more = {name: beside[name] for name in select if name in beside and name not in schema.column_names}
     try:
-        chosen = schema.select(*select, case_sensitive=case_sensitive)
+        chosen = schema.select(*(name for name in select if name not in more), case_sensitive=case_sensitive)
     except ValueError as error:
         known = ", ".join(sorted(schema.column_names))
         raise InvalidSchemaError(f"cannot select {', '.join(select)}: {error}; columns are {known}") from error
-    fields = sorted(chosen.fields, key=lambda field: _first_mention(field.name, select, case_sensitive=case_sensitive))
+    fields = sorted(
+        (*chosen.fields, *more.values()), key=lambda field: _first_mention(field.name, select, case_sensitive=case_sensitive)
+    )
     return Schema(*fields, schema_id=chosen.schema_id, identifier_field_ids=chosen.identifier_field_ids)
 
 
