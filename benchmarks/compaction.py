@@ -1,0 +1,304 @@
+"""Compaction of 10,000 files of 100 kB beside a raw pyarrow read-and-rewrite of the same bytes, in one run.
+
+`python -m benchmarks.compaction [--scale 1.0] [--rounds 3] [--iceberg-runtime iceberg-spark-runtime.jar]`. Each contender runs
+in a process of its own, in turn, on the same files: the table is rolled back after each compaction. Ours plans, rewrites, fsyncs
+and commits; the raw ones only read and write (`stream`: one writer a partition, two at a time, as we do; `dataset`:
+`write_dataset`). Iceberg's `rewrite_data_files` joins when its Spark runtime for the installed PySpark is given. Results are kept
+at full scale only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+import lakehouse as lh
+from lakehouse.arrow.writer import write_data_files
+from lakehouse.maintenance.compaction import execute_compaction, plan_compaction
+from lakehouse.maintenance.file_groups import CompactionOptions
+from lakehouse.table import Table
+
+RESULTS = Path(__file__).parent / "results" / "compaction.json"
+NAME = "bench.small"
+FILES, FILE_BYTES = 10_000, 100_000
+PARTITIONS = 8
+TARGET_BYTES = 128 << 20
+ROW_GROUP_ROWS = 1 << 20
+TARGET_RATIO = 0.7
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("part", pa.int32()), ("at", pa.timestamp("us")), ("kind", pa.string()), ("amount", pa.float64())]
+)
+KINDS = pa.array([f"kind-{number}" for number in range(50)])
+
+
+def batch(start: int, rows: int, part: int) -> pa.Table:
+    """Rows that compress about as events do."""
+    chance = np.random.default_rng(start)
+    ids = np.arange(start, start + rows)
+    columns = [
+        pa.array(ids),
+        pa.array(np.full(rows, part, np.int32)),
+        pa.array(1_767_225_600_000_000 + ids * 1000 + chance.integers(0, 1000, rows)).cast(pa.timestamp("us")),
+        KINDS.take(pa.array(chance.integers(0, 50, rows))),
+        pa.array(chance.integers(0, 10**7, rows) / 100),
+    ]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def build(folder: Path, files: int) -> Table:
+    """The table: `files` data files of about FILE_BYTES over PARTITIONS partitions."""
+    properties = {"write.target-file-size-bytes": str(TARGET_BYTES)}
+    table = lh.load_catalog(folder.as_uri()).create_table(NAME, SCHEMA, partition_by=["part"], properties=properties)
+    probe = pa.BufferOutputStream()
+    pq.write_table(batch(0, 10_000, 0), probe, compression="zstd")
+    rows = FILE_BYTES * 10_000 // probe.tell()
+
+    def write(number: int) -> list[Any]:
+        data = batch(number * rows, rows, number % PARTITIONS)
+        return list(write_data_files(data, table.write_request(), table.storage, task=str(number)))
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        written = [file for found in pool.map(write, range(files)) for file in found]
+    table.transaction().append(written).commit()
+    return table.refresh()
+
+
+def open_table(folder: Path) -> Table:
+    return lh.load_catalog(folder.as_uri()).load_table(NAME)
+
+
+def ours(folder: Path) -> dict[str, Any]:
+    table = open_table(folder)
+    start = time.perf_counter()
+    plan = plan_compaction(table.catalog, table.identifier)
+    planned = time.perf_counter() - start
+    result = execute_compaction(table.catalog, plan)
+    seconds = time.perf_counter() - start
+    assert result.stopped is None, result.stopped
+    return {"seconds": seconds, "planning_seconds": planned, "files": result.added_files, "bytes": result.added_bytes}
+
+
+def ours_beside_a_writer(folder: Path) -> dict[str, Any]:
+    """The same with a writer that appends throughout, one group a commit: how long its appends take, and that none is lost."""
+    table = open_table(folder)
+    rows = table.scan().count()
+    quiet = [_append(open_table(folder), -1 - number) for number in range(10)]
+    done = threading.Event()
+    waits: list[float] = []
+
+    def write() -> None:
+        writer = open_table(folder)
+        while not done.is_set():
+            waits.append(_append(writer, -100 - len(waits)))
+
+    thread = threading.Thread(target=write)
+    plan = plan_compaction(table.catalog, table.identifier, CompactionOptions(groups_per_commit=1))
+    thread.start()
+    start = time.perf_counter()
+    result = execute_compaction(table.catalog, plan)
+    seconds = time.perf_counter() - start
+    done.set()
+    thread.join()
+    assert result.stopped is None, result.stopped
+    found = table.refresh().scan(select=["id"]).to_arrow()["id"]
+    assert len(found) == pc.count_distinct(found).as_py() == rows + len(quiet) + len(waits)
+    return {
+        "seconds": seconds,
+        "commits": len(result.snapshot_ids),
+        "appends": len(waits),
+        "append_ms_median": round(1000 * statistics.median(waits)),
+        "append_ms_most": round(1000 * max(waits)),
+        "append_ms_median_when_quiet": round(1000 * statistics.median(quiet)),
+    }
+
+
+def _append(table: Table, number: int) -> float:
+    data = pa.table([[number], [0], [0], ["late"], [0.0]], schema=SCHEMA)
+    start = time.perf_counter()
+    table.append(data)
+    return time.perf_counter() - start
+
+
+def stream(folder: Path) -> dict[str, Any]:
+    """Raw pyarrow: for each partition read every file and write one; two partitions at a time, row groups as ours."""
+    parts, target = inputs(folder), Path(tempfile.mkdtemp(dir=folder))
+
+    def rewrite(part: int) -> int:
+        path = target / f"{part}.parquet"
+        with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
+            waiting: list[pa.Table] = []
+            for file in parts[part]:
+                waiting.append(pq.read_table(file, schema=SCHEMA, use_threads=False))
+                if sum(one.num_rows for one in waiting) >= ROW_GROUP_ROWS:
+                    writer.write_table(pa.concat_tables(waiting), row_group_size=ROW_GROUP_ROWS)
+                    waiting = []
+            if waiting:
+                writer.write_table(pa.concat_tables(waiting), row_group_size=ROW_GROUP_ROWS)
+        return path.stat().st_size
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        sizes = list(pool.map(rewrite, parts))
+    seconds = time.perf_counter() - start
+    shutil.rmtree(target)
+    return {"seconds": seconds, "files": len(sizes), "bytes": sum(sizes)}
+
+
+def dataset(folder: Path) -> dict[str, Any]:
+    """Raw pyarrow: `write_dataset`, partitioned, as short as it can be said."""
+    files, target = [file for found in inputs(folder).values() for file in found], Path(tempfile.mkdtemp(dir=folder))
+    options = ds.ParquetFileFormat().make_write_options(compression="zstd")
+    start = time.perf_counter()
+    ds.write_dataset(
+        ds.dataset(files, schema=SCHEMA),
+        target,
+        format="parquet",
+        file_options=options,
+        partitioning=ds.partitioning(pa.schema([("part", pa.int32())])),
+        min_rows_per_group=ROW_GROUP_ROWS // 8,
+        max_rows_per_group=ROW_GROUP_ROWS,
+    )
+    seconds = time.perf_counter() - start
+    written = [path.stat().st_size for path in target.rglob("*.parquet")]
+    shutil.rmtree(target)
+    return {"seconds": seconds, "files": len(written), "bytes": sum(written)}
+
+
+def inputs(folder: Path) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for file in open_table(folder).scan().plan().files:
+        found.setdefault(file.partition[0], []).append(file.file_path.removeprefix("file://"))
+    return found
+
+
+def iceberg_spark(folder: Path) -> dict[str, Any]:
+    """Iceberg's own procedure on the same table, which its Hadoop catalog opens by path."""
+    spark_session = __import__("pyspark.sql", fromlist=["SparkSession"]).SparkSession
+    catalog = "spark.sql.catalog.bench"
+    session = (
+        spark_session.builder.master("local[*]")
+        .config("spark.jars", os.environ["ICEBERG_RUNTIME"])
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
+        .config(catalog, "org.apache.iceberg.spark.SparkCatalog")
+        .config(f"{catalog}.type", "hadoop")
+        .config(f"{catalog}.warehouse", folder.as_uri())
+        .getOrCreate()
+    )
+    session.sql(f"SELECT count(*) FROM bench.{NAME}").collect()
+    start = time.perf_counter()
+    session.sql(f"CALL bench.system.rewrite_data_files(table => '{NAME}')").collect()
+    seconds = time.perf_counter() - start
+    spark_version = session.version
+    session.stop()
+    return {"seconds": seconds, "files": len(list(open_table(folder).scan().plan().files)), "spark": spark_version}
+
+
+CONTENDERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "ours": ours,
+    "pyarrow_stream": stream,
+    "pyarrow_dataset": dataset,
+    "iceberg_spark": iceberg_spark,
+    "ours_beside_a_writer": ours_beside_a_writer,
+}
+
+
+def in_child(name: str, folder: Path, env: dict[str, str]) -> dict[str, Any]:
+    """Run a contender in a process of its own, then put the table back."""
+    before = open_table(folder).metadata.current_snapshot_id
+    command = [sys.executable, "-m", "benchmarks.compaction", "--child", name, "--folder", str(folder)]
+    answer = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, check=False)
+    if answer.returncode:
+        raise SystemExit(f"{name} failed:\n{answer.stderr}")
+    table = open_table(folder)
+    if table.metadata.current_snapshot_id != before:
+        table.rollback_to(before)
+        table.expire_snapshots(older_than=dt.datetime.now(dt.UTC), retain_last=1_000_000)
+    found: dict[str, Any] = json.loads(answer.stdout.splitlines()[-1])
+    return found
+
+
+def run(folder: Path, scale: float, rounds: int, runtime: str | None) -> dict[str, Any]:
+    table = build(folder, max(PARTITIONS, round(FILES * scale)))
+    sizes = [file.file_size_in_bytes for file in table.scan().plan().files]
+    names = ["ours", "pyarrow_stream", "pyarrow_dataset", *(["iceberg_spark"] if runtime else [])]
+    times: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    env = {"ICEBERG_RUNTIME": runtime} if runtime else {}
+    for turn in range(rounds + 1):
+        for name in names:
+            found = in_child(name, folder, env)
+            if turn:  # the first round warms the page cache
+                times[name].append(found)
+    best = {name: min(found, key=lambda one: one["seconds"]) for name, found in times.items()}
+    return {
+        "benchmark": "compaction",
+        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "machine": {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "python": platform.python_version()},
+        "versions": {name: version(name) for name in ("pyarrow", "numpy")},
+        "input": {"files": len(sizes), "bytes": sum(sizes), "mean_file_bytes": round(statistics.mean(sizes)), "rounds": rounds},
+        "contenders": best,
+        "speed_of_ours": {name: round(best[name]["seconds"] / best["ours"]["seconds"], 2) for name in names if name != "ours"},
+        "beside_a_writer": in_child("ours_beside_a_writer", folder, env),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--iceberg-runtime", help="jar of iceberg-spark-runtime for the installed PySpark")
+    parser.add_argument("--child", choices=list(CONTENDERS), help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help="where the table goes; a temporary folder by default")
+    arguments = parser.parse_args()
+    if arguments.child:
+        found = CONTENDERS[arguments.child](arguments.folder)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        print(json.dumps({**found, "seconds": round(found["seconds"], 3), "peak_memory_bytes": peak}))
+        return
+    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="lakehouse-compaction-"))
+    try:
+        result = run(folder, arguments.scale, arguments.rounds, arguments.iceberg_runtime)
+    finally:
+        if arguments.folder is None:
+            shutil.rmtree(folder, ignore_errors=True)
+    show(result)
+    if arguments.scale >= 1:
+        RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def show(result: dict[str, Any]) -> None:
+    given = result["input"]
+    print(f"{given['files']:,} files of {given['mean_file_bytes']:,} bytes, load {result['machine']['load']:.1f}")
+    for name, one in result["contenders"].items():
+        speed = given["bytes"] / one["seconds"] / 1e6
+        print(f"{name:18} {one['seconds']:7.2f} s {speed:7.1f} MB/s {one['peak_memory_bytes'] >> 20:6} MiB {one['files']} files")
+    for name, ratio in result["speed_of_ours"].items():
+        goal = f" (target {TARGET_RATIO})" if name.startswith("pyarrow") else " (target > 1)"
+        print(f"ours is {ratio} x as fast as {name}{goal}")
+    print("beside a writer:", json.dumps(result["beside_a_writer"]))
+
+
+if __name__ == "__main__":
+    main()
