@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
 from lakehouse.lake import Lakehouse
-from lakehouse.spark import reader
+from lakehouse.spark import connect, reader
 from lakehouse.spark.helper import planned_files
 from lakehouse.spark.statement import Reference, Statement, parse_statement
 from lakehouse.spec.identifier import Identifier
@@ -95,6 +95,8 @@ class LakehouseSession:
     def _query(self, statement: Statement, found: dict[Reference, tuple[str, str | None]]) -> DataFrame:
         loaded: dict[str, Table] = {}
         views: dict[Reference, str] = {}
+        frames: dict[str, DataFrame] = {}
+        remote = connect.is_remote(self.spark)
         try:
             for reference, (name, metadata_table) in found.items():
                 table = loaded.setdefault(name, self.lake.load_table(name))
@@ -102,12 +104,14 @@ class LakehouseSession:
                     table, metadata_table, snapshot_id=reference.snapshot_id, as_of=reference.as_of, ref=reference.ref
                 )
                 view = f"_lakehouse_{uuid.uuid4().hex}"
-                frame.createOrReplaceTempView(view)
-                views[reference] = view
-            return self.spark.sql(statement.with_views(views))
+                if not remote:
+                    frame.createOrReplaceTempView(view)
+                views[reference], frames[view] = view, frame
+            text = statement.with_views(views)
+            return connect.query(self.spark, text, frames) if remote else self.spark.sql(text)
         finally:
             # the analyzed query holds the relations themselves
-            for view in views.values():
+            for view in () if remote else views.values():
                 self.spark.catalog.dropTempView(view)
 
     def _frame(
@@ -138,10 +142,12 @@ class LakehouseSession:
 
 
 def attach(spark: SparkSession, lake: Lakehouse) -> LakehouseSession:
-    """Ready a Spark session (any one with a JVM of its own) to read and write the tables of a lakehouse.
+    """Ready a Spark session to read and write the tables of a lakehouse.
 
-    Raises:
-        UnsupportedFeatureError: a Spark Connect session.
+    A Spark Connect session reads by planned paths: see `lakehouse.spark.connect` for what that costs.
     """
-    planned_files(spark)
+    if connect.is_remote(spark):
+        connect.ready(spark)
+    else:
+        planned_files(spark)
     return LakehouseSession(spark, lake)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
@@ -34,6 +36,7 @@ def write_data_files(data: object, request: WriteRequest, storage: Storage) -> l
 
 def read(name: str, request: ScanRequest, storage: Storage, session: object, listeners: Listeners | None = None) -> DataFrame:
     """A frame over one snapshot (see `reader.read`)."""
-    if not isinstance(session, SparkSession):
+    # a Spark Connect session is no subclass; the package that defines it takes extra dependencies to import
+    if not isinstance(session, SparkSession) and type(session).__name__ != SparkSession.__name__:
         raise InvalidInputError(f"Spark reads with a SparkSession, not {type(session).__name__}")
-    return reader.read(session, name, request, storage, listeners)
+    return reader.read(cast("SparkSession", session), name, request, storage, listeners)

@@ -23,6 +23,7 @@ from lakehouse.expressions.parse import parse_where
 from lakehouse.scan.listeners import ENGINE_SPARK, Listeners
 from lakehouse.scan.planner import ScanPlan, plan_scan
 from lakehouse.scan.request import ScanRequest
+from lakehouse.spark.connect import PARQUET_OPTIONS
 from lakehouse.spark.filters import translate_filters
 from lakehouse.spark.helper import planned_files
 from lakehouse.spark.locations import spark_location
@@ -30,12 +31,6 @@ from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.protocol import Storage
 
 logger = logging.getLogger(__name__)
-
-_PARQUET_OPTIONS = {
-    # Iceberg's dates and timestamps are proleptic Gregorian, whoever wrote the file
-    "datetimeRebaseMode": "CORRECTED",
-    "int96RebaseMode": "CORRECTED",
-}
 
 
 class FilePlanner:
@@ -151,7 +146,7 @@ def planned_relation(
     jvm: Any = spark._jvm
     sources = jvm.org.apache.spark.sql.execution.datasources
     options = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
-    for key, value in _PARQUET_OPTIONS.items():
+    for key, value in PARQUET_OPTIONS.items():
         options = options.updated(key, value)
     relation = sources.HadoopFsRelation.apply(
         helper.index(planner, name, spark_location(root), size_in_bytes),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -22,6 +23,7 @@ from lakehouse.scan.planner import ScanPlan, plan_scan, project_schema, schema_o
 from lakehouse.scan.request import ScanRequest
 from lakehouse.scan.splits import combine
 from lakehouse.scan.tasks import FileScanTask
+from lakehouse.spark.connect import is_remote, read_paths, refuse_equality_deletes
 from lakehouse.spark.deletes import (
     deleted_positions,
     deletes_of,
@@ -55,13 +57,14 @@ def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage,
         InvalidExpressionError: the scan's filter does not bind.
         InvalidSchemaError: `select` names no column.
         UnsupportedTypeError: a column is of a type that Spark cannot read.
-        UnsupportedFeatureError: a Spark Connect session, or a location that Spark cannot reach.
+        UnsupportedFeatureError: a location that Spark cannot reach, or what a Spark Connect session cannot read (see `connect`).
     """
     metadata = request.metadata
     snapshot = snapshot_of(request)
     schema = schema_of(request, snapshot)
     aliases = guarded_columns(schema, metadata)
-    source = _Source(spark, name, request, storage, schema, _physical_schema(schema, aliases), listeners or Listeners())
+    kind = _RemoteSource if is_remote(spark) else _Source
+    source = kind(spark, name, request, storage, schema, _physical_schema(schema, aliases), listeners or Listeners())
     physical = source.rows(snapshot)
     frame = _shown(physical, schema, aliases)
     if request.where is not None:
@@ -88,6 +91,9 @@ class _Source:
         if not hadoop_reads(self.spark, self.request.metadata.location):
             logger.info("Spark has no file system for %s: its workers read %s", self.request.metadata.location, self.name)
             return self._on_workers(_every_task)
+        return self._by_spark(snapshot)
+
+    def _by_spark(self, snapshot: Snapshot | None) -> DataFrame:
         deletes = deletes_of(snapshot, self.request.metadata, self.storage)
         if not deletes:
             return self._planned(_all_files, _size(snapshot))
@@ -114,6 +120,29 @@ class _Source:
         self.listeners.planned(self.name, plan.report, engine=ENGINE_SPARK)
         groups = combine((task for task in plan.tasks if wanted(task)), plan.split_options)
         return read_on_workers(self.spark, list(groups), self.request, self.storage, self.schema, self.shown)
+
+
+class _RemoteSource(_Source):
+    """For Spark Connect: everything is planned once, here."""
+
+    def rows(self, snapshot: Snapshot | None) -> DataFrame:
+        return self._by_spark(snapshot)
+
+    def _planned(self, choose: Callable[[ScanPlan], pa.Table], size_in_bytes: int) -> DataFrame:  # noqa: ARG002 - Spark asks the files
+        return read_paths(self.spark, self.name, choose(self._plan), self.shown)
+
+    def _delete_files(self, files: Sequence[DataFile]) -> DataFrame:
+        return read_paths(self.spark, self.name, sized(files), to_spark_schema(POSITION_DELETE_SCHEMA))
+
+    def _on_workers(self, wanted: Callable[[FileScanTask], bool]) -> DataFrame:
+        refuse_equality_deletes(self.name, [task for task in self._plan.tasks if wanted(task)])
+        return self.spark.createDataFrame([], self.shown)
+
+    @cached_property
+    def _plan(self) -> ScanPlan:
+        plan = plan_scan(self.request, self.storage)
+        self.listeners.planned(self.name, plan.report, engine=ENGINE_SPARK)
+        return plan
 
 
 def guarded_columns(schema: Schema, metadata: TableMetadata) -> dict[int, str]:

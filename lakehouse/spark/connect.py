@@ -1,0 +1,92 @@
+"""Sessions without a JVM of their own (Spark Connect): files are planned here, and Spark reads them by their paths.
+
+Spark cannot ask back, so files are chosen once, when the frame is made, by the scan's own filter; filters of later queries
+prune row groups only. Give the filter to the scan: `table.scan(where=...).to_spark(spark)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.spark.locations import spark_location
+from lakehouse.spark.session import READ_OPTIONS
+
+PARQUET_OPTIONS: Mapping[str, str] = {
+    # Iceberg's dates and timestamps are proleptic Gregorian, whoever wrote the file
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+
+_GLOB = re.compile(r"([\\{}\[\]*?])")
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Whether the session has no JVM in reach of this process."""
+    return getattr(spark, "_jvm", None) is None
+
+
+def ready(spark: SparkSession) -> None:
+    """Set in the session what reading needs: Parquet columns are found by field id."""
+    for key, value in READ_OPTIONS.items():
+        if spark.conf.get(key, None) != value:
+            spark.conf.set(key, value)
+
+
+def read_paths(spark: SparkSession, name: str, files: pa.Table, shown: StructType) -> DataFrame:
+    """A frame over files.
+
+    Args:
+        spark: a session.
+        name: the table, for messages.
+        files: column `file_path`.
+        shown: the Spark schema, with field ids in its metadata.
+
+    Raises:
+        UnsupportedFeatureError: a file that Spark would pass over for its name, or cannot reach.
+    """
+    ready(spark)
+    paths = [_path(location, name) for location in files.column("file_path").to_pylist()]
+    if not paths:
+        return spark.createDataFrame([], shown)
+    # without partition inference: folders say nothing that the files and their metadata do not
+    reader = spark.read.schema(shown).options(**PARQUET_OPTIONS, recursiveFileLookup="true")
+    return reader.parquet(*paths)
+
+
+def query(spark: SparkSession, text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Run SQL text in which the names of `frames` stand for them, as part of the query itself.
+
+    A temporary view would have to outlive the query, because Spark Connect analyzes a query when its result is wanted.
+    """
+    escaped = text.replace("{", "{{").replace("}", "}}")
+    for view in frames:
+        escaped = escaped.replace(view, f"{{{view}}}")
+    return spark.sql(escaped, None, **frames)
+
+
+def refuse_equality_deletes(name: str, deletes: Sequence[object]) -> None:
+    """Raises UnsupportedFeatureError when a planned file has equality deletes."""
+    if deletes:
+        raise UnsupportedFeatureError(
+            f"{name}: {len(deletes)} files have equality deletes, which a Spark Connect session cannot apply; compact the table, "
+            'read it with to_arrow(), or with spark.read.format("lakehouse")',
+            table=name,
+        )
+
+
+def _path(location: str, table: str) -> str:
+    leaf = location.rpartition("/")[2]
+    if leaf.startswith(("_", ".")) or leaf.endswith("._COPYING_"):
+        raise UnsupportedFeatureError(
+            f"{table}: Spark passes over files named like {location}, so a Spark Connect session cannot read the table; "
+            "compact it, or read it with to_arrow()",
+            table=table,
+            location=location,
+        )
+    return _GLOB.sub(r"\\\1", spark_location(location))
