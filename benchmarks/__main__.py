@@ -1,0 +1,190 @@
+"""Every benchmark, one after another, each in a process of its own: `python -m benchmarks [--quick] [--show] [NAME ...]`.
+
+At the end stands a table of the kept results. `--quick` runs small scales, to see that everything works: its numbers mean nothing
+and the kept results stay as they were. `--show` only prints the table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "benchmarks"
+RESULTS = FOLDER / "results"
+
+QUICK: dict[str, tuple[str, ...]] = {
+    "plan_atlas": ("--scale", "0.008", "--repeat", "1"),
+    "plan_growth": ("--files-per-partition", "2,4", "--repeat", "1"),
+    "plan_cost": ("--scale", "0.01"),
+    "manifest_write": ("--entries", "8032"),
+    "commit": ("--snapshots", "10", "--commits", "3"),
+    "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
+    "compaction": ("--scale", "0.005", "--rounds", "1"),
+    "spark_read": ("--rows", "200000", "--days", "20", "--repeat", "1"),
+    "spark_write": ("--rows", "200000", "--days", "3", "--repeat", "1"),
+}
+"""Every benchmark in the order of running, with what makes it quick."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One comparison of a kept result.
+
+    Attributes:
+        case: what was asked.
+        peer: compared with.
+        times: how many times better ours is; below 1 it is worse.
+        unit: of what.
+    """
+
+    case: str
+    peer: str
+    times: float
+    unit: str = "time"
+
+
+def plan_atlas(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for title, query in kept["queries"].items():
+        for contender, one in query.items():
+            if isinstance(one, dict) and "times_faster_than_pyiceberg" in one:
+                yield Ratio(f"{title}, {contender}", "pyiceberg", one["times_faster_than_pyiceberg"])
+
+
+def plan_growth(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for contender, seconds in kept["times_more_seconds"].items():
+        case = f"{contender}: {kept['times_more_files']} x the files, {seconds} x the seconds"
+        yield Ratio(case, "growing with the table", kept["times_more_files"] / seconds)
+
+
+def plan_cost(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for contender, one in kept["contenders"].items():
+        if not contender.startswith("hive"):
+            yield Ratio(contender, "Hive listing", one["hive_requests_to_it"], "requests")
+            yield Ratio(contender, "Hive listing", one["hive_seconds_to_it"], "derived time")
+
+
+def manifest_write(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for peer in ("pyiceberg", "fastavro"):
+        yield Ratio(f"{kept['ours_with_twin']['entries_per_second']:,} entries/s", peer, kept[f"times_faster_than_{peer}"])
+
+
+def commit(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for row in kept["rows"]:
+        yield Ratio(f"{row['snapshots']:,} snapshots", "pyiceberg", row["ratio"])
+
+
+def arrow_read(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for case, times in kept["cases"].items():
+        for peer in ("duckdb", "pyiceberg"):
+            yield Ratio(case, peer, times[peer] / times["lakehouse"])
+            yield Ratio(case, peer, times[f"{peer} processor"] / times["lakehouse processor"], "processor time")
+
+
+def compaction(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for peer, times in kept["speed_of_ours"].items():
+        yield Ratio(f"{kept['input']['files']:,} files", peer, times)
+
+
+def spark(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for row in kept["rows"]:
+        if row["contender"] != "lakehouse":
+            yield Ratio(row["case"], row["contender"], 1 / row["ours_to_it"])
+            yield Ratio(row["case"], row["contender"], 1 / row["ours_to_it_processor"], "processor time")
+
+
+RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
+    "plan_atlas": plan_atlas,
+    "plan_growth": plan_growth,
+    "plan_cost": plan_cost,
+    "manifest_write": manifest_write,
+    "commit": commit,
+    "arrow_read": arrow_read,
+    "compaction": compaction,
+    "spark_read": spark,
+    "spark_write": spark,
+}
+
+
+def existing() -> list[str]:
+    """The benchmarks that are there, in the order of running."""
+    return [name for name in QUICK if (FOLDER / f"{name}.py").is_file()]
+
+
+def run(names: list[str], *, quick: bool) -> list[str]:
+    """Run them; returns those that failed or missed a target."""
+    failed = []
+    for number, name in enumerate(names, 1):
+        print(f"\n[{number}/{len(names)}] {name}", flush=True)
+        start = time.perf_counter()
+        command = [sys.executable, "-m", f"benchmarks.{name}", *(QUICK[name] if quick else ())]
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        print(f"[{number}/{len(names)}] {name}: exit code {code} after {time.perf_counter() - start:.0f} s", flush=True)
+        if code:
+            failed.append(name)
+    return failed
+
+
+def run_quick(names: list[str]) -> list[str]:
+    """Run small scales; the kept results are put back whatever happens."""
+    paths = [RESULTS / f"{name}.json" for name in names]
+    kept = {path: path.read_bytes() if path.is_file() else None for path in paths}
+    try:
+        return run(names, quick=True)
+    finally:
+        for path, data in kept.items():
+            if data is not None:
+                path.write_bytes(data)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def show(names: list[str], results: Path = RESULTS) -> Table:
+    """The kept results as a table."""
+    table = Table(title="Kept results: how many times better ours is (below 1: worse)")
+    for header in ("benchmark", "case", "peer", "of", "x"):
+        table.add_column(header, justify="right" if header == "x" else "left", overflow="fold")
+    for name in names:
+        path = results / f"{name}.json"
+        if not path.is_file():
+            table.add_row(name, "not run yet", "", "", "")
+            continue
+        for row in RATIOS[name](json.loads(path.read_text())):
+            table.add_row(name, row.case, row.peer, row.unit, f"{row.times:,.2f}")
+    return table
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(existing())}; all of them by default")
+    parser.add_argument("--quick", action="store_true", help="small scales; keeps no result")
+    parser.add_argument("--show", action="store_true", help="run nothing, print the kept results")
+    arguments = parser.parse_args()
+    names = arguments.names or existing()
+    unknown = set(names) - set(existing())
+    if unknown:
+        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
+    failed: list[str] = []
+    if not arguments.show:
+        failed = run_quick(names) if arguments.quick else run(names, quick=False)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)
+    console.print(show(names))
+    if failed:
+        print(f"failed, or missed a target: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
