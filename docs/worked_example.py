@@ -90,7 +90,7 @@ def _manifest_list(table: lh.Table, snapshot: lh.Snapshot) -> Iterator[str]:
     yield from _block(_container(data, snapshot.manifest_list))
     yield "\nThe inflated block, field by field (Avro writes integers as zigzag varints, and 02 before an optional value):\n"
     yield from _block(_annotated(data, snapshot.manifest_list))
-    yield "\nThe bounds of the partition field (`lower_bound` 2026-06-08, `upper_bound` 2026-06-09, days since 1970 in four bytes)"
+    yield "\nThe bounds of the partition field (`lower_bound` 2026-06-08, `upper_bound` 2026-06-09, days since 1970, four bytes)"
     yield "allow the day wanted: the manifest has to be read."
 
 
