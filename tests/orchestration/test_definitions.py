@@ -73,4 +73,6 @@ def test_the_instance_frees_the_slots_of_killed_runs(tmp_path: Path) -> None:
         assert instance.run_monitoring_poll_interval_seconds == 5
         settings = instance.get_settings("run_monitoring")
         assert settings["free_slots_after_run_end_seconds"] == 5
+        assert (instance.run_retries_enabled, instance.run_retries_max_retries) == (True, 2)
+        assert instance.run_retries_retry_on_asset_or_op_failure is False
         assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
