@@ -21,6 +21,7 @@ _FEW_FILES = 8
 """With fewer files to compare, ranges overlap by chance."""
 _OVERLAPPING = 0.5
 _SORTED_DEPTH = 3.0
+_MOST_REMOVABLE = 0.5
 _SMALL_PARTITION = 0.25
 _LARGE_PARTITION = 100
 _MANY_PARTITIONS = 10
@@ -64,13 +65,15 @@ def recommendations(
         filters: columns that queries filter by, the most frequent first.
     """
     return (
-        *_sort_order(layout, metadata, filters),
+        *_sort_order(health, layout, metadata, filters),
         *_partitioning(health, layout, metadata),
         *_row_groups(layout, metadata),
     )
 
 
-def _sort_order(layout: Layout, metadata: TableMetadata, filters: Sequence[str]) -> Iterator[Recommendation]:
+def _sort_order(health: TableHealth, layout: Layout, metadata: TableMetadata, filters: Sequence[str]) -> Iterator[Recommendation]:
+    if health.removable_files > _MOST_REMOVABLE * health.data_files:
+        return  # compaction comes first: it sorts what it rewrites, and leaves other ranges to judge
     fields = metadata.sort_order().fields
     schema = metadata.schema()
     names = [schema.find_column_name(one.source_id) or str(one.source_id) for one in fields]

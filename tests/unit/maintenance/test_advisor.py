@@ -82,7 +82,7 @@ def test_the_cost_is_memory_times_time():
 
 
 def test_advice_prints_a_table_with_bars_and_json():
-    health = table([partition("a", [MB] * 50)], snapshots=9)
+    health = table([partition("a", [MB] * 50 + [TARGET] * 60)], snapshots=9)
     advice = advise(
         health, layout(overlap("user_id", 0.9)), metadata(), MaintenancePolicy(quota_snapshots=5), now_ms=0, filters=["user_id"]
     )
@@ -113,6 +113,12 @@ def test_a_sort_order_is_proposed_only_for_what_queries_filter_by_and_files_do_n
     assert proposals(table(), found, metadata(sort_by=["price"]), ["user_id"]) == [("sort order", "price", "user_id, price")]
     assert proposals(table(), found, metadata(partition_by=["user_id"]), ["user_id"]) == []
     assert proposals(table(), layout(overlap("user_id", 0.9, files=3)), metadata(), ["user_id"]) == []
+
+
+def test_compaction_comes_before_sorting():
+    found = layout(overlap("user_id", 0.9))
+    assert proposals(table([partition("a", [MB] * 50)]), found, metadata(sort_by=["user_id"]), ["user_id"]) == []
+    assert len(proposals(table([partition("a", [TARGET] * 50)]), found, metadata(sort_by=["user_id"]), ["user_id"])) == 1
 
 
 def test_a_declared_sort_order_that_files_do_not_keep():
