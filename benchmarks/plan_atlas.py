@@ -70,9 +70,17 @@ def child(contender: str, location: str, where: str) -> None:
         paths, report = plan_ours(location, where, twins=contender == "with twins")
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
     digest = hashlib.sha256("\n".join(sorted(paths)).encode()).hexdigest()
-    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    measured = {"seconds": seconds, "cpu_seconds": cpu_seconds, "files": len(paths), "digest": digest, "rss_mib": rss}
+    measured = {"seconds": seconds, "cpu_seconds": cpu_seconds, "files": len(paths), "digest": digest, "rss_mib": peak_mib()}
     print(json.dumps({**measured, "report": report}))
+
+
+def peak_mib() -> float:
+    """Peak resident memory of this process; `ru_maxrss` would include what the parent had when it forked."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
 
 
 def measure(contender: str, location: str, where: str, repeat: int) -> dict[str, Any]:

@@ -59,7 +59,10 @@ def point(folder: Path, size: int, repeat: int, peer_up_to: int) -> dict[str, An
 
 def draw(result: dict[str, Any], stem: Path) -> list[Path]:
     """The plot as PNG and SVG; returns the files."""
-    matplotlib = importlib.import_module("matplotlib")
+    try:
+        matplotlib = importlib.import_module("matplotlib")
+    except ModuleNotFoundError:
+        raise SystemExit("the plot needs matplotlib; install it, then draw the kept results with --draw-only") from None
     matplotlib.use("Agg")
     # equal results give equal files
     matplotlib.rcParams["svg.hashsalt"] = "plan_growth"
@@ -69,7 +72,9 @@ def draw(result: dict[str, Any], stem: Path) -> list[Path]:
         if shown:
             seconds = [one[name]["seconds"] for one in shown]
             axes.plot([one["files"] for one in shown], seconds, marker="o", label=name, color=COLOURS[name])
-            axes.annotate(f"{seconds[-1]:.2f} s", (shown[-1]["files"], seconds[-1]), xytext=(0, 7), textcoords="offset points")
+            axes.annotate(
+                f"{seconds[-1]:.2f} s", (shown[-1]["files"], seconds[-1]), xytext=(0, 7), textcoords="offset points", ha="right"
+            )
     kept = result["points"][-1]["with twins"]["files"]
     axes.set(xscale="log", yscale="log", xlabel="files in the table", ylabel="planning, seconds")
     axes.set_title(f"Atlas table, six days and one name: {kept} files survive", fontsize=11)

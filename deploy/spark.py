@@ -1,4 +1,4 @@
-"""Run one Spark standalone daemon in the foreground: `python -m deploy.spark master` or `python -m deploy.spark worker MASTER_URL`."""
+"""One Spark standalone daemon in the foreground: `python -m deploy.spark master`, or `worker MASTER_URL`."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionSpec
 
@@ -19,6 +20,8 @@ from lakehouse.spec.inheritance import INHERITING, inherit
 from lakehouse.spec.manifest_list import ManifestFile
 from lakehouse.storage.protocol import Storage
 
+_FETCHED_WHOLE_BYTES = 8 << 20
+"""Twins of manifests up to this size come from an object store whole: one request, not four that wait for each other."""
 _TWIN_DAMAGE = (OSError, pa.ArrowException, StorageError)
 
 
@@ -134,8 +137,7 @@ class ManifestSource:
 
     def _open_twin(self) -> pq.ParquetFile | None:
         try:
-            filesystem, path = self._context.storage.filesystem(twin_path(self.manifest.manifest_path))
-            file = pq.ParquetFile(filesystem.open_input_file(path), page_checksum_verification=True)
+            file = pq.ParquetFile(self._twin_bytes(), page_checksum_verification=True)
         except (FileNotFoundError, NoSuchFileError):
             return None
         except _TWIN_DAMAGE as error:
@@ -146,6 +148,13 @@ class ManifestSource:
             self._ignore_twin(reason)
             return None
         return file
+
+    def _twin_bytes(self) -> pa.NativeFile:
+        location = twin_path(self.manifest.manifest_path)
+        filesystem, path = self._context.storage.filesystem(location)
+        if isinstance(filesystem, pafs.LocalFileSystem) or self.manifest.manifest_length > _FETCHED_WHOLE_BYTES:
+            return filesystem.open_input_file(path)
+        return pa.BufferReader(self._context.storage.read(location))
 
     def _ignore_twin(self, reason: str) -> None:
         self._twin = None

@@ -6,6 +6,7 @@ A segment that is the same in every row is plain `bytes`; neighbours of that kin
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +15,8 @@ import pyarrow.compute as pc
 
 from lakehouse.spec.avro_container import write_long
 
-Segment = bytes | pa.Array
-Encoder = Callable[[pa.Array], list[Segment]]
+Segment: TypeAlias = "bytes | pa.Array"
+Encoder: TypeAlias = "Callable[[pa.Array], list[Segment]]"
 Integers = npt.NDArray[np.int64]
 
 _NOTHING = pa.scalar(b"", pa.binary())

@@ -13,6 +13,7 @@ from pyiceberg.types import IcebergType, TimestampNanoType, TimestampType
 from lakehouse.spec.physical import physical_type
 
 _MICROS_PER_DAY = 86_400_000_000
+_PER_DAY: dict[type, int] = {TimestampType: _MICROS_PER_DAY, TimestampNanoType: _MICROS_PER_DAY * 1000}
 _NARROWER = {pa.int64(): ("<i4", 4), pa.float64(): ("<f4", 4)}
 _NUMPY = {pa.int32(): "<i4", pa.int64(): "<i8", pa.float32(): "<f4", pa.float64(): "<f8"}
 
@@ -97,7 +98,7 @@ def _numbers(column: pa.Array, lengths: npt.NDArray[Any], target: pa.DataType, k
         narrow, narrow_width = _NARROWER[target]
         rows = lengths == narrow_width
         if rows.any():
-            scale = {TimestampType: _MICROS_PER_DAY, TimestampNanoType: _MICROS_PER_DAY * 1000}.get(type(kind), 1)
+            scale = _PER_DAY.get(type(kind), 1)
             values[rows] = _fixed(column, lengths, narrow_width, narrow)[rows].astype(dtype) * scale
             known |= rows
     if target in (pa.float32(), pa.float64()):

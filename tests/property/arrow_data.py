@@ -67,7 +67,9 @@ def values(kind):
         return st.lists(optional(kind.element_type, kind.element_required), max_size=3)
     if isinstance(kind, MapType):
         return st.lists(
-            st.tuples(values(kind.key_type), optional(kind.value_type, kind.value_required)), max_size=3, unique_by=lambda pair: pair[0]
+            st.tuples(values(kind.key_type), optional(kind.value_type, kind.value_required)),
+            max_size=3,
+            unique_by=lambda pair: pair[0],
         )
     if isinstance(kind, DecimalType):
         limit = 10**kind.precision - 1
@@ -113,7 +115,11 @@ def types(draw, ids, depth=2):
 
 @st.composite
 def fields(draw, ids, depth, max_size):
-    names = draw(st.lists(st.sampled_from(["a", "b", "a.c", "Ä", "x y", "_pos", "key", "element"]), min_size=1, max_size=max_size, unique=True))
+    names = draw(
+        st.lists(
+            st.sampled_from(["a", "b", "a.c", "Ä", "x y", "_pos", "key", "element"]), min_size=1, max_size=max_size, unique=True
+        )
+    )
     return [NestedField(next(ids), name, draw(types(ids, depth)), required=draw(st.booleans())) for name in names]
 
 
