@@ -20,7 +20,7 @@ from lakehouse.arrow.reader import ReadRequest, read_tasks
 from lakehouse.arrow.writer import WriteRequest, write_data_files
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
-from lakehouse.errors import CommitConflictError, CommitStateUnknownError, ValidationConflictError
+from lakehouse.errors import CommitConflictError, CommitStateUnknownError, LakehouseError, ValidationConflictError
 from lakehouse.maintenance.file_groups import CompactionOptions, DeleteKey, FileGroup, delete_key, delete_uses, plan_groups
 from lakehouse.maintenance.policy import policy_of
 from lakehouse.maintenance.reachability import in_parallel
@@ -362,7 +362,7 @@ class _Rewriter:
             committed = transaction.commit({"lakehouse.maintenance": "compaction"})
         except CommitStateUnknownError:
             raise
-        except BaseException:
+        except LakehouseError:  # anything else, such as an interrupt, leaves open what became of the commit
             self._discard()
             raise
         self._uses = uses

@@ -6,6 +6,7 @@ tidies up: after a certain outcome own files that no snapshot needs are deleted,
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from lakehouse.errors import (
     CommitStateUnknownError,
     InvalidInputError,
     LakehouseError,
-    StorageError,
+    ValidationConflictError,
 )
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.snapshot import Snapshot
@@ -28,6 +29,8 @@ from lakehouse.transaction.operation import Attempt, Operation
 from lakehouse.transaction.retry import commit_backoff, status_backoff
 from lakehouse.transaction.summary import COMMIT_ID
 from lakehouse.transaction.workspace import Workspace
+
+log = logging.getLogger(__name__)
 
 _COMMIT_ID = re.compile(r"[!#-\[\]-~]{1,200}")  # printable ASCII that JSON never escapes
 
@@ -98,6 +101,7 @@ def _attempts(job: Run, workspace: Workspace) -> Committed:
 
 def _attempt(job: Run, workspace: Workspace, retries: int) -> Committed:
     base = job.catalog.refresh(job.base)
+    _check_same_table(job, base)
     found = _already_committed(job, base)
     if found is not None:
         workspace.clean_up()
@@ -158,16 +162,34 @@ def _look_up(job: Run, attempt: Attempt, error: CommitStateUnknownError, cause: 
     started_ms = job.environment.now_ms()
     retry = 0
     while True:
-        try:
-            version = job.catalog.refresh(job.base)
-        except StorageError:
-            version = None
+        version = _refreshed_or_none(job)
         if version is not None and attempt.snapshots and _holds(version, attempt):
             return version
         retry += 1
         if not attempt.snapshots or not backoff.pause(retry, started_ms, job.environment):
             error.context["snapshot_ids"] = [one.snapshot_id for one in attempt.snapshots]
             raise error from cause or error.__cause__
+
+
+def _refreshed_or_none(job: Run) -> TableVersion | None:
+    """The table, if it can be read: whatever goes wrong here says nothing of the commit before it."""
+    try:
+        return job.catalog.refresh(job.base)
+    except Exception as error:  # noqa: BLE001 - the outcome is open, and must stay so for whoever would clean up after a failure
+        log.warning("Looking for the commit of %s: %s: %s", job.base.identifier, type(error).__name__, error)
+        return None
+
+
+def _check_same_table(job: Run, base: TableVersion) -> None:
+    """Raise ValidationConflictError when the name belongs to another table than the one the transaction began with."""
+    before, now = job.base.metadata.table_uuid, base.metadata.table_uuid
+    if before and before.lower() != now.lower():
+        raise ValidationConflictError(
+            f"Table {base.identifier} was dropped, and another table has its name now (uuid {now}, this change was made for "
+            f"{before}). Load the table again and repeat the change.",
+            table=str(base.identifier),
+            table_uuid=now,
+        )
 
 
 def _holds(version: TableVersion, attempt: Attempt) -> bool:

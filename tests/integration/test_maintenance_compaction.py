@@ -367,3 +367,24 @@ def test_deletion_vectors_that_share_a_file_leave_one_by_one():
     expire_snapshots(table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62))
     assert contents(table) == expected
     assert not any(key.endswith(".puffin") for key in take_census(table.catalog, table.identifier).present)
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_during_the_swap_removes_nothing(monkeypatch, interrupt):
+    """Ctrl-C, or Dagster ending a run, while the commit is under way: it may have landed, as it has here."""
+    lake = lake_in_memory()
+    table = small_files(lake)
+    before = contents(table)
+    plan = plan_compaction(lake.catalog, table.identifier, EAGER)
+    commit = type(lake.catalog).commit
+
+    def interrupted(*arguments):
+        commit(*arguments)
+        raise interrupt
+
+    monkeypatch.setattr(type(lake.catalog), "commit", interrupted)
+    with pytest.raises(interrupt):
+        execute_compaction(lake.catalog, plan)
+    monkeypatch.undo()
+    assert len(files_of(table)) == 2
+    assert contents(table) == before
