@@ -9,7 +9,6 @@ from datetime import date
 from pathlib import Path
 
 import dagster as dg
-from rich import box
 from rich.console import Console
 from rich.table import Table as Grid
 
@@ -35,9 +34,10 @@ from assets.requests import (
 )  # fmt: skip
 from assets.sources import IngestMode
 from lakehouse.lake import Lakehouse
+from lakehouse.maintenance.report import human_bytes
 from lakehouse.spec.snapshot import Snapshot
 
-_NUMBERS = frozenset({"rows", "files", "bytes", "snapshots", "data files before", "after", "on disk"})
+_NUMBERS = frozenset({"rows", "files", "size", "snapshots", "files before", "after", "on disk"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ def _maintain(tour: Tour) -> None:
     if tour.lake.table_exists(AIRCRAFT):
         # rewritten as a whole by each run: its old snapshots are worth nothing; other tables keep theirs for replays
         tour.runner.run(f"expire old snapshots of {AIRCRAFT}", EXPIRE_JOB, tags={TABLES_TAG: AIRCRAFT, RETAIN_LAST_TAG: "1"})
-    grid = _grid("table", "data files before", "after", "on disk", title="compaction and expiry")
+    grid = _grid("table", "files before", "after", "on disk", title="data files: compaction and expiry")
     for name, files in before.items():
         grid.add_row(name, f"{files:,}", f"{after[name]:,}", f"{_disk_files(tour, name):,}")
     tour.console.print(grid)
@@ -187,12 +187,19 @@ def _disk_files(tour: Tour, name: str) -> int:
 
 
 def _show_tables(tour: Tour) -> None:
-    grid = _grid("table", "rows", "files", "bytes", "snapshots", "current snapshot", title="tables")
+    grid = _grid("table", "rows", "files", "size", "snapshots", "current snapshot", title="tables")
     for name in _existing(tour):
         table = tour.lake.load_table(name)
         head = table.current_snapshot()
-        numbers = [f"{_number(head, key):,}" for key in ("total-records", "total-data-files", "total-files-size")]
-        grid.add_row(name, *numbers, str(len(table.snapshots())), str(table.metadata.current_snapshot_id or ""))
+        rows, files, size = (_number(head, entry) for entry in ("total-records", "total-data-files", "total-files-size"))
+        grid.add_row(
+            name,
+            f"{rows:,}",
+            f"{files:,}",
+            human_bytes(size),
+            str(len(table.snapshots())),
+            str(table.metadata.current_snapshot_id or ""),
+        )
     tour.console.print(grid)
 
 
@@ -202,7 +209,7 @@ def _show_history(tour: Tour) -> None:
         run_id = snapshot.summary.get("dagster.run-id", "")[:8]
         first, _, last = snapshot.summary.get("dagster.partition", "").partition("...")
         numbers = [f"{_number(snapshot, entry):,}" for entry in ("total-records", "total-data-files")]
-        days = f"{first} to {last[5:]}" if last else first
+        days = f"{first} to {last}" if last else first
         grid.add_row(str(snapshot.snapshot_id), str(snapshot.operation), *numbers, run_id, days)
     tour.console.print(grid)
 
@@ -252,11 +259,10 @@ def _show_next(console: Console, seconds: float) -> None:
 
 
 def _grid(*headers: str, title: str) -> Grid:
-    grid = Grid(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    grid = Grid(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for header in headers:
-        grid.add_column(
-            header, no_wrap=True, justify="right" if header in ("rows", "files", "bytes", "after", "on disk") else "left"
-        )
+        # snapshot ids and names are there to be copied: folded where the terminal is narrow, never cut
+        grid.add_column(header, overflow="fold", justify="right" if header in _NUMBERS else "left")
     return grid
 
 
