@@ -13,7 +13,7 @@ from lakehouse.arrow.metrics import MetricsMode
 from lakehouse.arrow.parquet_file import ParquetFileWriter, ParquetOptions
 from lakehouse.arrow.partition import Partition
 from lakehouse.arrow.sorting import RowSorter
-from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.data_file import DataFile, partition_key
 from lakehouse.spec.partitioning import partition_path
 from lakehouse.storage.protocol import Storage
 
@@ -58,6 +58,7 @@ class _Lane:
     """One partition: rows that wait, and the file that grows.
 
     Attributes:
+        partition: its partition tuple.
         waiting: buffered batches, their size in `waiting_bytes` and `waiting_rows`.
         writer: the open file, if any.
         written_bytes: in-memory bytes that went into the open file, to learn its compression.
@@ -65,6 +66,7 @@ class _Lane:
         used: when the lane last wrote.
     """
 
+    partition: Partition
     waiting: list[pa.RecordBatch] = field(default_factory=list)
     waiting_bytes: int = 0
     waiting_rows: int = 0
@@ -87,7 +89,8 @@ class FanOut:
         self._target = target
         self._sorter = sorter
         self._buffer_bytes = buffer_bytes
-        self._lanes: dict[Partition, _Lane] = {}
+        # by `partition_key`: NaN is one partition, -0.0 and 0.0 are two
+        self._lanes: dict[tuple[object, ...], _Lane] = {}
         self._waiting_bytes = 0
         self._files = 0
         self._steps = 0
@@ -96,7 +99,7 @@ class FanOut:
 
     def add(self, partition: Partition, rows: pa.RecordBatch) -> Iterator[DataFile]:
         """Take rows of one partition; files that became full meanwhile come out."""
-        lane = self._lanes.setdefault(partition, _Lane())
+        lane = self._lanes.setdefault(partition_key(self._target.spec.spec_id, partition), _Lane(partition))
         step = self._rows_per_row_group(rows)
         for start in range(0, rows.num_rows, step):
             part = rows.slice(start, step)
@@ -106,18 +109,17 @@ class FanOut:
             lane.waiting_rows += part.num_rows
             self._waiting_bytes += size
             if lane.waiting_bytes >= self._row_group_bytes() or lane.waiting_rows >= self._target.options.row_group_rows:
-                yield from self._flush(partition, lane)
+                yield from self._flush(lane)
         while self._waiting_bytes > self._buffer_bytes:
-            largest = max(self._lanes, key=lambda key: self._lanes[key].waiting_bytes)
-            yield from self._flush(largest, self._lanes[largest])
+            yield from self._flush(max(self._lanes.values(), key=lambda one: one.waiting_bytes))
 
     def finish(self) -> Iterator[DataFile]:
         """Write what waits and finish every file."""
-        for partition, lane in self._lanes.items():
+        for lane in self._lanes.values():
             if lane.waiting:
-                yield from self._flush(partition, lane)
+                yield from self._flush(lane)
             if lane.writer is not None:
-                yield self._close(partition, lane)
+                yield self._close(lane)
 
     def abort(self) -> None:
         """Forget every unfinished file; harmless when all are finished."""
@@ -138,7 +140,7 @@ class FanOut:
         per_row = max(rows.nbytes / max(rows.num_rows, 1), 1 / 64)
         return max(1, min(int(self._row_group_bytes() / per_row), self._target.options.row_group_rows))
 
-    def _flush(self, partition: Partition, lane: _Lane) -> Iterator[DataFile]:
+    def _flush(self, lane: _Lane) -> Iterator[DataFile]:
         """Write the waiting rows of a partition; finish its file when it is full or can not go on in order."""
         table = pa.Table.from_batches(lane.waiting, schema=self._target.arrow_schema)
         size = lane.waiting_bytes
@@ -147,11 +149,11 @@ class FanOut:
         if self._sorter.sorts:
             table = self._sorter.sort(table)
             if lane.writer is not None and lane.last is not None and not self._sorter.follows(lane.last, table):
-                yield self._close(partition, lane)
+                yield self._close(lane)
         for rows in self._row_groups(table, size):
             if lane.writer is None:
                 yield from self._make_room()
-                lane.writer = self._open(partition)
+                lane.writer = self._open(lane.partition)
             before = lane.writer.size
             lane.writer.write(rows)
             grown = lane.writer.size - before
@@ -161,7 +163,7 @@ class FanOut:
             lane.used = self._steps
             # Full when one more row group like this would lead further from the target size than stopping here.
             if lane.writer.size + grown / 2 >= self._target.target_bytes:
-                yield self._close(partition, lane)
+                yield self._close(lane)
 
     def _row_groups(self, table: pa.Table, size: int) -> Iterator[pa.Table]:
         options = self._target.options
@@ -173,10 +175,9 @@ class FanOut:
 
     def _make_room(self) -> Iterator[DataFile]:
         """Finish the file that was not written to for the longest time when too many are open."""
-        opened = [(lane.used, key) for key, lane in self._lanes.items() if lane.writer is not None]
+        opened = [lane for lane in self._lanes.values() if lane.writer is not None]
         if len(opened) >= _MOST_OPEN_FILES:
-            _, oldest = min(opened, key=lambda pair: pair[0])
-            yield self._close(oldest, self._lanes[oldest])
+            yield self._close(min(opened, key=lambda one: one.used))
 
     def _open(self, partition: Partition) -> ParquetFileWriter:
         target = self._target
@@ -186,7 +187,7 @@ class FanOut:
         location = "/".join(part for part in parts if part)
         return ParquetFileWriter(target.storage, location, target.arrow_schema, target.schema, target.modes, target.options)
 
-    def _close(self, partition: Partition, lane: _Lane) -> DataFile:
+    def _close(self, lane: _Lane) -> DataFile:
         writer = lane.writer
         if writer is None:
             raise AssertionError("only an open file is closed")
@@ -196,7 +197,7 @@ class FanOut:
         lane.writer, lane.written_bytes, lane.last = None, 0, None
         return DataFile(
             file_path=writer.location,
-            partition=partition,
+            partition=lane.partition,
             spec_id=self._target.spec.spec_id,
             record_count=metrics.record_count,
             file_size_in_bytes=size,

@@ -116,7 +116,7 @@ def _request(metadata: TableMetadata, schema: Schema, where: BooleanExpression) 
 
 
 def _only_for(delete: DataFile, file: DataFile) -> bool:
-    return delete.content == CONTENT_POSITION_DELETES and delete.referenced_data_file == file.file_path
+    return delete.named_file == file.file_path
 
 
 def _column(positions: object) -> npt.NDArray[np.int64]:

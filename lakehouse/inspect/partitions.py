@@ -26,6 +26,7 @@ _COUNTS = {
 
 @dataclass(slots=True)
 class _Totals:
+    partition: tuple[int, tuple[Any, ...]]
     record_count: int = 0
     file_count: int = 0
     total_data_file_size_in_bytes: int = 0
@@ -58,19 +59,19 @@ def partitions_table(entries: Sequence[ManifestEntry], metadata: TableMetadata) 
 
     `last_updated_*` is the newest snapshot, of those that still exist, that added a file of the partition.
     """
-    totals: dict[tuple[int, tuple[Any, ...]], _Totals] = {}
+    totals: dict[tuple[Any, ...], _Totals] = {}
     committed = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in metadata.snapshots}
     for entry in entries:
-        key = (entry.data_file.spec_id, entry.data_file.partition)
+        file = entry.data_file
         snapshot_ms = None if entry.snapshot_id is None else committed.get(entry.snapshot_id)
-        totals.setdefault(key, _Totals()).add(entry, snapshot_ms)
+        totals.setdefault(file.partition_key, _Totals((file.spec_id, file.partition))).add(entry, snapshot_ms)
     column = PartitionColumn.of(metadata)
     fields: list[pa.Field] = []
     arrays: list[pa.Array] = []
     if column.fields:
-        struct = column.array(list(totals))
+        struct = column.array([one.partition for one in totals.values()])
         fields += [pa.field("partition", struct.type, nullable=False), pa.field("spec_id", pa.int32(), nullable=False)]
-        arrays += [struct, pa.array([spec_id for spec_id, _ in totals], pa.int32())]
+        arrays += [struct, pa.array([one.partition[0] for one in totals.values()], pa.int32())]
     rows = list(totals.values())
     for name, kind in _COUNTS.items():
         fields.append(pa.field(name, kind, nullable=False))

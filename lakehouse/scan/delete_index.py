@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyiceberg.partitioning import PartitionSpec
 
-from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile, ManifestEntry
-
-PATH_FIELD_ID = 2147483546
-"""Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
+from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, PATH_FIELD_ID, DataFile, ManifestEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +22,8 @@ class DeleteIndex:
 
     A deletion vector of a data file stands for all its position deletes; position deletes apply to files that are not newer,
     equality deletes to files that are older; both stay within their partition, but equality deletes of an unpartitioned spec
-    apply to every file.
+    apply to every file, and position deletes that name their one data file apply to it whatever partition they are listed under:
+    DuckDB lists them under the present spec also when the data file has an older one.
 
     Args:
         entries: live entries of delete manifests, with sequence numbers.
@@ -47,43 +44,31 @@ class DeleteIndex:
         """The deletes to apply to a data file, oldest first; `sequence_number` is its data sequence number."""
         if self.empty:
             return ()
-        key = _partition_key(file)
+        key = file.partition_key
         equality = (*self._global, *self._equality.get(key, ()))
         found = [one for one in equality if sequence_number < one.sequence_number]
-        vectors = [one for one in self._vectors.get(file.file_path, ()) if self._applies(one, file, sequence_number)]
+        vectors = [one for one in self._vectors.get(file.file_path, ()) if sequence_number <= one.sequence_number]
         if vectors:
             found.append(max(vectors, key=lambda one: one.sequence_number))
         else:
-            found += [one for one in self._by_path.get(file.file_path, ()) if self._applies(one, file, sequence_number)]
+            found += [one for one in self._by_path.get(file.file_path, ()) if sequence_number <= one.sequence_number]
             positions = self._by_partition.get(key, ())
             found += [one for one in positions if sequence_number <= one.sequence_number and _may_name(one.file, file.file_path)]
         return tuple(one.file for one in sorted(found, key=lambda one: one.sequence_number))
 
-    def _applies(self, delete: _Delete, file: DataFile, sequence_number: int) -> bool:
-        return sequence_number <= delete.sequence_number and _partition_key(delete.file) == _partition_key(file)
-
     def _add(self, delete: _Delete, specs: Mapping[int, PartitionSpec]) -> None:
         file = delete.file
-        key = _partition_key(file)
+        key = file.partition_key
         if file.content == CONTENT_EQUALITY_DELETES:
             if specs[file.spec_id].is_unpartitioned():
                 self._global.append(delete)
             else:
                 self._equality.setdefault(key, []).append(delete)
-        elif file.referenced_data_file is not None:
+        elif (named := file.named_file) is not None:
             by_path = self._vectors if file.is_deletion_vector else self._by_path
-            by_path.setdefault(file.referenced_data_file, []).append(delete)
+            by_path.setdefault(named, []).append(delete)
         else:
             self._by_partition.setdefault(key, []).append(delete)
-
-
-def _partition_key(file: DataFile) -> tuple[Any, ...]:
-    """Spec and partition with floats by their bits, NaN normalised (spec: Scan Planning, note 3)."""
-    return (file.spec_id, *(_bits(value) if isinstance(value, float) else value for value in file.partition))
-
-
-def _bits(value: float) -> tuple[str, bytes]:
-    return ("float", struct.pack("<d", float("nan") if value != value else value))
 
 
 def _may_name(delete: DataFile, path: str) -> bool:

@@ -16,6 +16,7 @@ from pyiceberg.types import NestedField
 
 from lakehouse.errors import InvalidSchemaError, NoSuchSnapshotError
 from lakehouse.expressions.bind import bind, widen
+from lakehouse.expressions.bound import TRUE
 from lakehouse.expressions.residual import Residuals
 from lakehouse.expressions.text import describe
 from lakehouse.scan.cache import DEFAULT_CACHE, ManifestCache
@@ -234,7 +235,10 @@ def split_options(request: ScanRequest) -> SplitOptions:
 
 def _search(manifests: Sequence[ManifestFile], search: Search, report: PlanReport) -> tuple[Found, Found]:
     data, deletes = Found(), Found()
-    everything = Search(search.where, search.specs, search.context, None, search.threads, use_metrics=False)
+    # a delete may be listed under another spec than the data file it names: then its partition says nothing about the file
+    one_spec = len({manifest.partition_spec_id for manifest in manifests}) == 1
+    where = search.where if one_spec else TRUE
+    everything = Search(where, search.specs, search.context, None, search.threads, use_metrics=False)
     with _timed(report, "prune_manifests"):
         is_data = [manifest.content == CONTENT_DATA_MANIFEST for manifest in manifests]
         of_data = prune_manifests([one for one, yes in zip(manifests, is_data, strict=True) if yes], search, data)

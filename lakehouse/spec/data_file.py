@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Mapping
+import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -15,6 +16,12 @@ from lakehouse.errors import InvalidInputError
 CONTENT_DATA = 0
 CONTENT_POSITION_DELETES = 1
 CONTENT_EQUALITY_DELETES = 2
+
+PATH_FIELD_ID = 2147483546
+"""Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
+
+FILE_FIELD_ID = 2147483646
+"""Field id of the metadata column `_file`, under which DuckDB keeps the bounds of `file_path` in position delete files."""
 
 STATUS_EXISTING = 0
 STATUS_ADDED = 1
@@ -77,6 +84,24 @@ class DataFile:
         """True for a v3 deletion vector stored as a Puffin blob."""
         return self.content == CONTENT_POSITION_DELETES and self.file_format == "puffin"
 
+    @property
+    def named_file(self) -> str | None:
+        """The one data file that all position deletes of this file are about, by reference or by equal bounds of their paths."""
+        if self.content != CONTENT_POSITION_DELETES:
+            return None
+        if self.referenced_data_file:
+            return self.referenced_data_file
+        for field_id in (PATH_FIELD_ID, FILE_FIELD_ID):
+            path = self.lower_bounds.get(field_id)
+            if path is not None and path == self.upper_bounds.get(field_id):
+                return path.decode("utf-8", "replace")
+        return None
+
+    @property
+    def partition_key(self) -> tuple[Any, ...]:
+        """`partition_key` of the file."""
+        return partition_key(self.spec_id, self.partition)
+
     def to_record(self) -> dict[str, Any]:
         """Plain JSON-able values; what a Spark worker ships to the driver. Defaults are left out."""
         record: dict[str, Any] = {}
@@ -118,6 +143,15 @@ class ManifestEntry:
     sequence_number: int | None = None
     file_sequence_number: int | None = None
     data_file: DataFile
+
+
+def partition_key(spec_id: int, partition: Iterable[Any]) -> tuple[Any, ...]:
+    """Spec and partition with floats by their bits, NaN normalised: equal for equal partitions (spec: Scan Planning, note 3)."""
+    return (spec_id, *(_bits(value) if isinstance(value, float) else value for value in partition))
+
+
+def _bits(value: float) -> tuple[str, bytes]:
+    return ("float", struct.pack("<d", float("nan") if value != value else value))
 
 
 def _encode(value: Any) -> Any:

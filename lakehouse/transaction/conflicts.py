@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from lakehouse.errors import ValidationConflictError
 from lakehouse.expressions.bound import Bound
 from lakehouse.expressions.prune import may_match
-from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile, partition_key
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
 from lakehouse.spec.snapshot import OPERATION_REPLACE, Snapshot
@@ -39,22 +39,22 @@ class Scope:
     Attributes:
         where: a bound filter, or None for `partitions`.
         types: types of the table's fields.
-        partitions: (spec id, partition values); a file of another spec is in scope.
+        partitions: `partition_key` of each; a file of another spec is in scope.
     """
 
     where: Bound | None
     types: FieldTypes
-    partitions: frozenset[tuple[int, tuple[Any, ...]]]
+    partitions: frozenset[tuple[Any, ...]]
 
     def mask(self, entries: Entries) -> Mask:
         """Which entries can hold rows in scope."""
         if self.where is not None:
             return may_match(entries, self.where, self.types)
         spec_id = entries.spec.spec_id
-        mine = {values for known, values in self.partitions if known == spec_id}
-        if not mine or any(known != spec_id for known, _ in self.partitions):
+        if not self.partitions or any(known != spec_id for known, *_ in self.partitions):
             return np.ones(len(entries), bool)
-        return np.fromiter((values in mine for values in entries.partitions()), bool, len(entries))
+        keys = (partition_key(spec_id, values) for values in entries.partitions())
+        return np.fromiter((key in self.partitions for key in keys), bool, len(entries))
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def no_new_deletes(
     if not files:
         return
     paths = {file.file_path for file in files}
-    partitions = {(file.spec_id, file.partition) for file in files}
+    partitions = {file.partition_key for file in files}
     for change in changes:
         for entries in change.added_deletes:
             hit = entries.filter(pa.array(_applies(entries, paths, partitions, ignore_equality=ignore_equality)))
@@ -143,12 +143,10 @@ def no_new_vectors(subject: Subject, paths: Collection[str], changes: Iterable[C
     """Refuse when a data file that gets a deletion vector or position deletes got others meanwhile."""
     if not paths:
         return
-    wanted = pa.array(sorted(paths), pa.string())
+    wanted = frozenset(paths)
     for change in changes:
         for entries in change.added_deletes:
-            if "referenced_data_file" not in entries.table.column_names:
-                continue
-            hit = entries.filter(pc.fill_null(pc.is_in(entries.table["referenced_data_file"], value_set=wanted), False))
+            hit = entries.filter(pa.array([one.named_file in wanted for one in entries.to_data_files()], pa.bool_()))
             if len(hit):
                 raise _conflict(
                     subject,
@@ -174,20 +172,17 @@ def missing_files(subject: Subject, missing: Collection[str], changes: Sequence[
     )
 
 
-def _applies(entries: Entries, paths: set[str], partitions: set[tuple[int, tuple[Any, ...]]], *, ignore_equality: bool) -> Mask:
-    names = entries.table.column_names
-    content = entries.table["content"].to_pylist()
-    referenced = entries.table["referenced_data_file"].to_pylist() if "referenced_data_file" in names else [None] * len(entries)
+def _applies(entries: Entries, paths: set[str], partitions: set[tuple[Any, ...]], *, ignore_equality: bool) -> Mask:
     unpartitioned = not entries.spec.fields
-    spec_id = entries.spec.spec_id
     mask = np.zeros(len(entries), bool)
-    for row, (kind, target, values) in enumerate(zip(content, referenced, entries.partitions(), strict=True)):
-        if target is not None:
-            mask[row] = target in paths
-        elif kind == CONTENT_EQUALITY_DELETES:
-            mask[row] = not ignore_equality and (unpartitioned or (spec_id, values) in partitions)
+    for row, delete in enumerate(entries.to_data_files()):
+        named = delete.named_file
+        if named is not None:
+            mask[row] = named in paths
+        elif delete.content == CONTENT_EQUALITY_DELETES:
+            mask[row] = not ignore_equality and (unpartitioned or delete.partition_key in partitions)
         else:
-            mask[row] = (spec_id, values) in partitions
+            mask[row] = delete.partition_key in partitions
     return mask
 
 

@@ -88,7 +88,7 @@ def scope_of(attempt: Attempt, where: BooleanExpression | None, files: tuple[Dat
     metadata = attempt.metadata
     types = field_types(metadata.schema(), *metadata.schemas)
     bound = None if where is None else bind(where, metadata.schema())
-    return Scope(bound, types, frozenset((file.spec_id, file.partition) for file in files))
+    return Scope(bound, types, frozenset(file.partition_key for file in files))
 
 
 def isolation_of(attempt: Attempt, given: Isolation | None, read: Callable[[TableProperties], str]) -> Isolation:

@@ -25,7 +25,7 @@ class SummaryBuilder:
     """Counts what one snapshot adds and removes."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    partitions: set[tuple[int, tuple[object, ...]]] = field(default_factory=set)
+    partitions: set[tuple[object, ...]] = field(default_factory=set)
 
     def add(self, files: Iterable[DataFile]) -> None:
         """Count files that the snapshot adds."""
@@ -50,7 +50,7 @@ class SummaryBuilder:
         return entries
 
     def _count(self, file: DataFile, *, added: bool) -> None:
-        self.partitions.add((file.spec_id, file.partition))
+        self.partitions.add(file.partition_key)
         verb = "added" if added else "removed"
         self._bump(f"{verb}-files-size", file.content_size_in_bytes or file.file_size_in_bytes)
         if file.content == CONTENT_DATA:

@@ -11,11 +11,19 @@ from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform
 
-from lakehouse.scan.delete_index import PATH_FIELD_ID, DeleteIndex
+from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.lazy import LazyItems
 from lakehouse.scan.splits import SplitOptions, combine, split
 from lakehouse.scan.tasks import FileScanTask
-from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, CONTENT_POSITION_DELETES, STATUS_ADDED, DataFile, ManifestEntry
+from lakehouse.spec.data_file import (
+    CONTENT_EQUALITY_DELETES,
+    CONTENT_POSITION_DELETES,
+    FILE_FIELD_ID,
+    PATH_FIELD_ID,
+    STATUS_ADDED,
+    DataFile,
+    ManifestEntry,
+)
 
 SPECS = {0: PartitionSpec(spec_id=0), 1: PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"), spec_id=1)}
 
@@ -51,10 +59,31 @@ def test_sequence_numbers(fields, older, same, newer):
     assert answers == [older, same, newer]
 
 
-@pytest.mark.parametrize("fields", [POSITION, {**VECTOR, "referenced_data_file": "f"}, EQUALITY])
+@pytest.mark.parametrize("fields", [POSITION, {**POSITION, "referenced_data_file": ""}, EQUALITY])
 def test_other_partitions_and_specs_are_out_of_scope(fields):
     assert not found(deletes(5, **fields, partition=("b",)), file(), 1)
     assert not found(deletes(5, **fields), file(partition=("a",), spec_id=0), 1)
+
+
+def exact(field_id: int) -> dict[str, object]:
+    return {**POSITION, "lower_bounds": {field_id: b"f"}, "upper_bounds": {field_id: b"f"}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {**VECTOR, "referenced_data_file": "f"},
+        {**POSITION, "referenced_data_file": "f"},
+        exact(PATH_FIELD_ID),
+        exact(FILE_FIELD_ID),
+    ],
+)
+def test_deletes_that_name_their_file_apply_wherever_they_are_listed(fields):
+    """As Iceberg's Java reader has it; DuckDB lists them under the present spec, whatever the data file's."""
+    for entry in (deletes(5, **fields, partition=("b",)), deletes(5, **fields, partition=(None,), spec_id=1)):
+        assert found(entry, file(partition=(), spec_id=0), 5)
+        assert not found(entry, file(partition=(), spec_id=0), 6)
+        assert not found(entry, file("other", partition=("b",)), 1)
 
 
 def test_equality_deletes_without_partition_are_global():
