@@ -20,6 +20,7 @@ CONTENT_DELETE_MANIFEST = 1
 
 _BLOCK_MANIFESTS = 4096
 _DAMAGE = (
+    AttributeError,
     EOFError,
     IndexError,
     KeyError,
@@ -105,13 +106,13 @@ def read_manifest_list(data: bytes, location: str = "manifest list") -> list[Man
         UnsupportedFeatureError: an unknown Avro codec.
     """
     header = read_header(data, location)
-    names = _names(header.schema)
-    if 500 not in names:
-        raise CorruptMetadataError(f"{location} is not a manifest list: its records have no manifest_path", location=location)
-    columns = [(name, names[field_id]) for field_id, name in _FIELD_IDS.items() if field_id in names]
-    summaries = _summary_names(header.schema)
     manifests = []
     try:
+        names = _names(header.schema)
+        if 500 not in names:
+            raise CorruptMetadataError(f"{location} is not a manifest list: its records have no manifest_path", location=location)
+        columns = [(name, names[field_id]) for field_id, name in _FIELD_IDS.items() if field_id in names]
+        summaries = _summary_names(header.schema)
         schema = fastavro.parse_schema(header.schema)
         for count, plain in inflated_blocks(data, header, location):
             stream = io.BytesIO(plain)
@@ -211,8 +212,8 @@ def _summary_names(schema: Any) -> tuple[str, dict[str, str]] | None:
     for field in schema["fields"]:
         if field.get("field-id") == 507:
             branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
-            array = next(branch for branch in branches if isinstance(branch, dict))
-            names = _names(array["items"])
+            array = next((branch for branch in branches if isinstance(branch, dict)), {})
+            names = _names(array.get("items"))
             return field["name"], {attribute: names[one] for one, attribute in _SUMMARY_IDS.items() if one in names}
     return None
 
