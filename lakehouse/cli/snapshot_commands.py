@@ -50,7 +50,7 @@ def history(
         (
             "*" if row["is_current_ancestor"] else " ",
             row["snapshot_id"],
-            row["committed_at"],
+            row["committed_at"][:19].replace("T", " "),
             row["operation"],
             _change(row["summary"], "records"),
             _change(row["summary"], "data-files"),
@@ -58,7 +58,9 @@ def history(
         )
         for row in rows[:limit]
     ]
-    pretty = listing(("", "#snapshot", "committed", "operation", "#rows", "#files", "refs"), lines, limit=limit, total=len(rows))
+    pretty = listing(
+        ("", "#snapshot", "committed (UTC)", "operation", "#rows", "#files", "refs"), lines, limit=limit, total=len(rows)
+    )
     session.show(rows[:limit], pretty if rows else Text(f"{found.name} has no snapshots yet."))
 
 
