@@ -43,7 +43,7 @@ def decode_avro(
     """
     data = storage.read(location)
     try:
-        entries = bulk_decode(storage, location, data, spec, types, wanted=columns)
+        entries = bulk_decode(location, data, spec, types, wanted=columns)
     except BulkRefusedError as error:
         return DecodedManifest(decode_entries(data, location, spec, types), "slow", len(data), str(error))
     return DecodedManifest(entries, "bulk", len(data))

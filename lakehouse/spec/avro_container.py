@@ -97,7 +97,7 @@ def read_header(data: bytes, location: str) -> Header:
         raise CorruptMetadataError(f"{location} has no readable Avro schema: {error}", location=location) from error
     if len(sync) != SYNC_BYTES:
         raise CorruptMetadataError(f"{location} ends within its header", location=location)
-    _refuse_free_items(schema, location)
+    _check_schema(schema, location)
     return Header(metadata, schema, metadata.get("avro.codec", b"null").decode("ascii", "replace"), sync, offset + SYNC_BYTES)
 
 
@@ -170,14 +170,19 @@ def write_container(
         digest.update(payload)
     sync = digest.digest()[:SYNC_BYTES]
     pairs = {**metadata, "avro.schema": json.dumps(schema, separators=(",", ":")), "avro.codec": "deflate"}
-    parts = [MAGIC, write_long(len(pairs))]
-    for key, value in pairs.items():
-        for text in (key.encode(), value.encode()):
-            parts += [write_long(len(text)), text]
-    parts += [b"\x00", sync]
+    parts = [container_head({key: value.encode() for key, value in pairs.items()}, sync)]
     for count, payload in packed:
         parts += [write_long(count), write_long(len(payload)), payload, sync]
     return b"".join(parts)
+
+
+def container_head(pairs: Mapping[str, bytes], sync: bytes) -> bytes:
+    """What stands before the first block, with these metadata."""
+    parts = [MAGIC, write_long(len(pairs))]
+    for key, value in pairs.items():
+        for text in (key.encode(), value):
+            parts += [write_long(len(text)), text]
+    return b"".join([*parts, b"\x00", sync])
 
 
 def write_long(value: int) -> bytes:
@@ -218,20 +223,23 @@ def _at_most(count: int, limit: int, location: str) -> int:
     return count
 
 
-def _refuse_free_items(schema: Any, location: str) -> None:
-    """Items that take no bytes could be claimed by the billion; no manifest has them in an array or map."""
+def _check_schema(schema: Any, location: str) -> None:
+    """Records have named fields; items take bytes: without, they could be claimed by the billion, and no manifest has such."""
     if isinstance(schema, list):
         for branch in schema:
-            _refuse_free_items(branch, location)
+            _check_schema(branch, location)
     elif isinstance(schema, dict):
         for key in ("items", "values"):
             item = schema.get(key)
             empty = isinstance(item, dict) and (item.get("fields") == [] or item.get("size") == 0)
             if item == "null" or empty or (isinstance(item, dict) and item.get("type") == "null"):
                 raise CorruptMetadataError(f"{location}: its Avro schema has array items without content", location=location)
-        for child in (schema.get("items"), schema.get("values"), *(schema.get("fields") or ()), schema.get("type")):
+        fields = schema.get("fields") or []
+        if not isinstance(fields, list) or not all(isinstance(one, dict) and {"name", "type"} <= one.keys() for one in fields):
+            raise CorruptMetadataError(f"{location}: its Avro schema has a record without named fields", location=location)
+        for child in (schema.get("items"), schema.get("values"), *fields, schema.get("type")):
             if isinstance(child, (dict, list)):
-                _refuse_free_items(child, location)
+                _check_schema(child, location)
 
 
 class _Bomb(Exception):  # noqa: N818 - internal signal

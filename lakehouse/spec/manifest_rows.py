@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -142,6 +142,12 @@ class _Picker:
     def any(self, prefix: str) -> bool:
         return self._prefixes is None or prefix in self._prefixes
 
+    def ids(self, prefix: str) -> set[int] | None:
+        """Field ids wanted of the columns with a prefix; None for all."""
+        if self._wanted is None:
+            return None
+        return {int(name[len(prefix) + 1 :]) for name in self._wanted if name.startswith(f"{prefix}.")}
+
 
 def _by_id(record: Any) -> dict[int, dict[str, Any]]:
     return {field["field-id"]: field for field in record.get("fields", ()) if "field-id" in field}
@@ -206,7 +212,7 @@ def _internal(values: pa.Array, avro: Any, kind: Any) -> pa.Array:
     return values.cast(pa.binary()).cast(target) if pa.types.is_fixed_size_binary(values.type) else values.cast(target)
 
 
-def _spread_map(columns: dict[str, Any], prefix: str, maps: pa.Array, types: FieldTypes, picked: Callable[[str], bool]) -> None:
+def _spread_map(columns: dict[str, Any], prefix: str, maps: pa.Array, types: FieldTypes, picked: _Picker) -> None:
     """One column a key of a list of (key, value) records."""
     counts = np.asarray(pc.fill_null(pc.list_value_length(maps), 0))
     items = pc.list_flatten(maps)
@@ -214,17 +220,26 @@ def _spread_map(columns: dict[str, Any], prefix: str, maps: pa.Array, types: Fie
         return
     keys = np.asarray(pc.struct_field(items, [0]))
     values = pc.struct_field(items, [1])
-    rows = np.repeat(np.arange(len(maps), dtype=np.int64), counts)
-    for key in np.unique(keys):
-        field_id = int(key)
-        name = f"{prefix}.{field_id}"
-        if not picked(name):
-            continue
+    for field_id, places in _places_of_keys(keys, counts, picked.ids(prefix)):
+        column = values.take(places)
+        columns[f"{prefix}.{field_id}"] = (
+            decode_bounds(column, types.get(field_id)) if prefix in BOUNDS else column.cast(pa.int64())
+        )
+
+
+def _places_of_keys(keys: Any, counts: Any, wanted: Collection[int] | None) -> Iterator[tuple[int, pa.Array]]:
+    """For each wanted key: where its value stands for each map, null where it has none."""
+    width = int(counts[0])
+    if len(keys) == width * len(counts) and (counts == width).all() and (keys.reshape(-1, width) == keys[:width]).all():
+        # the usual case: every map has the same keys in the same order
+        for place, key in enumerate(keys[:width].tolist()):
+            if wanted is None or key in wanted:
+                yield key, pa.array(np.arange(place, len(keys), width))
+        return
+    rows = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    for key in np.unique(keys).tolist() if wanted is None else wanted:
         hits = np.flatnonzero(keys == key)
-        if len(hits) == len(maps) and (rows[hits] == np.arange(len(maps))).all():
-            column = values.take(pa.array(hits))
-        else:
-            places = np.full(len(maps), -1, np.int64)
+        if len(hits):
+            places = np.full(len(counts), -1, np.int64)
             places[rows[hits]] = hits
-            column = values.take(pa.array(places, mask=places < 0))
-        columns[name] = decode_bounds(column, types.get(field_id)) if prefix in BOUNDS else column.cast(pa.int64())
+            yield key, pa.array(places, mask=places < 0)

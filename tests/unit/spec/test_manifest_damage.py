@@ -11,7 +11,7 @@ import zlib
 
 import fastavro
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
@@ -44,6 +44,7 @@ def manifest_bytes(count: int = 20) -> bytes:
 
 
 VALID = manifest_bytes()
+VALID_400 = manifest_bytes(400)
 LIST, _ = write_manifest_list(
     [ManifestFile(manifest_path="m", manifest_length=1, partition_spec_id=0, added_snapshot_id=1, partitions=())],
     snapshot_id=1,
@@ -93,6 +94,8 @@ def test_uncompressed_content_flipped(tmp_path_factory, place, junk):
     tried(write_container(header.schema, metadata, [(count, changed)], level=1), tmp_path_factory.getbasetemp())
 
 
+@example([(LIST.index(b'"name"') + 1, ord(" "))])
+@example([(LIST.index(b'"fields"') + 1, ord(" "))])
 @given(st.lists(st.tuples(st.integers(0, len(LIST) - 1), st.integers(0, 255)), min_size=1, max_size=4))
 def test_flipped_bytes_of_a_manifest_list(changes):
     data = bytearray(LIST)
@@ -163,6 +166,48 @@ def test_a_bomb_costs_bounded_memory(tmp_path):
     done = subprocess.run([sys.executable, "-c", MEASURED, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 400 * 1024
+
+
+def test_many_small_bombs(tmp_path):
+    """Blocks below the size that is inflated with a limit: their sum is limited."""
+    header = read_header(VALID, "m")
+    zeros = zlib.compress(bytes(3 << 20), 9, -15)
+    assert len(zeros) < 4096
+    block = write_long(1) + write_long(len(zeros)) + zeros + header.sync
+    path = tmp_path / "m.avro"
+    path.write_bytes(VALID[: header.first_block] + block * 400)
+    with pytest.raises(CorruptMetadataError, match="inflates to far more"):
+        decode_avro(storage_for(str(path)), str(path), SPEC, TYPES)
+
+
+@pytest.mark.parametrize("fields", [["a"], [{"type": "int"}], {"name": "a"}, [{"name": "a", "field-id": 500}]])
+def test_records_without_named_fields_are_refused(fields):
+    schema = json.dumps({"type": "record", "name": "m", "fields": [{"name": "b", "type": {"type": "record", "fields": fields}}]})
+    parts = [b"Obj\x01", write_long(1)]
+    for text in (b"avro.schema", schema.encode()):
+        parts += [write_long(len(text)), text]
+    with pytest.raises(CorruptMetadataError, match="named fields"):
+        read_header(b"".join([*parts, b"\x00", bytes(16)]), "m")
+
+
+@pytest.mark.parametrize("codec", ["null", "deflate", "snappy", "xz", "bzip2"])
+@pytest.mark.parametrize("entries_a_block", [1, 7, 400])
+def test_every_codec_and_size_of_block_is_decoded_in_bulk(tmp_path, codec, entries_a_block):
+    header = read_header(VALID, "m")
+    metadata = {key: value.decode() for key, value in header.metadata.items() if not key.startswith("avro.")}
+    rows = list(fastavro.reader(io.BytesIO(VALID_400)))
+    sink = io.BytesIO()
+    writer = fastavro.write.Writer(sink, header.schema, codec=codec, metadata=metadata)
+    for number, row in enumerate(rows, 1):
+        writer.write(row)
+        if number % entries_a_block == 0:
+            writer.dump()
+    writer.flush()
+    path = tmp_path / "m.avro"
+    path.write_bytes(sink.getvalue())
+    decoded = decode_avro(storage_for(str(path)), str(path), SPEC, TYPES)
+    assert decoded.kind == "bulk", decoded.refused
+    assert decoded.entries.to_manifest_entries() == decode_entries(VALID_400, "m", SPEC, TYPES).to_manifest_entries()
 
 
 def test_items_without_content_are_refused():
