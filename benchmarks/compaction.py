@@ -1,10 +1,11 @@
 """Compaction of 10,000 files of 100 kB beside a raw pyarrow read-and-rewrite of the same bytes, in one run.
 
-`python -m benchmarks.compaction [--scale 1.0] [--rounds 3] [--iceberg-runtime iceberg-spark-runtime.jar]`. Each contender runs
-in a process of its own, in turn, on the same files: the table is rolled back after each compaction. Ours plans, rewrites, fsyncs
-and commits; the raw ones only read and write (`stream`: one writer a partition, two at a time, as we do; `dataset`:
-`write_dataset`). Iceberg's `rewrite_data_files` joins when its Spark runtime for the installed PySpark is given. Results are kept
-at full scale only.
+`python -m benchmarks.compaction [--scale 1.0] [--rounds 3]`. Each contender runs in a process of its own, in turn, on the same
+files: the table is rolled back after each compaction. Ours plans, rewrites, fsyncs and commits; the raw ones only read and write
+(`stream`: one writer a partition, two at a time, as we do; `dataset`: `write_dataset`). Iceberg's Spark procedure
+`rewrite_data_files` joins when its runtime is given, and a Python that has the PySpark it was built for
+(`--iceberg-runtime iceberg-spark-runtime-4.1_2.13-1.11.0.jar --iceberg-python .../bin/python`): the time of the call alone, in a
+session that has read the table before. Results are kept at full scale only.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ PARTITIONS = 8
 TARGET_BYTES = 128 << 20
 ROW_GROUP_ROWS = 1 << 20
 TARGET_RATIO = 0.7
+ICEBERG, PEER = "iceberg_spark", Path(__file__).parent / "iceberg_spark_compaction.py"
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("part", pa.int32()), ("at", pa.timestamp("us")), ("kind", pa.string()), ("amount", pa.float64())]
 )
@@ -193,43 +195,22 @@ def inputs(folder: Path) -> dict[int, list[str]]:
     return found
 
 
-def iceberg_spark(folder: Path) -> dict[str, Any]:
-    """Iceberg's own procedure on the same table, which its Hadoop catalog opens by path."""
-    spark_session = __import__("pyspark.sql", fromlist=["SparkSession"]).SparkSession
-    catalog = "spark.sql.catalog.bench"
-    session = (
-        spark_session.builder.master("local[*]")
-        .config("spark.jars", os.environ["ICEBERG_RUNTIME"])
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
-        .config(catalog, "org.apache.iceberg.spark.SparkCatalog")
-        .config(f"{catalog}.type", "hadoop")
-        .config(f"{catalog}.warehouse", folder.as_uri())
-        .getOrCreate()
-    )
-    session.sql(f"SELECT count(*) FROM bench.{NAME}").collect()
-    start = time.perf_counter()
-    session.sql(f"CALL bench.system.rewrite_data_files(table => '{NAME}')").collect()
-    seconds = time.perf_counter() - start
-    spark_version = session.version
-    session.stop()
-    return {"seconds": seconds, "files": len(list(open_table(folder).scan().plan().files)), "spark": spark_version}
-
-
 CONTENDERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "ours": ours,
     "pyarrow_stream": stream,
     "pyarrow_dataset": dataset,
-    "iceberg_spark": iceberg_spark,
     "ours_beside_a_writer": ours_beside_a_writer,
 }
 
 
-def in_child(name: str, folder: Path, env: dict[str, str]) -> dict[str, Any]:
+def in_child(name: str, folder: Path, peer: tuple[str, str] | None = None) -> dict[str, Any]:
     """Run a contender in a process of its own, then put the table back."""
     before = open_table(folder).metadata.current_snapshot_id
     command = [sys.executable, "-m", "benchmarks.compaction", "--child", name, "--folder", str(folder)]
-    answer = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **env}, check=False)
+    if name == ICEBERG and peer is not None:
+        python, jar = peer
+        command = [python, str(PEER), "--runtime", jar, "--warehouse", folder.as_uri(), "--table", NAME]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode:
         raise SystemExit(f"{name} failed:\n{answer.stderr}")
     table = open_table(folder)
@@ -240,15 +221,15 @@ def in_child(name: str, folder: Path, env: dict[str, str]) -> dict[str, Any]:
     return found
 
 
-def run(folder: Path, scale: float, rounds: int, runtime: str | None) -> dict[str, Any]:
-    table = build(folder, max(PARTITIONS, round(FILES * scale)))
+def run(folder: Path, scale: float, rounds: int, peer: tuple[str, str] | None) -> dict[str, Any]:
+    built = folder.exists() and any(folder.iterdir())
+    table = open_table(folder) if built else build(folder, max(PARTITIONS, round(FILES * scale)))
     sizes = [file.file_size_in_bytes for file in table.scan().plan().files]
-    names = ["ours", "pyarrow_stream", "pyarrow_dataset", *(["iceberg_spark"] if runtime else [])]
+    names = ["ours", "pyarrow_stream", "pyarrow_dataset", *([ICEBERG] if peer else [])]
     times: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    env = {"ICEBERG_RUNTIME": runtime} if runtime else {}
     for turn in range(rounds + 1):
         for name in names:
-            found = in_child(name, folder, env)
+            found = in_child(name, folder, peer)
             if turn:  # the first round warms the page cache
                 times[name].append(found)
     best = {name: min(found, key=lambda one: one["seconds"]) for name, found in times.items()}
@@ -260,7 +241,7 @@ def run(folder: Path, scale: float, rounds: int, runtime: str | None) -> dict[st
         "input": {"files": len(sizes), "bytes": sum(sizes), "mean_file_bytes": round(statistics.mean(sizes)), "rounds": rounds},
         "contenders": best,
         "speed_of_ours": {name: round(best[name]["seconds"] / best["ours"]["seconds"], 2) for name in names if name != "ours"},
-        "beside_a_writer": in_child("ours_beside_a_writer", folder, env),
+        "beside_a_writer": in_child("ours_beside_a_writer", folder),
     }
 
 
@@ -268,9 +249,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--iceberg-runtime", help="jar of iceberg-spark-runtime for the installed PySpark")
+    parser.add_argument("--iceberg-runtime", help="jar of iceberg-spark-runtime")
+    parser.add_argument("--iceberg-python", default=sys.executable, help="Python whose PySpark the jar was built for")
     parser.add_argument("--child", choices=list(CONTENDERS), help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help="where the table goes; a temporary folder by default")
+    parser.add_argument("--folder", type=Path, help="where the table goes, or is from an earlier run; a temporary one by default")
     arguments = parser.parse_args()
     if arguments.child:
         started = time.process_time()
@@ -284,7 +266,8 @@ def main() -> None:
         return
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="lakehouse-compaction-"))
     try:
-        result = run(folder, arguments.scale, arguments.rounds, arguments.iceberg_runtime)
+        peer = (arguments.iceberg_python, arguments.iceberg_runtime) if arguments.iceberg_runtime else None
+        result = run(folder, arguments.scale, arguments.rounds, peer)
     finally:
         if arguments.folder is None:
             shutil.rmtree(folder, ignore_errors=True)

@@ -12,6 +12,8 @@ from typing import Protocol, cast
 from pyiceberg.schema import Schema
 
 from lakehouse.arrow.writer import WriteRequest
+from lakehouse.errors import InvalidInputError
+from lakehouse.maintenance.rewriting import GroupExecutor
 from lakehouse.scan.listeners import Listeners
 from lakehouse.scan.request import ScanRequest
 from lakehouse.spec.data_file import DataFile
@@ -27,6 +29,9 @@ class Engine(Protocol):
     def write_data_files(self, data: object, request: WriteRequest, storage: Storage) -> list[DataFile]:
         """Write a frame as data files, in place, on the engine's workers."""
 
+    def group_executor(self, session: object) -> GroupExecutor:
+        """Compaction on the engine's workers."""
+
     def read(
         self, name: str, request: ScanRequest, storage: Storage, session: object, listeners: Listeners | None = None
     ) -> object:
@@ -34,6 +39,20 @@ class Engine(Protocol):
 
 
 _ENGINES = {"pyspark": "lakehouse.spark.engine"}
+
+
+def executor_for(session: object | None) -> GroupExecutor | None:
+    """Compaction on the workers of a session; None without one, which leaves it to threads of this process.
+
+    Raises:
+        InvalidInputError: no session of an engine.
+    """
+    if session is None:
+        return None
+    engine = engine_for(session)
+    if engine is None:
+        raise InvalidInputError(f"Compaction runs on a SparkSession, not on {type(session).__name__}")
+    return engine.group_executor(session)
 
 
 def engine_for(value: object) -> Engine | None:

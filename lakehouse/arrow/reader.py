@@ -1,4 +1,4 @@
-"""Parquet data files to Arrow record batches: columns by field id, deletes applied, rows filtered."""
+"""Data files (Parquet, and Avro that landed) to Arrow record batches: columns by field id, deletes applied, rows filtered."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
+from lakehouse.arrow.avro_file import AVRO, AvroTaskReader
 from lakehouse.arrow.deletes import POSITION_DELETE_SCHEMA, DeleteLoader
 from lakehouse.arrow.file_reader import TaskReader, load_footer, open_parquet, readable
 from lakehouse.arrow.file_schema import file_columns
@@ -78,7 +79,7 @@ def read_tasks(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Sto
         CorruptMetadataError: a file is not valid Parquet or Puffin.
         InvalidSchemaError: a file lacks a required column or holds a type that cannot be promoted.
         InvalidExpressionError: a filter does not bind.
-        UnsupportedFeatureError: a file format other than Parquet.
+        UnsupportedFeatureError: a file format other than Parquet and Avro, or delete files that are not Parquet.
     """
     return _stream(tasks, request, storage, request.buffer_bytes)
 
@@ -117,8 +118,9 @@ class _Session:
 
     def open(self, task: FileScanTask) -> TaskReader:
         """Footer, deletes and resolved columns of one task."""
+        reader = AvroTaskReader if task.data_file.file_format.lower() == AVRO else TaskReader
         ids = {i for one in task.deletes if one.content == CONTENT_EQUALITY_DELETES for i in one.equality_ids or ()}
-        return TaskReader(
+        return reader(
             task,
             self._scan_columns(task.residual, tuple(sorted(ids))),
             self._storage,

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group
 from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
+from lakehouse.cli.optional import load_module
+from lakehouse.cli.scan_commands import EngineName
 from lakehouse.cli.session import Session, command
 from lakehouse.cli.times import duration_ms, moment_ms
+from lakehouse.engines import executor_for
 from lakehouse.maintenance.compaction import execute_compaction, plan_compaction
 from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots, plan_expiry
 from lakehouse.maintenance.file_groups import CompactionOptions
@@ -19,6 +24,7 @@ from lakehouse.maintenance.health import health as measure
 from lakehouse.maintenance.manifests import ManifestRewriteOptions, execute_manifest_rewrite, plan_manifest_rewrite
 from lakehouse.maintenance.orphans import OrphanOptions, execute_orphan_removal, plan_orphan_removal
 from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
+from lakehouse.maintenance.rewriting import GroupExecutor
 from lakehouse.maintenance.survey import advise_table
 from lakehouse.maintenance.twins import execute_twins, plan_twins
 from lakehouse.spec.properties import TableProperties
@@ -99,6 +105,19 @@ def compact(
         int | None, typer.Option("--budget", min=1, help="Bytes to read at most, the best groups first; the policy's by default.")
     ] = None,
     branch: Annotated[str, typer.Option("--branch", help="The branch to compact.")] = "main",
+    partition: Annotated[
+        list[str] | None, typer.Option("--partition", help="Only this one, as `lakehouse health` names it, repeatable.")
+    ] = None,
+    sort_by: Annotated[
+        list[str] | None,
+        typer.Option("--sort-by", help="Sort rows over the files of a group, by a term such as 'event_ts desc', repeatable."),
+    ] = None,
+    zorder_by: Annotated[
+        list[str] | None, typer.Option("--zorder-by", help="Arrange rows along a Z-curve through these columns, repeatable.")
+    ] = None,
+    engine: Annotated[
+        EngineName, typer.Option("--engine", help="arrow rewrites here, without a JVM; spark by tasks of a local session.")
+    ] = EngineName.ARROW,
     rewrite_all: Annotated[bool, typer.Option("--all", help="Rewrite every file.")] = False,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -114,6 +133,9 @@ def compact(
         skip_newer_than_ms=policy.skip_newer_than_ms if skip_recent is None else duration_ms(skip_recent),
         budget_bytes=budget or policy.budget_bytes,
         branch=branch,
+        partitions=frozenset(partition) if partition else None,
+        sort_by=tuple(sort_by or ()),
+        zorder_by=tuple(zorder_by or ()),
         rewrite_all=rewrite_all,
     )
     plan = plan_compaction(found.catalog, found.identifier, options, environment=session.environment)
@@ -121,9 +143,22 @@ def compact(
         session.report(plan)
         session.confirm_dry_run()
         return
-    with session.progress() as progress:
-        result = execute_compaction(found.catalog, plan, environment=session.environment, progress=progress)
+    with _executor(engine) as executor, session.progress() as progress:
+        result = execute_compaction(found.catalog, plan, environment=session.environment, progress=progress, executor=executor)
     session.report(result)
+
+
+@contextmanager
+def _executor(engine: EngineName) -> Iterator[GroupExecutor | None]:
+    """Where groups are rewritten; None: in threads of this process."""
+    if engine is EngineName.ARROW:
+        yield None
+        return
+    spark: Any = load_module("lakehouse.spark.session", "spark").build_session("lakehouse-compact")
+    try:
+        yield executor_for(spark)
+    finally:
+        spark.stop()
 
 
 def expire(

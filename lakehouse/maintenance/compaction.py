@@ -7,17 +7,17 @@ committed meanwhile makes the batch abort, never the other way round.
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import pyarrow.compute as pc
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from rich.console import RenderableType
 
-from lakehouse.arrow.reader import ReadRequest, read_tasks
-from lakehouse.arrow.writer import WriteRequest, write_data_files
+from lakehouse.arrow.reader import ReadRequest
+from lakehouse.arrow.writer import WriteRequest
+from lakehouse.arrow.zorder import zorder_ids
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitConflictError, CommitStateUnknownError, LakehouseError, ValidationConflictError
@@ -26,6 +26,7 @@ from lakehouse.maintenance.policy import policy_of
 from lakehouse.maintenance.reachability import in_parallel
 from lakehouse.maintenance.report import Progress, Report, human_bytes, listing, no_progress
 from lakehouse.maintenance.retention import MAIN
+from lakehouse.maintenance.rewriting import GroupExecutor, GroupRewrite, ThreadExecutor
 from lakehouse.maintenance.settings import TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT, positive_int
 from lakehouse.scan.load import load_entries, load_manifests
 from lakehouse.scan.planner import plan_scan
@@ -35,7 +36,7 @@ from lakehouse.spec.data_file import STATUS_DELETED, DataFile
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifest_list import CONTENT_DELETE_MANIFEST
 from lakehouse.spec.metadata_columns import with_lineage
-from lakehouse.spec.partitioning import partition_path
+from lakehouse.spec.partitioning import parse_sort_order, partition_path
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
@@ -104,6 +105,8 @@ class CompactionPlan(Report):
             "input_bytes": self.input_bytes,
             "expected_files": self.expected_files,
             "branch": self.options.branch,
+            "sort_by": list(self.options.sort_by),
+            "zorder_by": list(self.options.zorder_by),
             "dangling_delete_files": len(self.dangling),
             "groups": [
                 {
@@ -128,6 +131,8 @@ class CompactionPlan(Report):
         yield "target file size", human_bytes(self.target_bytes)
         if self.dangling:
             yield "delete files without data", len(self.dangling)
+        if self.options.sort_by or self.options.zorder_by:
+            yield "sorted by" if self.options.sort_by else "z-order of", ", ".join(self.options.sort_by or self.options.zorder_by)
         if self.options.branch != MAIN:
             yield "branch", self.options.branch
 
@@ -200,6 +205,7 @@ def plan_compaction(
     Raises:
         InvalidExpressionError: the filter does not parse or bind.
         InvalidPropertyError: `write.target-file-size-bytes` is not a positive integer, or a property of the policy is unusable.
+        InvalidPartitionSpecError, InvalidInputError: rows cannot be sorted or z-ordered like this.
         NoSuchRefError: no such branch.
     """
     version = catalog.load(identifier)
@@ -207,6 +213,7 @@ def plan_compaction(
     target = positive_int(metadata.properties, TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT)
     options = options or CompactionOptions.under(policy_of(metadata.properties), target)
     target = options.target_file_size_bytes or target
+    _sort_order(metadata, options)
     storage = catalog.storage(metadata.location)
     snapshot_id = _snapshot_id(metadata, options.branch)
     tasks: list[FileScanTask] = []
@@ -226,12 +233,12 @@ def plan_compaction(
         options,
         target_bytes=target,
         current_spec_id=metadata.default_spec_id,
-        wanted=lambda task: chosen is None or task.data_file.file_path in chosen,
+        wanted=lambda task: (chosen is None or task.data_file.file_path in chosen) and _in_partitions(task, metadata, options),
         recent_sequence_number=recent,
     )
     uses = delete_uses(tasks)
     dangling: tuple[DataFile, ...] = ()
-    if snapshot_id is not None and options.where is None:
+    if snapshot_id is not None and options.where is None and options.partitions is None:
         dangling = _unused_deletes(storage, metadata, metadata.snapshot(snapshot_id), uses)
     return CompactionPlan(
         identifier=identifier,
@@ -246,9 +253,14 @@ def plan_compaction(
 
 
 def execute_compaction(
-    catalog: Catalog, plan: CompactionPlan, *, environment: Environment | None = None, progress: Progress | None = None
+    catalog: Catalog,
+    plan: CompactionPlan,
+    *,
+    environment: Environment | None = None,
+    progress: Progress | None = None,
+    executor: GroupExecutor | None = None,
 ) -> CompactionResult:
-    """Rewrite the plan's groups, committing batch by batch.
+    """Rewrite the plan's groups, committing batch by batch; by threads of this process unless another executor is given.
 
     A conflict ends it: what was committed before stays, the files of the batch that lost are removed, and `stopped` says why.
 
@@ -258,7 +270,7 @@ def execute_compaction(
     """
     environment = environment or Environment.system()
     progress = progress or no_progress
-    rewriter = _Rewriter(catalog, plan, environment)
+    rewriter = _Rewriter(catalog, plan, environment, executor or ThreadExecutor(plan.options.max_workers))
     done = 0
     total = len(plan.groups)
     step = plan.options.groups_per_commit
@@ -283,15 +295,39 @@ def compact(
     *,
     environment: Environment | None = None,
     progress: Progress | None = None,
+    executor: GroupExecutor | None = None,
 ) -> CompactionResult:
     """Plan and execute; see `plan_compaction` and `execute_compaction`."""
     plan = plan_compaction(catalog, identifier, options, environment=environment)
-    return execute_compaction(catalog, plan, environment=environment, progress=progress)
+    return execute_compaction(catalog, plan, environment=environment, progress=progress, executor=executor)
+
+
+def _sort_order(metadata: TableMetadata, options: CompactionOptions) -> SortOrder:
+    """How rows of new files are sorted: as asked, under the id of the table's equal order if it has one; else as the table says.
+
+    Raises:
+        InvalidPartitionSpecError: a term that does not parse or apply to its column.
+        InvalidInputError: see `zorder_ids`.
+    """
+    if options.zorder_by:
+        zorder_ids(options.zorder_by, metadata.schema())
+        return UNSORTED_SORT_ORDER
+    if not options.sort_by:
+        return metadata.sort_order()
+    asked = parse_sort_order(options.sort_by, metadata.schema())
+    return next((one for one in metadata.sort_orders if one.fields == asked.fields), SortOrder(*asked.fields, order_id=0))
 
 
 def _snapshot_id(metadata: TableMetadata, branch: str) -> int | None:
     """Head of a branch; None: `main` of a table without snapshots."""
     return metadata.current_snapshot_id if branch == MAIN else metadata.ref(branch).snapshot_id
+
+
+def _in_partitions(task: FileScanTask, metadata: TableMetadata, options: CompactionOptions) -> bool:
+    if options.partitions is None:
+        return True
+    spec = metadata.spec(task.data_file.spec_id)
+    return partition_path(spec, metadata.schema(), task.data_file.partition) in options.partitions
 
 
 def _unused_deletes(
@@ -318,8 +354,9 @@ def _recent_sequence_number(metadata: TableMetadata, cut_ms: int) -> int | None:
 class _Rewriter:
     """Writes and commits batches, and keeps the sums."""
 
-    def __init__(self, catalog: Catalog, plan: CompactionPlan, environment: Environment) -> None:
+    def __init__(self, catalog: Catalog, plan: CompactionPlan, environment: Environment, executor: GroupExecutor) -> None:
         self._catalog = catalog
+        self._executor = executor
         self._plan = plan
         self._environment = environment
         self._storage: Storage = catalog.storage(plan.version.metadata.location)
@@ -329,24 +366,15 @@ class _Rewriter:
         self._totals: Counter[str] = Counter()
 
     def write(self, groups: Sequence[FileGroup]) -> Iterator[FileGroup]:
-        """Write the replacement files of the groups, several at a time; yields each group when it is done."""
+        """Write the replacement files of the groups; yields each group when it is done."""
         self._written = []
-        if not groups:
-            return
-        workers = min(self._plan.options.max_workers, len(groups))
-        threads = max(1, (os.cpu_count() or 1) // workers)
-        with ThreadPoolExecutor(max_workers=workers, thread_name_prefix="compact") as pool:
-            futures = [pool.submit(self._rewrite, group, threads) for group in groups]
-            try:
-                for group, future in zip(groups, futures, strict=True):
-                    future.result()
-                    yield group
-            except BaseException:
-                for future in futures:
-                    future.cancel()
-                pool.shutdown(wait=True)
-                self._discard()
-                raise
+        try:
+            for position, files in self._executor.run([self._work(group) for group in groups], self._storage):
+                self._written += files
+                yield groups[position]
+        except BaseException:
+            self._discard()
+            raise
 
     def commit(self, groups: Sequence[FileGroup], unused: Sequence[DataFile] = ()) -> None:
         """Swap the groups' files for the written ones; `unused` delete files leave as well."""
@@ -387,8 +415,8 @@ class _Rewriter:
             stopped=stopped,
         )
 
-    def _rewrite(self, group: FileGroup, threads: int) -> None:
-        metadata = self._plan.version.metadata
+    def _work(self, group: FileGroup) -> GroupRewrite:
+        plan, metadata = self._plan, self._plan.version.metadata
         schema = with_lineage(metadata.schema(), metadata.format_version)
         read = ReadRequest(
             schema=schema,
@@ -396,24 +424,29 @@ class _Rewriter:
             older_schemas=tuple(metadata.schemas),
             specs=metadata.specs(),
             name_mapping=metadata.properties.get("schema.name-mapping.default"),
-            threads=threads,
         )
         size = math.ceil(group.bytes / group.expected_files * _SIZE_SLACK)
         if group.expected_files == 1:
-            size = max(size, self._plan.target_bytes)
+            size = max(size, plan.target_bytes)
         write = WriteRequest(
             schema=schema,
             spec=metadata.spec(),
-            sort_order=metadata.sort_order(),
+            sort_order=_sort_order(metadata, plan.options),
             location=TableProperties(metadata.properties).data_location(metadata.location),
             properties={**metadata.properties, TARGET_FILE_SIZE: str(size)},
             format_version=metadata.format_version,
             write_id=str(self._environment.new_uuid()),
-            table=str(self._plan.identifier),
+            table=str(plan.identifier),
         )
-        tasks = [replace(task, start=0, length=task.data_file.file_size_in_bytes) for task in group.tasks]
-        for file in write_data_files(read_tasks(tasks, read, self._storage), write, self._storage):
-            self._written.append(file)
+        return GroupRewrite(
+            tasks=tuple(replace(task, start=0, length=task.data_file.file_size_in_bytes) for task in group.tasks),
+            read=read,
+            write=write,
+            expected_files=group.expected_files,
+            sort_whole=bool(plan.options.sort_by),
+            zorder=plan.options.zorder_by,
+            mixes_partitions=group.spec_id != metadata.default_spec_id,
+        )
 
     def _discard(self) -> None:
         """Remove files that certainly no snapshot names; what cannot be removed is left to orphan removal."""

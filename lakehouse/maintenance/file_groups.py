@@ -16,11 +16,12 @@ from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
 DeleteKey = tuple[str, int | None]
 
 _LEAST_RATIO = 1e-9
+_GROUP_BYTES, _ARRANGED_GROUP_BYTES = 2 << 30, 512 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOptions:
-    """Which files are worth rewriting.
+    """Which files are worth rewriting; those that are not Parquet always are.
 
     Attributes:
         where: only files that may hold matching rows (pyiceberg's expression grammar, or an expression).
@@ -28,7 +29,8 @@ class CompactionOptions:
         min_input_files: a group of small files is rewritten from this many on.
         min_file_size_ratio, max_file_size_ratio: outside these multiples of the target a file is a candidate.
         delete_ratio_threshold: a file whose deleted rows reach this part of it is a candidate; equality deletes always do.
-        max_group_bytes: one group (the unit of work) reads at most this many bytes.
+        max_group_bytes: one group (the unit of work) reads at most this many bytes; None: 2 GiB, or 512 MiB where it
+            is sorted as a whole, in memory.
         groups_per_commit: partial progress, one commit for so many groups.
         skip_newer_than_ms: leave partitions alone that got rows within this many milliseconds; None: none.
         rewrite_old_specs: rewrite files of earlier partition specs to the current one.
@@ -36,9 +38,13 @@ class CompactionOptions:
         max_workers: groups rewritten at a time.
         budget_bytes: read at most so many bytes, groups that remove the most files per byte first; None: no limit.
         branch: the branch to compact.
+        partitions: only these, by the names that health gives them; None: all.
+        sort_by: sort the rows of each group over all its files, by terms as in `create_table`; empty: the table's sort order
+            within each file.
+        zorder_by: arrange the rows of each group along a Z-curve through these columns; not together with `sort_by`.
 
     Raises:
-        InvalidInputError: a number outside its range.
+        InvalidInputError: a number outside its range; both ways to arrange.
     """
 
     where: Any = None
@@ -47,7 +53,7 @@ class CompactionOptions:
     min_file_size_ratio: float = 0.75
     max_file_size_ratio: float = 1.8
     delete_ratio_threshold: float = 0.3
-    max_group_bytes: int = 2 << 30
+    max_group_bytes: int | None = None
     groups_per_commit: int = 64
     skip_newer_than_ms: int | None = None
     rewrite_old_specs: bool = True
@@ -55,8 +61,13 @@ class CompactionOptions:
     max_workers: int = 2
     budget_bytes: int | None = None
     branch: str = "main"
+    partitions: frozenset[str] | None = None
+    sort_by: tuple[str, ...] = ()
+    zorder_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.sort_by and self.zorder_by:
+            raise InvalidInputError("Compaction sorts by columns or arranges them by a z-order, not both")
         counts = ("target_file_size_bytes", "min_input_files", "max_group_bytes", "groups_per_commit", "max_workers")
         for name in (*counts, "budget_bytes"):
             value = getattr(self, name)
@@ -66,6 +77,12 @@ class CompactionOptions:
             raise InvalidInputError(
                 "Compaction ratios must hold 0 < min_file_size_ratio <= 1 <= max_file_size_ratio and 0 < delete_ratio_threshold"
             )
+
+    @property
+    def group_bytes(self) -> int:
+        """Most bytes of a group."""
+        arranged = bool(self.sort_by or self.zorder_by)
+        return self.max_group_bytes or (_ARRANGED_GROUP_BYTES if arranged else _GROUP_BYTES)
 
     @classmethod
     def under(cls, policy: MaintenancePolicy, target_bytes: int) -> Self:
@@ -146,7 +163,7 @@ def plan_groups(
         why = {id(task): _reason(task, options, target_bytes, current_spec_id, uses) for task in members if wanted(task)}
         candidates = [task for task in members if why.get(id(task))]
         candidates.sort(key=lambda task: (task.sequence_number, task.data_file.file_path))
-        capacity = max(min(options.max_group_bytes, options.budget_bytes or options.max_group_bytes), target_bytes)
+        capacity = max(min(options.group_bytes, options.budget_bytes or options.group_bytes), target_bytes)
         for packed in pack(candidates, lambda task: task.data_file.file_size_in_bytes, capacity):
             group = _group(spec_id, partition, packed, {why[id(task)] for task in packed}, options, target_bytes)
             if group is not None:
@@ -166,11 +183,12 @@ def _within(groups: list[FileGroup], budget_bytes: int) -> list[FileGroup]:
     return chosen
 
 
-_SMALL, _LARGE, _DELETES, _OLD_SPEC, _ALL = (
+_SMALL, _LARGE, _DELETES, _OLD_SPEC, _ROWS, _ALL = (
     "small files",
     "large files",
     "deletes to apply",
     "earlier partition spec",
+    "row-oriented",
     "asked for",
 )
 
@@ -183,6 +201,8 @@ def _reason(
         return _ALL
     if options.rewrite_old_specs and task.data_file.spec_id != current_spec_id:
         return _OLD_SPEC
+    if task.data_file.file_format.lower() != "parquet":
+        return _ROWS
     if task.deletes and _delete_ratio(task, uses) >= options.delete_ratio_threshold:
         return _DELETES
     if size < options.min_file_size_ratio * target_bytes:
@@ -209,7 +229,7 @@ def _group(
 ) -> FileGroup | None:
     total = sum(task.data_file.file_size_in_bytes for task in tasks)
     expected = output_file_count(total, target_bytes, min_ratio=options.min_file_size_ratio)
-    forced = reasons & {_DELETES, _OLD_SPEC, _ALL}
+    forced = reasons & {_DELETES, _OLD_SPEC, _ROWS, _ALL}
     worth = expected < len(tasks) and (len(tasks) >= options.min_input_files or total > target_bytes)
     splits = _LARGE in reasons and expected > len(tasks)
     if not (forced or worth or splits):

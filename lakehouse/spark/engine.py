@@ -13,6 +13,7 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.scan.listeners import Listeners
 from lakehouse.scan.request import ScanRequest
 from lakehouse.spark import reader, writer
+from lakehouse.spark.compaction import SparkExecutor
 from lakehouse.spark.types import to_iceberg_schema
 from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.protocol import Storage
@@ -32,6 +33,11 @@ def write_data_files(data: object, request: WriteRequest, storage: Storage) -> l
     if not isinstance(data, DataFrame):
         raise InvalidInputError(f"Spark writes a DataFrame, not {type(data).__name__}")
     return writer.write_data_files(data, request, storage)
+
+
+def group_executor(session: object) -> SparkExecutor:
+    """Compaction by tasks of a session (see `compaction.SparkExecutor`)."""
+    return SparkExecutor(cast("SparkSession", session))
 
 
 def read(name: str, request: ScanRequest, storage: Storage, session: object, listeners: Listeners | None = None) -> DataFrame:

@@ -46,7 +46,19 @@ def read_on_workers(
         name_mapping=request.metadata.properties.get("schema.name-mapping.default"),
         threads=1,
     )
-    work = _reader(tuple(groups), read, request.metadata.location, storage.properties, to_arrow_schema(shown, timezone="UTC"))
+    return read_groups(spark, groups, read, request.metadata.location, storage.properties, shown)
+
+
+def read_groups(
+    spark: SparkSession,
+    groups: Sequence[TaskGroup],
+    read: ReadRequest,
+    location: str,
+    properties: Mapping[str, str],
+    shown: StructType,
+) -> DataFrame:
+    """A frame of the groups' rows, one Spark task a group; workers open the storage of `location` from its properties."""
+    work = _reader(tuple(groups), read, location, properties, to_arrow_schema(shown, timezone="UTC"))
     return spark.range(0, len(groups), 1, max(len(groups), 1)).mapInArrow(work, shown)
 
 

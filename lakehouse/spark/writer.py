@@ -41,14 +41,22 @@ def write_data_files(frame: DataFrame, request: WriteRequest, storage: Storage) 
     """
     empty = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
     list(coerce(empty, request.schema, table=request.table))
-    work = _writer(request, storage.properties)
     try:
-        written = distribute(frame, request).mapInArrow(work, "record binary").toArrow()
+        return written_files(distribute(frame, request), request, storage)
     except PySparkException as error:
-        failure = _failure(str(error))
+        failure = failure_of(str(error))
         if failure is None:
             raise
         raise failure from error
+
+
+def written_files(frame: DataFrame, request: WriteRequest, storage: Storage) -> list[DataFile]:
+    """Write the rows where they are, each task its own files.
+
+    Raises:
+        PySparkException: what workers raised, to be found by `failure_of`.
+    """
+    written = frame.mapInArrow(_writer(request, storage.properties), "record binary").toArrow()
     return [DataFile.from_record(orjson.loads(record)) for record in written.column("record").to_pylist()]
 
 
@@ -61,20 +69,21 @@ def _writer(
         try:
             files = write_all(batches, request, storage_for(request.location, properties), task=task)
         except LakehouseError as error:
-            raise RuntimeError(_marked(error)) from error
+            raise RuntimeError(marked(error)) from error
         records = [orjson.dumps(one.to_record()) for one in files]
         yield pa.RecordBatch.from_arrays([pa.array(records, pa.binary())], schema=_RECORD)
 
     return write
 
 
-def _marked(error: LakehouseError) -> str:
-    """Text by which `_failure` finds the error again in the driver: Spark carries the worker's exception as text alone."""
+def marked(error: LakehouseError) -> str:
+    """Text by which `failure_of` finds the error again in the driver: Spark carries the worker's exception as text alone."""
     facts = {"type": type(error).__name__, "message": error.message, "retryable": error.retryable}
     return f"lakehouse-failure:{base64.b64encode(json.dumps(facts).encode()).decode()}: {error.message}"
 
 
-def _failure(text: str) -> LakehouseError | None:
+def failure_of(text: str) -> LakehouseError | None:
+    """The error that `marked` put into a text; None when it holds none."""
     found = _FAILURE.search(text)
     if found is None:
         return None

@@ -17,7 +17,7 @@ from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.dml.add_files import AddedFiles, describe_hive, describe_paths
 from lakehouse.dml.copy_on_write import remove_matching_rows
 from lakehouse.dml.merge_on_read import delete_matching_rows
-from lakehouse.engines import engine_for
+from lakehouse.engines import engine_for, executor_for
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
 from lakehouse.evolution.changes import Changes
@@ -405,9 +405,9 @@ class Table:
 
     # Maintenance
 
-    def compact(self, options: CompactionOptions | None = None) -> CompactionResult:
-        """Turn small files into few of target size; rows stay the same."""
-        result = compact(self.catalog, self.identifier, options, environment=self.environment)
+    def compact(self, options: CompactionOptions | None = None, *, spark: object | None = None) -> CompactionResult:
+        """Turn small files into few of target size, rows unchanged; by tasks of a Spark session when one is given."""
+        result = compact(self.catalog, self.identifier, options, environment=self.environment, executor=executor_for(spark))
         self.refresh()
         return result
 
