@@ -8,11 +8,11 @@ is decoded, or found damaged, entry by entry.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import tempfile
 import zlib
-from collections.abc import Collection, Iterator
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,7 +43,7 @@ _SMALL_BLOCK_BYTES = 4096
 _INFLATED_GUESS = 1024
 _STEP_BYTES = 65_536
 """So many compressed bytes of small blocks are inflated before the budget is looked at: at most 64 MiB too much."""
-_BATCH_ROWS = 8192
+_CHUNK_BYTES = 8 << 20
 
 
 class BulkRefusedError(LakehouseError):
@@ -61,39 +61,40 @@ def bulk_decode(
         UnsupportedFeatureError: an unknown Avro codec.
     """
     header = read_header(data, location)
-    rows, plain = _inflated(data, header, location)
-    with _plain_file(header, rows, plain) as path:
-        del plain
-        table = _collect(path, rows, INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data), location)
+    batches = []
+    budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
+    for rows, plain in _chunks(_inflated(data, header, location)):
+        batches.append(_decode(header, rows, plain))
+        budget -= batches[-1].nbytes
+        if budget < 0:
+            raise CorruptMetadataError(f"{location} inflates to far more than its size", location=location)
+    if not batches:
+        raise BulkRefusedError("it has no entries")
     try:
-        return flatten(table, header.schema, spec, types, location, wanted=wanted)
+        return flatten(pa.Table.from_batches(batches), header.schema, spec, types, location, wanted=wanted)
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
         if isinstance(error, LakehouseError):
             raise
         raise BulkRefusedError(f"its columns are unusual: {error!r}") from error
 
 
-def _collect(path: str, rows: int, budget: int, location: str) -> pa.Table:
-    batches = []
-    try:
-        for batch in _session().read_avro(path).execute_stream():
-            batches.append(batch.to_pyarrow())
-            budget -= batches[-1].nbytes
-            if budget < 0:
-                break
-    except Exception as error:
-        raise BulkRefusedError(f"DataFusion cannot read it: {error}") from error
-    if budget < 0:
-        raise CorruptMetadataError(f"{location} inflates to far more than its size", location=location)
+def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
+    """The entries that `plain` encodes.
+
+    DataFusion 55 never returns from a block that holds more bytes than its records take. So the block is said to hold more
+    records than it can, and the batch ends where they should: what is left then is an error or one batch more, and refused.
+    """
+    session = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(rows))
+    with _plain_file(header, rows + len(plain) + 1, plain) as path:
+        try:
+            batches = [batch.to_pyarrow() for batch in itertools.islice(session.read_avro(path).execute_stream(), 2)]
+        except Exception as error:
+            raise BulkRefusedError(f"DataFusion cannot read it: {error}") from error
     found = sum(batch.num_rows for batch in batches)
-    if found != rows or not batches:
-        raise BulkRefusedError(f"DataFusion found {found} entries, the blocks hold {rows}")
-    return pa.Table.from_batches(batches)
-
-
-@lru_cache(maxsize=1)
-def _session() -> SessionContext:
-    return SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(_BATCH_ROWS))
+    if found != rows:
+        raise BulkRefusedError(f"DataFusion found {found} entries in blocks of {rows}")
+    batch: pa.RecordBatch = batches[0]
+    return batch
 
 
 @contextlib.contextmanager
@@ -110,36 +111,49 @@ def _plain_file(header: Header, rows: int, plain: bytes) -> Iterator[str]:
         yield file.name
 
 
-def _inflated(data: bytes, header: Header, location: str) -> tuple[int, bytes]:
-    """(entries, the content of all blocks), within the limits of `inflated_blocks`."""
+def _chunks(pieces: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """The pieces joined to some megabytes each, so that what they decode to is looked at in between."""
+    rows, parts, size = 0, [], 0
+    for count, plain in pieces:
+        if count:
+            rows, size = rows + count, size + len(plain)
+            parts.append(plain)
+        if size >= _CHUNK_BYTES:
+            yield rows, b"".join(parts)
+            rows, parts, size = 0, [], 0
+    if rows:
+        yield rows, b"".join(parts)
+
+
+def _inflated(data: bytes, header: Header, location: str) -> Iterator[tuple[int, bytes]]:
+    """(entries, their encoding), block by block or some blocks together, within the limits of `inflated_blocks`."""
     counts, starts, sizes = _blocks(data, header)
     if (counts > np.maximum(sizes, 1) * _DEFLATE_RATIO).any():
         raise CorruptMetadataError(f"{location}: a block claims more records than it can hold", location=location)
-    rows = int(counts.sum())
     if header.codec == "deflate" and (sizes <= _SMALL_BLOCK_BYTES).all():
-        plain = _inflate_small(data, starts, sizes, location)
-        if rows > len(plain):
-            raise CorruptMetadataError(f"{location} claims {rows} entries in {len(plain)} bytes", location=location)
-        return rows, plain
-    return rows, b"".join(plain for _, plain in inflated_blocks(data, header, location))
+        return _inflated_small(data, counts, starts, sizes, location)
+    return inflated_blocks(data, header, location)
 
 
-def _inflate_small(data: bytes, starts: Integers, sizes: Integers, location: str) -> bytes:
+def _inflated_small(
+    data: bytes, counts: Integers, starts: Integers, sizes: Integers, location: str
+) -> Iterator[tuple[int, bytes]]:
     """Many small deflate blocks: what they can inflate to is bounded by their size, so one call each without a limit will do."""
     budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
     view, inflate = memoryview(data), zlib.decompress
     steps = np.flatnonzero(np.diff(np.cumsum(sizes) // _STEP_BYTES)) + 1
-    parts = []
-    for begins, ends in zip(np.split(starts, steps), np.split(starts + sizes, steps), strict=True):
+    for rows, begins, ends in zip(*(np.split(one, steps) for one in (counts, starts, starts + sizes)), strict=True):
         spans = zip(begins.tolist(), ends.tolist(), strict=True)
         try:
-            parts.append(b"".join([inflate(view[begin:end], -15, _INFLATED_GUESS) for begin, end in spans]))
+            plain = b"".join([inflate(view[begin:end], -15, _INFLATED_GUESS) for begin, end in spans])
         except zlib.error as error:
             raise CorruptMetadataError(f"{location}: a block does not decompress: {error}", location=location) from error
-        budget -= len(parts[-1])
+        budget -= len(plain)
         if budget < 0:
             raise CorruptMetadataError(f"{location} inflates to far more than its size", location=location)
-    return b"".join(parts)
+        if rows.sum() > len(plain):
+            raise CorruptMetadataError(f"{location} claims {rows.sum()} entries in {len(plain)} bytes", location=location)
+        yield int(rows.sum()), plain
 
 
 def _blocks(data: bytes, header: Header) -> tuple[Integers, Integers, Integers]:

@@ -168,14 +168,30 @@ def test_a_bomb_costs_bounded_memory(tmp_path):
     assert int(done.stdout) < 400 * 1024
 
 
+@pytest.mark.parametrize("junk", [b"\0", b"\1\2\3", bytes(400), VALID[:300]])
+def test_bytes_behind_the_last_entry_of_a_block(tmp_path, junk):
+    """DataFusion alone would never return."""
+    header = read_header(VALID, "m")
+    ((count, plain),) = list(inflated_blocks(VALID, header, "m"))
+    metadata = {key: value.decode() for key, value in header.metadata.items() if not key.startswith("avro.")}
+    path = tmp_path / "m.avro"
+    path.write_bytes(write_container(header.schema, metadata, [(count, plain + junk)], level=1))
+    with pytest.raises(CorruptMetadataError, match="holds more than its 20 records"):
+        decode_avro(storage_for(str(path)), str(path), SPEC, TYPES)
+
+
 def test_many_small_bombs(tmp_path):
     """Blocks below the size that is inflated with a limit: their sum is limited."""
-    header = read_header(VALID, "m")
-    zeros = zlib.compress(bytes(3 << 20), 9, -15)
-    assert len(zeros) < 4096
-    block = write_long(1) + write_long(len(zeros)) + zeros + header.sync
+    whole = manifest_bytes(1)
+    header = read_header(whole, "m")
+    ((_, plain),) = inflated_blocks(whole, header, "m")
+    # a valid record but for its path, of three million zeros
+    name = plain.index(b"\4f0")
+    content = zlib.compress(plain[:name] + write_long(3 << 20) + bytes(3 << 20) + plain[name + 3 :], 9, -15)
+    assert len(content) < 4096
+    block = write_long(1) + write_long(len(content)) + content + header.sync
     path = tmp_path / "m.avro"
-    path.write_bytes(VALID[: header.first_block] + block * 400)
+    path.write_bytes(whole[: header.first_block] + block * 400)
     with pytest.raises(CorruptMetadataError, match="inflates to far more"):
         decode_avro(storage_for(str(path)), str(path), SPEC, TYPES)
 
