@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, unquote, urlparse
 from pyiceberg import exceptions
 from pyiceberg.catalog.rest import CreateTableRequest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import CommitTableRequest
+from pyiceberg.table import CommitTableRequest, Table
 
 _STATUS = {
     exceptions.NoSuchTableError: 404,
@@ -26,11 +26,14 @@ _STATUS = {
 
 
 class Server(ThreadingHTTPServer):
-    """`lose` makes the next commits land without their reply."""
+    """`lose`: so many commits land without their reply; `repeat`: so many are sent twice, as by a gateway that retries;
+    `planted`: table properties and configuration that are in every answer."""
 
     def __init__(self, catalog: SqlCatalog) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.catalog, self.lock, self.lose = catalog, Lock(), 0
+        self.repeat, self.planted = 0, dict[str, str]()
+        self.authorization = ""
 
     @property
     def url(self) -> str:
@@ -58,10 +61,14 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, method: str) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
         url = urlparse(self.path)
+        self.server.authorization = self.headers.get("Authorization") or ""
         parts = [unquote(part) for part in url.path.strip("/").split("/")][1:]
         try:
             with self.server.lock:
                 status, document = 200, self._do(method, parts, parse_qs(url.query), body)
+                if self.server.repeat and method == "POST" and len(parts) == 4:
+                    self.server.repeat -= 1
+                    document = self._do(method, parts, parse_qs(url.query), body)
         except tuple(_STATUS) as error:
             status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
             document = {"error": {"message": str(error), "type": type(error).__name__, "code": status}}
@@ -142,18 +149,12 @@ class Handler(BaseHTTPRequestHandler):
             asked = CommitTableRequest.model_validate_json(body)
             catalog.commit_table(table, asked.requirements, asked.updates)
             table = catalog.load_table(name)
-            return b'{"metadata-location":%s,"metadata":%s}' % (
-                json.dumps(table.metadata_location).encode(),
-                table.metadata.model_dump_json().encode(),
-            )
         return self._table(table)
 
-    @staticmethod
-    def _table(table: object) -> bytes:
-        return b'{"metadata-location":%s,"metadata":%s,"config":{}}' % (
-            json.dumps(table.metadata_location).encode(),  # type: ignore[attr-defined]
-            table.metadata.model_dump_json().encode(),  # type: ignore[attr-defined]
-        )
+    def _table(self, table: Table) -> dict[str, object]:
+        metadata, planted = json.loads(table.metadata.model_dump_json()), self.server.planted
+        metadata["properties"] |= planted
+        return {"metadata-location": table.metadata_location, "metadata": metadata, "config": planted}
 
 
 @contextmanager

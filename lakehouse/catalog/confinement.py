@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lakehouse.errors import InvalidLocationError
+from lakehouse.catalog.protocol import TableVersion
+from lakehouse.errors import InvalidLocationError, MaintenanceRefusedError
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.location import is_within, overlap
@@ -36,6 +37,16 @@ def check_within(what: str, location: str, roots: tuple[str, ...]) -> None:
             f"or list its parent in the catalog property {ALLOWED_LOCATIONS}.",
             location=location,
             warehouse=roots[0],
+        )
+
+
+def check_purge(version: TableVersion) -> None:
+    """Raise MaintenanceRefusedError when the table's files may belong to others as well (`gc.enabled` = false)."""
+    if not TableProperties(version.metadata.properties).gc_enabled:
+        raise MaintenanceRefusedError(
+            f"Table {version.identifier} has gc.enabled=false: its files may be used by other tables. Drop it without purge, or "
+            "set gc.enabled=true if they are its own.",
+            table=str(version.identifier),
         )
 
 

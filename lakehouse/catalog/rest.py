@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, cast
+from typing import Any, NoReturn, cast
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg import exceptions as theirs
 from pyiceberg.catalog.rest import RestCatalog as Client
+from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.table import Table as TheirTable
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from requests.exceptions import RequestException
@@ -32,6 +34,7 @@ from lakehouse.errors import (
     NoSuchTableError,
     StorageError,
     TableAlreadyExistsError,
+    UnsupportedFeatureError,
 )
 from lakehouse.spec.identifier import Identifier, parse_namespace
 from lakehouse.spec.metadata_file import parse
@@ -57,11 +60,31 @@ _ERRORS: tuple[tuple[type[Exception], type[LakehouseError]], ...] = (
 )
 
 
+class _NoFiles(FileIO):
+    """In place of the file access that pyiceberg would make: we read files ourselves."""
+
+    def new_input(self, location: str) -> NoReturn:
+        raise UnsupportedFeatureError(f"{location} is read by lakehouse.storage, not by the REST client.")
+
+    def new_output(self, location: str) -> NoReturn:
+        raise UnsupportedFeatureError(f"{location} is written by lakehouse.storage, not by the REST client.")
+
+    def delete(self, location: str | InputFile | OutputFile) -> NoReturn:
+        raise UnsupportedFeatureError(f"{location} is deleted by lakehouse.storage, not by the REST client.")
+
+
+class _Client(Client):
+    """pyiceberg's client without its file access, whose class a table property would choose (`py-io-impl`)."""
+
+    def _load_file_io(self, properties: Mapping[str, str] | None = None, location: str | None = None) -> FileIO:  # noqa: ARG002
+        return _NoFiles()
+
+
 class RestCatalog:
     """Catalog on an Iceberg REST server.
 
     Args:
-        uri: of the server, `http://...` or `https://...`.
+        uri: of the server, `http://...` or `https://...`; `https://user:password@...` logs in with HTTP Basic.
         warehouse: location below which tables are created.
         name: for display.
         properties: catalog and storage properties; pyiceberg's client gets them too (`credential`, `token`, ...).
@@ -79,13 +102,14 @@ class RestCatalog:
         environment: Environment | None = None,
         storage_factory: Callable[[str, Mapping[str, str]], Storage] = storage_for,
     ) -> None:
-        self._uri, self._warehouse, self._name = uri, warehouse.rstrip("/"), name
+        self._uri, login = _without_login(uri)
+        self._warehouse, self._name = warehouse.rstrip("/"), name
         self._properties = dict(properties or {})
         self._environment = environment if environment is not None else Environment.system()
         self._storage_factory = storage_factory
         safe = {key: value for key, value in self._properties.items() if not key.startswith("py-")}  # those name code to import
         with _translated("the catalog"):
-            self._client = Client(name, uri=uri, **{"warehouse": warehouse, **safe})
+            self._client = _Client(name, uri=self._uri, **{"warehouse": warehouse, **login, **safe})
         self._known: dict[Identifier, TheirTable] = {}
 
     @property
@@ -255,6 +279,17 @@ class RestCatalog:
         return TableVersion(
             identifier, parse(table.metadata.model_dump_json().encode(), table.metadata_location), table.metadata_location
         )
+
+
+def _without_login(uri: str) -> tuple[str, dict[str, Any]]:
+    """The URL without user and password, which errors would quote, and the client's configuration that carries them."""
+    parts = urlsplit(uri)
+    if "@" not in parts.netloc:
+        return uri, {}
+    login, _, host = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    basic = {"username": unquote(user), "password": unquote(password)}
+    return urlunsplit(parts._replace(netloc=host)), {"auth": {"type": "basic", "basic": basic}}
 
 
 def _tuple(identifier: Identifier) -> tuple[str, ...]:

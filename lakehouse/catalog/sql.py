@@ -6,13 +6,14 @@ A commit writes a metadata file, then swaps the pointer to it by one conditional
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from lakehouse.catalog.confinement import allowed_roots, check_locations, check_no_overlap
+from lakehouse.catalog.confinement import allowed_roots, check_locations, check_no_overlap, check_purge
 from lakehouse.catalog.metadata_files import (
     compression_of,
     delete_expired,
@@ -23,20 +24,21 @@ from lakehouse.catalog.metadata_files import (
     read_metadata,
 )
 from lakehouse.catalog.protocol import Namespace, TableVersion
-from lakehouse.catalog.sql_database import Database
+from lakehouse.catalog.sql_database import VALUE_MAX, Database
+from lakehouse.catalog.sql_locations import TableLocations
+from lakehouse.catalog.sql_namespaces import SqlNamespaces
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
     CommitStateUnknownError,
+    InvalidLocationError,
     LakehouseError,
-    NamespaceAlreadyExistsError,
-    NamespaceNotEmptyError,
-    NoSuchNamespaceError,
+    NoSuchFileError,
     NoSuchTableError,
     StorageError,
     TableAlreadyExistsError,
 )
-from lakehouse.spec.identifier import Identifier, parse_namespace
+from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.requirements import Requirement
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.spec.updates import Update
@@ -46,7 +48,6 @@ from lakehouse.storage.protocol import Storage
 
 log = logging.getLogger(__name__)
 
-_EXISTS = {"exists": "true"}
 _IS_TABLE = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 _KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table"
 
@@ -81,6 +82,8 @@ class SqlCatalog:
         self._storage_factory = storage_factory
         self._database = database if database is not None else Database(uri)
         self._database.create_tables()
+        self._namespaces = SqlNamespaces(self._database, name)
+        self._tables = TableLocations(self._database, self.storage)
 
     @property
     def name(self) -> str:
@@ -108,88 +111,33 @@ class SqlCatalog:
 
     def create_namespace(self, namespace: Namespace, properties: Mapping[str, str] | None = None) -> None:
         """See Catalog."""
-        name = ".".join(parse_namespace(namespace))
-        with self._database.write() as connection:
-            if self._namespace_exists(connection, name):
-                raise NamespaceAlreadyExistsError(f"Namespace {name} exists.", namespace=name)
-            if self._table_location(connection, name) is not None:
-                raise NamespaceAlreadyExistsError(f"{name} is a table.", namespace=name)
-            try:
-                self._insert_properties(connection, name, {**_EXISTS, **(properties or {})})
-            except IntegrityError as error:
-                raise NamespaceAlreadyExistsError(f"Namespace {name} exists.", namespace=name) from error
+        self._namespaces.create(namespace, properties or {})
 
     def drop_namespace(self, namespace: Namespace) -> None:
         """See Catalog."""
-        name = self._require(namespace)
-        with self._database.write() as connection:
-            tables = self._database.rows(
-                connection,
-                "SELECT table_name FROM iceberg_tables WHERE catalog_name = :catalog AND table_namespace = :namespace",
-                catalog=self._name,
-                namespace=name,
-            )
-            children = [found for found in self._all_namespaces(connection) if found.startswith(name + ".")]
-            held = [row[0] for row in tables] + children
-            if held:
-                raise NamespaceNotEmptyError(f"Namespace {name} still holds {held[0]}: drop it first.", namespace=name)
-            self._database.run(
-                connection,
-                "DELETE FROM iceberg_namespace_properties WHERE catalog_name = :catalog AND namespace = :namespace",
-                catalog=self._name,
-                namespace=name,
-            )
+        self._namespaces.drop(namespace)
 
     def namespace_exists(self, namespace: Namespace) -> bool:
         """See Catalog."""
-        with self._database.read() as connection:
-            return self._namespace_exists(connection, ".".join(parse_namespace(namespace)))
+        return self._namespaces.exists(namespace)
 
     def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
         """See Catalog."""
-        if parent:
-            self._require(parent)
-        with self._database.read() as connection:
-            names = self._all_namespaces(connection)
-        depth = len(parent)
-        split = (tuple(name.split(".")) for name in names)
-        return sorted({parts[: depth + 1] for parts in split if len(parts) > depth and parts[:depth] == tuple(parent)})
+        return self._namespaces.children(parent)
 
     def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
         """See Catalog."""
-        name = self._require(namespace)
-        with self._database.read() as connection:
-            return self._load_properties(connection, name)
+        return self._namespaces.properties(namespace)
 
     def update_namespace_properties(
         self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
     ) -> Mapping[str, str]:
         """See Catalog."""
-        name = self._require(namespace)
-        with self._database.write() as connection:
-            for key in {*updates, *removals} - set(_EXISTS):
-                self._database.run(
-                    connection,
-                    "DELETE FROM iceberg_namespace_properties "
-                    "WHERE catalog_name = :catalog AND namespace = :namespace AND property_key = :key",
-                    catalog=self._name,
-                    namespace=name,
-                    key=key,
-                )
-            present = self._database.rows(
-                connection,
-                "SELECT 1 FROM iceberg_namespace_properties "
-                "WHERE catalog_name = :catalog AND namespace = :namespace AND property_key = 'exists'",
-                catalog=self._name,
-                namespace=name,
-            )
-            additions = {key: value for key, value in updates.items() if key not in _EXISTS}
-            self._insert_properties(connection, name, additions if present else {**_EXISTS, **additions})
-            return self._load_properties(connection, name)
+        return self._namespaces.update_properties(namespace, updates, removals)
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
         """See Catalog."""
-        name = self._require(namespace)
+        name = self._namespaces.require(namespace)
         with self._database.read() as connection:
             rows = self._database.rows(
                 connection,
@@ -207,37 +155,35 @@ class SqlCatalog:
 
     def load(self, identifier: Identifier) -> TableVersion:
         """See Catalog."""
-        location = self._require_pointer(identifier)
-        return TableVersion(identifier, read_metadata(self.storage(location), location), location)
+        return self._read(identifier, self._require_pointer(identifier))
 
     def refresh(self, version: TableVersion) -> TableVersion:
         """See Catalog."""
         location = self._require_pointer(version.identifier)
-        if location == version.metadata_location:
-            return version
-        return TableVersion(version.identifier, read_metadata(self.storage(location), location), location)
+        return version if location == version.metadata_location else self._read(version.identifier, location)
 
     def default_location(self, identifier: Identifier) -> str:
-        """See Catalog. Another table's folder is never offered: a renamed table keeps the folder of its old name."""
+        """See Catalog. Another table's folder is never offered: a renamed table keeps the folder of its old name.
+
+        Nor one that differs in case or Unicode normalization only, which some file systems take for the same.
+        """
         plain = join(self._warehouse, *identifier.namespace, identifier.name)
         with self._database.read() as connection:
-            taken = any(overlap(plain, other) for _, other in self._table_folders(connection))
+            taken = any(overlap(_folded(plain), _folded(other)) for _, other in self._tables.locations(connection))
         return f"{plain}-{self._environment.new_uuid().hex[:12]}" if taken else plain
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
         """See Catalog."""
         check_locations(metadata, allowed_roots(self._warehouse, self._properties))
-        with self._database.read() as connection:
-            if self._pointer(connection, identifier) is not None:
-                raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
-            check_no_overlap(metadata.location, self._table_folders(connection))
-        self._require(identifier.namespace)
+        self._check_free(identifier, metadata)
         location = self._new_metadata_location(metadata, None)
         storage = self.storage(location)
         storage.create(location, metadata_bytes(metadata, compression_of(metadata)))
         try:
             self._insert(identifier, location, metadata.location)
-        except TableAlreadyExistsError:
+        except CommitStateUnknownError:
+            raise
+        except LakehouseError:
             _discard(storage, location)
             raise
         return TableVersion(identifier, metadata, location)
@@ -270,13 +216,23 @@ class SqlCatalog:
 
     def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
         """See Catalog."""
-        version = self.load(identifier) if purge else None
-        with self._database.write() as connection:
-            gone = self._database.run(connection, f"DELETE FROM iceberg_tables WHERE {_KEY}", **self._key(identifier))
-        if gone == 0:
-            raise _missing(identifier, self.uri)
-        if version is None:
+        if not purge:
+            with self._database.write() as connection:
+                gone = self._database.run(connection, f"DELETE FROM iceberg_tables WHERE {_KEY}", **self._key(identifier))
+            if gone == 0:
+                raise _missing(identifier, self.uri)
             return
+        gone = 0
+        while gone == 0:  # until nobody commits between looking and deleting
+            version = self.load(identifier)
+            check_purge(version)
+            with self._database.write() as connection:
+                gone = self._database.run(
+                    connection,
+                    f"DELETE FROM iceberg_tables WHERE {_KEY} AND metadata_location = :location",
+                    location=version.metadata_location,
+                    **self._key(identifier),
+                )
         storage = self.storage(version.metadata.location)
         report = storage.delete([info.location for info in storage.list(version.metadata.location)])
         if report.failed:
@@ -288,14 +244,14 @@ class SqlCatalog:
 
     def rename(self, source: Identifier, target: Identifier) -> None:
         """See Catalog."""
-        self._require(target.namespace)
+        self._namespaces.require(target.namespace)
         with self._database.write() as connection:
             if self._pointer(connection, source) is None:
                 raise _missing(source, self.uri)
             if self._pointer(connection, target) is not None:
                 raise TableAlreadyExistsError(f"Table {target} exists.", table=str(target))
             try:
-                self._database.run(
+                renamed = self._database.run(
                     connection,
                     f"UPDATE iceberg_tables SET table_namespace = :new_namespace, table_name = :new_table WHERE {_KEY}",
                     new_namespace=".".join(target.namespace),
@@ -304,16 +260,14 @@ class SqlCatalog:
                 )
             except IntegrityError as error:
                 raise TableAlreadyExistsError(f"Table {target} exists.", table=str(target)) from error
+            if renamed == 0:  # somebody else dropped or renamed it since we looked
+                raise _missing(source, self.uri)
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
         """See Catalog."""
         metadata = read_metadata(self.storage(metadata_location), metadata_location)
         check_locations(metadata, allowed_roots(self._warehouse, self._properties))
-        self._require(identifier.namespace)
-        with self._database.read() as connection:
-            if self._pointer(connection, identifier) is not None:
-                raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
-            check_no_overlap(metadata.location, self._table_folders(connection))
+        self._check_free(identifier, metadata)
         self._insert(identifier, metadata_location, metadata.location)
         return TableVersion(identifier, metadata, metadata_location)
 
@@ -347,26 +301,51 @@ class SqlCatalog:
                 found = self._pointer(connection, identifier, locked=True)  # waits for whoever still holds the row
             if found == location:
                 return
-            landed = found is not None and found != expected and location in self._history(found)
+            history = {expected} if found is None or found == expected else self._history(found)
         except LakehouseError as error:
             raise _unclear(identifier, location, error.message) from error
         if found is None:
             raise _unclear(identifier, location, "the table was dropped meanwhile")
-        if not landed:
-            raise _lost(identifier, found)
+        if location in history:
+            return
+        if expected not in history:  # the log is too short to tell
+            raise _unclear(identifier, location, f"{found} is current, many versions later")
+        raise _lost(identifier, found)
 
     def _history(self, location: str) -> set[str]:
         metadata = read_metadata(self.storage(location), location)
         return {entry.metadata_file for entry in metadata.metadata_log}
 
+    def _check_free(self, identifier: Identifier, metadata: TableMetadata) -> None:
+        with self._database.read() as connection:
+            others = list(self._tables.locations(connection))
+            if self._pointer(connection, identifier) is not None:  # looked up last: its own location is no overlap
+                raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
+        check_no_overlap(metadata.location, others)
+        self._namespaces.require(identifier.namespace)
+
     def _insert(self, identifier: Identifier, location: str, table_location: str) -> None:
-        with self._database.write() as connection:
-            check_no_overlap(table_location, self._table_folders(connection))
+        """Add the table's row; settles a lost reply where the row is there.
+
+        Raises:
+            TableAlreadyExistsError, InvalidLocationError, StorageError: certainly not added.
+            CommitStateUnknownError: it may have been added.
+        """
+        if len(location) > VALUE_MAX:
+            raise InvalidLocationError(
+                f"Table {identifier}: {location[:80]}... has {len(location)} characters; a SQL catalog keeps {VALUE_MAX}. Use "
+                "shorter names, or a shorter location.",
+                table=str(identifier),
+            )
+
+        def insert(connection: Connection) -> int:
+            self._database.alone(connection)
             if self._database.rows(connection, f"SELECT 1 FROM iceberg_tables WHERE {_KEY}", **self._key(identifier)):
                 raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
+            check_no_overlap(table_location, self._tables.locations(connection))
             typed = self._database.has_type_column(connection)
             try:
-                self._database.run(
+                return self._database.run(
                     connection,
                     "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, "
                     f"previous_metadata_location{', iceberg_type' if typed else ''}) "
@@ -378,6 +357,29 @@ class SqlCatalog:
                 raise TableAlreadyExistsError(
                     f"Table {identifier} was created by someone else.", table=str(identifier)
                 ) from error
+
+        outcome = self._database.attempt(insert)
+        if outcome == 0:
+            raise StorageError(f"Table {identifier}: the database gave way to others. Try again.", retryable=True)
+        if outcome is not None:
+            return
+        try:
+            with self._database.read() as connection:
+                found = self._pointer(connection, identifier)
+        except LakehouseError as error:
+            raise _unclear(identifier, location, error.message) from error
+        if found != location:
+            raise _unclear(identifier, location, "the reply was lost and the table is not there yet")
+
+    def _read(self, identifier: Identifier, location: str) -> TableVersion:
+        while True:
+            try:
+                return TableVersion(identifier, read_metadata(self.storage(location), location), location)
+            except NoSuchFileError:
+                newer = self._require_pointer(identifier)
+                if newer == location:
+                    raise
+                location = newer  # an old metadata file, deleted between looking up the pointer and reading it
 
     def _new_metadata_location(self, metadata: TableMetadata, previous: str | None) -> str:
         name = numbered_name(previous, str(self._environment.new_uuid()), compression_of(metadata))
@@ -405,68 +407,6 @@ class SqlCatalog:
             raise _missing(identifier, self.uri)
         return location
 
-    def _table_location(self, connection: Connection, dotted: str) -> str | None:
-        namespace, _, table = dotted.rpartition(".")
-        rows = self._database.rows(
-            connection,
-            f"SELECT metadata_location FROM iceberg_tables WHERE {_KEY}",
-            catalog=self._name,
-            namespace=namespace,
-            table=table,
-        )
-        return rows[0][0] if rows else None
-
-    def _table_folders(self, connection: Connection) -> Iterator[tuple[str, str]]:
-        """(name, folder) of every table in the database, whatever its catalog name; folders as the pointers tell them."""
-        rows = self._database.rows(
-            connection,
-            "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE metadata_location IS NOT NULL",
-        )
-        for namespace, table, location in rows:
-            folder = location.rpartition("/")[0]
-            yield f"{namespace}.{table}", folder.removesuffix("/metadata")
-
-    def _require(self, namespace: Namespace) -> str:
-        name = ".".join(parse_namespace(namespace))
-        with self._database.read() as connection:
-            if not self._namespace_exists(connection, name):
-                raise NoSuchNamespaceError(f"No namespace {name} in {self.uri}.", namespace=name)
-        return name
-
-    def _namespace_exists(self, connection: Connection, name: str) -> bool:
-        return any(found == name or found.startswith(name + ".") for found in self._all_namespaces(connection))
-
-    def _all_namespaces(self, connection: Connection) -> list[str]:
-        rows = self._database.rows(
-            connection,
-            "SELECT DISTINCT namespace FROM iceberg_namespace_properties WHERE catalog_name = :catalog "
-            "UNION SELECT DISTINCT table_namespace FROM iceberg_tables WHERE catalog_name = :catalog",
-            catalog=self._name,
-        )
-        return [row[0] for row in rows]
-
-    def _load_properties(self, connection: Connection, name: str) -> dict[str, str]:
-        rows = self._database.rows(
-            connection,
-            "SELECT property_key, property_value FROM iceberg_namespace_properties "
-            "WHERE catalog_name = :catalog AND namespace = :namespace",
-            catalog=self._name,
-            namespace=name,
-        )
-        return {key: value for key, value in rows if key not in _EXISTS}
-
-    def _insert_properties(self, connection: Connection, name: str, properties: Mapping[str, str]) -> None:
-        for key, value in properties.items():
-            self._database.run(
-                connection,
-                "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value) "
-                "VALUES (:catalog, :namespace, :key, :value)",
-                catalog=self._name,
-                namespace=name,
-                key=key,
-                value=value,
-            )
-
 
 def _missing(identifier: Identifier, uri: str) -> NoSuchTableError:
     return NoSuchTableError(f"No table {identifier} in {uri}.", table=str(identifier))
@@ -487,6 +427,10 @@ def _unclear(identifier: Identifier, location: str, reason: str) -> CommitStateU
         table=str(identifier),
         metadata_location=location,
     )
+
+
+def _folded(location: str) -> str:
+    return unicodedata.normalize("NFC", location).casefold()
 
 
 def _discard(storage: Storage, location: str) -> None:

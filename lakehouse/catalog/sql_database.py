@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import sqlite3
 import threading
 import time
 import weakref
@@ -12,9 +13,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
+from sqlalchemy import URL, Connection, Engine, Transaction, create_engine, event, inspect, make_url, text
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
 
 from lakehouse.catalog.turns import WAIT_SECONDS_MAX, machine_turn
 from lakehouse.errors import InvalidInputError, StorageError
@@ -29,6 +29,12 @@ _TABLES = (
     "namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL, property_value VARCHAR(1000), "
     "PRIMARY KEY (catalog_name, namespace, property_key))",
 )
+NAME_MAX = 255
+"""Characters of names in the schema above; PostgreSQL refuses more, SQLite does not count."""
+VALUE_MAX = 1000
+"""Characters of locations and of property values."""
+_LOST_RACE = frozenset({"40001", "40P01", "55P03"})
+"""SQLSTATE of transactions that PostgreSQL gave up because of others: serialization, deadlock, lock timeout."""
 _BUSY_MS = 60_000
 _ATTEMPTS = 5
 
@@ -41,7 +47,7 @@ class Database:
     """
 
     def __init__(self, uri: str) -> None:
-        url = make_url(uri)
+        url = _parsed(uri)
         if url.drivername in {"postgresql", "postgres"}:
             url = url.set(drivername="postgresql+psycopg")
         self._is_sqlite = url.get_backend_name() == "sqlite"
@@ -55,9 +61,7 @@ class Database:
                 raise InvalidInputError("A SQLite catalog needs a file: write sqlite:////absolute/path/catalog.db.")
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
         self.display_uri = url.set(password=None, query={}).render_as_string(hide_password=True)
-        self._engine = create_engine(url, pool_pre_ping=not self._is_sqlite, hide_parameters=True, max_overflow=50)
-        if self._is_sqlite:
-            _prepare_sqlite(self._engine)
+        self._engine = _engine(url, is_sqlite=self._is_sqlite)
         self._typed: bool | None = None
         self._threads: dict[str, threading.Lock] = {}
         self._threads_lock = threading.Lock()
@@ -92,7 +96,7 @@ class Database:
         try:
             with self._engine.connect() as connection:
                 yield connection.execution_options(isolation_level="AUTOCOMMIT", lakehouse_read=True)
-        except DBAPIError as error:
+        except SQLAlchemyError as error:
             raise self._failed(error) from error
 
     @contextmanager
@@ -103,31 +107,34 @@ class Database:
                 yield connection
         except IntegrityError:
             raise
-        except DBAPIError as error:
+        except SQLAlchemyError as error:
             raise self._failed(error) from error
 
     def attempt(self, change: Callable[[Connection], int]) -> int | None:
         """Run one change in a transaction.
 
         Returns:
-            What `change` returned, once committed; None when the reply to COMMIT was lost and it may or may not be committed.
+            What `change` returned, once committed; 0 when the database gave the transaction up because of others; None when the
+            reply to COMMIT was lost and it may or may not be committed.
 
         Raises:
             StorageError: certainly not committed.
         """
         try:
             connection = self._engine.connect()
-        except DBAPIError as error:
+        except SQLAlchemyError as error:
             raise self._failed(error) from error
         with connection:
             transaction = None
             try:
                 transaction = connection.begin()
                 result = change(connection)
-            except DBAPIError as error:
+            except SQLAlchemyError as error:
                 # COMMIT was never sent, so the server rolls back.
-                if transaction is not None and not connection.invalidated:
-                    transaction.rollback()
+                if transaction is not None:
+                    _roll_back(connection, transaction)
+                if _sqlstate(error) in _LOST_RACE:
+                    return 0
                 raise self._failed(error) from error
             try:
                 transaction.commit()
@@ -150,6 +157,11 @@ class Database:
             self._typed = "iceberg_type" in {column["name"] for column in inspect(connection).get_columns("iceberg_tables")}
         return self._typed
 
+    def alone(self, connection: Connection) -> None:
+        """Until the transaction ends, no other one is that called this; a SQLite transaction is alone anyway."""
+        if not self._is_sqlite:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _number("lakehouse: names")})
+
     def turn(self, key: str) -> AbstractContextManager[None]:
         """See Catalog.turn: a file lock beside SQLite, an advisory lock in PostgreSQL."""
         return machine_turn(f"{self._path}:{key}") if self._is_sqlite else self._advisory_turn(key)
@@ -164,7 +176,7 @@ class Database:
             lock = self._threads.setdefault(key, threading.Lock())
         # Threads of this process queue here, so that waiting costs one connection and not the whole pool.
         held = lock.acquire(timeout=WAIT_SECONDS_MAX)
-        connection = self._locked(int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big", signed=True))
+        connection = self._locked(_number(key))
         try:
             yield
         finally:
@@ -187,9 +199,59 @@ class Database:
             return None
         return connection
 
-    def _failed(self, error: DBAPIError) -> StorageError:
-        reason = str(error.orig).strip().partition("\n")[0] if error.orig is not None else type(error).__name__
-        return StorageError(f"The catalog database {self.display_uri} failed: {reason}", retryable=True, uri=self.display_uri)
+    def _failed(self, error: SQLAlchemyError) -> StorageError:
+        cause = error.orig if isinstance(error, DBAPIError) else None
+        reason = str(cause).strip().partition("\n")[0] if cause is not None else f"{type(error).__name__}: {error}"
+        return StorageError(
+            f"The catalog database {self.display_uri} failed: {reason}",
+            retryable=not isinstance(error, DataError | ProgrammingError),
+            uri=self.display_uri,
+        )
+
+
+def _parsed(uri: str) -> URL:
+    try:
+        return make_url(uri)
+    except (ArgumentError, ValueError):
+        # Not even the reason is shown: it quotes a part of the URL, which may be a part of the password.
+        kind = uri.partition(":")[0]
+        raise InvalidInputError(
+            f"The URL of the {kind} catalog cannot be read. Write {kind}://user:password@host:port/database, and "
+            "percent-encode what is special in the password."
+        ) from None
+
+
+def _engine(url: URL, *, is_sqlite: bool) -> Engine:
+    # READ COMMITTED whatever the server's default is: the conditional UPDATE waits for a rival and then looks again.
+    options: dict[str, Any] = {} if is_sqlite else {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
+    try:
+        engine = create_engine(url, hide_parameters=True, max_overflow=50, **options)
+    except (ArgumentError, ImportError) as error:
+        raise InvalidInputError(
+            f"No driver for {url.drivername}: use sqlite:///<file> or postgresql+psycopg://..., and install the extra 'postgres'."
+        ) from error
+    if is_sqlite:
+        _prepare_sqlite(engine)
+    return engine
+
+
+def _sqlstate(error: SQLAlchemyError) -> str | None:
+    return getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
+
+
+def _roll_back(connection: Connection, transaction: Transaction) -> None:
+    """End a transaction that was never committed; the server does so itself when it cannot be told."""
+    try:
+        if not connection.invalidated:
+            transaction.rollback()
+    except SQLAlchemyError as error:
+        log.debug("A failed transaction could not be rolled back: %s", type(error).__name__)
+        connection.invalidate()
+
+
+def _number(key: str) -> int:
+    """The key of an advisory lock."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big", signed=True)
 
 
 def _give_back(connection: Connection) -> None:
@@ -208,7 +270,7 @@ def _prepare_sqlite(engine: Engine) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-        cursor.execute("PRAGMA journal_mode = WAL")
+        _enter_wal(cursor)
         cursor.execute("PRAGMA synchronous = FULL")
         cursor.close()
 
@@ -216,3 +278,17 @@ def _prepare_sqlite(engine: Engine) -> None:
     def on_begin(connection: Connection) -> None:
         if not connection.get_execution_options().get("lakehouse_read"):
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _enter_wal(cursor: Any) -> None:
+    """Write-ahead log from the first connection on. Changing the mode does not wait for others by itself, so we do."""
+    until = time.monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+        else:
+            return

@@ -84,14 +84,18 @@ def _attempts(job: Run, workspace: Workspace) -> Committed:
         TableProperties(job.base.metadata.properties), never_conflicts=all(isinstance(one, Append) for one in job.operations)
     )
     started_ms = job.environment.now_ms()
+    sent: list[Attempt] = []
     retries = 0
     while True:
         try:
             with job.catalog.turn(job.base.identifier):
-                return _attempt(job, workspace, retries)
+                return _attempt(job, workspace, sent, retries)
         except CommitConflictError as error:
             retries += 1
             if not backoff.pause(retries, started_ms, job.environment):
+                version = _refreshed_or_none(job)
+                if version is not None and sent and _holds(version, sent[-1]):
+                    return _landed(workspace, sent[-1], version)
                 raise CommitConflictError(
                     f"{error.message} Gave up after {retries} attempts; raise commit.retry.num-retries to try longer.",
                     retries=retries - 1,
@@ -99,9 +103,12 @@ def _attempts(job: Run, workspace: Workspace) -> Committed:
                 ) from error
 
 
-def _attempt(job: Run, workspace: Workspace, retries: int) -> Committed:
+def _attempt(job: Run, workspace: Workspace, sent: list[Attempt], retries: int) -> Committed:
+    """One try; `sent` collects what was handed to the catalog."""
     base = job.catalog.refresh(job.base)
     _check_same_table(job, base)
+    if sent and _holds(base, sent[-1]):  # what looked like a lost race was our own success, repeated by a proxy
+        return _landed(workspace, sent[-1], base)
     found = _already_committed(job, base)
     if found is not None:
         workspace.clean_up()
@@ -113,6 +120,7 @@ def _attempt(job: Run, workspace: Workspace, retries: int) -> Committed:
         workspace.write(location, data)
     workspace.flush()
     workspace.seal()
+    sent.append(attempt)
     try:
         version = job.catalog.commit(base.identifier, base, tuple(attempt.requirements), tuple(attempt.updates))
     except CommitStateUnknownError as error:
@@ -128,9 +136,14 @@ def _attempt(job: Run, workspace: Workspace, retries: int) -> Committed:
             snapshot_ids=[one.snapshot_id for one in attempt.snapshots],
         )
         version = _look_up(job, attempt, unclear, cause=error)
+    return _landed(workspace, attempt, version)
+
+
+def _landed(workspace: Workspace, attempt: Attempt, version: TableVersion) -> Committed:
+    """The outcome of an attempt whose snapshots are in `version`; what earlier attempts left is cleaned up."""
     snapshots = tuple(version.metadata.snapshot_or_none(one.snapshot_id) or one for one in attempt.snapshots)
     workspace.clean_up(_referenced(workspace, attempt))
-    return Committed(version, snapshots[-1] if snapshots else None, snapshots, retries)
+    return Committed(version, snapshots[-1] if snapshots else None, snapshots, attempt.retries)
 
 
 def staged(job: Run, workspace: Workspace, base: TableVersion, retries: int) -> Attempt:
@@ -163,7 +176,7 @@ def _look_up(job: Run, attempt: Attempt, error: CommitStateUnknownError, cause: 
     retry = 0
     while True:
         version = _refreshed_or_none(job)
-        if version is not None and attempt.snapshots and _holds(version, attempt):
+        if version is not None and _holds(version, attempt):
             return version
         retry += 1
         if not attempt.snapshots or not backoff.pause(retry, started_ms, job.environment):
@@ -193,7 +206,8 @@ def _check_same_table(job: Run, base: TableVersion) -> None:
 
 
 def _holds(version: TableVersion, attempt: Attempt) -> bool:
-    return all(version.metadata.snapshot_or_none(one.snapshot_id) is not None for one in attempt.snapshots)
+    ids = [one.snapshot_id for one in attempt.snapshots]
+    return bool(ids) and all(version.metadata.snapshot_or_none(one) is not None for one in ids)
 
 
 def _already_committed(job: Run, version: TableVersion) -> Committed | None:

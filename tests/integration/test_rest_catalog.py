@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from base64 import b64decode
+
 import pytest
 
 from lakehouse.catalog import open_catalog
@@ -101,3 +104,38 @@ def test_a_lost_reply_is_reconciled_by_snapshot_id(catalog, server):
     server.lose = 1
     with pytest.raises(CommitStateUnknownError, match="Nothing was"):
         Transaction(catalog, EVENTS).set_properties({"no": "snapshot"}).commit()
+
+
+@pytest.mark.parametrize("retries", ["0", "4"])
+def test_an_own_success_that_a_gateway_repeats_into_a_409_is_recognised(catalog, server, retries):
+    create_table(catalog, properties={"commit.retry.num-retries": retries})
+    server.repeat = 1
+    committed = Transaction(catalog, EVENTS).append([data_file("one")]).commit()
+    assert committed.snapshot.snapshot_id == catalog.load(EVENTS).metadata.current_snapshot_id
+    assert live_files(catalog, catalog.load(EVENTS)) == ["one"]
+    Transaction(catalog, EVENTS).append([data_file("two")]).commit()
+    assert live_files(catalog, catalog.load(EVENTS)) == ["one", "two"]
+
+
+def test_a_table_property_imports_nothing(catalog, server, tmp_path, monkeypatch):
+    """pyiceberg's client makes the object that reads files from the class that a table property names."""
+    (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'was-imported')!r}, 'w').close()\nclass IO: pass\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    server.planted = {"py-io-impl": "planted.IO", "py-location-provider.impl": "planted.IO"}
+    create_table(catalog)
+    Transaction(catalog, EVENTS).append([data_file("one")]).commit()
+    fresh = open_catalog(server.url, warehouse=catalog.warehouse, **{"py-io-impl": "planted.IO"})
+    assert live_files(fresh, fresh.load(EVENTS)) == ["one"]
+    assert not (tmp_path / "was-imported").exists()
+
+
+def test_a_password_in_the_url_is_used_and_never_shown(server, tmp_path):
+    url = server.url.replace("http://", "http://me:can%2Fary@")
+    catalog = open_catalog(url, warehouse=str(tmp_path / "warehouse"))
+    version = create_table(catalog)
+    assert b64decode(server.authorization.removeprefix("Basic ")) == b"me:can/ary"
+    with pytest.raises(NoSuchTableError) as caught:
+        catalog.load(Identifier.parse("raw.nothing"))
+    text = "".join(traceback.format_exception(caught.value))
+    shown = f"{catalog.uri} {catalog!r} {version} {caught.value.context} {text}"
+    assert not [secret for secret in ("can%2Fary", "can/ary", server.authorization) if secret in shown]
