@@ -8,12 +8,13 @@ from pathlib import Path
 import dagster as dg
 
 from assets.pipeline import Pipeline, build_pipeline
+from assets.state import state_asset
 from jobs.ingestion import ingestion_jobs
-from jobs.maintenance import maintenance_jobs
+from jobs.maintenance import PROJECT_POLICY, maintenance_jobs, state_job
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from sensors.daily import daily_schedules
 from sensors.landing import landing_sensors
-from sensors.maintenance import maintenance_sensors
+from sensors.maintenance import maintenance_schedules, maintenance_sensors
 
 CHECKOUT = Path(__file__).resolve().parent
 
@@ -22,10 +23,10 @@ def build_definitions(pipeline: Pipeline, lakehouse: LakehouseResource, spark: L
     """Everything that Dagster sees of a pipeline."""
     tables, events_jobs = list(pipeline.tables()), ingestion_jobs(pipeline)
     return dg.Definitions(
-        assets=pipeline.assets(),
-        jobs=[*events_jobs, *maintenance_jobs(tables)],
+        assets=[*pipeline.assets(), state_asset(tables, PROJECT_POLICY)],
+        jobs=[*events_jobs, *maintenance_jobs(tables), state_job()],
         sensors=[*landing_sensors(pipeline, events_jobs), *maintenance_sensors(tables)],
-        schedules=daily_schedules(pipeline, events_jobs),
+        schedules=[*daily_schedules(pipeline, events_jobs), *maintenance_schedules()],
         resources={"lakehouse": lakehouse, "spark": spark},
         # one process, and so one JVM, a run
         executor=dg.in_process_executor,

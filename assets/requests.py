@@ -7,10 +7,18 @@ from datetime import date
 from assets.sources import IngestMode
 
 COMPACT_JOB, EXPIRE_JOB = "compact", "expire"
+CLUSTER_JOB, ORPHANS_JOB = "rewrite_manifests", "remove_orphans"
+STATE_JOB = "lakehouse_state"
 # run tag: the tables to work on, comma-separated; without it all of them
 TABLES_TAG = "lakehouse/tables"
 # run tag: why maintenance was launched
 REASON_TAG = "lakehouse/reason"
+# run tag of the compaction: a JSON list of partitions as `lakehouse health` names them; without it what the policy takes
+PARTITIONS_TAG = "lakehouse/partitions"
+# run tag of maintenance: "true" logs the plan and changes nothing
+DRY_RUN_TAG = "lakehouse/dry-run"
+# run tag of the orphan removal: "true" moves files only when the table's policy asks for it
+IF_DUE_TAG = "lakehouse/if-due"
 # run tag of the expiry: forget all but so many snapshots of each branch now, whatever their age
 RETAIN_LAST_TAG = "lakehouse/retain-last"
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"

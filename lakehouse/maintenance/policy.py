@@ -36,6 +36,7 @@ class MaintenancePolicy:
         hours: hours of the day in UTC in which actions may be launched.
         budget_bytes: a compaction reads at most so many; 0: no limit.
         quota_files, quota_bytes, quota_snapshots: above it an alert is raised; 0: no quota.
+        alert_after_ms: how long a table may be beyond this policy before its check fails.
     """
 
     enabled: bool = True
@@ -53,6 +54,7 @@ class MaintenancePolicy:
     quota_files: int = 0
     quota_bytes: int = 0
     quota_snapshots: int = 0
+    alert_after_ms: int = 24 * _HOUR_MS
 
     def small_below(self, target_bytes: int) -> int:
         """Size below which a file is small, for a target size; at most the target."""
@@ -94,4 +96,5 @@ def policy_of(properties: Mapping[str, str], project: Mapping[str, str] | None =
         quota_files=read.maintenance_quota_files,
         quota_bytes=read.maintenance_quota_bytes,
         quota_snapshots=read.maintenance_quota_snapshots,
+        alert_after_ms=read.maintenance_alert_after_ms,
     )

@@ -318,6 +318,12 @@ class TableProperties:
     maintenance_quota_snapshots = Property(
         "lakehouse.maintenance.quota-snapshots", _natural, 0, "Snapshots above which an alert is raised; 0: none."
     )
+    maintenance_alert_after_ms = Property(
+        "lakehouse.maintenance.alert-after-ms",
+        _natural,
+        _DAY_MS,
+        "Time for which a table may be beyond its policy before its check fails.",
+    )
 
     def data_location(self, location: str) -> str:
         """Base location of new data files, for a table at `location`."""

@@ -23,9 +23,11 @@ def test_the_definitions_load_and_are_these() -> None:
         "clean/flights",
         "marts/carrier_day",
         "marts/aircraft",
+        "lakehouse/state",
     }
     assert {job.name for job in repository.get_all_jobs()} - {"__ASSET_JOB"} == {
         "index_flights", "ingest_flights", "index_wiki_edits", "ingest_wiki_edits", "compact", "expire",
+        "rewrite_manifests", "remove_orphans", "lakehouse_state",
     }  # fmt: skip
     graph = repository.asset_graph
     assert graph.get(dg.AssetKey(["marts", "aircraft"])).partitions_def is None
@@ -36,8 +38,15 @@ def test_the_definitions_load_and_are_these() -> None:
 
 def test_sensors_and_schedules_run_by_default_and_say_how_to_stop_them() -> None:
     repository = definitions.defs.get_repository_def()
-    assert {s.name for s in repository.sensor_defs} == {"landed_flights", "landed_wiki_edits", "small_files", "old_snapshots"}
-    assert {s.name for s in repository.schedule_defs} == {"nightly_flights", "nightly_wiki_edits"}
+    assert {s.name for s in repository.sensor_defs} == {
+        "landed_flights", "landed_wiki_edits", "small_files", "many_manifests", "old_snapshots",
+    }  # fmt: skip
+    assert {s.name for s in repository.schedule_defs} == {
+        "nightly_flights",
+        "nightly_wiki_edits",
+        "nightly_orphans",
+        "hourly_state",
+    }
     for one in (*repository.sensor_defs, *repository.schedule_defs):
         assert one.default_status.value == "RUNNING"
         assert "switch" in one.description
@@ -48,7 +57,10 @@ def test_whatever_writes_to_a_table_shares_its_pool() -> None:
     for job in definitions.defs.get_repository_def().get_all_jobs():
         for node in job.nodes:
             writers.setdefault(node.definition.pool, set()).add(node.name)
-    assert writers[pool("marts.aircraft")] == {"marts__aircraft", "compact__marts__aircraft", "expire__marts__aircraft"}
+    assert writers[pool("marts.aircraft")] == {
+        "marts__aircraft",
+        *(f"{job}__marts__aircraft" for job in ("compact", "rewrite_manifests", "expire", "remove_orphans")),
+    }
     assert {"raw__flights", "raw__flights_landing", "compact__raw__flights", "expire__raw__flights"} <= writers[
         pool("raw.flights")
     ]

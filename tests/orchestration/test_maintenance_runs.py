@@ -1,0 +1,219 @@
+"""Maintenance as Dagster runs it: what a tick asks for, what the run does, what its event says, the state page and its alerts."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from assets.pipeline import Pipeline
+from assets.requests import (
+    CLUSTER_JOB,
+    COMPACT_JOB,
+    DRY_RUN_TAG,
+    EXPIRE_JOB,
+    IF_DUE_TAG,
+    ORPHANS_JOB,
+    PARTITIONS_TAG,
+    RETAIN_LAST_TAG,
+    STATE_JOB,
+    TABLES_TAG,
+)
+from assets.state import STATE_KEY, check_name
+from definitions import build_definitions
+from jobs.maintenance import remove_orphans
+from lakehouse.environment import Environment
+from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.orchestration.svg import line
+from lakehouse.table import Table
+from sensors.maintenance import maintenance_sensors
+from tests.orchestration.conftest import EVENTS
+
+TABLE = "raw.events"
+SCHEMA = pa.schema([("id", pa.int64()), ("region", pa.string())])
+
+
+@dataclasses.dataclass
+class Place:
+    resource: LakehouseResource
+    definitions: dg.Definitions
+    instance: dg.DagsterInstance
+
+    @property
+    def lake(self) -> Lakehouse:
+        return self.resource.lake()
+
+    @property
+    def table(self) -> Table:
+        return self.lake.load_table(TABLE)
+
+    def tick(self, name: str, cursor: str | None = None) -> tuple[list[dg.RunRequest], list[str], str | None]:
+        sensor = next(one for one in maintenance_sensors([TABLE]) if one.name == name)
+        context = dg.build_sensor_context(cursor=cursor, resources={"lakehouse": self.resource}, instance=self.instance)
+        found = list(sensor(context))
+        skipped = [one.skip_message for one in found if isinstance(one, dg.SkipReason)]
+        return [one for one in found if isinstance(one, dg.RunRequest)], skipped, context.cursor
+
+    def run(self, job: str, tags: dict[str, str] | None = None) -> dg.ExecuteInProcessResult:
+        config = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+        definition = self.definitions.resolve_job_def(job)
+        return definition.execute_in_process(instance=self.instance, tags=tags or {TABLES_TAG: TABLE}, run_config=config)
+
+    def observed(self, result: dg.ExecuteInProcessResult) -> list[dict[str, object]]:
+        events = [e for e in result.all_events if e.event_type_value == "ASSET_OBSERVATION"]
+        assert all(e.asset_key == dg.AssetKey(TABLE.split(".")) for e in events)
+        return [{k: v.value for k, v in e.asset_observation_data.asset_observation.metadata.items()} for e in events]
+
+    def log(self, result: dg.ExecuteInProcessResult) -> str:
+        return "\n".join(one.user_message for one in self.instance.all_logs(result.run_id))
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    resource = LakehouseResource(catalog=(tmp_path / "warehouse").as_uri(), landing=str(tmp_path / "landing"))
+    pipeline = Pipeline(((EVENTS, ()),), resource.landing)
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Place(resource, build_definitions(pipeline, resource, LakehouseSpark()), instance)
+
+
+def small_files(place: Place, commits: int = 6, **properties: str) -> Table:
+    table = place.lake.create_table(TABLE, SCHEMA, partition_by=["region"], properties=properties)
+    for number in range(commits):
+        table.append(pa.table([[number, -number], ["eu", f"r{number % 3}"]], schema=SCHEMA))
+    return table
+
+
+def ids(table: Table) -> list[int]:
+    return sorted(table.refresh().scan(select=["id"]).to_arrow()["id"].to_pylist())
+
+
+def test_a_tick_launches_a_run_for_table_and_partitions_whose_event_has_before_and_after(place: Place) -> None:
+    table = small_files(place)
+    (request,), _, _ = place.tick("small_files")
+    assert request.job_name in (None, COMPACT_JOB)
+    assert set(json.loads(request.tags[PARTITIONS_TAG])) == {f"region={name}" for name in ("eu", "r0", "r1", "r2")}
+    before = ids(table)
+    (event,) = place.observed(place.run(COMPACT_JOB, dict(request.tags)))
+    assert (event["lakehouse/files_before"], event["lakehouse/files"]) == (12, 4)
+    assert event["lakehouse/bytes_before"] > event["lakehouse/bytes"] > 0
+    assert (event["lakehouse/snapshots_before"], event["lakehouse/snapshots"]) == (6, 7)
+    assert event["lakehouse/snapshot_id"] == str(place.table.metadata.current_snapshot_id)
+    assert (event["lakehouse/maintenance"], event["dagster/row_count"]) == ("compact", 12)
+    assert ids(table) == before
+
+
+def test_only_the_partitions_of_the_tag(place: Place) -> None:
+    table = small_files(place)
+    place.run(COMPACT_JOB, {TABLES_TAG: TABLE, PARTITIONS_TAG: '["region=r1"]'})
+    assert sorted((one.partition, one.data_files) for one in table.health().partitions) == [
+        ("region=eu", 6), ("region=r0", 2), ("region=r1", 1), ("region=r2", 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("job", [COMPACT_JOB, CLUSTER_JOB, EXPIRE_JOB, ORPHANS_JOB])
+def test_a_dry_run_logs_the_plan_and_changes_nothing(place: Place, job: str) -> None:
+    table = small_files(place)
+    place.lake.load_table(TABLE).set_properties({"lakehouse.maintenance.orphan-age-ms": str(25 * 3_600_000)})
+    table.storage.write(f"{table.location}/data/left.parquet", b"x")
+    version, files = place.table.metadata_location, sorted(one.location for one in table.storage.list(table.location))
+    result = place.run(job, {TABLES_TAG: TABLE, DRY_RUN_TAG: "true", RETAIN_LAST_TAG: "1"})
+    assert "Dry run, nothing was changed" in place.log(result)
+    assert place.observed(result) == []
+    assert place.table.metadata_location == version
+    assert sorted(one.location for one in table.storage.list(table.location)) == files
+
+
+def test_many_manifests_are_rewritten_when_the_policy_says_so(place: Place) -> None:
+    table = small_files(place)
+    assert place.tick("many_manifests")[0] == []
+    table.set_properties({"lakehouse.maintenance.max-manifests": "5"})
+    (request,), _, cursor = place.tick("many_manifests")
+    assert PARTITIONS_TAG not in request.tags
+    (event,) = place.observed(place.run(CLUSTER_JOB, dict(request.tags)))
+    assert (event["lakehouse/manifests_before"], event["lakehouse/manifests"]) == (6, 1)
+    assert place.tick("many_manifests", cursor)[0] == []
+
+
+def test_expiry_is_an_event_too(place: Place) -> None:
+    small_files(place)
+    (event,) = place.observed(place.run(EXPIRE_JOB, {TABLES_TAG: TABLE, RETAIN_LAST_TAG: "2"}))
+    assert (event["lakehouse/snapshots_before"], event["lakehouse/snapshots"]) == (6, 2)
+    assert place.observed(place.run(EXPIRE_JOB)) == [], "nothing to do is no event"
+
+
+def test_a_table_that_is_worked_on_is_not_asked_for_again(place: Place) -> None:
+    table = small_files(place, commits=12)
+    (request,), _, cursor = place.tick("small_files")
+    job = place.definitions.resolve_job_def(COMPACT_JOB)
+    run = place.instance.create_run_for_job(job, tags=dict(request.tags), status=dg.DagsterRunStatus.STARTED)
+    table.append(pa.table([[99], ["eu"]], schema=SCHEMA))
+    requests, skipped, cursor = place.tick("small_files", cursor)
+    assert (requests, skipped) == ([], [f"{TABLE} is being worked on"])
+    place.instance.report_run_failed(run)
+    assert len(place.tick("small_files", cursor)[0]) == 1
+
+
+def test_orphans_are_moved_at_night_only_when_the_policy_asks(place: Place) -> None:
+    table = small_files(place, commits=1)
+    table.storage.write(f"{table.location}/data/left.parquet", b"x" * 1000)
+    later = Environment.seeded(1, start_ms=time.time_ns() // 1_000_000 + 4 * 86_400_000)
+    late = Lakehouse(load_catalog(place.resource.catalog).catalog, later).load_table(TABLE)
+    from jobs.maintenance import Request
+
+    assert remove_orphans(late, Request(if_due=True)).moved_files == 0
+    late.set_properties({"lakehouse.maintenance.max-unreferenced-bytes": "999"})
+    assert remove_orphans(late, Request(if_due=True)).moved_files == 1
+    assert remove_orphans(late, Request(if_due=True)).moved_files == 0
+    result = place.run(ORPHANS_JOB, {IF_DUE_TAG: "true"})
+    assert place.observed(result) == [], "in the trash, and not there for a week"
+
+
+def state(place: Place) -> tuple[dict[str, object], dict[str, bool]]:
+    result = place.run(STATE_JOB, {})
+    event = place.instance.get_latest_materialization_event(STATE_KEY)
+    metadata = {key: value.value for key, value in event.asset_materialization.metadata.items()}
+    return metadata, {one.check_name: one.passed for one in result.get_asset_check_evaluations()}
+
+
+def test_the_state_page_shows_every_table_and_alerts_after_the_time_that_the_policy_allows(place: Place) -> None:
+    metadata, checks = state(place)
+    assert metadata["lakehouse/tables"] == 0
+    assert set(checks.values()) == {True}
+    table = small_files(place, commits=12)
+    metadata, checks = state(place)
+    assert (metadata["lakehouse/files"], metadata["lakehouse/tables_beyond_policy"]) == (24, 1)
+    page = metadata["state"]
+    assert f"`{TABLE}`" in page
+    assert "**compact**" in page
+    (picture,) = re.findall(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)", page)
+    root = ET.fromstring(base64.b64decode(picture))  # noqa: S314 - our own
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")] == ["max 24", "now 24"]
+    assert checks[check_name(TABLE)] is True, "it may be beyond its policy for a day"
+    since = metadata["lakehouse/beyond_policy_since_ms"]
+    assert list(since) == [TABLE]
+    table.set_properties({"lakehouse.maintenance.alert-after-ms": "1"})
+    metadata, checks = state(place)
+    assert metadata["lakehouse/beyond_policy_since_ms"] == since, "the time is remembered from page to page"
+    assert checks[check_name(TABLE)] is False
+    place.run(COMPACT_JOB)
+    metadata, checks = state(place)
+    assert (metadata["lakehouse/beyond_policy_since_ms"], checks[check_name(TABLE)]) == ({}, True)
+
+
+@pytest.mark.parametrize("points", [[], [(1, 5)], [(1, 5), (1, 5)], [(0, 0), (9, -3), (12, 7.5)]])
+def test_any_line_can_be_drawn(points: list[tuple[float, float]]) -> None:
+    root = ET.fromstring(line(points, labels=["<5>", "a & b"]))  # noqa: S314 - our own
+    assert [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")] == ["<5>", "a & b"]
+    numbers = re.findall(r"-?\d+\.\d+", " ".join(one.get("d") for one in root.iter("{http://www.w3.org/2000/svg}path")))
+    assert all(0 <= float(one) <= 220 for one in numbers)
