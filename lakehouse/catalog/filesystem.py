@@ -16,11 +16,12 @@ from contextlib import AbstractContextManager, nullcontext
 
 import orjson
 
-from lakehouse.catalog.confinement import allowed_roots, check_locations, check_no_overlap
+from lakehouse.catalog.confinement import allowed_roots, check_locations, check_no_overlap, check_purge
 from lakehouse.catalog.folder_namespaces import FolderNamespaces
 from lakehouse.catalog.metadata_files import (
     codec_after,
     create_resolved,
+    is_still,
     metadata_bytes,
     next_metadata,
     read_metadata,
@@ -60,6 +61,7 @@ TURNS = "commit.turns.enabled"
 _VERSION = re.compile(r"^v(\d+)(?:\.gz)?\.metadata\.json(?:\.gz)?$")
 _SPELLINGS = ("v{}.metadata.json", "v{}.gz.metadata.json", "v{}.metadata.json.gz")
 _DELETED_MAX = 10_000
+_LOOKS_MAX = 100
 _DROPPED = b'{"lakehouse-dropped":'
 
 
@@ -155,7 +157,7 @@ class FilesystemCatalog:
     def load(self, identifier: Identifier) -> TableVersion:
         """See Catalog."""
         folder = self.default_location(identifier)
-        for _ in range(100):
+        for _ in range(_LOOKS_MAX):
             newest = self._newest(folder)
             if newest is None:
                 break
@@ -222,6 +224,8 @@ class FilesystemCatalog:
         folder = self.default_location(identifier)
         while True:
             version = self.load(identifier)
+            if purge:
+                check_purge(version)
             number = _number(version.metadata_location) + 1
             tombstone = self._version_location(folder, number, codec_after(version.metadata))
             content = orjson.dumps({"lakehouse-dropped": self._environment.now_ms(), "by": str(self._environment.new_uuid())})
@@ -232,15 +236,22 @@ class FilesystemCatalog:
                 continue
         self._write_hint(folder, number)
         if purge:
-            kept = {canonical(tombstone), canonical(join(folder, "metadata", HINT))}
-            doomed = [info.location for info in self._store.list(folder) if canonical(info.location) not in kept]
-            report = self._store.delete(doomed)
-            if report.failed:
-                raise StorageError(
-                    f"Table {identifier} is dropped, but {len(report.failed)} of its files could not be deleted: "
-                    f"{dict(list(report.failed.items())[:3])}. Delete {folder} by hand.",
-                    table=str(identifier),
-                )
+            self._purge(identifier, folder, kept={canonical(tombstone), canonical(join(folder, "metadata", HINT))})
+
+    def _purge(self, identifier: Identifier, folder: str, kept: set[str]) -> None:
+        """Delete what is below `folder`; versions last and oldest first, so that no late writer finds its number free again."""
+        doomed = [info.location for info in self._store.list(folder) if canonical(info.location) not in kept]
+        numbers = {one: int(found.group(1)) for one in doomed if (found := _VERSION.match(one.rpartition("/")[2]))}
+        failed = dict(self._store.delete([one for one in doomed if one not in numbers]).failed)
+        for one in sorted(numbers, key=numbers.__getitem__):
+            if not failed:
+                failed |= self._store.delete([one]).failed
+        if failed:
+            raise StorageError(
+                f"Table {identifier} is dropped, but {len(failed)} of its files could not be deleted: "
+                f"{dict(list(failed.items())[:3])}. Delete {folder} by hand.",
+                table=str(identifier),
+            )
 
     def rename(self, source: Identifier, target: Identifier) -> None:
         """Refused: the folder is the name, and every file of the table carries it."""
@@ -266,8 +277,8 @@ class FilesystemCatalog:
         folder = self.default_location(identifier)
         if self._namespaces.exists((*identifier.namespace, identifier.name)):
             raise TableAlreadyExistsError(f"{identifier} is a namespace.", table=str(identifier))
-        newest = self._newest(folder)
-        if newest is not None and not self._is_dropped(newest[1]):
+        newest, live = self._newest_and_live(folder)
+        if live:
             raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
         number = 1 if newest is None else newest[0] + 1
         location = self._version_location(folder, number)
@@ -294,13 +305,13 @@ class FilesystemCatalog:
             ) from error
 
     def _check_base_is_there(self, identifier: Identifier, base: TableVersion) -> None:
-        """After writing version N+1: version N must still be there.
+        """After writing version N+1: version N must still be there, and be the one that we loaded.
 
         Versions are deleted oldest first. Without N, another N+1 may have existed and been deleted before ours was written: then
-        others are far ahead and ours is no part of their history.
+        others are far ahead and ours is no part of their history. Nor is it with an N that another such writer left there.
         """
         try:
-            if self._store.exists(base.metadata_location):
+            if is_still(self._store, base):
                 return
             reason = f"{base.metadata_location}, on which it was based, was cleaned up meanwhile"
         except LakehouseError as error:
@@ -384,11 +395,19 @@ class FilesystemCatalog:
         return self._newest(folder) is not None
 
     def _is_live(self, folder: str) -> bool:
-        newest = self._newest(folder)
-        return newest is not None and not self._is_dropped(newest[1])
+        return self._newest_and_live(folder)[1]
 
-    def _is_dropped(self, location: str) -> bool:
-        return self._store.read_range(location, 0, len(_DROPPED)) == _DROPPED
+    def _newest_and_live(self, folder: str) -> tuple[tuple[int, str] | None, bool]:
+        """The newest version, and whether it is one of a table; False for none and for one that says that it was dropped."""
+        for _ in range(_LOOKS_MAX):
+            newest = self._newest(folder)
+            if newest is None:
+                return None, False
+            try:
+                return newest, self._store.read_range(newest[1], 0, len(_DROPPED)) != _DROPPED
+            except NoSuchFileError:
+                continue  # deleted between looking and reading: a newer version is there
+        raise StorageError(f"{folder} changes faster than it can be looked at. Try again.", retryable=True, location=folder)
 
     def _all_tables(self, parent: Namespace) -> Iterator[Identifier]:
         for namespace in self.list_namespaces(parent):

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import logging
 import re
+import zlib
 from collections.abc import Sequence
 
 from lakehouse.catalog.protocol import TableVersion
-from lakehouse.errors import CommitConflictError, FileAlreadyExistsError, InvalidPropertyError, LakehouseError, StorageError
+from lakehouse.errors import (
+    CommitConflictError,
+    CorruptMetadataError,
+    FileAlreadyExistsError,
+    InvalidPropertyError,
+    LakehouseError,
+    NoSuchFileError,
+    StorageError,
+)
 from lakehouse.spec.metadata_file import parse, serialize
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.requirements import Requirement, check_requirements
@@ -21,11 +30,38 @@ log = logging.getLogger(__name__)
 _NUMBERED = re.compile(r"^(\d+)-.*\.metadata\.json$|^(\d+)-.*\.metadata\.json\.gz$|^(\d+)-.*\.gz\.metadata\.json$")
 _SUFFIX = {"none": ".metadata.json", "gzip": ".gz.metadata.json"}
 _CREATE_ATTEMPTS = 3
+_HEAD_BYTES = 4096
+_GZIP = b"\x1f\x8b"
+_UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d+)')
+_SEQUENCE_NUMBER = re.compile(rb'"last-sequence-number"\s*:\s*(\d+)')
 
 
 def read_metadata(storage: Storage, location: str) -> TableMetadata:
     """Read one metadata file. Raises NoSuchFileError, CorruptMetadataError, StorageError."""
     return parse(storage.read(location), location)
+
+
+def is_still(storage: Storage, version: TableVersion) -> bool:
+    """Whether a metadata file is there and still the one that was loaded, as far as its first bytes tell.
+
+    A late writer can put another file under the name of one that was cleaned up; it counts or dates otherwise.
+    """
+    metadata, location = version.metadata, version.metadata_location
+    try:
+        head = storage.read_range(location, 0, _HEAD_BYTES)
+        if head[:2] == _GZIP:
+            head = zlib.decompressobj(wbits=31).decompress(head, _HEAD_BYTES)
+        updated, number = _UPDATED.search(head), _SEQUENCE_NUMBER.search(head)
+        if updated is not None and (number is not None or metadata.format_version == 1):
+            found = (int(updated[1]), int(number[1]) if number else 0)
+        else:
+            whole = read_metadata(storage, location)
+            found = (whole.last_updated_ms, whole.last_sequence_number)
+    except NoSuchFileError:
+        return False
+    except zlib.error as error:
+        raise CorruptMetadataError(f"{location}: damaged gzip: {error}") from error
+    return found == (metadata.last_updated_ms, metadata.last_sequence_number)
 
 
 def next_metadata(

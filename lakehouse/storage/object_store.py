@@ -10,6 +10,7 @@ What is not given comes from the environment as the cloud's own tools read it.
 from __future__ import annotations
 
 import contextlib
+import random
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
@@ -29,7 +30,8 @@ from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.location import parse
 from lakehouse.storage.protocol import DeleteReport, FileInfo
 
-WRITER_ID = "lakehouse-writer-id"
+WRITER_ID = "lakehousewriterid"
+"""Metadata of created objects. Azure takes identifiers only, and some proxies drop names with underscores."""
 
 _S3_OPTIONS = {
     "s3.endpoint": "endpoint",
@@ -66,7 +68,8 @@ _FINAL = (
     obstore_errors.NotSupportedError,
     obstore_errors.UnknownConfigurationKeyError,
 )
-_CREATE_ATTEMPTS = 4
+_RETRIES = "storage.max-retries"
+_CREATE_ATTEMPTS = 8
 _DELETE_BATCH = 1000
 _CONCURRENT_WRITES = 16
 
@@ -90,7 +93,7 @@ class ObjectStorage:
         self._properties = dict(properties or {})
         self._connect = connect if connect is not None else _connect
         self._sleep = sleep
-        self._stores: dict[tuple[str, str], Any] = {}
+        self._stores: dict[tuple[str, str, bool], Any] = {}
         self._lock = Lock()
 
     @property
@@ -135,22 +138,27 @@ class ObjectStorage:
                 done.result()
 
     def create(self, location: str, data: bytes) -> None:
-        """See Storage. A retry, ours or the client's, that finds our own object is a success."""
-        store, key = self._locate(location)
+        """See Storage. Each attempt is one request, by a client that repeats nothing: so it is known what was answered to which.
+
+        An attempt that finds our own object is a success: a request before it landed, and its reply was lost.
+        """
+        store, key = self._locate(location, repeats=False)
         writer_id = uuid.uuid4().hex
         for attempt in range(_CREATE_ATTEMPTS):
             try:
                 obstore.put(store, key, data, mode="create", attributes={WRITER_ID: writer_id}, use_multipart=False)
             except obstore_errors.AlreadyExistsError as error:
-                if self._writer_of(store, key, location) == writer_id:
+                writer = self._writer_of(location)
+                if writer == writer_id:
                     return
-                raise FileAlreadyExistsError(f"An object exists at {location}.", location=location) from error
+                if writer is not None:
+                    raise FileAlreadyExistsError(f"An object exists at {location}.", location=location) from error
+                # S3's 409: another request for this key is under way, which may yet fail.
+                self._wait(attempt, "create", location, error)
             except (*_FINAL, FileNotFoundError, obstore_errors.NotFoundError) as error:
                 _fail("create", location, error, outcome="failed" if attempt == 0 else "unknown")
             except (obstore_errors.BaseError, OSError) as error:
-                if attempt + 1 == _CREATE_ATTEMPTS:
-                    _fail("create", location, error)
-                self._sleep(0.05 * 4**attempt)
+                self._wait(attempt, "create", location, error)
             else:
                 return
 
@@ -249,21 +257,33 @@ class ObjectStorage:
         except (obstore_errors.BaseError, OSError) as error:
             failed[location] = _reason(error)
 
-    def _writer_of(self, store: Any, key: str, location: str) -> str | None:
+    def _wait(self, attempt: int, action: str, location: str, error: Exception) -> None:
+        """Before the next attempt; after the last one raise StorageError, outcome unknown."""
+        if attempt + 1 == _CREATE_ATTEMPTS:
+            _fail(action, location, error)
+        self._sleep(min(0.05 * 2**attempt, 4.0) * (0.5 + random.random()))  # noqa: S311 - jitter
+
+    def _writer_of(self, location: str) -> str | None:
+        """The writer's id of an object, empty where it has none; None: there is no object."""
+        store, key = self._locate(location)
         try:
-            return obstore.get(store, key).attributes.get(WRITER_ID)
-        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
+            return obstore.get(store, key).attributes.get(WRITER_ID, "")
+        except (FileNotFoundError, obstore_errors.NotFoundError):
+            return None
+        except (obstore_errors.BaseError, OSError) as error:
             _fail("tell who wrote", location, error)
 
-    def _locate(self, location: str) -> tuple[Any, str]:
+    def _locate(self, location: str, *, repeats: bool = True) -> tuple[Any, str]:
+        """Client and key; `repeats`: whether the client itself repeats what failed."""
         parsed = parse(location)
         if parsed.scheme not in SCHEMES:
             raise InvalidLocationError(f"No object store serves {location!r}.", location=location)
-        name = (parsed.scheme, parsed.authority)
+        name = (parsed.scheme, parsed.authority, repeats)
         store = self._stores.get(name)
         if store is None:
+            properties = self._properties if repeats else {**self._properties, _RETRIES: "0"}
             with self._lock:
-                store = self._stores.setdefault(name, self._connect(parsed.scheme, parsed.authority, self._properties))
+                store = self._stores.setdefault(name, self._connect(parsed.scheme, parsed.authority, properties))
         return store, parsed.path
 
 
@@ -338,7 +358,7 @@ class ObjectOutput:
 def _connect(scheme: str, authority: str, properties: Mapping[str, str]) -> Any:
     client: dict[str, Any] = {"timeout": timedelta(milliseconds=int(properties.get("storage.timeout-ms", "30000")))}
     retry: dict[str, Any] = {
-        "max_retries": int(properties.get("storage.max-retries", "10")),
+        "max_retries": int(properties.get(_RETRIES, "10")),
         "retry_timeout": timedelta(milliseconds=int(properties.get("storage.retry-timeout-ms", "180000"))),
     }
     if scheme in _S3_SCHEMES:

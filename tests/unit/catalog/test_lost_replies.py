@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from sqlalchemy.exc import OperationalError
 
@@ -110,6 +112,35 @@ def test_a_base_that_was_cleaned_up_cannot_be_committed_on(files):
     with pytest.raises(CommitStateUnknownError, match="cleaned up"):
         files.commit(EVENTS, stale, (), CHANGE)
     assert files.load(EVENTS).metadata == version.metadata
+
+
+def test_two_late_writers_do_not_vouch_for_each_other(files):
+    """The first leaves a file where the base of the second was: that it is there does not make the second's commit count."""
+    bases = [files.load(EVENTS)]
+    settings = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    version = files.commit(EVENTS, bases[0], (), (SetProperties(settings),))
+    bases.append(version)
+    for number in range(5):
+        version = files.commit(EVENTS, version, (), (SetProperties({"n": str(number)}),))
+    for base in bases:
+        with pytest.raises(CommitStateUnknownError, match="cleaned up"):
+            files.commit(EVENTS, base, (), CHANGE)
+    assert files.load(EVENTS).metadata == version.metadata
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("indent", [False, True])
+def test_a_base_is_recognised_however_it_was_written(files, codec, indent):
+    """Also compressed, and as other engines write it: indented, with the keys in another order."""
+    version = files.commit(EVENTS, files.load(EVENTS), (), (SetProperties({"write.metadata.compression-codec": codec}),))
+    if indent:
+        document = json.loads(files.storage("").read(version.metadata_location))
+        turned = json.dumps({"properties": {"padding": "x" * 5000}, **dict(reversed(document.items()))}, indent=2)
+        files.storage("").write(version.metadata_location, turned.encode())
+        version = files.load(EVENTS)
+    for number in range(3):
+        version = files.commit(EVENTS, version, (), (SetProperties({"n": str(number)}),))
+    assert files.load(EVENTS).metadata.properties["n"] == "2"
 
 
 def test_a_version_that_could_not_be_deleted_leaves_no_gap(files, faults):

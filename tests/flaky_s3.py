@@ -1,0 +1,105 @@
+"""An S3 server that answers as it is told: the objects are kept, the replies lie, get lost or come late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+
+
+class Server(ThreadingHTTPServer):
+    """`script` holds the next answers to PUT, None or empty: an honest one.
+
+    "lost": stored, then the connection is cut; "503": not stored; "500 stored": stored, and an error is told; "409": not
+    stored, another request for the same key is under way; "403": refused.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.objects: dict[str, tuple[bytes, dict[str, str]]] = {}
+        self.script: list[str | None] = []
+        self.puts: list[str] = []
+        self.lock = Lock()
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Storage properties that lead here."""
+        return {
+            "s3.endpoint": f"http://127.0.0.1:{self.server_address[1]}",
+            "s3.access-key-id": "test",
+            "s3.secret-access-key": "canary-of-storage",
+            "s3.region": "us-east-1",
+        }
+
+    def handle_error(self, *_args: object) -> None:
+        """Cut connections are meant."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        server, key = self.server, self.path.partition("?")[0]
+        with server.lock:
+            plan = server.script.pop(0) if server.script else None
+            server.puts.append(plan or "honest")
+            if plan in {"409", "403", "503"}:
+                self._answer(int(plan), {"409": "ConditionalRequestConflict", "403": "AccessDenied", "503": "SlowDown"}[plan])
+                return
+            if key in server.objects and self.headers.get("If-None-Match") == "*":
+                self._answer(412, "PreconditionFailed")
+                return
+            meta = {name.lower(): value for name, value in self.headers.items() if name.lower().startswith("x-amz-meta-")}
+            server.objects[key] = (body, meta)
+        if plan == "lost":
+            self.close_connection = True
+            self.connection.close()
+        elif plan == "500 stored":
+            self._answer(500, "InternalError")
+        else:
+            self._answer(200, None)
+
+    def do_GET(self) -> None:
+        found = self.server.objects.get(self.path.partition("?")[0])
+        if found is None:
+            self._answer(404, "NoSuchKey")
+            return
+        body, meta = found
+        self.send_response(200)
+        headers = {"Content-Length": str(len(body)), "ETag": '"x"', "Last-Modified": "Wed, 21 Oct 2026 07:28:00 GMT"}
+        for name, value in {**headers, **meta}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def _answer(self, status: int, code: str | None) -> None:
+        body = f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode() if code else b""
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("ETag", '"x"')
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+@contextmanager
+def flaky_s3() -> Iterator[Server]:
+    """A server on loopback."""
+    with Server() as server:
+        thread = Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,97 @@
+"""A filesystem catalog between two of its calls: what others do there must neither be missed nor mistaken."""
+
+from __future__ import annotations
+
+import pytest
+
+from lakehouse.catalog.filesystem import FilesystemCatalog
+from lakehouse.errors import CommitError, LakehouseError, MaintenanceRefusedError, NoSuchTableError
+from lakehouse.spec.updates import SetProperties
+from lakehouse.storage.local import LocalStorage
+from lakehouse.transaction import Transaction
+from tests.tables import EVENTS, create_table, data_file
+
+SHORT_LOG = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+
+
+class Interrupted(LocalStorage):
+    """Calls `before` ahead of each call of one method."""
+
+    def __init__(self, method, before):
+        super().__init__()
+        self.method, self.before = method, before
+
+    def read_range(self, location, offset, length):
+        if self.method == "read_range":
+            self.before(location)
+        return super().read_range(location, offset, length)
+
+    def delete(self, locations):
+        listed = list(locations)
+        if self.method == "delete":
+            for one in listed:
+                self.before(one)
+                super().delete([one])
+        return super().delete(listed)
+
+
+def opened(folder, storage=None):
+    return FilesystemCatalog(str(folder), storage_factory=lambda *_: storage or LocalStorage())
+
+
+def commit(catalog, number):
+    catalog.commit(EVENTS, catalog.load(EVENTS), (), (SetProperties({"n": str(number)}),))
+
+
+@pytest.mark.parametrize("ask", [lambda c: c.table_exists(EVENTS), lambda c: c.list_tables(("raw",)) == [EVENTS]])
+def test_a_version_deleted_while_it_is_looked_at_is_followed(tmp_path, ask):
+    rival = opened(tmp_path)
+    create_table(rival, properties=SHORT_LOG)
+    left = [3]
+
+    def overtaken(location):
+        if ".metadata.json" in location and left:
+            for number in range(left.pop()):
+                commit(rival, number)
+
+    assert ask(opened(tmp_path, Interrupted("read_range", overtaken)))
+    assert left == []
+
+
+@pytest.mark.parametrize("versions", [3, 5])
+def test_no_writer_is_acknowledged_while_its_table_is_purged(tmp_path, versions):
+    """At each step of the purge every writer that ever loaded the table tries to commit: its table is dropped, for certain."""
+    rival = opened(tmp_path)
+    create_table(rival)
+    bases = [rival.load(EVENTS)]
+    for number in range(versions - 1):
+        commit(rival, number)
+        bases.append(rival.load(EVENTS))
+    acknowledged = []
+
+    def overtaken(_location):
+        for base in bases:
+            try:
+                rival.commit(EVENTS, base, (), (SetProperties({"late": "writer"}),))
+            except (CommitError, NoSuchTableError):
+                continue
+            acknowledged.append(base.metadata_location)
+
+    opened(tmp_path, Interrupted("delete", overtaken)).drop(EVENTS, purge=True)
+    overtaken("")
+    assert acknowledged == []
+    assert not rival.table_exists(EVENTS)
+    create_table(rival)
+    assert "late" not in rival.load(EVENTS).metadata.properties
+
+
+def test_files_that_others_may_use_are_not_purged(tmp_path):
+    catalog = opened(tmp_path)
+    create_table(catalog, properties={"gc.enabled": "false"})
+    Transaction(catalog, EVENTS).append([data_file("one")]).commit()
+    with pytest.raises(MaintenanceRefusedError, match=r"gc\.enabled"):
+        catalog.drop(EVENTS, purge=True)
+    assert catalog.table_exists(EVENTS)
+    catalog.drop(EVENTS)
+    with pytest.raises(LakehouseError):
+        catalog.load(EVENTS)
