@@ -236,16 +236,19 @@ class TaskReader:
         """Filter, delete and arrange one decoded batch that starts at row `position` of the file."""
         columns = self._projection.columns(batch, rows)
         mask = alive(self._deleted, position, rows) if self._deleted is not None else None
-        if mask is not None and not mask.any():
+        if mask is not None and not mask.any() and not self._scan.shows_deleted:
             return None
         for keys in self._keys:
             hit = keys.matches({field_id: self._scan.by_id(columns, field_id) for field_id in keys.field_ids})
             if hit.any():
                 mask = ~hit if mask is None else mask & ~hit
         positions = pa.array(np.arange(position, position + rows)) if self._scan.needs_positions else None
-        working = self._scan.assemble(columns, positions, rows)
-        if mask is not None:
-            working = working.filter(pa.array(mask))
+        if self._scan.shows_deleted:
+            deleted = pa.array(np.zeros(rows, bool) if mask is None else ~mask)
+            working = self._scan.assemble(columns, rows, positions=positions, deleted=deleted)
+        else:
+            working = self._scan.assemble(columns, rows, positions=positions)
+            working = working if mask is None else working.filter(pa.array(mask))
         filtered = self._scan.keep_matching(working)
         return None if filtered is None else self._scan.output(filtered, self._task)
 

@@ -27,6 +27,7 @@ from lakehouse.spec.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_
 _BY_ID = {one.field_id: one for one in METADATA_COLUMNS.values()}
 _STORED = (ROW_ID, LAST_UPDATED)
 _POSITION = "\x00position"
+_DELETED = "\x00deleted"
 
 
 class ScanColumns:
@@ -46,6 +47,7 @@ class ScanColumns:
         read_fields: columns to make out of each file; `read_arrow` are their Arrow fields.
         filter_fields: only those that the filter needs; `filter_arrow` are their Arrow fields.
         needs_positions: whether the position of each row in its file is asked for.
+        shows_deleted: whether `_deleted` is asked for: then deleted rows come too, marked.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class ScanColumns:
         self._filter_schema = pa.schema([*(self.read_arrow[i] for i in self._filter_columns), pa.field(_POSITION, pa.int32())])
         names = {one.name for one in schema.fields if one.field_id in _BY_ID}
         self.needs_positions = bool(names & {"_pos", "_row_id"})
+        self.shows_deleted = "_deleted" in names
         data = [one for one in schema.fields if one.field_id not in _BY_ID]
         self._as_read = data == self.read_fields and len(data) == len(schema.fields)
         targets = [target for one, target in zip(self._fields, self._arrow, strict=True) if one.field_id not in _BY_ID]
@@ -90,11 +93,14 @@ class ScanColumns:
         path = self._by_id[field_id]
         return columns[path[0]] if len(path) == 1 else pc.struct_field(columns[path[0]], list(path[1:]))
 
-    def assemble(self, columns: Sequence[pa.Array], positions: pa.Array | None, rows: int) -> pa.RecordBatch:
-        """The read columns as a batch, with the positions when they are asked for."""
+    def assemble(
+        self, columns: Sequence[pa.Array], rows: int, *, positions: pa.Array | None = None, deleted: pa.Array | None = None
+    ) -> pa.RecordBatch:
+        """The read columns as a batch, with the positions, and which rows are deleted, when these are asked for."""
         schema, arrays = self._read_schema, list(columns)
-        if positions is not None:
-            schema, arrays = schema.append(pa.field(_POSITION, pa.int64())), [*arrays, positions]
+        for name, kind, values in ((_POSITION, pa.int64(), positions), (_DELETED, pa.bool_(), deleted)):
+            if values is not None:
+                schema, arrays = schema.append(pa.field(name, kind)), [*arrays, values]
         if not arrays:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -133,7 +139,7 @@ class ScanColumns:
         if name == "_pos":
             return working.column(_POSITION)
         if name == "_deleted":
-            return pa.repeat(pa.scalar(False), rows)
+            return working.column(_DELETED)
         if name == "_spec_id":
             return pa.repeat(pa.scalar(task.data_file.spec_id, pa.int32()), rows)
         stored = column_at(working, (self._read_schema.get_field_index(_hidden(METADATA_COLUMNS[name])),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
+import uuid
 
 import pyarrow as pa
 from hypothesis import given, settings
@@ -97,3 +98,28 @@ def test_overwrite(tmp_path_factory, first, new, where):
     table.overwrite(arrow(new), where=where)
     kept = sqlite_after(first, f"delete from t where {where}")
     assert ours(table) == canonical([*kept, *canonical(new)])
+
+
+@settings(max_examples=30)
+@given(
+    first=records,
+    second=records,
+    wheres=st.lists(predicates, min_size=2, max_size=4),
+    partition_by=st.sampled_from([[], ["bucket(2, s)"], ["truncate(2, a)"]]),
+    mode=st.sampled_from(["copy-on-write", "merge-on-read"]),
+    version=st.sampled_from([2, 3]),
+)
+def test_one_delete_after_another(first, second, wheres, partition_by, mode, version):
+    """What an earlier delete took stays gone: a deletion vector holds all that the one before it held."""
+    catalog = lh.load_catalog(f"memory://dml-{uuid.uuid4().hex}/warehouse")
+    properties = {"write.delete.mode": mode}
+    table = catalog.create_table("t.rows", SCHEMA, partition_by=partition_by, properties=properties, format_version=version)
+    table.append(arrow(first))
+    table.append(arrow(second))
+    left = first + second
+    for where in wheres:
+        table.delete(where=where)
+        left = sqlite_after(left, f"delete from t where {where}")
+        assert ours(table) == left
+    vectors = [file for file in table.inspect.delete_files()["referenced_data_file"].to_pylist() if version == 3]
+    assert len(set(vectors)) == len(vectors)

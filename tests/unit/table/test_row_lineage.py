@@ -74,6 +74,20 @@ def test_an_upgraded_table_gives_ids_from_then_on(tmp_path):
     assert table.scan(select=["_pos"], where="id = 2").to_arrow()["_pos"].to_pylist() == [1]
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_deleted_rows_are_shown_when_asked_for(tmp_path, version):
+    properties = {"write.delete.mode": "merge-on-read"}
+    catalog = lh.load_catalog(f"file://{tmp_path}/warehouse")
+    table = catalog.create_table("raw.t", SCHEMA, format_version=version, properties=properties)
+    table.append(rows(*range(6)))
+    for gone in (1, 3):
+        table.delete(f"id = {gone}")
+    assert table.scan().to_arrow()["id"].to_pylist() == [0, 2, 4, 5]
+    shown = table.scan(select=["id", "_deleted", "_pos"]).to_arrow().to_pylist()
+    assert shown == [{"id": n, "_deleted": n in (1, 3), "_pos": n} for n in range(6)]
+    assert table.scan("id > 2", ["_deleted"]).to_arrow()["_deleted"].to_pylist() == [True, False, False]
+
+
 NUMBERS = itertools.count()
 STEPS = st.lists(
     st.one_of(
