@@ -48,7 +48,7 @@ PARTITIONS = 8
 TARGET_BYTES = 128 << 20
 ROW_GROUP_ROWS = 1 << 20
 TARGET_RATIO = 0.7
-ICEBERG, PEER = "iceberg_spark", Path(__file__).parent / "iceberg_spark_compaction.py"
+ICEBERG, PEER = "iceberg_spark", Path(__file__).parent / "peers" / "iceberg_compaction.py"
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("part", pa.int32()), ("at", pa.timestamp("us")), ("kind", pa.string()), ("amount", pa.float64())]
 )
