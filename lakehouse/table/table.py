@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from pyiceberg.expressions import BooleanExpression
@@ -19,7 +17,6 @@ from lakehouse.dml.copy_on_write import remove_matching_rows
 from lakehouse.dml.merge_on_read import delete_matching_rows
 from lakehouse.engines import engine_for, executor_for
 from lakehouse.environment import Environment
-from lakehouse.errors import CommitStateUnknownError, LakehouseError
 from lakehouse.evolution.changes import Changes
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
@@ -42,6 +39,7 @@ from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
 from lakehouse.table.changelog import Changelog
 from lakehouse.table.changes import PendingChange
+from lakehouse.table.row_write import Decision, RowWrite
 from lakehouse.table.rows import arrow_rows
 from lakehouse.table.scan import TableScan, columns
 from lakehouse.table.times import Moment, to_ms
@@ -51,7 +49,6 @@ from lakehouse.transaction.engine import with_commit_id
 from lakehouse.transaction.transaction import Transaction
 
 Where = str | BooleanExpression
-_LOG = logging.getLogger(__name__)
 
 
 class Table:
@@ -130,6 +127,11 @@ class Table:
     def refresh(self) -> Table:
         """Move to the newest version; returns the table itself."""
         self._version = self.catalog.refresh(self._version)
+        return self
+
+    def move_to(self, version: TableVersion) -> Table:
+        """Move to a version of this table; returns the table itself."""
+        self._version = version
         return self
 
     # Reading
@@ -252,9 +254,9 @@ class Table:
             InvalidSchemaError: the data does not fit the schema.
             CommitError: see `lakehouse.errors`.
         """
-        with self._written() as files:
-            files += self.write_files(data)
-            return self._commit(self.transaction(branch).append(files), files, summary, commit_id)
+        with RowWrite(self, branch, summary, commit_id) as write:
+            write.files += self.write_files(data)
+            return write.commit(self.transaction(branch).append(write.files))
 
     def add_files(
         self,
@@ -291,15 +293,19 @@ class Table:
         """Replace the rows that match `where` (all rows by default) by `data`, atomically; arguments as for `append`.
 
         Raises:
-            ValidationConflictError: a concurrent commit changed rows that this overwrite decided on.
+            ValidationConflictError: a concurrent commit changed rows that this overwrite decided on. Compaction changes none.
         """
         condition = parse_where(where)
-        with self._written() as files:
-            gone = remove_matching_rows(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
-            files += gone.added
-            files += self.write_files(data)
-            transaction = self.transaction(branch).overwrite(files, gone.removed, conflict_filter=condition)
-            return self._commit(transaction, files, summary, commit_id)
+        with RowWrite(self, branch, summary, commit_id) as write:
+            new = self.write_files(data)
+            write.files += new
+
+            def decide() -> Decision:
+                gone = remove_matching_rows(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
+                transaction = self.transaction(branch).overwrite([*new, *gone.added], gone.removed, conflict_filter=condition)
+                return Decision(transaction, gone.added)
+
+            return write.commit_decision(decide)
 
     def delete(
         self,
@@ -319,14 +325,15 @@ class Table:
         condition = parse_where(where)
         merge_on_read = TableProperties(self.properties).delete_mode == "merge-on-read"
         remove = delete_matching_rows if merge_on_read else remove_matching_rows
-        with self._written() as files:
+
+        def decide() -> Decision | None:
             gone = remove(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
-            files += gone.written
-            if not gone:
-                return None
             transaction = self.transaction(branch)
             gone.stage(transaction, condition)
-            return self._commit(transaction, files, summary, commit_id)
+            return Decision(transaction, gone.written) if gone else None
+
+        with RowWrite(self, branch, summary, commit_id) as write:
+            return write.commit_decision(decide)
 
     def write_request(self) -> WriteRequest:
         """What a writer has to know to write data files for this version."""
@@ -460,41 +467,13 @@ class Table:
         self, describe: Callable[[], AddedFiles], branch: str, summary: Mapping[str, str] | None, commit_id: str | None
     ) -> Snapshot:
         done = with_commit_id(self.metadata, commit_id) if commit_id is not None else ()
-        return done[-1] if done else self._commit(describe().stage(self.transaction(branch)), (), summary, commit_id)
+        if done:
+            return done[-1]
+        return RowWrite(self, branch, summary, commit_id).commit(describe().stage(self.transaction(branch)))
 
     def _commit_changes(self, changes: Changes) -> None:
         if changes.updates:
             self._moved(self.transaction().update(changes.updates, changes.requirements).commit())
 
     def _moved(self, committed: Committed) -> Table:
-        self._version = committed.version
-        return self
-
-    @contextmanager
-    def _written(self) -> Iterator[list[DataFile]]:
-        """Collects data files written in the block; they go when the block certainly failed, and stay when nobody knows."""
-        files: list[DataFile] = []
-        try:
-            yield files
-        except CommitStateUnknownError:
-            raise
-        except LakehouseError:
-            self._discard(files)
-            raise
-
-    def _commit(
-        self, transaction: Transaction, files: Sequence[DataFile], summary: Mapping[str, str] | None, commit_id: str | None
-    ) -> Snapshot:
-        committed = transaction.commit(summary, commit_id=commit_id)
-        self._moved(committed)
-        if committed.replayed:
-            self._discard(files)
-        if committed.snapshot is None:
-            raise AssertionError(f"a commit of rows to {self.name} made no snapshot")
-        return committed.snapshot
-
-    def _discard(self, files: Sequence[DataFile]) -> None:
-        """Delete files that no snapshot names; what cannot be deleted is left to orphan removal."""
-        left = self.storage.delete([file.file_path for file in files]).failed
-        if left:
-            _LOG.warning("%s: %d unreferenced data files were not deleted; remove-orphans finds them", self.name, len(left))
+        return self.move_to(committed.version)

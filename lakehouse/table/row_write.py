@@ -1,0 +1,120 @@
+"""A verb that writes rows: its files, its commit, and what becomes of the files when the commit fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, overload
+
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, ValidationConflictError
+from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.transaction.transaction import Transaction
+
+if TYPE_CHECKING:
+    from lakehouse.table.table import Table
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a write does to the rows of the version that it looked at.
+
+    Attributes:
+        transaction: based on that version.
+        written: files written for this decision; another decision has no use for them.
+    """
+
+    transaction: Transaction
+    written: Sequence[DataFile]
+
+
+class RowWrite:
+    """`with RowWrite(...) as write:` the files go when the verb certainly failed, and stay when nobody knows.
+
+    Attributes:
+        files: all data and delete files that the verb wrote.
+    """
+
+    def __init__(self, table: Table, branch: str, summary: Mapping[str, str] | None, commit_id: str | None) -> None:
+        self.files: list[DataFile] = []
+        self._table = table
+        self._branch = branch
+        self._summary = summary
+        self._commit_id = commit_id
+
+    def __enter__(self) -> RowWrite:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if isinstance(error, LakehouseError) and not isinstance(error, CommitStateUnknownError):
+            self._discard(self.files)
+
+    def commit(self, transaction: Transaction) -> Snapshot:
+        """Commit, and move the table to the version made. Raises CommitError."""
+        committed = transaction.commit(self._summary, commit_id=self._commit_id)
+        self._table.move_to(committed.version)
+        if committed.replayed:
+            self._discard(self.files)
+        if committed.snapshot is None:
+            raise AssertionError(f"a commit of rows to {self._table.name} made no snapshot")
+        return committed.snapshot
+
+    @overload
+    def commit_decision(self, decide: Callable[[], Decision]) -> Snapshot: ...
+
+    @overload
+    def commit_decision(self, decide: Callable[[], Decision | None]) -> Snapshot | None: ...
+
+    def commit_decision(self, decide: Callable[[], Decision | None]) -> Snapshot | None:
+        """Commit what `decide` makes of the table's version; None when it finds nothing to do.
+
+        A `replace` snapshot (compaction, Iceberg spec "Snapshots") moves rows to other files and changes none. So when nothing
+        but such snapshots came between, the decision is made again on the new files, at most `commit.retry.num-retries` times.
+
+        Raises:
+            ValidationConflictError: something else came between.
+        """
+        for left in range(TableProperties(self._table.properties).retry_count, -1, -1):
+            before = self._table.metadata
+            decision = decide()
+            if decision is None:
+                return None
+            kept = len(self.files)
+            self.files += decision.written
+            try:
+                return self.commit(decision.transaction)
+            except ValidationConflictError:
+                found = self._table.catalog.load(self._table.identifier)
+                if not left or not only_moved_rows(before, found.metadata, self._branch):
+                    raise
+            self._discard(self.files[kept:])
+            del self.files[kept:]
+            self._table.move_to(found)
+        raise AssertionError("the last round returns or raises")
+
+    def _discard(self, files: Sequence[DataFile]) -> None:
+        """Delete files that no snapshot names; what cannot be deleted is left to orphan removal."""
+        left = self._table.storage.delete([file.file_path for file in files]).failed
+        if left:
+            message = "%s: %d unreferenced data files were not deleted; remove-orphans finds them"
+            _LOG.warning(message, self._table.name, len(left))
+
+
+def only_moved_rows(before: TableMetadata, after: TableMetadata, branch: str) -> bool:
+    """Whether a branch went on from where it was by `replace` snapshots alone, with equal schema, partition spec and version."""
+    old, new = before.refs.get(branch), after.refs.get(branch)
+    settings = [(m.current_schema_id, m.default_spec_id, m.default_sort_order_id, m.format_version) for m in (before, after)]
+    if old is None or new is None or settings[0] != settings[1]:
+        return False
+    for snapshot in after.ancestors(new.snapshot_id):
+        if snapshot.snapshot_id == old.snapshot_id:
+            return True
+        if snapshot.operation != "replace":
+            return False
+    return False
