@@ -56,13 +56,22 @@ class PuffinWriter:
         self._size = len(_MAGIC)
         self._blobs: list[Blob] = []
 
-    def add(self, payload: bytes, kind: str, fields: Sequence[int], properties: Mapping[str, str]) -> Blob:
-        """Append an uncompressed blob that is not bound to a snapshot yet; where it will be."""
+    def add(
+        self,
+        payload: bytes,
+        kind: str,
+        fields: Sequence[int],
+        properties: Mapping[str, str],
+        *,
+        snapshot_id: int = -1,
+        sequence_number: int = -1,
+    ) -> Blob:
+        """Append an uncompressed blob, by default one that is not bound to a snapshot yet; where it will be."""
         blob = Blob(
             type=kind,
             fields=tuple(fields),
-            snapshot_id=-1,
-            sequence_number=-1,
+            snapshot_id=snapshot_id,
+            sequence_number=sequence_number,
             offset=self._size,
             length=len(payload),
             properties=dict(properties),
@@ -74,9 +83,12 @@ class PuffinWriter:
 
     def finish(self) -> bytes:
         """The whole file."""
-        footer = orjson.dumps({"blobs": [_to_json(blob) for blob in self._blobs], "properties": {"created-by": self._created_by}})
-        trailer = struct.pack("<i", len(footer)) + bytes(4) + _MAGIC
-        return b"".join([*self._data, _MAGIC, footer, trailer])
+        return b"".join([*self._data, self.footer()])
+
+    def footer(self) -> bytes:
+        """What stands behind the blobs, the magic bytes around it included."""
+        text = orjson.dumps({"blobs": [_to_json(blob) for blob in self._blobs], "properties": {"created-by": self._created_by}})
+        return b"".join([_MAGIC, text, struct.pack("<i", len(text)), bytes(4), _MAGIC])
 
 
 def read_blobs(storage: Storage, location: str) -> list[Blob]:

@@ -33,8 +33,9 @@ __all__ = ["METADATA_COLUMNS", "ReadRequest", "read_table", "read_tasks"]
 
 _POSITION_NAMES = '[{"field-id":2147483546,"names":["file_path"]},{"field-id":2147483545,"names":["pos"]}]'
 _WHOLE_ROW_GROUPS = 1 << 20
-# Nothing waits for memory when everything is kept: fewer, larger chunks.
-_TABLE_BATCH_ROWS = 131_072
+# Nothing waits for memory when everything is kept: fewer, larger chunks, and whole row groups when no row is left out.
+_FILTERED_BATCH_ROWS = 131_072
+_TABLE_BATCH_ROWS = 1_048_576
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,14 +121,16 @@ class _Session:
         """Footer, deletes and resolved columns of one task."""
         reader = AvroTaskReader if task.data_file.file_format.lower() == AVRO else TaskReader
         ids = {i for one in task.deletes if one.content == CONTENT_EQUALITY_DELETES for i in one.equality_ids or ()}
+        columns = self._scan_columns(task.residual, tuple(sorted(ids)))
+        rows = self._request.batch_rows
         return reader(
             task,
-            self._scan_columns(task.residual, tuple(sorted(ids))),
+            columns,
             self._storage,
             deleted=self._deletes.positions(task.data_file, task.deletes),
             keys=self._deletes.equality(task.deletes, self._field),
             name_mapping=self._request.name_mapping,
-            batch_rows=self._request.batch_rows,
+            batch_rows=rows if columns.filter is None else min(rows, _FILTERED_BATCH_ROWS),
         )
 
     def _scan_columns(self, residual: BooleanExpression, equality_ids: tuple[int, ...]) -> ScanColumns:

@@ -13,6 +13,7 @@ from lakehouse.cli.session import Session, command
 from lakehouse.cli.settings import hide_secrets
 from lakehouse.maintenance.health import health
 from lakehouse.maintenance.report import human_bytes, listing
+from lakehouse.maintenance.statistics import distinct_counts
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.table import Table
 
@@ -80,8 +81,16 @@ def describe(session: Session, table: TableArgument) -> None:
         }
         for field in found.spec().fields
     ]
+    distinct = distinct_counts(metadata)
     columns = [
-        {"id": field.field_id, "name": field.name, "type": str(field.field_type), "required": field.required, "doc": field.doc}
+        {
+            "id": field.field_id,
+            "name": field.name,
+            "type": str(field.field_type),
+            "required": field.required,
+            "distinct": distinct.get(field.name),
+            "doc": field.doc,
+        }
         for field in schema.fields
     ]
     order = [
@@ -116,7 +125,6 @@ def describe(session: Session, table: TableArgument) -> None:
     )
     for name, value in sorted(properties.items()):
         grid.add_row(Text("property", style="dim"), Text(f"{name} = {value}"))
-    rows = [(c["id"], c["name"], c["type"], "required" if c["required"] else "", c["doc"] or "") for c in columns]
-    session.show(
-        data, Group(Text(found.name, style="bold"), grid, listing(("#id", "column", "type", "", "doc"), rows, limit=len(rows)))
-    )
+    rows = [(c["id"], c["name"], c["type"], "required" if c["required"] else "", c["distinct"], c["doc"] or "") for c in columns]
+    shown = listing(("#id", "column", "type", "", "#distinct", "doc"), rows, limit=len(rows))
+    session.show(data, Group(Text(found.name, style="bold"), grid, shown))

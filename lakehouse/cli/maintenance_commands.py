@@ -1,4 +1,4 @@
-"""`health`, `advise`, `compact`, `expire`, `rewrite-manifests` and `remove-orphans`."""
+"""`health`, `advise`, `analyze`, `compact`, `expire`, `rewrite-manifests` and `remove-orphans`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from lakehouse.maintenance.manifests import ManifestRewriteOptions, execute_mani
 from lakehouse.maintenance.orphans import OrphanOptions, execute_orphan_removal, plan_orphan_removal
 from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.rewriting import GroupExecutor
+from lakehouse.maintenance.statistics import compute_statistics
 from lakehouse.maintenance.survey import advise_table
 from lakehouse.maintenance.twins import execute_twins, plan_twins
 from lakehouse.spec.properties import TableProperties
@@ -37,6 +38,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     command(app, "health")(health)
     command(app, "advise")(advise)
+    command(app, "analyze")(analyze)
     command(app, "compact")(compact)
     command(app, "expire")(expire)
     command(app, "rewrite-manifests")(rewrite_manifests)
@@ -85,6 +87,22 @@ def advise(
         for table in found
     ]
     session.show([one.to_dict() for one in advice], Group(*advice) if advice else Text("No tables."))
+
+
+def analyze(
+    session: Session,
+    table: TableArgument,
+    column: Annotated[
+        list[str] | None, typer.Option("--column", help="A column to count, repeatable; all of a primitive type by default.")
+    ] = None,
+    snapshot_id: Annotated[int | None, typer.Option("--snapshot-id", help="The current snapshot by default.")] = None,
+) -> None:
+    """Count the different values of columns and keep the sketches as the snapshot's statistics file."""
+    found = session.table(table)
+    result = compute_statistics(
+        found.catalog, found.identifier, columns=column, snapshot_id=snapshot_id, environment=session.environment
+    )
+    session.show(result.to_dict(), result)
 
 
 def compact(

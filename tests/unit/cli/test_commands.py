@@ -18,6 +18,7 @@ COMMANDS = [
     "remove-orphans",
     "health",
     "advise",
+    "analyze",
     "lineage",
     "rollback",
     "tag",
@@ -62,6 +63,17 @@ def test_the_catalog_comes_from_the_environment_and_then_from_the_folder(tmp_pat
     (tmp_path / ".lakehouse").mkdir()
     (tmp_path / "warehouse").rename(tmp_path / ".lakehouse" / "warehouse")
     assert [line["name"] for line in run("tables", "--json", catalog=False).json] == ["raw.events"]
+
+
+def test_analyze_counts_different_values_and_describe_shows_them(run, table):
+    rows = table.scan().to_arrow()
+    expected = {name: len(set(rows[name].to_pylist()) - {None}) for name in ("id", "region")}
+    found = run("analyze", "raw.events", *(f"--column={name}" for name in expected), "--json").json
+    assert found["distinct"] == expected
+    columns = {one["name"]: one["distinct"] for one in run("describe", "raw.events", "--json").json["columns"]}
+    assert {name: columns.pop(name) for name in expected} == expected
+    assert set(columns.values()) == {None}
+    assert run("analyze", "raw.events", "--column=nope").code != 0
 
 
 def test_describe_shows_schema_partitioning_and_refs(run, table):
