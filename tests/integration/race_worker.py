@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import sys
@@ -19,27 +20,32 @@ def main() -> None:
     catalog = open_catalog(
         job["uri"], warehouse=job.get("warehouse"), name=job.get("name", "lakehouse"), **job.get("properties", {})
     )
-    acknowledged, failed, retries = [], [], 0
+    acknowledged, failed, times, retries = [], [], [], 0
     version = catalog.load(EVENTS)
+    location = version.metadata.location
+    storage = catalog.storage(location)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     sys.stdin.readline()
     started = time.monotonic()
     for number in range(job["appends"]):
         name = f"{job['worker']}-{number}"
+        file = dataclasses.replace(data_file(name), file_path=f"{location}/data/{name}.parquet", file_size_in_bytes=4)
         try:
-            committed = Transaction(catalog, EVENTS, base=version).append([data_file(name)]).commit(commit_id=name)
+            storage.write_new({file.file_path: b"rows"})
+            committed = Transaction(catalog, EVENTS, base=version).append([file]).commit(commit_id=name)
         except LakehouseError as error:
             failed.append(f"{name}: {type(error).__name__}: {error.message}")
             continue
         version = committed.version
         retries += committed.retries
         acknowledged.append(name)
+        times.append(time.monotonic())
         if job.get("log"):
             with open(job["log"], "a") as log:  # noqa: PTH123 - appended to, line by line, until killed
                 log.write(name + "\n")
-    seconds = time.monotonic() - started
-    sys.stdout.write(json.dumps({"acknowledged": acknowledged, "failed": failed, "retries": retries, "seconds": seconds}) + "\n")
+    result = {"acknowledged": acknowledged, "failed": failed, "times": times, "retries": retries}
+    sys.stdout.write(json.dumps({**result, "seconds": time.monotonic() - started}) + "\n")
 
 
 if __name__ == "__main__":
