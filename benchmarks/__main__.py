@@ -31,6 +31,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "commit": ("--snapshots", "10", "--commits", "3"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
     "compaction": ("--scale", "0.005", "--rounds", "1"),
+    "week": ("--days", "0.15", "--every", "20", "--advisor-every", "30"),
     "spark_read": ("--rows", "200000", "--days", "20", "--repeat", "1"),
     "spark_write": ("--rows", "200000", "--days", "3", "--repeat", "1"),
 }
@@ -96,6 +97,13 @@ def compaction(kept: dict[str, Any]) -> Iterator[Ratio]:
         yield Ratio(f"{kept['input']['files']:,} files", peer, times)
 
 
+def week(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for key, times in kept["times_better_at_the_end"].items():
+        yield Ratio(f"after a week: {key}", "no maintenance", times, key)
+    for name, times in kept["advisor_times_better"].items():
+        yield Ratio("the advisor's first choice", name.replace("_", " "), times, "files removed per GB")
+
+
 def spark(kept: dict[str, Any]) -> Iterator[Ratio]:
     for row in kept["rows"]:
         if row["contender"] != "lakehouse":
@@ -111,6 +119,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "commit": commit,
     "arrow_read": arrow_read,
     "compaction": compaction,
+    "week": week,
     "spark_read": spark,
     "spark_write": spark,
 }

@@ -227,11 +227,12 @@ def run(folder: Path, scale: float, rounds: int, peer: tuple[str, str] | None) -
     sizes = [file.file_size_in_bytes for file in table.scan().plan().files]
     names = ["ours", "pyarrow_stream", "pyarrow_dataset", *([ICEBERG] if peer else [])]
     times: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-    for turn in range(rounds + 1):
-        for name in names:
-            found = in_child(name, folder, peer)
-            if turn:  # the first round warms the page cache
-                times[name].append(found)
+    for one in table.scan().plan().files:  # into the page cache, for all alike
+        table.storage.read(one.file_path)
+    for turn in range(rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            times[name].append(in_child(name, folder, peer))
+            print(f"{name}: {times[name][-1]}", file=sys.stderr, flush=True)
     best = {name: min(found, key=lambda one: one["seconds"]) for name, found in times.items()}
     return {
         "benchmark": "compaction",
