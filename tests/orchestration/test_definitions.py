@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -67,15 +71,28 @@ def test_whatever_writes_to_a_table_shares_its_pool() -> None:
     assert None not in writers
 
 
-def test_dagster_dev_and_dg_dev_start_the_same_location() -> None:
+def test_dagster_dev_and_dg_dev_start_the_same_location(tmp_path: Path) -> None:
     (location,) = yaml.safe_load((CHECKOUT / "workspace.yaml").read_text())["load_from"]
     assert location["python_module"] == {"module_name": "definitions", "location_name": "lakehouse"}
     tool = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]
     assert "dagster" not in tool
-    if "dg" in tool:
-        assert tool["dg"]["directory_type"] == "project"
-        assert tool["dg"]["project"]["code_location_target_module"] == "definitions"
-        assert tool["dg"]["project"]["code_location_name"] == "lakehouse"
+    assert tool["dg"]["project"]["code_location_name"] == "lakehouse"
+    listed = subprocess.run(
+        [Path(sys.executable).with_name("dg"), "list", "defs", "--json"],
+        cwd=CHECKOUT,
+        env=os.environ | {"DAGSTER_HOME": str(tmp_path), "DG_CLI_CONFIG": str(tmp_path / "dg.toml")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = json.loads(listed.stdout)
+    names = {
+        kind: {one["asset_key" if kind == "assets" else "name"] for one in found[kind]} for kind in ("assets", "jobs", "sensors")
+    }
+    repository = definitions.defs.get_repository_def()
+    assert names["assets"] == {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
+    assert names["sensors"] == {sensor.name for sensor in repository.sensor_defs}
+    assert names["jobs"] == {job.name for job in repository.get_all_jobs() if not job.name.startswith("__")}
 
 
 def test_the_instance_frees_the_slots_of_killed_runs(tmp_path: Path) -> None:
