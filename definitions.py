@@ -33,12 +33,19 @@ def build_definitions(pipeline: Pipeline, lakehouse: LakehouseResource, spark: L
     )
 
 
+def setting(name: str, default: str) -> str:
+    """A variable of the environment, where it is set, by its name: Dagster shows configuration, and a URL may hold a password."""
+    return dg.EnvVar(name) if os.environ.get(name) else default
+
+
 pipeline = build_pipeline(os.environ.get("LAKEHOUSE_LANDING") or str(CHECKOUT / ".lakehouse" / "landing"))
 defs = build_definitions(
     pipeline,
     LakehouseResource(
-        catalog=os.environ.get("LAKEHOUSE_CATALOG") or (CHECKOUT / ".lakehouse" / "warehouse").as_uri(),
-        warehouse=os.environ.get("LAKEHOUSE_WAREHOUSE") or "",
+        catalog=setting("LAKEHOUSE_CATALOG", (CHECKOUT / ".lakehouse" / "warehouse").as_uri()),
+        warehouse=setting("LAKEHOUSE_WAREHOUSE", ""),
+        name=setting("LAKEHOUSE_NAME", "lakehouse"),
+        properties=setting("LAKEHOUSE_PROPERTIES", "{}"),
         landing=pipeline.landing_root,
     ),
     LakehouseSpark(

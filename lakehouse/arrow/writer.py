@@ -46,7 +46,7 @@ class WriteRequest:
     location: str
     write_id: str
     sort_order: SortOrder = UNSORTED_SORT_ORDER
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     format_version: int = 2
     table: str = ""
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
+from pydantic import Field, TypeAdapter, ValidationError
 
+from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.spark.session import build_session
 
@@ -14,19 +16,39 @@ from lakehouse.spark.session import build_session
 class LakehouseResource(dg.ConfigurableResource[Any]):
     """The catalog that assets write to.
 
+    Dagster shows configuration in its UI and keeps it with each run. What may hold a secret (`catalog`, `properties`) is given as
+    `dg.EnvVar("NAME")`, which is looked up when the catalog is opened.
+
     Attributes:
         catalog: catalog URI, as `lakehouse.load_catalog` takes it.
+        name: the catalog's name, part of a SQL catalog's key.
+        properties: catalog and storage options as a JSON object of strings.
         warehouse: location of new tables, for catalogs that are not the warehouse themselves; empty: none.
         landing: root of the landing folders.
     """
 
-    catalog: str
+    catalog: str = Field(repr=False)
     warehouse: str = ""
+    name: str = "lakehouse"
+    properties: str = Field("{}", repr=False)
     landing: str
 
     def lake(self) -> Lakehouse:
-        """Open the catalog."""
-        return load_catalog(self.catalog, warehouse=self.warehouse or None)
+        """Open the catalog. Raises InvalidInputError."""
+        options: dict[str, Any] = _options(_value(self.properties))
+        return load_catalog(_value(self.catalog), warehouse=_value(self.warehouse) or None, name=_value(self.name), **options)
+
+
+def _value(setting: str) -> str:
+    """The text of a setting. In a run Dagster has looked variables up; outside of one they are still names."""
+    return setting.get_value() or "" if isinstance(setting, dg.EnvVar) else setting
+
+
+def _options(properties: str) -> dict[str, str]:
+    try:
+        return TypeAdapter(dict[str, str]).validate_json(properties)
+    except ValidationError:  # shows what it was given
+        raise InvalidInputError("The properties of the catalog must be a JSON object of strings.") from None
 
 
 class LakehouseSpark(LazyPySparkResource):

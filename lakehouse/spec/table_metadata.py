@@ -80,7 +80,7 @@ class TableMetadata:
     last_partition_id: int
     sort_orders: tuple[SortOrder, ...] = (UNSORTED_SORT_ORDER,)
     default_sort_order_id: int = 0
-    properties: Mapping[str, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     snapshots: JsonList[Snapshot] = field(default_factory=snapshot_list)
     current_snapshot_id: int | None = None
     snapshot_log: JsonList[SnapshotLogEntry] = field(default_factory=snapshot_log)

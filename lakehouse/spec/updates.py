@@ -6,7 +6,7 @@ Each class carries the fields of the REST action it is named after; `to_json()` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
 from pyiceberg.partitioning import PartitionSpec
@@ -275,9 +275,9 @@ class SetLocation:
 
 @dataclass(frozen=True, slots=True)
 class SetProperties:
-    """Set table properties."""
+    """Set table properties; they are not shown, since users put secrets there."""
 
-    updates: Mapping[str, str]
+    updates: Mapping[str, str] = field(repr=False)
     action: ClassVar[str] = "set-properties"
 
     def apply(self, draft: MetadataDraft) -> None:

@@ -282,8 +282,11 @@ class ObjectStorage:
         store = self._stores.get(name)
         if store is None:
             properties = self._properties if repeats else {**self._properties, _RETRIES: "0"}
-            with self._lock:
-                store = self._stores.setdefault(name, self._connect(parsed.scheme, parsed.authority, properties))
+            try:
+                with self._lock:
+                    store = self._stores.setdefault(name, self._connect(parsed.scheme, parsed.authority, properties))
+            except (obstore_errors.BaseError, OSError) as error:
+                _fail("open the store of", location, error, outcome="failed")
         return store, parsed.path
 
 
