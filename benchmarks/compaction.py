@@ -3,9 +3,9 @@
 `python -m benchmarks.compaction [--scale 1.0] [--rounds 3]`. Each contender runs in a process of its own, in turn, on the same
 files: the table is rolled back after each compaction. Ours plans, rewrites, fsyncs and commits; the raw ones only read and write
 (`stream`: one writer a partition, two at a time, as we do; `dataset`: `write_dataset`). Iceberg's Spark procedure
-`rewrite_data_files` joins when its runtime is given, and a Python that has the PySpark it was built for
+`rewrite_data_files` runs beside ours alone when its runtime is given, and a Python that has the PySpark it was built for
 (`--iceberg-runtime iceberg-spark-runtime-4.1_2.13-1.11.0.jar --iceberg-python .../bin/python`): the time of the call alone, in a
-session that has read the table before. Results are kept at full scale only.
+session that has read the table before. Its result is added to the one kept. Results are kept at full scale only.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ def run(folder: Path, scale: float, rounds: int, peer: tuple[str, str] | None) -
     built = folder.exists() and any(folder.iterdir())
     table = open_table(folder) if built else build(folder, max(PARTITIONS, round(FILES * scale)))
     sizes = [file.file_size_in_bytes for file in table.scan().plan().files]
-    names = ["ours", "pyarrow_stream", "pyarrow_dataset", *([ICEBERG] if peer else [])]
+    names = ["ours", ICEBERG] if peer else ["ours", "pyarrow_stream", "pyarrow_dataset"]
     times: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for one in table.scan().plan().files:  # into the page cache, for all alike
         table.storage.read(one.file_path)
@@ -242,8 +242,18 @@ def run(folder: Path, scale: float, rounds: int, peer: tuple[str, str] | None) -
         "input": {"files": len(sizes), "bytes": sum(sizes), "mean_file_bytes": round(statistics.mean(sizes)), "rounds": rounds},
         "contenders": best,
         "speed_of_ours": {name: round(best[name]["seconds"] / best["ours"]["seconds"], 2) for name in names if name != "ours"},
-        "beside_a_writer": in_child("ours_beside_a_writer", folder),
+        **({} if peer else {"beside_a_writer": in_child("ours_beside_a_writer", folder)}),
     }
+
+
+def kept(result: dict[str, Any]) -> dict[str, Any]:
+    """What is written: a run beside Iceberg is added to the run beside pyarrow, each with its own time of ours."""
+    before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if ICEBERG in result["contenders"]:
+        return {**before, "iceberg": result, "speed_of_ours": {**before.get("speed_of_ours", {}), **result["speed_of_ours"]}}
+    found = {**result, "iceberg": before["iceberg"]} if "iceberg" in before else result
+    theirs = before.get("iceberg", {}).get("speed_of_ours", {})
+    return {**found, "speed_of_ours": {**result["speed_of_ours"], **theirs}}
 
 
 def main() -> None:
@@ -274,7 +284,7 @@ def main() -> None:
             shutil.rmtree(folder, ignore_errors=True)
     show(result)
     if arguments.scale >= 1:
-        RESULTS.write_text(json.dumps(result, indent=1) + "\n")
+        RESULTS.write_text(json.dumps(kept(result), indent=1) + "\n")
 
 
 def show(result: dict[str, Any]) -> None:
@@ -287,7 +297,8 @@ def show(result: dict[str, Any]) -> None:
     for name, ratio in result["speed_of_ours"].items():
         goal = f" (target {TARGET_RATIO})" if name.startswith("pyarrow") else " (target > 1)"
         print(f"ours is {ratio} x as fast as {name}{goal}")
-    print("beside a writer:", json.dumps(result["beside_a_writer"]))
+    if "beside_a_writer" in result:
+        print("beside a writer:", json.dumps(result["beside_a_writer"]))
 
 
 if __name__ == "__main__":
