@@ -9,6 +9,8 @@ from pyspark.sql import DataFrame, SparkSession
 from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
 from lakehouse.lake import Lakehouse
 from lakehouse.spark import connect, reader
+from lakehouse.spark.change_statement import CreateTable, parse_change
+from lakehouse.spark.changes import carry_out
 from lakehouse.spark.helper import planned_files
 from lakehouse.spark.statement import Reference, Statement, parse_statement
 from lakehouse.spec.identifier import Identifier
@@ -73,33 +75,45 @@ class LakehouseSession:
         return self._frame(*self._find(name), snapshot_id=snapshot_id, as_of=as_of, ref=ref)
 
     def sql(self, text: str) -> DataFrame:
-        """Run a Spark SQL query over tables of the lakehouse and over whatever else the session knows.
+        """Run a Spark SQL statement over tables of the lakehouse and over whatever else the session knows.
 
         Tables of the lakehouse are named `namespace.table`; `FOR VERSION AS OF 8124`, `VERSION AS OF 'tag'` and
         `TIMESTAMP AS OF '2026-06-01 12:00:00'` read the past; `namespace.table.snapshots` is a metadata table. All mentions
         of a table in a query see one version of it.
 
+        Tables are changed by `CREATE TABLE ... USING lakehouse [PARTITIONED BY (days(ts), bucket(16, id))] [AS query]`,
+        `INSERT INTO`, `DELETE FROM`, `UPDATE ... SET` and `DROP TABLE`: one commit each, at once, and an empty frame.
+
         Raises:
             InvalidInputError: the text does not parse, or travels in time by something else than a literal.
-            UnsupportedFeatureError: it would write a table of the lakehouse.
+            UnsupportedFeatureError: it would change a table of the lakehouse otherwise; the message names what does that.
             NoSuchSnapshotError | NoSuchRefError: nothing there.
         """
+        change = parse_change(text)
+        if change is not None and (isinstance(change, CreateTable) or self._known(change.name) is not None):
+            return carry_out(change, self.spark, self.lake, self._run)
+        return self._run(text, None)
+
+    def _run(self, text: str, pinned: Table | None) -> DataFrame:
+        """A query; the pinned table is read at the version it has."""
         statement = parse_statement(text)
         found = {ref: table for ref in statement.references if (table := self._known(ref.name)) is not None}
         if not found:
             return self.spark.sql(text)
         if not statement.is_query:
-            raise UnsupportedFeatureError("session.sql reads tables of the lakehouse; write with table.append or table.overwrite")
-        return self._query(statement, found)
+            raise UnsupportedFeatureError(
+                "session.sql changes tables of the lakehouse by CREATE TABLE ... USING lakehouse, INSERT INTO, DELETE FROM, "
+                "UPDATE and DROP TABLE; for the rest use table.append, table.overwrite, or frame.write on session.table(...)"
+            )
+        return self._query(statement, found, {} if pinned is None else {pinned.name: pinned})
 
-    def _query(self, statement: Statement, found: dict[Reference, tuple[str, str | None]]) -> DataFrame:
-        loaded: dict[str, Table] = {}
+    def _query(self, statement: Statement, found: dict[Reference, tuple[str, str | None]], loaded: dict[str, Table]) -> DataFrame:
         views: dict[Reference, str] = {}
         frames: dict[str, DataFrame] = {}
         remote = connect.is_remote(self.spark)
         try:
             for reference, (name, metadata_table) in found.items():
-                table = loaded.setdefault(name, self.lake.load_table(name))
+                table = loaded.get(name) or loaded.setdefault(name, self.lake.load_table(name))
                 frame = self._frame(
                     table, metadata_table, snapshot_id=reference.snapshot_id, as_of=reference.as_of, ref=reference.ref
                 )

@@ -66,9 +66,66 @@ def test_what_is_not_there(session, table):
         session.table("raw.events", snapshot_id=1, ref="main")
 
 
-def test_writing_is_refused(session, table):
-    with pytest.raises(UnsupportedFeatureError, match="append"):
-        session.sql("INSERT INTO raw.events SELECT 9, 'z'")
+def rows(session, text="SELECT * FROM raw.events ORDER BY id"):
+    return [tuple(row) for row in session.sql(text).collect()]
+
+
+def test_insert_delete_update(session, spark, table):
+    before = len(table.snapshots())
+    assert session.sql("INSERT INTO raw.events SELECT id + 10, upper(k) FROM raw.events WHERE id < 3").columns == []
+    session.sql("INSERT INTO raw.events (k, id) VALUES ('x', 20), (NULL, 21)")
+    session.sql("INSERT INTO raw.events (id) VALUES (22)")
+    session.sql("INSERT INTO raw.events BY NAME SELECT 'n' AS k, 23 AS id")
+    assert rows(session)[3:] == [(11, "A"), (12, "B"), (20, "x"), (21, None), (22, None), (23, "n")]
+    session.sql("DELETE FROM raw.events WHERE id >= 20 AND k IS NULL")
+    session.sql("UPDATE raw.events SET k = concat(k, '-', CAST(id AS STRING)), id = id + 100 WHERE id > 10 and k != 'B'")
+    assert rows(session) == [(1, "a"), (2, "b"), (3, "c"), (12, "B"), (111, "A-11"), (120, "x-20"), (123, "n-23")]
+    assert len(table.refresh().snapshots()) == before + 6, "one commit each"
+    session.sql("DELETE FROM raw.events")
+    assert rows(session) == []
+
+
+def test_create_and_drop(session, lake, table):
+    session.sql(
+        "CREATE TABLE raw.made (id BIGINT NOT NULL, at TIMESTAMP, tags ARRAY<STRING>) USING lakehouse "
+        "PARTITIONED BY (days(at), bucket(4, id)) TBLPROPERTIES ('write.target-file-size-bytes' = '1000000')"
+    )
+    made = lake.load_table("raw.made")
+    assert [str(field.transform) for field in made.spec().fields] == ["day", "bucket[4]"]
+    assert made.properties["write.target-file-size-bytes"] == "1000000"
+    assert [(field.name, str(field.field_type), field.required) for field in made.schema().fields] == [
+        ("id", "long", True),
+        ("at", "timestamptz", False),
+        ("tags", "list<string>", False),
+    ]
+    session.sql("INSERT INTO raw.made VALUES (1, TIMESTAMP '2026-06-01 12:00:00', array('a'))")
+    assert one(session, "SELECT count(*) FROM raw.made WHERE date(at) = '2026-06-01'") == 1
+    session.sql("CREATE TABLE IF NOT EXISTS raw.made (x INT) USING lakehouse")
+    session.sql("CREATE TABLE raw.copied USING lakehouse PARTITIONED BY (k) AS SELECT * FROM raw.events WHERE id > 1")
+    assert rows(session, "SELECT * FROM raw.copied ORDER BY id") == [(2, "b"), (3, "c")]
+    session.sql("DROP TABLE raw.made")
+    session.sql("DROP TABLE IF EXISTS raw.made")
+    assert not lake.table_exists("raw.made")
+
+
+def test_changes_that_sql_does_not_make_are_refused_with_a_way_out(session, table):
+    for text, way in {
+        "MERGE INTO raw.events USING x ON events.id = x.id WHEN MATCHED THEN DELETE": "table.overwrite",
+        "ALTER TABLE raw.events ADD COLUMN c INT": "update_schema",
+        "INSERT OVERWRITE raw.events SELECT 1, 'a'": "table.overwrite",
+        "CREATE TABLE parquet_copy USING parquet AS SELECT * FROM raw.events": "frame.write",
+    }.items():
+        with pytest.raises(UnsupportedFeatureError, match=way):
+            session.sql(text)
+    for text, hint in {
+        "INSERT INTO raw.events VALUES (1)": "1 columns",
+        "INSERT INTO raw.events (id, nope) VALUES (1, 2)": "no column nope",
+        "UPDATE raw.events SET nope = 1": "no column nope",
+        "DELETE FROM raw.events WHERE length(k) > 3": "table.overwrite",
+    }.items():
+        with pytest.raises(InvalidInputError, match=hint):
+            session.sql(text)
+    assert len(rows(session)) == 3
 
 
 def test_scan_to_spark_carries_its_filter_and_projection(session, spark, table):
