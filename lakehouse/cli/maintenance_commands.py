@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 import typer
 from rich.console import Group
 from rich.text import Text
@@ -17,6 +19,7 @@ from lakehouse.cli.scan_commands import EngineName
 from lakehouse.cli.session import Session, command
 from lakehouse.cli.times import duration_ms, moment_ms
 from lakehouse.engines import executor_for
+from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.compaction import execute_compaction, plan_compaction
 from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots, plan_expiry
 from lakehouse.maintenance.file_groups import CompactionOptions
@@ -54,12 +57,26 @@ TablesArgument = Annotated[list[str] | None, typer.Argument(help="Tables; all of
 DiskOption = Annotated[bool, typer.Option("--disk", help="List the files as well: bytes by live, historical, unreferenced.")]
 
 
-def health(session: Session, tables: TablesArgument = None, disk: DiskOption = False) -> None:
+ScansOption = Annotated[
+    str | None,
+    typer.Option("--scans", help="Scan reports, a JSON lines file or a table: what queries filtered by, and what was skipped."),
+]
+
+
+def health(session: Session, tables: TablesArgument = None, disk: DiskOption = False, scans: ScansOption = None) -> None:
     """Measure tables from metadata alone: small files, deletes, manifests, snapshots, skew."""
+    reports_of_scans = _scan_reports(session, scans)
     found = [session.table(name) for name in tables or session.lake.list_tables()]
     project = session.options.properties
     reports = [
-        measure(table.catalog, table.identifier, environment=session.environment, project=project, list_files=disk)
+        measure(
+            table.catalog,
+            table.identifier,
+            environment=session.environment,
+            project=project,
+            list_files=disk,
+            scan_reports=reports_of_scans,
+        )
         for table in found
     ]
     session.show([report.to_dict() for report in reports], Group(*reports) if reports else Text("No tables."))
@@ -72,8 +89,10 @@ def advise(
         list[str] | None, typer.Option("--filter", help="A column that queries filter by, repeatable, the most frequent first.")
     ] = None,
     disk: DiskOption = False,
+    scans: ScansOption = None,
 ) -> None:
     """Rank what maintenance can do by files removed per byte rewritten, and say what a person should change."""
+    reports_of_scans = _scan_reports(session, scans)
     found = [session.table(name) for name in tables or session.lake.list_tables()]
     advice = [
         advise_table(
@@ -83,6 +102,7 @@ def advise(
             project=session.options.properties,
             filters=filter_ or (),
             list_files=disk,
+            scan_reports=reports_of_scans,
         )
         for table in found
     ]
@@ -103,6 +123,19 @@ def analyze(
         found.catalog, found.identifier, columns=column, snapshot_id=snapshot_id, environment=session.environment
     )
     session.show(result.to_dict(), result)
+
+
+def _scan_reports(session: Session, source: str | None) -> list[dict[str, Any]] | None:
+    """The reports that a `JsonLinesListener` or a `TableListener` left."""
+    if source is None:
+        return None
+    path = Path(source)
+    if not path.is_file():
+        return [dict(row) for row in session.table(source).scan().to_arrow().to_pylist()]
+    try:
+        return [orjson.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
+    except orjson.JSONDecodeError as error:
+        raise InvalidInputError(f"{source} is no file of scan reports, one JSON object a line: {error}") from error
 
 
 def compact(

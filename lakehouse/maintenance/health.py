@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
@@ -21,6 +21,7 @@ from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.reachability import in_parallel
 from lakehouse.maintenance.report import Report, gauge, human_bytes, human_ms, listing
 from lakehouse.maintenance.retention import decide_retention
+from lakehouse.maintenance.scans import ScanUse, scan_use
 from lakehouse.maintenance.settings import TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT, positive_int
 from lakehouse.scan.load import load_entries, load_manifests
 from lakehouse.spec.data_file import CONTENT_DATA, STATUS_DELETED
@@ -84,6 +85,7 @@ class TableHealth(Report):
         skew: bytes of the largest partition / bytes of the mean partition.
         partitions: those with the most removable files first.
         disk: bytes by what needs them; None when the files were not listed.
+        scans: what queries asked for and what was skipped for them; None without scan reports.
     """
 
     identifier: Identifier
@@ -113,6 +115,7 @@ class TableHealth(Report):
     skew: float
     partitions: tuple[PartitionHealth, ...]
     disk: DiskUse | None = None
+    scans: ScanUse | None = None
 
     @property
     def removable_files(self) -> int:
@@ -128,13 +131,14 @@ class TableHealth(Report):
         facts: dict[str, object] = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name not in ("identifier", "partitions", "disk")
+            if field.name not in ("identifier", "partitions", "disk", "scans")
         }
         return {
             "table": str(self.identifier),
             **facts,
             "removable_files": self.removable_files,
             "disk": None if self.disk is None else dataclasses.asdict(self.disk),
+            "scans": None if self.scans is None else dataclasses.asdict(self.scans),
             "partitions": [dataclasses.asdict(partition) for partition in self.partitions],
         }
 
@@ -156,6 +160,9 @@ class TableHealth(Report):
         yield "snapshots", f"{self.snapshots:,}{oldest}, {self.expirable_snapshots:,} beyond retention, {self.refs} refs"
         yield "metadata file", human_bytes(self.metadata_bytes)
         yield "partitions", f"{len(self.partitions):,}, largest {self.skew:.1f} x the mean"
+        if self.scans is not None:
+            filtered = ", ".join(f"{name} {count:,}" for name, count in self.scans.columns[:5]) or "nothing"
+            yield "scans", f"{self.scans.scans:,}, filtered by {filtered}; {self.scans.pruned:.1%} of files skipped"
         if self.disk is not None:
             for kind in ("live", "historical", "unreferenced"):
                 files, size = getattr(self.disk, f"{kind}_files"), getattr(self.disk, f"{kind}_bytes")
@@ -163,6 +170,10 @@ class TableHealth(Report):
 
     def detail(self) -> RenderableType | None:
         """See Report."""
+        parts = [part for part in (self._partitions_listed(), self._scans_listed()) if part is not None]
+        return Group(*parts) if parts else None
+
+    def _partitions_listed(self) -> RenderableType | None:
         if not self.partitions:
             return None
         rows = (
@@ -178,6 +189,15 @@ class TableHealth(Report):
         )
         return listing(("partition", "#files", "small", "#after", "#bytes", "#deletes"), rows)
 
+    def _scans_listed(self) -> RenderableType | None:
+        if self.scans is None or not self.scans.scans:
+            return None
+        rows = (
+            (one.predicate, f"{one.scans:,}", f"{gauge(one.pruned, 1)} {one.pruned:.1%}", f"{one.planning_ms:.1f}")
+            for one in self.scans.predicates
+        )
+        return listing(("predicate", "#scans", "files skipped", "#planning ms"), rows)
+
 
 def health(
     catalog: Catalog,
@@ -186,6 +206,7 @@ def health(
     environment: Environment | None = None,
     project: Mapping[str, str] | None = None,
     list_files: bool = False,
+    scan_reports: Iterable[Mapping[str, Any]] | None = None,
 ) -> TableHealth:
     """Measure the current snapshot of a table; reads manifests, no data.
 
@@ -195,6 +216,7 @@ def health(
         environment: the clock.
         project: defaults of the project for `lakehouse.maintenance.*`.
         list_files: list the table's folders as well and walk all its snapshots, for `disk`.
+        scan_reports: of this table, and of others, for `scans`.
 
     Raises:
         NoSuchTableError: no such table.
@@ -205,9 +227,12 @@ def health(
     policy = policy_of(version.metadata.properties, project)
     disk = disk_use(catalog, identifier, orphans_before_ms=now_ms - policy.orphan_age_ms) if list_files else None
     metadata_bytes = catalog.storage(version.metadata.location).size(version.metadata_location)
-    return table_health(
+    found = table_health(
         identifier, version.metadata, manifests, entries, policy=policy, metadata_bytes=metadata_bytes, now_ms=now_ms, disk=disk
     )
+    if scan_reports is None:
+        return found
+    return dataclasses.replace(found, scans=scan_use(scan_reports, str(identifier), version.metadata.schema().column_names))
 
 
 def read_current(catalog: Catalog, identifier: Identifier) -> tuple[TableVersion, list[ManifestFile], list[Entries]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from lakehouse.catalog.protocol import Catalog
 from lakehouse.environment import Environment
@@ -12,6 +13,7 @@ from lakehouse.maintenance.disk import disk_use
 from lakehouse.maintenance.health import read_current, table_health
 from lakehouse.maintenance.layout import measure_layout
 from lakehouse.maintenance.policy import policy_of
+from lakehouse.maintenance.scans import scan_use
 from lakehouse.spec.identifier import Identifier
 
 
@@ -24,6 +26,7 @@ def advise_table(
     filters: Sequence[str] = (),
     list_files: bool = False,
     cost: CostModel | None = None,
+    scan_reports: Iterable[Mapping[str, Any]] | None = None,
 ) -> Advice:
     """Advice on the current snapshot of a table; reads manifests, no data, changes nothing.
 
@@ -35,6 +38,7 @@ def advise_table(
         filters: columns that queries filter by, the most frequent first.
         list_files: list the table's folders as well, so that orphans are known.
         cost: how fast this machine rewrites.
+        scan_reports: of this table, and of others: what queries filter by, where `filters` does not say.
 
     Raises:
         NoSuchTableError: no such table.
@@ -44,6 +48,8 @@ def advise_table(
     now_ms = (environment or Environment.system()).now_ms()
     version, manifests, entries = read_current(catalog, identifier)
     metadata = version.metadata
+    if not filters and scan_reports is not None:
+        filters = [name for name, _ in scan_use(scan_reports, str(identifier), metadata.schema().column_names).columns]
     unknown = [name for name in filters if name not in metadata.schema().column_names]
     if unknown:
         known = ", ".join(metadata.schema().column_names)
