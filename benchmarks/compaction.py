@@ -5,7 +5,7 @@ files: the table is rolled back after each compaction. Ours plans, rewrites, fsy
 (`stream`: one writer a partition, two at a time, as we do; `dataset`: `write_dataset`). Iceberg's Spark procedure
 `rewrite_data_files` runs beside ours alone when its runtime is given, and a Python that has the PySpark it was built for
 (`--iceberg-runtime iceberg-spark-runtime-4.1_2.13-1.11.0.jar --iceberg-python .../bin/python`): the time of the call alone, in a
-session that has read the table before. Its result is added to the one kept. Results are kept at full scale only.
+session that has read from the table before. Its result is added to the one kept. Results are kept at full scale only.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def in_child(name: str, folder: Path, peer: tuple[str, str] | None = None) -> di
         command = [python, str(PEER), "--runtime", jar, "--warehouse", folder.as_uri(), "--table", NAME]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode:
-        raise SystemExit(f"{name} failed:\n{answer.stderr}")
+        raise SystemExit(f"{name} failed:\n{answer.stderr[-3000:]}")
     table = open_table(folder)
     if table.metadata.current_snapshot_id != before:
         table.rollback_to(before)

@@ -25,6 +25,7 @@ def main() -> None:
         SparkSession.builder.master("local[*]")
         .config("spark.jars", arguments.runtime)
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "4g")
         .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
         .config(catalog, "org.apache.iceberg.spark.SparkCatalog")
@@ -32,9 +33,9 @@ def main() -> None:
         .config(f"{catalog}.warehouse", arguments.warehouse)
         .getOrCreate()
     )
-    session.sql(f"SELECT count(*), sum(amount) FROM bench.{arguments.table}").collect()
+    session.sql(f"SELECT * FROM bench.{arguments.table} LIMIT 1").collect()
     start, processor = time.perf_counter(), _processor_seconds(session)
-    row = session.sql(f"CALL bench.system.rewrite_data_files(table => '{arguments.table}')").collect()[0]
+    row = session.sql(f"CALL bench.system.rewrite_data_files(table => 'bench.{arguments.table}')").collect()[0]
     found = {
         "seconds": round(time.perf_counter() - start, 3),
         "processor_seconds": round(_processor_seconds(session) - processor, 3),
