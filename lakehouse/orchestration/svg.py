@@ -9,7 +9,7 @@ Point = tuple[float, float]
 
 _INK, _FILL, _TEXT = "#4f43dd", "#e4e2fa", "#6b7280"
 _MARGIN = 2.0
-_LABEL = 44.0
+_CHARACTER = 6
 
 
 def line(points: Sequence[Point], *, width: int = 220, height: int = 40, labels: Sequence[str] = ()) -> str:
@@ -21,7 +21,8 @@ def line(points: Sequence[Point], *, width: int = 220, height: int = 40, labels:
         height: in pixels.
         labels: at the right, from top to bottom, such as the greatest and the last value.
     """
-    room = width - 2 * _MARGIN - (_LABEL if labels else 0)
+    beside = max((8 + _CHARACTER * len(label) for label in labels), default=0)
+    room = width - 2 * _MARGIN - beside
     first, last = (points[0][0], points[-1][0]) if points else (0.0, 0.0)
     most = max((value for _, value in points), default=0.0) or 1.0
 
@@ -43,7 +44,7 @@ def line(points: Sequence[Point], *, width: int = 220, height: int = 40, labels:
     start = _MARGIN if len(points) == 1 else x(first)
     area = f"{drawn}L{x(last):.1f},{height - _MARGIN}L{start:.1f},{height - _MARGIN}Z" if points else ""
     texts = "".join(
-        f'<text x="{width - _LABEL + 4}" y="{11 + number * (height - 14) / max(1, len(labels) - 1):.0f}">{_escaped(label)}</text>'
+        f'<text x="{width - beside + 4}" y="{11 + number * (height - 14) / max(1, len(labels) - 1):.0f}">{_escaped(label)}</text>'
         for number, label in enumerate(labels)
     )
     return (
