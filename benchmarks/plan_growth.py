@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--peer-up-to", type=int, default=3_000_000, help="pyiceberg plans tables of at most so many files")
     parser.add_argument("--folder", type=Path, default=ROOT / ".lakehouse" / "benchmarks", help="tables kept between runs")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "plan_growth.json")
-    parser.add_argument("--image", type=Path, default=ROOT / "docs" / "images" / "planning", help="without suffix")
+    parser.add_argument("--image", type=Path, default=ROOT / "docs" / "images" / "plan_growth", help="without suffix")
     parser.add_argument("--draw-only", action="store_true", help="draw the kept results again")
     arguments = parser.parse_args()
     if arguments.draw_only:

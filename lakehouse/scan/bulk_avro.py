@@ -11,14 +11,15 @@ import contextlib
 import itertools
 import re
 import tempfile
-import zlib
+import threading
 from collections.abc import Collection, Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from datafusion import SessionConfig, SessionContext
+from isal import isal_zlib
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError, LakehouseError
@@ -38,12 +39,14 @@ from lakehouse.spec.manifest_rows import flatten
 
 Integers: TypeAlias = "npt.NDArray[np.int64]"
 
+_InflateError = cast("type[Exception]", isal_zlib.error)
 _DEFLATE_RATIO = 1032
 _SMALL_BLOCK_BYTES = 4096
 _INFLATED_GUESS = 1024
 _STEP_BYTES = 65_536
 """So many compressed bytes of small blocks are inflated before the budget is looked at: at most 64 MiB too much."""
 _CHUNK_BYTES = 8 << 20
+_INFLATING = threading.Lock()
 
 
 class BulkRefusedError(LakehouseError):
@@ -63,8 +66,14 @@ def bulk_decode(
     header = read_header(data, location)
     batches = []
     budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
-    for rows, plain in _chunks(_inflated(data, header, location)):
-        batches.append(_decode(header, rows, plain))
+    chunks = _chunks(_inflated(data, header, location))
+    while True:
+        # many small blocks are many small calls: two threads would spend their time handing the interpreter to each other
+        with _INFLATING:
+            chunk = next(chunks, None)
+        if chunk is None:
+            break
+        batches.append(_decode(header, *chunk))
         budget -= batches[-1].nbytes
         if budget < 0:
             raise CorruptMetadataError(f"{location} inflates to far more than its size", location=location)
@@ -140,13 +149,13 @@ def _inflated_small(
 ) -> Iterator[tuple[int, bytes]]:
     """Many small deflate blocks: what they can inflate to is bounded by their size, so one call each without a limit will do."""
     budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
-    view, inflate = memoryview(data), zlib.decompress
+    view, inflate = memoryview(data), isal_zlib.decompress
     steps = np.flatnonzero(np.diff(np.cumsum(sizes) // _STEP_BYTES)) + 1
     for rows, begins, ends in zip(*(np.split(one, steps) for one in (counts, starts, starts + sizes)), strict=True):
         spans = zip(begins.tolist(), ends.tolist(), strict=True)
         try:
             plain = b"".join([inflate(view[begin:end], -15, _INFLATED_GUESS) for begin, end in spans])
-        except zlib.error as error:
+        except _InflateError as error:
             raise CorruptMetadataError(f"{location}: a block does not decompress: {error}", location=location) from error
         budget -= len(plain)
         if budget < 0:
