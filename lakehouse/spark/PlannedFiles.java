@@ -7,8 +7,10 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
+import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
@@ -24,8 +26,12 @@ import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.LogicalRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
+import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.MapType;
 import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -50,6 +56,11 @@ public final class PlannedFiles {
 
     public Rule rule() {
         return new PruneRule();
+    }
+
+    /** The file format of a planned relation with this schema. */
+    public ParquetFileFormat parquet(StructType schema) {
+        return new ParquetByFieldId(schema);
     }
 
     /** The location as `_metadata.file_path` spells it. */
@@ -187,6 +198,56 @@ public final class PlannedFiles {
 
         public String toString() {
             return answer == null ? "lakehouse[" + name + "]" : "lakehouse[" + name + ", " + answer.files.length + " files]";
+        }
+    }
+
+    /**
+     * Spark's Parquet. Nested column pruning makes the struct at the top of a pruned path anew, without its field id; then the
+     * reader would look for it by name, and show nulls for a struct that was renamed. Here every field gets its id back. The
+     * reader is made by Spark's own object, because executors know no class of this file.
+     */
+    public static final class ParquetByFieldId extends ParquetFileFormat {
+        private final ParquetFileFormat parquet = new ParquetFileFormat();
+        private final StructType schema;
+
+        ParquetByFieldId(StructType schema) {
+            this.schema = schema;
+        }
+
+        public scala.Function1 buildReaderWithPartitionValues(
+                SparkSession session, StructType data, StructType partitions, StructType required, Seq filters,
+                scala.collection.immutable.Map options, Configuration configuration) {
+            StructType asked = (StructType) withIds(required, schema);
+            return parquet.buildReaderWithPartitionValues(session, data, partitions, asked, filters, options, configuration);
+        }
+
+        /** The pruned type with the metadata that fields of the same name have in the whole one. */
+        private static DataType withIds(DataType pruned, DataType whole) {
+            if (pruned instanceof StructType && whole instanceof StructType) {
+                StructField[] fields = ((StructType) pruned).fields();
+                StructField[] known = ((StructType) whole).fields();
+                StructField[] made = new StructField[fields.length];
+                for (int i = 0; i < fields.length; i++) {
+                    made[i] = fields[i];
+                    for (int j = 0; j < known.length; j++) {
+                        if (known[j].name().equals(fields[i].name())) {
+                            DataType type = withIds(fields[i].dataType(), known[j].dataType());
+                            made[i] = new StructField(fields[i].name(), type, fields[i].nullable(), known[j].metadata());
+                        }
+                    }
+                }
+                return new StructType(made);
+            }
+            if (pruned instanceof ArrayType && whole instanceof ArrayType) {
+                ArrayType array = (ArrayType) pruned;
+                return new ArrayType(withIds(array.elementType(), ((ArrayType) whole).elementType()), array.containsNull());
+            }
+            if (pruned instanceof MapType && whole instanceof MapType) {
+                MapType map = (MapType) pruned;
+                DataType key = withIds(map.keyType(), ((MapType) whole).keyType());
+                return new MapType(key, withIds(map.valueType(), ((MapType) whole).valueType()), map.valueContainsNull());
+            }
+            return pruned;
         }
     }
 

@@ -148,12 +148,13 @@ def planned_relation(
     options = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
     for key, value in PARQUET_OPTIONS.items():
         options = options.updated(key, value)
+    shown = spark._jsparkSession.parseDataType(schema.json())
     relation = sources.HadoopFsRelation.apply(
         helper.index(planner, name, spark_location(root), size_in_bytes),
         jvm.org.apache.spark.sql.types.StructType(),
-        spark._jsparkSession.parseDataType(schema.json()),
+        shown,
         jvm.scala.Option.empty(),
-        sources.parquet.ParquetFileFormat(),
+        helper.parquet(shown),
         options,
         spark._jsparkSession,
     )

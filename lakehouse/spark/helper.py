@@ -18,7 +18,9 @@ _lock = threading.Lock()
 
 
 def planned_files(spark: SparkSession) -> Any:
-    """The helper object of this session's JVM: `index(planner, name, root, bytes)`, `rule()`, `filePath(location)`.
+    """The helper object of this session's JVM.
+
+    It has `index(planner, name, root, bytes)`, `parquet(schema)`, `rule()` and `filePath(location)`.
 
     It also readies the session: JVM threads can call into this process, files are pruned while a query is optimized, and
     Parquet columns are found by field id.

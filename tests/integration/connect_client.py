@@ -55,6 +55,7 @@ def read(spark: object, lake: lh.Lakehouse) -> dict[str, object]:
     found["empty"] = rows(session.table("raw.empty"))
     found["positions"] = rows(session.table("raw.positions"))
     found["vectors"] = rows(session.table("raw.vectors"))
+    found["nested"] = rows(session.table("raw.nested").where("spot.y = 6").select("spot.x"))
     try:
         session.table("raw.equality")
     except lh.LakehouseError as error:

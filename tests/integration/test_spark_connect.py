@@ -45,6 +45,11 @@ def build(lake, folder):
         deleted.append(events([1, 2]))
         deleted.delete("id = 13 or id = 17")
         assert [len(task.deletes) for task in deleted.scan().plan().tasks].count(1) == 1
+    place = pa.schema([("id", pa.int64()), ("place", pa.struct([("x", pa.int32()), ("y", pa.int32())]))])
+    nested = lake.create_table("raw.nested", place)
+    nested.append(pa.Table.from_pylist([{"id": 1, "place": {"x": 5, "y": 6}}], schema=place))
+    with nested.update_schema() as schema:
+        schema.rename_column("place", "spot")
     equality = lake.create_table("raw.equality", EVENTS)
     equality.append(events([1]))
     path = f"{folder}/raw/equality/data/eq.parquet"
@@ -95,4 +100,5 @@ def test_a_connect_session_reads_by_planned_paths(tmp_path):
     left = [row for row in rows_of([1, 2]) if row[0] not in (13, 17)]
     assert found["positions"] == left
     assert found["vectors"] == left
+    assert found["nested"] == [[5]]
     assert found["equality"].startswith("UnsupportedFeatureError: raw.equality: 1 files have equality deletes")

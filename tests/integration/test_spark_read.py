@@ -177,6 +177,35 @@ def test_columns_resolve_by_id(lake, session):
     assert collected(session.table("t.swapped", snapshot_id=old).where("a = 105")) == [(105, 5, "x")]
 
 
+def test_parts_of_renamed_structs_resolve_by_id(lake, session):
+    """Nested column pruning takes the field id from the top of a pruned path; by its new name no old file has the struct."""
+    point = pa.struct([("x", pa.int32()), ("y", pa.int32()), ("deep", pa.struct([("z", pa.string()), ("w", pa.float64())]))])
+    schema = pa.schema(
+        [("id", pa.int64()), ("a", point), ("b", point), ("many", pa.list_(point)), ("named", pa.map_(pa.string(), point))]
+    )
+
+    def value(n):
+        return {"x": n, "y": 10 * n, "deep": {"z": f"z{n}", "w": n / 2}}
+
+    def rows(first):
+        made = [(n, value(n), value(-n), [value(n)], [("k", value(n))]) for n in (first, first + 1)]
+        return [dict(zip(("id", "a", "b", "many", "named"), one, strict=True)) for one in made]
+
+    table = lake.create_table("t.nested", schema)
+    table.append(pa.Table.from_pylist(rows(1), schema=schema))
+    with table.update_schema() as change:
+        change.rename_column("a", "tmp").rename_column("b", "a").rename_column("tmp", "b")
+        change.rename_column("many", "several").rename_column("named", "called")
+        change.rename_column("b.x", "tmp").rename_column("b.y", "x").rename_column("b.tmp", "y")
+    frame = session.table("t.nested")
+    columns = ("id", "b.y", "b.deep.z", "a.x AS ax", "several.x AS sx", "called['k'].y AS cy", "called['k'].deep.w")
+    picked = frame.selectExpr(*columns)
+    assert collected(picked) == [(n, n, f"z{n}", -n, [n], 10 * n, n / 2) for n in (1, 2)]
+    assert collected(frame.where("b.deep.z = 'z2'").select("id")) == [(2,)]
+    assert collected(frame.where("a.x < -1").selectExpr("b.x")) == [(20,)]
+    assert collected(frame.where("b.deep.w > 0.5").selectExpr("id")) == [(2,)]
+
+
 def test_initial_defaults_fill_older_files(lake, session):
     table = lake.create_table("t.defaults", pa.schema([("id", pa.int64())]), format_version=3)
     table.append(pa.table({"id": [1, 2]}))
