@@ -71,6 +71,11 @@ class ManifestSource:
         self._twin = self._open_twin() if context.use_twins else None
         self._loaded: Entries | None = None
 
+    @property
+    def has_twin(self) -> bool:
+        """Whether a columnar twin was found and opened."""
+        return self._twin is not None
+
     def entries(self, columns: Collection[str] | None) -> Entries:
         """All entries with at least the columns asked for, as far as they exist; None is all columns.
 

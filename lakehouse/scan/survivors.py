@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -19,6 +20,9 @@ from lakehouse.scan.report import FileCounts, ManifestCounts
 from lakehouse.spec.data_file import STATUS_ADDED, STATUS_DELETED
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.manifest_list import ManifestFile
+
+_TOGETHER = 8
+"""So many manifests with columnar twins are pruned as one."""
 
 
 @dataclass(slots=True)
@@ -87,16 +91,28 @@ def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found)
     specs = {manifest.partition_spec_id: search.specs[manifest.partition_spec_id] for manifest in manifests}
     pruners = {spec_id: EntryPruner(search.where, spec, search.context.types) for spec_id, spec in specs.items()}
 
-    def one(manifest: ManifestFile) -> _Outcome:
-        return _search_one(manifest, search, pruners[manifest.partition_spec_id])
+    def one(group: Sequence[ManifestFile]) -> list[_Outcome]:
+        return _search_group(group, search, pruners[group[0].partition_spec_id])
 
-    if len(manifests) <= 1 or search.threads <= 1:
-        outcomes = [one(manifest) for manifest in manifests]
+    groups = list(_groups(manifests, search.threads))
+    if len(groups) <= 1 or search.threads <= 1:
+        outcomes = [one(group) for group in groups]
     else:
         with ThreadPoolExecutor(search.threads) as pool:
-            outcomes = list(pool.map(one, manifests))
-    for outcome in outcomes:
+            outcomes = list(pool.map(one, groups))
+    for outcome in itertools.chain.from_iterable(outcomes):
         _add(found, outcome)
+
+
+def _groups(manifests: Sequence[ManifestFile], threads: int) -> Iterator[Sequence[ManifestFile]]:
+    """Neighbours of one spec that are looked at together, few enough that every thread has some."""
+    most = max(1, min(_TOGETHER, len(manifests) // (2 * threads)))
+    start = 0
+    for end in range(1, len(manifests) + 1):
+        full = end - start == most or end == len(manifests)
+        if full or manifests[end].partition_spec_id != manifests[start].partition_spec_id:
+            yield manifests[start:end]
+            start = end
 
 
 def live_files(manifest: ManifestFile) -> int | None:
@@ -117,25 +133,55 @@ class _Outcome:
     skipped_by_metrics: int = 0
 
 
-def _search_one(manifest: ManifestFile, search: Search, pruner: EntryPruner) -> _Outcome:
+def _search_group(manifests: Sequence[ManifestFile], search: Search, pruner: EntryPruner) -> list[_Outcome]:
+    """What manifests of one spec give, in order.
+
+    Those with columnar twins are pruned as one: the arrays are short, and beginning with one would cost more than the rest.
+    """
     everything = search.where == TRUE
     first = search.columns if everything else ["status", *pruner.columns]
     if search.added_by is not None and first is not None:
         first = [*first, "snapshot_id"]
     both = None if search.columns is None or first is None else [*first, *search.columns]
-    source = ManifestSource(manifest, search.specs[manifest.partition_spec_id], search.context, both)
-    entries = source.entries(first)
-    live = _wanted(entries, search.added_by)
+    spec = search.specs[manifests[0].partition_spec_id]
+    sources = [ManifestSource(manifest, spec, search.context, both) for manifest in manifests]
+    if everything or search.where == FALSE or len(sources) == 1 or not all(source.has_twin for source in sources):
+        return [_search_one(source, source.entries(first), search, pruner) for source in sources]
+    return _search_together(sources, first, search, pruner)
+
+
+def _search_together(
+    sources: Sequence[ManifestSource], first: Collection[str] | None, search: Search, pruner: EntryPruner
+) -> list[_Outcome]:
+    parts = [source.entries(first) for source in sources]
+    merged = Entries.concat(parts)
+    kept, by_partition, by_metrics = _kept(Entries(merged.table.combine_chunks(), merged.spec), search, pruner)
+    outcomes = []
+    for source, mask in zip(sources, np.split(kept, np.cumsum([len(part) for part in parts])[:-1]), strict=True):
+        survivors = source.entries(search.columns).filter(pa.array(mask)) if mask.any() else None
+        outcomes.append(_Outcome(source.kind, source.bytes_read, survivors))
+    outcomes[0].skipped_by_partition, outcomes[0].skipped_by_metrics = by_partition, by_metrics
+    return outcomes
+
+
+def _search_one(source: ManifestSource, entries: Entries, search: Search, pruner: EntryPruner) -> _Outcome:
     if search.where == FALSE:
-        return _Outcome(source.kind, source.bytes_read, None, int(live.sum()))
-    if everything:
+        return _Outcome(source.kind, source.bytes_read, None, int(_wanted(entries, search.added_by).sum()))
+    if search.where == TRUE:
+        live = _wanted(entries, search.added_by)
         return _Outcome(source.kind, source.bytes_read, entries if live.all() else entries.filter(pa.array(live)))
+    kept, *skipped = _kept(entries, search, pruner)
+    survivors = source.entries(search.columns).filter(pa.array(kept)) if kept.any() else None
+    return _Outcome(source.kind, source.bytes_read, survivors, *skipped)
+
+
+def _kept(entries: Entries, search: Search, pruner: EntryPruner) -> tuple[Mask, int, int]:
+    """Entries that may match, and how many were skipped by partition and by metrics."""
+    live = _wanted(entries, search.added_by)
     in_partition = live & pruner.may_match_partition(entries)
     by_metrics = search.use_metrics and in_partition.any()
     kept = in_partition & pruner.may_match_metrics(entries) if by_metrics else in_partition
-    skipped = int(live.sum() - in_partition.sum()), int(in_partition.sum() - kept.sum())
-    survivors = source.entries(search.columns).filter(pa.array(kept)) if kept.any() else None
-    return _Outcome(source.kind, source.bytes_read, survivors, *skipped)
+    return kept, int(live.sum() - in_partition.sum()), int(in_partition.sum() - kept.sum())
 
 
 def _wanted(entries: Entries, added_by: frozenset[int] | None) -> Mask:
