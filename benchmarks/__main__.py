@@ -109,6 +109,8 @@ def spark(kept: dict[str, Any]) -> Iterator[Ratio]:
         if row["contender"] != "lakehouse":
             yield Ratio(row["case"], row["contender"], 1 / row["ours_to_it"])
             yield Ratio(row["case"], row["contender"], 1 / row["ours_to_it_processor"], "processor time")
+    for case, times in kept.get("iceberg", {}).get("ours_to_it", {}).items():
+        yield Ratio(case, "Iceberg's Spark runtime", 1 / times)
 
 
 RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {

@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from benchmarks.spark_support import Times, events, interleaved, report
+from benchmarks.spark_support import Times, events, iceberg_options, iceberg_times, interleaved, keep_iceberg, report
 from lakehouse.lake import load_catalog
 from lakehouse.spark import LakehouseSession, attach, build_session
 from lakehouse.spec.data_file import DataFile
@@ -48,6 +48,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--repeat", type=int, default=5)
+    iceberg_options(parser)
     arguments = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="spark-read-"))
     spark = build_session("spark_read", config={"spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED"})
@@ -87,6 +88,8 @@ def main() -> int:
         met = report(
             "spark_read", "Spark read", cases, "lakehouse", TARGETS, rows=arguments.rows, files=files, **many_files(session)
         )
+        spark.stop()
+        keep_iceberg("spark_read", iceberg_times(arguments, "read", f"--warehouse={root}/warehouse"))
         return 0 if met else 1
     finally:
         spark.stop()

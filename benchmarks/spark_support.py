@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import os
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +20,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 RESULTS = Path(__file__).resolve().parent / "results"
+PEER = Path(__file__).resolve().parent / "peers" / "iceberg_spark.py"
 COLUMNS = (
     "id",
     "timestamp_micros(1767225600000000 + CAST(id * {step} AS BIGINT)) AS event_ts",
@@ -54,6 +58,33 @@ def interleaved(contenders: dict[str, Callable[[], object]], repeat: int) -> dic
                 times[name].wall.append(time.perf_counter() - start)
                 times[name].processor.append(processor_seconds() - used)
     return times
+
+
+def iceberg_options(parser: argparse.ArgumentParser) -> None:
+    """Options that bring Iceberg's Spark runtime in as a peer."""
+    parser.add_argument("--iceberg-runtime", help="jar of iceberg-spark-runtime: the peer runs alone, behind ours")
+    parser.add_argument("--iceberg-python", default=sys.executable, help="Python whose PySpark the jar was built for")
+
+
+def iceberg_times(arguments: argparse.Namespace, task: str, *more: str) -> dict[str, Any]:
+    """What Iceberg's runtime takes for the same, in a process of its own; nothing when no jar is given."""
+    if not arguments.iceberg_runtime:
+        return {}
+    command = [arguments.iceberg_python, str(PEER), task, "--runtime", arguments.iceberg_runtime]
+    done = subprocess.run([*command, "--repeat", str(arguments.repeat), *more], check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(f"  Iceberg {found['runtime']} on Spark {found['spark']}: {found['seconds']}")
+    return found
+
+
+def keep_iceberg(name: str, found: dict[str, Any]) -> None:
+    """Add what Iceberg took to the kept result, beside the same case of ours."""
+    path = RESULTS / f"{name}.json"
+    kept = json.loads(path.read_text())
+    if found:
+        ours = {row["case"]: row["best_s"] for row in kept["rows"] if row["contender"] == "lakehouse"}
+        times = {case: round(ours[case] / seconds, 2) for case, seconds in found["seconds"].items() if case in ours}
+        path.write_text(json.dumps(kept | {"iceberg": found | {"ours_to_it": times}}, indent=1) + "\n")
 
 
 def processor_seconds() -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.spark_support import events, interleaved, report
+from benchmarks.spark_support import events, iceberg_options, iceberg_times, interleaved, keep_iceberg, report
 from lakehouse.lake import load_catalog
 from lakehouse.spark import build_session
 
@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--days", type=int, default=14)
     parser.add_argument("--repeat", type=int, default=3)
+    iceberg_options(parser)
     arguments = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="spark-write-"))
     spark = build_session("spark_write")
@@ -56,11 +57,11 @@ def main() -> int:
                 arguments.repeat,
             ),
         }
-        return (
-            0
-            if report("spark_write", "Spark write", cases, "lakehouse", TARGETS, rows=arguments.rows, days=arguments.days)
-            else 1
-        )
+        met = report("spark_write", "Spark write", cases, "lakehouse", TARGETS, rows=arguments.rows, days=arguments.days)
+        spark.stop()
+        where = (f"--warehouse={root}/iceberg", f"--source={root}/source")
+        keep_iceberg("spark_write", iceberg_times(arguments, "write", *where))
+        return 0 if met else 1
     finally:
         spark.stop()
         shutil.rmtree(root)
