@@ -111,6 +111,8 @@ def describe(session: Session, table: TableArgument) -> None:
     properties = hide_secrets(metadata.properties)
     data = {**facts, "columns": columns, "partition_spec": spec, "sort_order": order, "refs": refs, "properties": properties}
     grid = RichTable.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(overflow="fold")
     for name, value in facts.items():
         grid.add_row(
             Text(name.replace("_", " "), style="dim"), Text(human_bytes(int(str(value))) if name == "bytes" else str(value))

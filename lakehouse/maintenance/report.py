@@ -71,7 +71,7 @@ class Report(ABC):
     def __rich__(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim")
-        grid.add_column()
+        grid.add_column(overflow="fold")
         for label, value in self.facts():
             grid.add_row(label, Text(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)))
         parts: list[RenderableType] = [Text(self.title(), style="bold"), grid]
