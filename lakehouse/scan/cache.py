@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionSpec
 
+from lakehouse.errors import CorruptMetadataError
 from lakehouse.spec.avro_container import SYNC_BYTES
-from lakehouse.spec.columnar_manifest import TWIN_SUFFIX, conform, encode_twin, mismatch, twin_checksum
+from lakehouse.spec.columnar_manifest import TWIN_SUFFIX, conform, encode_twin, lacking, mismatch, open_twin, twin_checksum
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
 from lakehouse.spec.manifest_list import ManifestFile
@@ -103,15 +103,17 @@ class ManifestCache:
             return None
         path = self._path(key)
         try:
-            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            with pa.OSFile(str(path)) as source:
+                file = open_twin(source)
                 wrong = mismatch(file.metadata.metadata, file.metadata.num_rows, manifest)
+                wrong = wrong or lacking(file.schema_arrow.names, spec)
                 if wrong is not None or twin_checksum(file.metadata.metadata) != key.checksum:
                     return None
                 table = file.read().replace_schema_metadata()
             os.utime(path)
-        except (OSError, pa.ArrowException):
+            return conform(table, spec, types)
+        except (OSError, pa.ArrowException, CorruptMetadataError):
             return None
-        return conform(table, spec, types)
 
     def save(self, key: CacheKey, entries: Entries) -> None:
         """Keep entries (every column) on disk.

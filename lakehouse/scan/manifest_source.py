@@ -10,10 +10,10 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionSpec
 
-from lakehouse.errors import NoSuchFileError, StorageError
+from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
 from lakehouse.scan.avro import decode_avro
 from lakehouse.scan.cache import CacheKey, ManifestCache
-from lakehouse.spec.columnar_manifest import conform, mismatch, twin_path
+from lakehouse.spec.columnar_manifest import conform, lacking, mismatch, open_twin, twin_path
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
 from lakehouse.spec.inheritance import INHERITING, inherit
@@ -22,7 +22,7 @@ from lakehouse.storage.protocol import Storage
 
 _FETCHED_WHOLE_BYTES = 8 << 20
 """Twins of manifests up to this size come from an object store whole: one request, not four that wait for each other."""
-_TWIN_DAMAGE = (OSError, pa.ArrowException, StorageError)
+_TWIN_DAMAGE = (OSError, pa.ArrowException, StorageError, CorruptMetadataError)
 
 
 @dataclass(slots=True)
@@ -142,13 +142,14 @@ class ManifestSource:
 
     def _open_twin(self) -> pq.ParquetFile | None:
         try:
-            file = pq.ParquetFile(self._twin_bytes(), page_checksum_verification=True)
+            file = open_twin(self._twin_bytes())
         except (FileNotFoundError, NoSuchFileError):
             return None
         except _TWIN_DAMAGE as error:
             self._ignore_twin(str(error))
             return None
         reason = mismatch(file.metadata.metadata, file.metadata.num_rows, self.manifest)
+        reason = reason or lacking(file.schema_arrow.names, self._spec)
         if reason is not None:
             self._ignore_twin(reason)
             return None
