@@ -6,16 +6,14 @@ reader learns.
 
 from __future__ import annotations
 
-import importlib.util
+import dataclasses
 
-import duckdb
+import daft
 import polars as pl
 import pyarrow as pa
 import pytest
-from duckdb_extensions import import_extension
 from polars.exceptions import PanicException
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import NotInstalledError
 from pyiceberg.table import StaticTable, Table
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, MonthTransform
 from pyiceberg.types import DoubleType, IntegerType, LongType, StringType
@@ -34,10 +32,7 @@ from tests.conformance.matrix import (
     second_batch,
 )
 
-daft = pytest.importorskip("daft")
-
-# pyiceberg writes transforms other than identity with its compiled core only.
-_HAS_CORE = importlib.util.find_spec("pyiceberg_core") is not None
+V1_CELLS = tuple(dataclasses.replace(cell, version=1) for cell in CELLS if cell.version == 2)
 DAFT_VECTORS = "Daft opens the Puffin file of a deletion vector as Parquet"
 DAFT_DROPPED = "Daft does not step over a dropped column in the middle of a file, whoever wrote it"
 POLARS_OLD = "Polars reads every snapshot with the newest schema, and panics when that differs"
@@ -55,17 +50,6 @@ def tables(tmp_path_factory):
         return made[cell]
 
     return table
-
-
-@pytest.fixture(scope="module")
-def duck():
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "true"})
-    for name in ("avro", "iceberg"):
-        import_extension(name, con=connection)
-        connection.load_extension(name)
-    connection.sql("SET TimeZone = 'UTC'")
-    yield connection
-    connection.close()
 
 
 every_cell = pytest.mark.parametrize("cell", CELLS, ids=str)
@@ -155,15 +139,6 @@ def pyiceberg_catalog(tmp_path_factory):
     catalog.engine.dispose()
 
 
-@pytest.fixture(scope="module")
-def readers(tmp_path_factory):
-    """A catalog of ours that takes in what lies elsewhere."""
-    root = tmp_path_factory.getbasetemp()
-    folder = tmp_path_factory.mktemp("readers")
-    options = {"allowed-locations": f"file://{root},{root}"}
-    return lh.load_catalog(f"file://{folder}", **options)
-
-
 def written_by_pyiceberg(catalog: SqlCatalog, cell: Cell) -> Table:
     table = catalog.create_table(f"m.{cell}", OLD, properties={"format-version": str(cell.version)})
     with table.update_spec() as spec:
@@ -206,14 +181,16 @@ def _evolve(table: Table, cell: Cell) -> None:
             schema.add_column("note", IntegerType())
 
 
-@every_cell
+@pytest.mark.parametrize("cell", [*V1_CELLS, *CELLS], ids=str)
 def test_we_read_what_pyiceberg_writes(pyiceberg_catalog, readers, cell):
+    """Also v1 tables, which our first commit makes v2."""
     if cell.version == 3:
         with pytest.raises(NotImplementedError, match="V3"):
             written_by_pyiceberg(pyiceberg_catalog, cell)
         return
-    if not _HAS_CORE and (cell.spec == "day" or (cell.spec == "region" and cell.new_spec)):
-        with pytest.raises(NotInstalledError, match="pyiceberg_core"):
+    if cell.version == 1 and cell.spec == "day" and cell.new_spec:
+        # v1 keeps a removed field as void, and then pyiceberg does not write two fields of one column
+        with pytest.raises(ValueError, match="redundant partitions"):
             written_by_pyiceberg(pyiceberg_catalog, cell)
         return
     theirs = written_by_pyiceberg(pyiceberg_catalog, cell)
@@ -224,29 +201,31 @@ def test_we_read_what_pyiceberg_writes(pyiceberg_catalog, readers, cell):
     assert [(s.snapshot_id, s.sequence_number) for s in ours.snapshots()] == [
         (s.snapshot_id, s.sequence_number) for s in theirs.snapshots()
     ]
-    ours.append(second_batch(cell))
-    assert ours.scan().count() == len(rows_of(cell)) + second_batch(cell).num_rows
+    assert ours.metadata.format_version == cell.version
+    again = second_batch(cell)
+    ours.append(again)
+    expected = [*rows_of(cell), *again.to_pylist()]
+    assert ours.metadata.format_version == 2
+    assert same_rows(ours.scan().to_arrow().to_pylist(), expected)
+    assert same_rows(ours.scan(snapshot_id=first_id(ours)).to_arrow().to_pylist(), first_rows())
+    assert same_rows(StaticTable.from_metadata(ours.metadata_location).scan().to_arrow().to_pylist(), expected)
 
 
-@pytest.mark.parametrize("cell", [cell for cell in CELLS if cell.spec == "unpartitioned" and not cell.evolved], ids=str)
-def test_we_read_what_duckdb_writes(tmp_path, duck, readers, cell):
-    """DuckDB writes by path with COPY only: one unpartitioned v2 snapshot; more needs a REST catalog."""
+def test_we_read_what_duckdb_copies(tmp_path, duck, readers):
+    """`COPY ... (FORMAT iceberg)` makes one snapshot without a catalog; see test_duckdb_writes.py for the rest."""
     folder = tmp_path / "table"
     duck.register("rows", pa.Table.from_pylist(first_rows(), schema=OLD))
     duck.sql(f"COPY rows TO '{folder}' (FORMAT iceberg)")
     (metadata,) = (folder / "metadata").glob("*.metadata.json")
-    name = f"duck.{cell}"
-    ours = readers.register_table(name, str(metadata))
+    ours = readers.register_table("duck.copied", str(metadata))
     assert ours.metadata.format_version == 2
     assert same_rows(ours.scan().to_arrow().to_pylist(), first_rows())
-    if cell.new_spec:
-        with ours.update_partition_spec() as spec:
-            spec.add("region")
+    with ours.update_partition_spec() as spec:
+        spec.add("region")
     ours.append(pa.Table.from_pylist(first_rows(), schema=OLD))
-    if cell.deletes:
-        ours.delete("id = 2")
-    expected = [row for row in [*first_rows(), *first_rows()] if not (cell.deletes and row["id"] == 2)]
-    assert same_rows(readers.load_table(name).scan().to_arrow().to_pylist(), expected)
+    ours.delete("id = 2")
+    expected = [row for row in [*first_rows(), *first_rows()] if row["id"] != 2]
+    assert same_rows(readers.load_table("duck.copied").scan().to_arrow().to_pylist(), expected)
 
 
 def test_the_matrix_is_whole():
