@@ -31,7 +31,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "commit": ("--snapshots", "10", "--commits", "3"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
     "compaction": ("--scale", "0.005", "--rounds", "1"),
-    "week": ("--days", "0.15", "--every", "20", "--advisor-every", "30"),
+    "week": ("--days", "0.3", "--every", "40"),
     "spark_read": ("--rows", "200000", "--days", "20", "--repeat", "1"),
     "spark_write": ("--rows", "200000", "--days", "3", "--repeat", "1"),
 }

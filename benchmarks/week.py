@@ -1,16 +1,17 @@
 """A simulated week of one table, with the maintenance that the sensors would launch and without any.
 
-`python -m benchmarks.week [--every 10] [--days 7] [--advisor-every 15] [--part weeks|advisor]`. The clock is simulated,
-everything else is real: an increment every few minutes into several partitions, some of it late by up to three days, a merge-
-on-read delete every six hours, columns added, renamed and dropped, a partition spec that changes on the sixth day, queries.
-With maintenance, every ten minutes `sensors.maintenance` is asked what is due and `jobs.maintenance` does it: the code that
-runs in Dagster, without its daemon. Sizes are scaled down by a thousand: data files aim at 64 KiB.
+`python -m benchmarks.week [--every 15] [--days 7] [--part PART]`. The clock is simulated, everything else is real: an increment
+every few minutes into several partitions, some of it late by up to three days, a merge-on-read delete every six hours, columns
+added, renamed and dropped, a partition spec that changes on the sixth day, queries. With maintenance, every half hour
+`sensors.maintenance` is asked what is due and `jobs.maintenance` does it: the code that runs in Dagster, without its daemon.
+Sizes are scaled down by a thousand: data files aim at 64 KiB.
 
-Both weeks see the same events and must end with the same rows. Every three hours: files, manifests, metadata size, and the time
+Both weeks see the same events and must end with the same rows. Every six hours: files, manifests, metadata size, and the time
 in which a new process opens the table and plans two queries (nothing cached). Then the same week for the advisor: one
 compaction of one partition an hour, chosen by it, by chance, or in turn; files removed per GB rewritten.
 
-Results are kept at full length only, with the picture docs/images/week.png.
+Each part may run alone and is kept; `report` puts together what is kept and draws docs/images/week.png. Results are kept at
+full length only.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime as dt
+import hashlib
 import json
 import os
 import platform
@@ -52,9 +54,9 @@ NAME = "shop.events"
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 START = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 ROWS, LATE = 300, 0.04
-REGIONS = ["north", "south", "east", "west", "islands", "space"]
-WEIGHTS = np.array([0.4, 0.3, 0.15, 0.1, 0.04, 0.01])
-TICK_MINUTES = 10
+REGIONS = ["north", "south", "east", "islands"]
+WEIGHTS = np.array([0.6, 0.3, 0.09, 0.01])
+TICK_MINUTES, SAMPLE_MINUTES = 30, 360
 PROPERTIES = {
     "write.target-file-size-bytes": str(64 << 10),
     "write.delete.mode": "merge-on-read",
@@ -169,13 +171,13 @@ class Sensors:
     def __call__(self, week: Week, minute: int) -> None:  # noqa: D102 - see the class
         if minute % TICK_MINUTES:
             return
-        for action in actions_due(week.table.refresh(), ActionKind.COMPACT):
-            report = compact(week.table, Request(partitions=frozenset(action.partitions) or None))
-            self._ran("compact")
-            self.rewritten += report.rewritten_bytes if isinstance(report, CompactionResult) else 0
-        for _ in actions_due(week.table.refresh(), ActionKind.REWRITE_MANIFESTS):
-            cluster(week.table, Request())
-            self._ran("rewrite_manifests")
+        for action in actions_due(week.table.refresh(), ActionKind.COMPACT, ActionKind.REWRITE_MANIFESTS):
+            if action.kind is ActionKind.COMPACT:
+                report = compact(week.table, Request(partitions=frozenset(action.partitions) or None))
+                self.rewritten += report.rewritten_bytes if isinstance(report, CompactionResult) else 0
+            else:
+                cluster(week.table.refresh(), Request())
+            self._ran(action.kind)
         for _ in expiry_due(week.table.refresh()):
             expire(week.table, Request())
             self._ran("expire")
@@ -224,14 +226,18 @@ def in_turn(choices: Sequence[Choice], turn: int, _chance: random.Random) -> Cho
     return ordered[turn % len(ordered)]
 
 
+CHOICES = {"advised": advised, "by_chance": by_chance, "in_turn": in_turn}
+WORLDS = ("maintained", "unmaintained")
+
+
 class Observer:
-    """A sample every three hours."""
+    """A sample every six hours."""
 
     def __init__(self) -> None:
         self.samples: list[dict[str, Any]] = []
 
     def __call__(self, week: Week, minute: int) -> None:  # noqa: D102 - see the class
-        if minute % 180 != 179:
+        if minute % SAMPLE_MINUTES != SAMPLE_MINUTES - 1:
             return
         table = week.table.refresh()
         found = table.health()
@@ -267,44 +273,38 @@ def nothing(_week: Week, _minute: int) -> None:
     """No maintenance."""
 
 
-def weeks(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The week with and without maintenance."""
-    found: dict[str, Any] = {}
-    prints: list[dict[str, list[int]]] = []
-    sensors = Sensors()
-    for name, maintain in (("maintained", sensors), ("unmaintained", nothing)):
-        with temporary() as folder:
-            started = time.perf_counter()
-            week, observer = Week(folder, arguments.every, arguments.days), Observer()
-            week.run(maintain, observer)
-            prints.append(week.fingerprint())
-            disk = sum(one.size for one in week.table.storage.list(week.table.location))
-            rows = sum(one[0] for one in prints[-1].values())
-            seconds = round(time.perf_counter() - started, 1)
-            found[name] = {"samples": observer.samples, "disk_bytes": disk, "rows": rows, "seconds": seconds}
-            print(f"{name}: {rows:,} rows, {observer.samples[-1]}, {seconds} s", flush=True)
-    assert prints[0] == prints[1], "maintenance changed rows"
-    found["maintained"] |= {"runs": sensors.runs, "rewritten_bytes": sensors.rewritten}
-    return found
+def world(name: str, every: int, days: float) -> dict[str, Any]:
+    """A week with maintenance or without."""
+    sensors, observer = Sensors(), Observer()
+    with temporary() as folder:
+        started = time.perf_counter()
+        week = Week(folder, every, days)
+        week.run(sensors if name == "maintained" else nothing, observer)
+        rows = week.fingerprint()
+        return {
+            "samples": observer.samples,
+            "runs": sensors.runs,
+            "rewritten_bytes": sensors.rewritten,
+            "disk_bytes": sum(one.size for one in week.table.storage.list(week.table.location)),
+            "rows": sum(one[0] for one in rows.values()),
+            "rows_sha256": hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),
+            "seconds": round(time.perf_counter() - started, 1),
+        }
 
 
-def choosers(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The advisor's first choice beside chance and turns."""
-    found: dict[str, Any] = {}
-    for choose in (advised, by_chance, in_turn):
-        with temporary() as folder:
-            chooser, week = Chooser(choose), Week(folder, arguments.advisor_every, arguments.days)
-            week.run(chooser, nothing)
-            per_gb = round(chooser.removed / max(1, chooser.rewritten) * 1e9)
-            found[choose.__name__] = {
-                "compactions": chooser.compactions,
-                "files_removed": chooser.removed,
-                "bytes_rewritten": chooser.rewritten,
-                "files_removed_per_gb": per_gb,
-                "files_left": week.table.refresh().health().data_files,
-            }
-            print(f"{choose.__name__}: {found[choose.__name__]}", flush=True)
-    return found
+def chosen(name: str, every: int, days: float) -> dict[str, Any]:
+    """A week in which one partition an hour is compacted."""
+    chooser = Chooser(CHOICES[name])
+    with temporary() as folder:
+        week = Week(folder, every, days)
+        week.run(chooser, nothing)
+        return {
+            "compactions": chooser.compactions,
+            "files_removed": chooser.removed,
+            "bytes_rewritten": chooser.rewritten,
+            "files_removed_per_gb": round(chooser.removed / max(1, chooser.rewritten) * 1e9),
+            "files_left": week.table.refresh().health().data_files,
+        }
 
 
 @contextmanager
@@ -353,41 +353,53 @@ def flatness(samples: Sequence[dict[str, Any]], key: str) -> float:
     return round(mean(samples[-day:]) / max(1e-9, mean(samples[day : 2 * day])), 2)
 
 
+def report(result: dict[str, Any]) -> None:
+    """Put the parts together; fails when the two weeks differ in a row."""
+    keys = ("data_files", "manifests", "metadata_bytes", "planning_ms")
+    if all(name in result for name in WORLDS):
+        assert result["maintained"]["rows_sha256"] == result["unmaintained"]["rows_sha256"], "maintenance changed rows"
+        result["last_day_against_second"] = {
+            name: {key: flatness(result[name]["samples"], key) for key in keys} for name in WORLDS
+        }
+        last = {name: result[name]["samples"][-1] for name in WORLDS}
+        result["times_better_at_the_end"] = {key: round(last["unmaintained"][key] / last["maintained"][key], 1) for key in keys}
+    advisor = result.get("advisor", {})
+    if all(name in advisor for name in CHOICES):
+        first = advisor["advised"]["files_removed_per_gb"]
+        result["advisor_times_better"] = {
+            name: round(first / max(1, advisor[name]["files_removed_per_gb"]), 2) for name in ("by_chance", "in_turn")
+        }
+    for key in ("last_day_against_second", "times_better_at_the_end", "advisor_times_better"):
+        print(key, json.dumps(result.get(key)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, default=10, help="minutes between increments")
+    parser.add_argument("--every", type=int, default=15, help="minutes between increments")
     parser.add_argument("--days", type=float, default=7.0)
-    parser.add_argument("--advisor-every", type=int, default=15, help="minutes between increments, for the advisor's week")
-    parser.add_argument("--part", choices=("all", "weeks", "advisor"), default="all", help="the other part is kept as it was")
+    parser.add_argument("--part", choices=("all", *WORLDS, *CHOICES, "report"), default="all")
     arguments = parser.parse_args()
-    whole = arguments.days >= 7
+    parts = [*WORLDS, *CHOICES] if arguments.part == "all" else [] if arguments.part == "report" else [arguments.part]
     result = json.loads(RESULTS.read_text()) if arguments.part != "all" and RESULTS.exists() else {}
     result |= {
         "benchmark": "week",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "machine": {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "python": platform.python_version()},
         "versions": {name: version(name) for name in ("pyarrow", "numpy")},
+        "every_minutes": arguments.every,
+        "days": arguments.days,
     }
-    if arguments.part != "advisor":
-        result |= {"every_minutes": arguments.every, "days": arguments.days, **weeks(arguments)}
-        keys = ("data_files", "manifests", "metadata_bytes", "planning_ms")
-        result["last_day_against_second"] = {
-            name: {key: flatness(result[name]["samples"], key) for key in keys} for name in ("maintained", "unmaintained")
-        }
-        result["times_better_at_the_end"] = {
-            key: round(result["unmaintained"]["samples"][-1][key] / result["maintained"]["samples"][-1][key], 1) for key in keys
-        }
-    if arguments.part != "weeks":
-        result["advisor"] = choosers(arguments)
-        first = result["advisor"]["advised"]["files_removed_per_gb"]
-        result["advisor_times_better"] = {
-            name: round(first / max(1, result["advisor"][name]["files_removed_per_gb"]), 2) for name in ("by_chance", "in_turn")
-        }
-    for key in ("last_day_against_second", "times_better_at_the_end", "advisor_times_better"):
-        print(key, json.dumps(result.get(key)))
-    if whole:
+    for name in parts:
+        if name in WORLDS:
+            result[name] = world(name, arguments.every, arguments.days)
+            print(name, result[name]["rows"], "rows,", result[name]["samples"][-1:], result[name]["seconds"], "s", flush=True)
+        else:
+            result.setdefault("advisor", {})[name] = chosen(name, arguments.every, arguments.days)
+            print(name, result["advisor"][name], flush=True)
+    report(result)
+    if arguments.days >= 7:
         RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-        if arguments.part != "advisor":
+        if all(name in result for name in WORLDS):
             draw(result, PICTURE)
 
 
