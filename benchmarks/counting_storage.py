@@ -89,6 +89,10 @@ class CountingStorage:
         self._put(location)
         self._inner.create(location, data)
 
+    def settle(self, location: str) -> None:
+        """See Storage."""
+        self._inner.settle(location)
+
     def open_output(self, location: str) -> BufferedOutput:
         """See Storage."""
         return BufferedOutput(lambda data: self.write(location, data))

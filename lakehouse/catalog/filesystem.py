@@ -91,6 +91,7 @@ class FilesystemCatalog:
         self._environment = environment if environment is not None else Environment.system()
         self._storage_factory = storage_factory
         self._store = storage_factory(self._warehouse, self._properties)
+        self._settled: dict[str, int] = {}
         self._takes_turns = storage_factory is storage_for and self._properties.get(TURNS, "true") == "true"
         self._namespaces = FolderNamespaces(self._warehouse, self._store, self._is_live, self._is_table_folder)
 
@@ -168,6 +169,7 @@ class FilesystemCatalog:
                 continue  # deleted between looking and reading: a newer version is there
             if data.startswith(_DROPPED):
                 break
+            self._settle(folder, location)
             return TableVersion(identifier, parse(data, location), location)
         raise NoSuchTableError(f"No table {identifier} in {self._warehouse}.", table=str(identifier))
 
@@ -210,6 +212,7 @@ class FilesystemCatalog:
         codec = codec_after(base.metadata)
         location = self._version_location(folder, number, codec)
         self._swap(identifier, location, metadata_bytes(new, codec))
+        self._settled[folder] = number
         self._check_base_is_there(identifier, base)
         self._write_hint(folder, number)
         self._delete_old_versions(identifier, new)
@@ -345,6 +348,13 @@ class FilesystemCatalog:
                     return
         except LakehouseError as error:
             log.warning("Old metadata files of %s stay for now: %s", identifier, error)
+
+    def _settle(self, folder: str, location: str) -> None:
+        """What was seen must not go away: its writer may stop, or lose power, before the version's name is durable."""
+        number = _number(location)
+        if self._settled.get(folder, 0) < number:
+            self._store.settle(location)
+            self._settled[folder] = number
 
     def _newest(self, folder: str) -> tuple[int, str] | None:
         hint = self._read_hint(folder)

@@ -299,6 +299,7 @@ class SqlCatalog:
         try:
             with self._database.write() as connection:
                 found = self._pointer(connection, identifier, locked=True)  # waits for whoever still holds the row
+            # storage is read with the lock given back
             if found == location:
                 return
             history = {expected} if found is None or found == expected else self._history(found)

@@ -76,6 +76,10 @@ class FaultyStorage:
         """See Storage."""
         self._change("create", location, lambda: self._inner.create(location, data))
 
+    def settle(self, location: str) -> None:
+        """See Storage."""
+        self._inner.settle(location)
+
     def open_output(self, location: str) -> OutputStream:
         """See Storage."""
         return BufferedOutput(lambda data: self.write(location, data))

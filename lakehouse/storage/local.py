@@ -20,9 +20,12 @@ from lakehouse.storage.protocol import DeleteReport, FileInfo
 
 _RETRYABLE = frozenset({errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE})
 _CERTAIN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EPERM, errno.EACCES, errno.EROFS, errno.EMLINK})
+_CANNOT_SYNC = frozenset({errno.EROFS, errno.EINVAL, errno.EACCES, errno.ENOTSUP, errno.ENOENT})
+"""Where readers cannot make anything durable: nothing is lost by going on."""
 _ABSENT = (FileNotFoundError, NotADirectoryError)
 _BUFFER_BYTES = 1 << 20
 _CONCURRENT_SYNCS = 4
+_FOLDERS_MAX = 10_000
 
 
 class LocalStorage:
@@ -45,6 +48,7 @@ class LocalStorage:
         self._disk: Disk = disk if disk is not None else PosixDisk()
         self._new_name = new_name
         self._native = disk is None
+        self._durable_folders: set[str] = set()
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -97,6 +101,14 @@ class LocalStorage:
             self._disk.fsync_folder(_folder(path))
         except OSError as error:
             _fail("make durable", location, error)
+
+    def settle(self, location: str) -> None:
+        """See Storage."""
+        try:
+            self._disk.fsync_folder(_folder(local_path(location)))
+        except OSError as error:
+            if error.errno not in _CANNOT_SYNC:
+                _fail("make durable", location, error)
 
     def open_output(self, location: str, *, durable: bool = True) -> LocalOutput:
         """See Storage."""
@@ -240,14 +252,32 @@ class LocalStorage:
         return f"{folder}/.{name[:120]}.{self._new_name()}.tmp"
 
     def _make_folders(self, folder: str) -> None:
-        missing: list[str] = []
-        while folder and not self._is_folder(folder):
-            missing.append(folder)
+        """Make a folder and its parents, durably.
+
+        One that is there may be somebody else's who has not come to syncing its parent yet. So the first time that this storage
+        writes into a folder it syncs the parent itself, and so on upwards until a folder that it knows.
+        """
+        if folder in self._durable_folders and self._is_folder(folder):
+            return
+        unsure: list[tuple[str, bool]] = []
+        while folder and folder not in self._durable_folders:
+            unsure.append((folder, self._is_folder(folder)))
             folder = _folder(folder)
-        for path in reversed(missing):
+        for path, there in reversed(unsure):
+            self._make_folder(path, there=there)
+        if len(self._durable_folders) > _FOLDERS_MAX:
+            self._durable_folders.clear()
+        self._durable_folders.update(path for path, _ in unsure)
+
+    def _make_folder(self, path: str, *, there: bool) -> None:
+        if not there:
             with contextlib.suppress(FileExistsError):
                 self._disk.mkdir(path)
+        try:
             self._disk.fsync_folder(_folder(path) or "/")
+        except OSError as error:
+            if not there or error.errno not in _CANNOT_SYNC:  # the parents of a warehouse may be closed to us
+                raise
 
     def _is_folder(self, path: str) -> bool:
         try:

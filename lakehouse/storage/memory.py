@@ -70,6 +70,9 @@ class MemoryStorage:
                 raise FileAlreadyExistsError(f"A file exists at {location}.", location=location)
             self._files[_key(location)] = (bytes(data), self._now_ms())
 
+    def settle(self, location: str) -> None:
+        """See Storage: nothing is durable."""
+
     def open_output(self, location: str) -> BufferedOutput:
         """See Storage."""
         _key(location)

@@ -162,6 +162,9 @@ class ObjectStorage:
             else:
                 return
 
+    def settle(self, location: str) -> None:
+        """See Storage: what a store shows is durable."""
+
     def open_output(self, location: str) -> ObjectOutput:
         """See Storage; uploads in parts of 10 MB."""
         store, key = self._locate(location)

@@ -108,6 +108,9 @@ class Storage(Protocol):
             StorageError: with context `outcome="failed"` certainly not written, else unknown.
         """
 
+    def settle(self, location: str) -> None:
+        """Make the name of a file that was found durable: `create` shows a file a moment before its name is."""
+
     def open_output(self, location: str) -> OutputStream:
         """A stream to a new file (see OutputStream)."""
 

@@ -136,9 +136,12 @@ class SimulatedDisk:
 
 
 class DiskOfProcess:
-    """The disk as one process sees it; `check` raises when the process is dead or the power goes."""
+    """The disk as one process sees it; `check` raises when the process dies or the power goes, and says whether a call is made.
 
-    def __init__(self, disk: SimulatedDisk, check: Callable[[str], None]) -> None:
+    What the interpreter tidies up behind a dead process (`close`, `unlink`) does not happen.
+    """
+
+    def __init__(self, disk: SimulatedDisk, check: Callable[[str], bool]) -> None:
         self._disk, self._check = disk, check
 
     def __getattr__(self, name: str) -> Callable[..., object]:
@@ -146,8 +149,7 @@ class DiskOfProcess:
         check = self._check
 
         def guarded(*values: object) -> object:
-            check(name)
-            return call(*values)
+            return call(*values) if check(name) else None
 
         return guarded
 

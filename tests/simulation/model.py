@@ -102,6 +102,8 @@ class Model:
         self._ops: dict[str, int] = {}
         self._last: TableVersion | None = None
         self._entries: dict[str, object] = {}
+        self.known: set[int] = set()
+        """Snapshots that a process has seen: they must not go away."""
         self._sizes: dict[str, int] = {}
         self.snapshots_seen = 0
 
@@ -125,6 +127,18 @@ class Model:
         self._check_history(version)
         self._last = version
         self._census(version)
+
+    def after_power_loss(self, version: TableVersion) -> None:
+        """A version that nobody had loaded and whose writer was not told of it may be gone; anything else may not."""
+        last = self._last
+        if last is None or version.metadata_location == last.metadata_location:
+            return
+        for snapshot_id in set(last.metadata.snapshots.ids()) - set(version.metadata.snapshots.ids()):
+            op = next(name for name, found in self._ops.items() if found == snapshot_id)
+            if op in self.acknowledged or snapshot_id in self.known:
+                raise InvariantBrokenError(f"I1: {op} was seen or acknowledged as {snapshot_id}, and went with the power")
+            del self._ops[op], self._states[snapshot_id]
+        self._last = version
 
     def finish(self, version: TableVersion) -> None:
         """Check what must hold when everybody has stopped."""

@@ -43,6 +43,7 @@ class Actor:
         op = f"{kind}-{self.environment.new_uuid().hex[:8]}"
         try:
             base = self.catalog.load(TABLE)
+            self.world.model.known.update(base.metadata.snapshots.ids())
             getattr(self, kind)(op, base)
         except CommitStateUnknownError as error:
             self.world.note(self.process, f"{op} unknown: {error.message[:80]}")

@@ -35,6 +35,10 @@ class Process:
         self._go.acquire()
         self.check()
 
+    def is_running(self) -> bool:
+        """Whether it is the process itself that asks, and not the garbage collector in somebody else's thread."""
+        return threading.current_thread() is self._thread
+
     def check(self) -> None:
         if self.dead:
             raise Killed

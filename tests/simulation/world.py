@@ -20,7 +20,7 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from lakehouse.catalog.filesystem import FilesystemCatalog
-from lakehouse.catalog.protocol import Catalog
+from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.catalog.sql import SqlCatalog
 from lakehouse.catalog.sql_database import Database
 from lakehouse.environment import Environment
@@ -39,6 +39,7 @@ TABLE = Identifier.parse("raw.events")
 WAREHOUSE = "/warehouse"
 _FAST = "/dev/shm"  # noqa: S108 - a folder without a disk behind it
 _WEIGHTS = {"read": 0.2, "exists": 0.2, "size": 0.2, "list": 0.2, "create": 2.0, "commit": 2.0}
+_WEIGHTS_OF_CALLS = dict.fromkeys(("write", "fsync", "fsync_folder", "link", "replace", "unlink", "mkdir"), 0.1)
 START_MS = 1_767_225_600_000
 SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", StringType(), required=False))
 SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"), spec_id=0)
@@ -71,6 +72,15 @@ class Plan:
     fault_rate: float = 0.05
     catalog: str = "filesystem"
     merge_at: int = 4
+    between_calls: bool = False
+    """Whether others go on, and processes and the power stop, between any two system calls as well."""
+
+
+class Observing(LocalStorage):
+    """Looks on and changes nothing: what it sees is not more durable for that."""
+
+    def settle(self, location: str) -> None:
+        pass
 
 
 class World:
@@ -81,10 +91,10 @@ class World:
         self.disk = SimulatedDisk(self.now_ms)
         self.scheduler = Scheduler(random.Random(self.rng.getrandbits(64)))
         self.delayed: list[Callable[[], None]] = []
-        self.storage = LocalStorage(disk=self.disk, new_name=self._name)
+        self.storage = Observing(disk=self.disk, new_name=self._name)
         self.model = Model(self.storage)
         self.trace: list[str] = []
-        self.outage = False
+        self.outage = self.delivering = False
         self.databases: list[Database] = []
         self.folder = tempfile.TemporaryDirectory(dir=_FAST if Path(_FAST).is_dir() else None) if plan.catalog == "sql" else None
         self.observer = self.catalog(None)
@@ -109,8 +119,15 @@ class World:
         if process is None:
             return self.storage
 
-        def check(_call: str) -> None:
-            process.check()
+        def check(call: str) -> bool:
+            own = process.is_running()
+            if process.dead or self.outage or not (own or self.delivering):
+                if call in {"close", "unlink"}:
+                    return False
+                raise Killed
+            if self.plan.between_calls and own:
+                self._between_calls(process, call)
+            return True
 
         inner = LocalStorage(disk=DiskOfProcess(self.disk, check), new_name=self._name)
         return FaultyStorage(inner, lambda method, location: self.decide(process, method, location), self._later)
@@ -155,6 +172,22 @@ class World:
         self.note(process, f"{name} at {method} {location.rpartition('/')[2]}")
         return Fault(name)
 
+    def _between_calls(self, process: Process, call: str) -> None:
+        if self.rng.random() < 0.1:
+            process.pause()
+        if self.rng.random() >= self.plan.fault_rate * _WEIGHTS_OF_CALLS.get(call, 0.0):
+            return
+        stops = sorted(self.plan.faults & {"kill", "power"})
+        if not stops:
+            return
+        if self.rng.choice(stops) == "power":
+            self.note(process, f"POWER before {call}")
+            self.outage = True
+        else:
+            self.note(process, f"KILL before {call}")
+            process.dead = True
+        raise Killed
+
     def note(self, process: Process | None, text: str) -> None:
         self.trace.append(f"{self.scheduler.steps:5} {process.name if process else '-':4} {text}")
 
@@ -193,10 +226,10 @@ class World:
         if self.folder is not None:
             self.folder.cleanup()
 
-    def look(self) -> None:
+    def look(self, judge: Callable[[TableVersion], None] | None = None) -> None:
         """What a newcomer sees now must be right."""
         try:
-            self.model.observe(self.observer.load(TABLE))
+            (judge or self.model.observe)(self.observer.load(TABLE))
         except LakehouseError as error:
             raise InvariantBrokenError(f"I13: the table cannot be read: {type(error).__name__}: {error.message}") from error
 
@@ -223,12 +256,14 @@ class World:
             self.scheduler.kill(process)
         self.delayed.clear()
         self.disk.lose_power(self.rng)
+        self.look(self.model.after_power_loss)
         self.look()
         for name, left, redo in states:
             self._spawn(name, left, self.rng.getrandbits(64), redo)
 
     def _later(self, act: Callable[[], None]) -> None:
         def deliver() -> None:
+            self.delivering = True
             try:
                 act()
             except (StorageError, Killed):
@@ -236,6 +271,8 @@ class World:
             except Exception as error:
                 if type(error).__name__ not in {"FileAlreadyExistsError", "NoSuchFileError"}:
                     raise
+            finally:
+                self.delivering = False
 
         self.delayed.append(deliver)
 
@@ -322,7 +359,8 @@ def plan_of(seed: int) -> Plan:
     plan = Plan(
         processes=rng.choice([2, 2, 3, 4]), operations=rng.choice([3, 5, 8]), fault_rate=rng.choice([0.0, 0.05, 0.1, 0.2])
     )
-    return replace(plan, catalog="sql") if rng.random() < 0.2 else plan
+    plan = replace(plan, catalog="sql") if rng.random() < 0.2 else plan
+    return replace(plan, between_calls=rng.random() < 0.3)
 
 
 def shrink(seed: int, plan: Plan) -> Plan:

@@ -154,8 +154,12 @@ class FullDisk(PosixDisk):
 
 
 class UnsyncableFolder(PosixDisk):
+    def __init__(self, folder):
+        self.folder = str(folder)
+
     def fsync_folder(self, path):
-        raise OSError(5, "Input/output error")
+        if path == self.folder:
+            raise OSError(5, "Input/output error")
 
 
 def test_a_full_disk_is_certain_and_leaves_nothing(tmp_path):
@@ -170,7 +174,7 @@ def test_a_full_disk_is_certain_and_leaves_nothing(tmp_path):
 
 
 def test_a_folder_that_cannot_be_synced_after_the_link_is_unknown(tmp_path):
-    storage = LocalStorage(disk=UnsyncableFolder())
+    storage = LocalStorage(disk=UnsyncableFolder(tmp_path))
     with pytest.raises(StorageError) as caught:
         storage.create(f"{tmp_path}/v1", b"x")
     assert caught.value.context.get("outcome") != "failed"
