@@ -72,24 +72,29 @@ def add_snapshot(
         first_row_id=None if next_row_id is None else first_row_id,
         added_rows=None if next_row_id is None else next_row_id - (first_row_id or 0),
     )
+    attempt.pending.append((location, data))
+    workspace.remember_list(snapshot_id, data)
+    _move_branch(attempt, snapshot)
+    attempt.snapshots.append(snapshot)
+    return snapshot
+
+
+def _move_branch(attempt: Attempt, snapshot: Snapshot) -> None:
+    """The snapshot as the head of the attempt's branch, given that the branch is still where the base had it."""
     base_ref = attempt.base.metadata.refs.get(attempt.branch)
     attempt.require(
         AssertTableUUID(attempt.base.metadata.table_uuid),
         AssertRefSnapshotId(attempt.branch, None if base_ref is None else base_ref.snapshot_id),
     )
-    attempt.pending.append((location, data))
-    workspace.remember_list(snapshot_id, data)
-    retention = metadata.refs.get(attempt.branch)
+    retention = attempt.metadata.refs.get(attempt.branch)
     attempt.change(
         AddSnapshot(snapshot),
         SetSnapshotRef(
             attempt.branch,
-            snapshot_id,
+            snapshot.snapshot_id,
             "branch",
             min_snapshots_to_keep=None if retention is None else retention.min_snapshots_to_keep,
             max_snapshot_age_ms=None if retention is None else retention.max_snapshot_age_ms,
             max_ref_age_ms=None if retention is None else retention.max_ref_age_ms,
         ),
     )
-    attempt.snapshots.append(snapshot)
-    return snapshot
