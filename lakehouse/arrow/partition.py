@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import VoidTransform
 
 from lakehouse.arrow.columns import column_at, find_path
 from lakehouse.arrow.values import internal_values
@@ -42,8 +43,12 @@ class PartitionSplitter:
     """Splits batch after batch by one spec."""
 
     def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
+        # void fields are null, whatever became of their column: tables that were v1 once keep them for good
+        self._void = tuple(isinstance(one.transform, VoidTransform) for one in spec.fields)
         self._transforms = []
         for one in spec.fields:
+            if isinstance(one.transform, VoidTransform):
+                continue
             path, source = find_path(schema, one.source_id)
             result_type = one.transform.result_type(source.field_type)
             self._transforms.append((one.transform, path, source.field_type, result_type))
@@ -53,7 +58,7 @@ class PartitionSplitter:
         if data.num_rows == 0:
             return []
         if not self._transforms:
-            return [((), data)]
+            return [((None,) * len(self._void), data)]
         columns = [
             _canonical(transform_array(transform, column_at(data, path), source))
             for transform, path, source, _ in self._transforms
@@ -63,7 +68,9 @@ class PartitionSplitter:
         values = [
             internal_values(column.take(firsts), kind) for column, (_, _, _, kind) in zip(columns, self._transforms, strict=True)
         ]
-        partitions = list(zip(*values, strict=True))
+        known = iter(values)
+        nulls = [None] * len(first_rows)
+        partitions = list(zip(*(nulls if void else next(known) for void in self._void), strict=True))
         if len(partitions) == 1:
             return [(partitions[0], data)]
         order = pa.array(np.argsort(codes, kind="stable"))
