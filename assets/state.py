@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import dagster as dg
 
 from assets.requests import STATE_JOB
-from assets.steps import explained
-from lakehouse.lake import Lakehouse
+from lakehouse.errors import LakehouseError
+from lakehouse.maintenance.health import TableHealth
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.state import TableState, state_markdown, table_state
-from lakehouse.table import Table
 
 STATE_KEY = dg.AssetKey(["lakehouse", "state"])
 BEYOND_SINCE = "lakehouse/beyond_policy_since_ms"
@@ -43,14 +42,24 @@ def state_asset(tables: Sequence[str], project: Mapping[str, str]) -> dg.AssetsD
     def state(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> Iterator[dg.MaterializeResult[None]]:
         since = beyond_since(context.instance)
         found: dict[str, TableState] = {}
-        for table in existing(lakehouse.lake(), tables):
-            with explained():
-                found[table.name] = table_state(table, since=since, project=project)
-            context.log.info(f"measured {table.name}: {len(found[table.name].actions)} things to do")
+        failed: dict[str, str] = {}
+        lake = lakehouse.lake()
+        for name in filter(lake.table_exists, tables):
+            try:
+                found[name] = table_state(lake.load_table(name), since=since, project=project)
+            except LakehouseError as error:
+                failed[name] = error.message
+                context.log.exception(f"{name} cannot be measured")
+                continue
+            context.log.info(f"measured {name}: {len(found[name].actions)} things to do")
+            context.log_event(dg.AssetObservation(asset_key=name.split("."), metadata=health_metadata(found[name].health)))
         now_ms = time.time_ns() // 1_000_000
         yield dg.MaterializeResult(
-            metadata=state_metadata(list(found.values()), now_ms),
-            check_results=[check_result(spec, found.get(name), now_ms) for name, spec in checks.items()],
+            metadata=state_metadata(list(found.values()), failed, now_ms),
+            check_results=[
+                failed_result(spec, failed[name]) if name in failed else check_result(spec, found.get(name), now_ms)
+                for name, spec in checks.items()
+            ],
         )
 
     return state
@@ -61,10 +70,39 @@ def check_name(table: str) -> str:
     return f"{table.replace('.', '__')}_within_policy"
 
 
-def state_metadata(states: Sequence[TableState], now_ms: int) -> dict[str, dg.MetadataValue]:
-    """The page, since when tables are beyond their policy, and sums that the UI plots."""
+def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
+    """Health of a table as numbers that the UI plots on the page of its asset, by the keys that maintenance events use."""
+    counts = {
+        "files": health.data_files,
+        "small_files": health.small_files,
+        "files_after_compaction": health.expected_files,
+        "delete_files": health.delete_files,
+        "bytes": health.bytes,
+        "small_bytes": health.small_bytes,
+        "manifests": health.manifests,
+        "snapshots": health.snapshots,
+        "expirable_snapshots": health.expirable_snapshots,
+        "metadata_bytes": health.metadata_bytes,
+    }
+    ratios = {
+        "entropy": health.entropy,
+        "delete_ratio": health.delete_ratio,
+        "manifest_overlap": health.manifest_overlap,
+        "sort_overlap": health.sort_overlap,
+        "skew": health.skew,
+        "oldest_snapshot_days": None if health.oldest_snapshot_age_ms is None else health.oldest_snapshot_age_ms / 86_400_000,
+    }
+    return {
+        **{f"lakehouse/{name}": dg.MetadataValue.int(value) for name, value in counts.items()},
+        **{f"lakehouse/{name}": dg.MetadataValue.float(round(value, 4)) for name, value in ratios.items() if value is not None},
+    }
+
+
+def state_metadata(states: Sequence[TableState], failed: Mapping[str, str], now_ms: int) -> dict[str, dg.MetadataValue]:
+    """The page, since when tables are beyond their policy, and sums to plot; `failed` could not be measured, with why."""
     sums = {
-        "tables": len(states),
+        "tables": len(states) + len(failed),
+        "tables_not_measured": len(failed),
         "tables_beyond_policy": sum(bool(one.actions) for one in states),
         "tables_overdue": sum(one.overdue(now_ms) for one in states),
         "files": sum(one.health.data_files for one in states),
@@ -75,7 +113,7 @@ def state_metadata(states: Sequence[TableState], now_ms: int) -> dict[str, dg.Me
     }
     since = {one.name: str(one.beyond_since_ms) for one in states if one.beyond_since_ms is not None}
     return {
-        "state": dg.MetadataValue.md(state_markdown(states, now_ms)),
+        "state": dg.MetadataValue.md(state_markdown(states, now_ms, failed)),
         BEYOND_SINCE: dg.MetadataValue.json(since),
         **{f"lakehouse/{name}": dg.MetadataValue.int(value) for name, value in sums.items()},
     }
@@ -105,8 +143,6 @@ def check_result(spec: dg.AssetCheckSpec, state: TableState | None, now_ms: int)
     )
 
 
-def existing(lake: Lakehouse, tables: Sequence[str]) -> Iterator[Table]:
-    """Those of the tables that are written already."""
-    for name in tables:
-        if lake.table_exists(name):
-            yield lake.load_table(name)
+def failed_result(spec: dg.AssetCheckSpec, reason: str) -> dg.AssetCheckResult:
+    """The verdict on a table that cannot be measured."""
+    return dg.AssetCheckResult(passed=False, check_name=spec.name, asset_key=spec.asset_key, description=reason)

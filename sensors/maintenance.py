@@ -16,8 +16,8 @@ from assets.requests import (
     STATE_JOB,
     TABLES_TAG,
 )
-from assets.state import existing
 from jobs.maintenance import PROJECT_POLICY, policy
+from lakehouse.errors import LakehouseError
 from lakehouse.maintenance.decision import Action, ActionKind, decide, decide_expiry, due
 from lakehouse.maintenance.health import health
 from lakehouse.maintenance.retention import decide_retention
@@ -124,9 +124,17 @@ def _sensor(
         seen: dict[str, str] = orjson.loads(context.cursor) if context.cursor else {}
         skipped: list[str] = []
         asked = 0
-        for table in existing(lake, tables):
+        for name in filter(lake.table_exists, tables):
+            try:
+                table = lake.load_table(name)
+                actions = wanted(table)
+            except LakehouseError as error:
+                # one table that cannot be judged keeps no other from its maintenance; its check in lakehouse/state fails
+                context.log.exception(f"{name} cannot be judged")
+                skipped.append(f"{name} cannot be judged: {error.message}")
+                continue
             version = str(table.metadata.current_snapshot_id)
-            for action in wanted(table):
+            for action in actions:
                 # the cursor keeps a version from being asked for again before the next day, when what failed is tried once more;
                 # the run key keeps two daemons from asking both
                 state = f"{version}:{action.amount}:{table.environment.now_ms() // _DAY_MS}"

@@ -233,13 +233,16 @@ def plan_compaction(
         options,
         target_bytes=target,
         current_spec_id=metadata.default_spec_id,
-        wanted=lambda task: (chosen is None or task.data_file.file_path in chosen) and _in_partitions(task, metadata, options),
+        wanted=lambda task: (
+            (chosen is None or task.data_file.file_path in chosen) and _in_partitions(task.data_file, metadata, options)
+        ),
         recent_sequence_number=recent,
     )
     uses = delete_uses(tasks)
     dangling: tuple[DataFile, ...] = ()
-    if snapshot_id is not None and options.where is None and options.partitions is None:
-        dangling = _unused_deletes(storage, metadata, metadata.snapshot(snapshot_id), uses)
+    if snapshot_id is not None and options.where is None:
+        unused = _unused_deletes(storage, metadata, metadata.snapshot(snapshot_id), uses)
+        dangling = tuple(delete for delete in unused if _in_partitions(delete, metadata, options))
     return CompactionPlan(
         identifier=identifier,
         version=version,
@@ -323,11 +326,10 @@ def _snapshot_id(metadata: TableMetadata, branch: str) -> int | None:
     return metadata.current_snapshot_id if branch == MAIN else metadata.ref(branch).snapshot_id
 
 
-def _in_partitions(task: FileScanTask, metadata: TableMetadata, options: CompactionOptions) -> bool:
+def _in_partitions(file: DataFile, metadata: TableMetadata, options: CompactionOptions) -> bool:
     if options.partitions is None:
         return True
-    spec = metadata.spec(task.data_file.spec_id)
-    return partition_path(spec, metadata.schema(), task.data_file.partition) in options.partitions
+    return partition_path(metadata.spec(file.spec_id), metadata.schema(), file.partition) in options.partitions
 
 
 def _unused_deletes(

@@ -60,7 +60,8 @@ class GroupRewrite:
         return write_all(rows, self.write, storage, task=task)
 
     def _arranged(self, read: ReadRequest, storage: Storage) -> Iterator[pa.RecordBatch]:
-        table = read_table(self.tasks, read, storage)
+        # in one piece: taking rows out of many chunks joins them each time
+        table = read_table(self.tasks, read, storage).combine_chunks()
         if self.zorder:
             curve = ZOrder.learn(self.zorder, self.write.schema, table)
             indices = pa.array(np.argsort(curve.positions(table), kind="stable"))

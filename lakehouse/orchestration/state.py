@@ -92,8 +92,14 @@ def _history(metadata: TableMetadata) -> tuple[Moment, ...]:
     )
 
 
-def state_markdown(states: Sequence[TableState], now_ms: int) -> str:
-    """The page: a summary, a table of tables with their file counts over time, then what each one that needs something needs."""
+def state_markdown(states: Sequence[TableState], now_ms: int, failed: Mapping[str, str] | None = None) -> str:
+    """The page: a summary, a table of tables with their file counts over time, then what each one that needs something needs.
+
+    Args:
+        states: the tables that could be measured.
+        now_ms: the time.
+        failed: the others, each with the reason.
+    """
     beyond = [one for one in states if one.actions]
     overdue = [one for one in states if one.overdue(now_ms)]
     files, size = sum(one.health.data_files for one in states), sum(one.health.bytes for one in states)
@@ -107,6 +113,8 @@ def state_markdown(states: Sequence[TableState], now_ms: int) -> str:
         "|---|--:|--:|--:|--:|--:|--:|--:|---|---|",
         *(_row(one, now_ms) for one in states),
     ]
+    for name, reason in (failed or {}).items():
+        lines += ["", f"### {name}", "", f"**cannot be measured**: {reason}"]
     for one in beyond:
         lines += ["", *_details(one, now_ms)]
     return "\n".join(lines)

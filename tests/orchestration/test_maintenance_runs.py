@@ -190,6 +190,9 @@ def test_the_state_page_shows_every_table_and_alerts_after_the_time_that_the_pol
     assert metadata["lakehouse/tables"] == 0
     assert set(checks.values()) == {True}
     table = small_files(place, commits=12)
+    (health,) = place.observed(place.run(STATE_JOB, {}))
+    assert (health["lakehouse/files"], health["lakehouse/small_files"], health["lakehouse/files_after_compaction"]) == (24, 24, 4)
+    assert 0.9 < health["lakehouse/entropy"] <= 1
     metadata, checks = state(place)
     assert (metadata["lakehouse/files"], metadata["lakehouse/tables_beyond_policy"]) == (24, 1)
     page = metadata["state"]
@@ -209,6 +212,22 @@ def test_the_state_page_shows_every_table_and_alerts_after_the_time_that_the_pol
     place.run(COMPACT_JOB)
     metadata, checks = state(place)
     assert (metadata["lakehouse/beyond_policy_since_ms"], checks[check_name(TABLE)]) == ({}, True)
+
+
+def test_a_table_that_cannot_be_judged_keeps_no_other_from_maintenance(place: Place) -> None:
+    small_files(place, commits=12)
+    broken = place.lake.create_table("raw.events_landing", SCHEMA)
+    broken.append(pa.table([[1], ["eu"]], schema=SCHEMA))
+    manifest_list = broken.current_snapshot().manifest_list
+    broken.storage.delete([manifest_list])
+    sensor = next(one for one in maintenance_sensors(["raw.events_landing", TABLE]) if one.name == "small_files")
+    context = dg.build_sensor_context(resources={"lakehouse": place.resource}, instance=place.instance)
+    assert [one.tags[TABLES_TAG] for one in sensor(context)] == [TABLE]
+    metadata, checks = state(place)
+    assert (checks[check_name("raw.events_landing")], checks[check_name(TABLE)]) == (False, True)
+    assert metadata["lakehouse/tables_not_measured"] == 1
+    assert "raw.events_landing" in metadata["state"]
+    assert manifest_list.rsplit("/", 1)[-1] in metadata["state"]
 
 
 @pytest.mark.parametrize("points", [[], [(1, 5)], [(1, 5), (1, 5)], [(0, 0), (9, -3), (12, 7.5)]])
