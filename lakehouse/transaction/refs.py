@@ -13,20 +13,24 @@ from lakehouse.errors import (
     RefAlreadyExistsError,
     ValidationConflictError,
 )
-from lakehouse.spec.data_file import STATUS_ADDED, DataFile
+from lakehouse.spec.data_file import STATUS_ADDED, STATUS_DELETED, DataFile
 from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
 from lakehouse.spec.refs import MAIN_BRANCH, RefType, SnapshotRef
 from lakehouse.spec.requirements import AssertRefSnapshotId, AssertTableUUID
-from lakehouse.spec.snapshot import OPERATION_APPEND, Snapshot
+from lakehouse.spec.snapshot import OPERATION_APPEND, OPERATION_OVERWRITE, Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.spec.updates import RemoveSnapshotRef, SetSnapshotRef
 from lakehouse.transaction.added import write_added
+from lakehouse.transaction.conflicts import Subject, no_added_data, no_new_deletes
+from lakehouse.transaction.history import load_changes
 from lakehouse.transaction.operation import Attempt
 from lakehouse.transaction.produce import add_snapshot
+from lakehouse.transaction.replace import Replacement, scope_of
 from lakehouse.transaction.summary import SummaryBuilder
 from lakehouse.transaction.workspace import Workspace
 
 SOURCE_SNAPSHOT_ID = "source-snapshot-id"
+REPLACE_PARTITIONS = "replace-partitions"
 
 
 class _WritesNothing:
@@ -147,16 +151,16 @@ class FastForward(_WritesNothing):
 
 @dataclass(frozen=True, eq=False)
 class CherryPick(_WritesNothing):
-    """Apply what another snapshot appended onto the branch, once."""
+    """Apply onto the branch, once, what another snapshot appended, or the whole partitions that it replaced."""
 
     snapshot_id: int
 
     def apply(self, attempt: Attempt) -> None:
-        """Fast-forwards where the snapshot is built on the branch's head; else appends its files again.
+        """Fast-forwards where the snapshot is built on the branch's head; else repeats the append or replacement.
 
         Raises:
             NoSuchSnapshotError: no such snapshot.
-            ValidationConflictError: picked already, or the snapshot did not only append.
+            ValidationConflictError: picked already; the snapshot did something else; a partition that it replaced changed since.
         """
         metadata, head = attempt.metadata, attempt.head()
         picked = metadata.snapshot(self.snapshot_id)
@@ -172,35 +176,62 @@ class CherryPick(_WritesNothing):
         if picked.parent_snapshot_id == (None if head is None else head.snapshot_id):
             _point(attempt, picked.snapshot_id)
             return
+        extra = {SOURCE_SNAPSHOT_ID: str(self.snapshot_id)}
+        if picked.operation == OPERATION_OVERWRITE and picked.summary.get(REPLACE_PARTITIONS) == "true":
+            self._replace(attempt, picked, head, {**extra, REPLACE_PARTITIONS: "true"})
+            return
         if picked.operation != OPERATION_APPEND:
             raise ValidationConflictError(
-                f"Table {attempt.table}: snapshot {self.snapshot_id} is of operation {picked.operation}; only appends can be "
-                f"cherry-picked onto another parent. Repeat the operation on branch {attempt.branch}.",
+                f"Table {attempt.table}: snapshot {self.snapshot_id} is of operation {picked.operation}; only appends and "
+                f"replacements of whole partitions can be cherry-picked onto another parent. Repeat the operation on branch "
+                f"{attempt.branch}.",
                 table=attempt.table,
                 snapshot_id=self.snapshot_id,
             )
-        files = _added_by(attempt.workspace, metadata, picked)
+        files = _changed_by(attempt.workspace, metadata, picked, STATUS_ADDED)
         summary = SummaryBuilder()
         summary.add(files)
         manifests = self._manifests(attempt.workspace, metadata, files)
-        extra = {SOURCE_SNAPSHOT_ID: str(self.snapshot_id)}
         kept = attempt.workspace.manifests(head)
         add_snapshot(attempt, id(self), OPERATION_APPEND, [*manifests, *kept], summary, extra=extra)
+
+    def _replace(self, attempt: Attempt, picked: Snapshot, head: Snapshot | None, extra: dict[str, str]) -> None:
+        """Replace the same partitions again, if nobody touched them since the picked snapshot's parent."""
+        workspace, metadata = attempt.workspace, attempt.metadata
+        since: list[Snapshot] = []
+        for one in metadata.ancestors(head.snapshot_id) if head is not None else ():
+            if one.snapshot_id == picked.parent_snapshot_id:
+                break
+            since.append(one)
+        else:
+            if picked.parent_snapshot_id is not None:
+                raise ValidationConflictError(
+                    f"Table {attempt.table}: snapshot {self.snapshot_id} replaced partitions of snapshot "
+                    f"{picked.parent_snapshot_id}, which is no part of branch {attempt.branch}. Repeat the operation there.",
+                    table=attempt.table,
+                    snapshot_id=self.snapshot_id,
+                )
+        added = _changed_by(workspace, metadata, picked, STATUS_ADDED)
+        removed = _changed_by(workspace, metadata, picked, STATUS_DELETED)
+        subject = Subject(attempt.table, "cherry-pick", picked.parent_snapshot_id)
+        changes = load_changes(workspace, metadata, since[::-1])
+        no_added_data(subject, scope_of(attempt, None, (*removed, *added)), changes)
+        no_new_deletes(subject, removed, changes)
+        Replacement(id(self), removed, added).apply(attempt, OPERATION_OVERWRITE, subject, changes, extra)
 
     def _manifests(self, workspace: Workspace, metadata: TableMetadata, files: tuple[DataFile, ...]) -> list[ManifestFile]:
         snapshot_id = workspace.new_snapshot_id(metadata, id(self))
         return workspace.once(("added", id(self)), lambda: write_added(workspace, metadata, files, snapshot_id=snapshot_id))
 
 
-def _added_by(workspace: Workspace, metadata: TableMetadata, snapshot: Snapshot) -> tuple[DataFile, ...]:
+def _changed_by(workspace: Workspace, metadata: TableMetadata, snapshot: Snapshot, status: int) -> tuple[DataFile, ...]:
+    """The data files that a snapshot added or removed."""
     files: list[DataFile] = []
     for manifest in workspace.manifests(snapshot):
         if manifest.content != CONTENT_DATA_MANIFEST or manifest.added_snapshot_id != snapshot.snapshot_id:
             continue
         entries = workspace.entries(manifest, metadata)
-        own = pc.and_(
-            pc.equal(entries.table["status"], STATUS_ADDED), pc.equal(entries.table["snapshot_id"], snapshot.snapshot_id)
-        )
+        own = pc.and_(pc.equal(entries.table["status"], status), pc.equal(entries.table["snapshot_id"], snapshot.snapshot_id))
         files.extend(entries.filter(own).to_data_files())
     return tuple(files)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from pyiceberg.expressions import BooleanExpression
@@ -56,8 +56,15 @@ class Replacement:
         snapshot_id = workspace.new_snapshot_id(metadata, self.key)
         remove_files(workspace, metadata, workspace.manifests(branch_head), self.removed, snapshot_id=snapshot_id)
 
-    def apply(self, attempt: Attempt, operation: str, subject: Subject, changes: list[ConcurrentChange]) -> Snapshot:
-        """Make the snapshot. Raises ValidationConflictError when a removed file is not live."""
+    def apply(
+        self,
+        attempt: Attempt,
+        operation: str,
+        subject: Subject,
+        changes: list[ConcurrentChange],
+        extra: Mapping[str, str] | None = None,
+    ) -> Snapshot:
+        """Make the snapshot, with `extra` in its summary. Raises ValidationConflictError when a removed file is not live."""
         workspace = attempt.workspace
         snapshot_id = workspace.new_snapshot_id(attempt.metadata, self.key)
         kept = remove_files(
@@ -69,7 +76,7 @@ class Replacement:
         summary.add(self.added)
         summary.remove(kept.found)
         added = self.manifests_of_added(workspace, attempt.metadata)
-        return add_snapshot(attempt, self.key, operation, [*added, *kept.manifests], summary)
+        return add_snapshot(attempt, self.key, operation, [*added, *kept.manifests], summary, extra=extra)
 
 
 def concurrent_changes(attempt: Attempt) -> list[ConcurrentChange]:

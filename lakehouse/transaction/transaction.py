@@ -190,7 +190,11 @@ class Transaction:
         return self._add(FastForward(source))
 
     def cherry_pick(self, snapshot_id: int) -> Self:
-        """Apply the files that `snapshot_id` appended onto the branch, once; fast-forwards where possible."""
+        """Apply onto the branch, once, what `snapshot_id` appended; fast-forwards where possible.
+
+        Whole partitions that it replaced (summary `replace-partitions`, as dynamic overwrites of Spark write it) are replaced
+        again, if nobody changed them since.
+        """
         return self._add(CherryPick(snapshot_id))
 
     def update(self, updates: Sequence[Update], requirements: Sequence[Requirement] = ()) -> Self:

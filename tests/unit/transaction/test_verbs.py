@@ -228,6 +228,53 @@ def test_cherry_pick_once(catalog):
         begin(catalog).cherry_pick(staged.snapshot_id).commit()
 
 
+def staged_replacement(catalog):
+    """`one` of partition a replaced by `new` on a branch, as a dynamic overwrite does it; main has `one` and `two` of b."""
+    append(catalog, "one")
+    base = append(catalog, "two", partition="b").version
+    replaced = begin(catalog, base=base, branch="audit").overwrite([data_file("new")], [data_file("one")])
+    return replaced.commit({"replace-partitions": "true"}).snapshot
+
+
+def test_cherry_pick_of_replaced_partitions(catalog):
+    picked = staged_replacement(catalog)
+    append(catalog, "three", partition="b")
+    made = begin(catalog).cherry_pick(picked.snapshot_id).commit().snapshot
+    assert files(catalog) == ["new", "three", "two"]
+    assert (made.operation, made.summary["source-snapshot-id"]) == ("overwrite", str(picked.snapshot_id))
+    assert (made.summary["added-records"], made.summary["deleted-records"], made.summary["total-records"]) == ("10", "10", "30")
+    with pytest.raises(ValidationConflictError, match="part of branch main already"):
+        begin(catalog).cherry_pick(picked.snapshot_id).commit()
+
+
+@pytest.mark.parametrize("change", ["add", "delete", "remove", "rollback"])
+def test_cherry_pick_of_partitions_that_changed_since(catalog, change):
+    picked = staged_replacement(catalog)
+    if change == "add":
+        append(catalog, "late")
+    elif change == "delete":
+        begin(catalog).row_delta(delete_files=[delete_file("x", data_file("one"))]).commit()
+    elif change == "remove":
+        begin(catalog).delete_files([data_file("one")]).commit()
+    else:
+        first = next(iter(catalog.load(EVENTS).metadata.snapshots)).snapshot_id
+        begin(catalog).rollback_to(first).commit()
+        append(catalog, "other", partition="b")
+    before = files(catalog)
+    with pytest.raises(ValidationConflictError):
+        begin(catalog).cherry_pick(picked.snapshot_id).commit()
+    assert files(catalog) == before
+
+
+def test_cherry_pick_of_another_overwrite_is_refused(catalog):
+    append(catalog, "one")
+    base = catalog.load(EVENTS)
+    picked = begin(catalog, base=base, branch="audit").overwrite([data_file("new")], [data_file("one")]).commit().snapshot
+    append(catalog, "two", partition="b")
+    with pytest.raises(ValidationConflictError, match="whole partitions"):
+        begin(catalog).cherry_pick(picked.snapshot_id).commit()
+
+
 def test_rollback_refuses_when_somebody_committed_meanwhile(catalog):
     first = append(catalog, "one").snapshot
     base = append(catalog, "two").version
@@ -274,6 +321,20 @@ def test_manifests_are_merged_when_they_pile_up(catalog):
     assert len(manifests) < 6
     assert files(catalog) == [f"f{number:02}" for number in range(23)]
     assert min(one.min_sequence_number for one in manifests) == 1
+
+
+def test_manifests_roll_at_the_target_size(catalog):
+    """The first 2,000 files tell how large an entry is; what follows is cut to the target."""
+    target = 16_384
+    begin(catalog).set_properties({"commit.manifest.target-size-bytes": str(target)}).commit()
+    names = [f"{number:05}-{uuid.UUID(int=number**5 * 7919)}" for number in range(5000)]
+    append(catalog, *names)
+    manifests = load_manifests(catalog.storage(catalog.warehouse), catalog.load(EVENTS).metadata.current_snapshot())
+    assert [one.added_files_count for one in manifests][0] == 2000
+    assert sum(one.added_files_count for one in manifests) == 5000
+    assert len(manifests) > 4
+    assert all(0.5 * target < one.manifest_length < 1.5 * target for one in manifests[1:-1])
+    assert files(catalog) == sorted(names)
 
 
 def test_v3_assigns_row_ids(catalog):
