@@ -28,6 +28,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "plan_growth": ("--files-per-partition", "2,4", "--repeat", "1"),
     "plan_cost": ("--scale", "0.01"),
     "manifest_write": ("--entries", "8032"),
+    "open_table": ("--snapshots", "100", "--repeat", "1"),
     "commit": ("--snapshots", "10", "--commits", "3"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
     "compaction": ("--scale", "0.005", "--rounds", "1"),
@@ -75,6 +76,11 @@ def plan_cost(kept: dict[str, Any]) -> Iterator[Ratio]:
             yield Ratio(contender, "Hive listing", one["hive_seconds_to_it"], "derived time")
 
 
+def open_table(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for row in kept["rows"]:
+        yield Ratio(f"{row['snapshots']:,} snapshots in {row['ours_ms']} ms", "pyiceberg", row["times_faster_than_pyiceberg"])
+
+
 def manifest_write(kept: dict[str, Any]) -> Iterator[Ratio]:
     for peer in ("pyiceberg", "fastavro"):
         yield Ratio(f"{kept['ours_with_twin']['entries_per_second']:,} entries/s", peer, kept[f"times_faster_than_{peer}"])
@@ -117,6 +123,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "plan_atlas": plan_atlas,
     "plan_growth": plan_growth,
     "plan_cost": plan_cost,
+    "open_table": open_table,
     "manifest_write": manifest_write,
     "commit": commit,
     "arrow_read": arrow_read,

@@ -340,3 +340,18 @@ class TestLongLists:
             list(metadata.snapshots)
         with pytest.raises(CorruptMetadataError, match="some/file"):
             metadata.snapshot(3)
+
+
+def test_a_long_history_is_decoded_where_it_is_looked_at():
+    """Opening costs the same whatever lies in snapshots that nobody asks for, so a damaged one is noticed when it is read."""
+    document = json.loads(serialize(grown(table(), 3)))
+    last = document["snapshots"][-1]
+    old = [{**document["snapshots"][0], "snapshot-id": 10_000 + number} for number in range(5000)]
+    broken = {**document["snapshots"][0], "snapshot-id": 9_999, "timestamp-ms": "yesterday"}
+    document["snapshots"] = [broken, *old, *document["snapshots"]]
+    metadata = parse(json.dumps(document).encode(), "m")
+    assert metadata.current_snapshot().snapshot_id == last["snapshot-id"]
+    assert metadata.snapshot(14_999).manifest_list == old[-1]["manifest-list"]
+    assert len(metadata.snapshots) == 5004
+    with pytest.raises(CorruptMetadataError, match="timestamp-ms"):
+        metadata.snapshot(9_999)

@@ -330,7 +330,7 @@ def test_manifests_roll_at_the_target_size(catalog):
     names = [f"{number:05}-{uuid.UUID(int=number**5 * 7919)}" for number in range(5000)]
     append(catalog, *names)
     manifests = load_manifests(catalog.storage(catalog.warehouse), catalog.load(EVENTS).metadata.current_snapshot())
-    assert [one.added_files_count for one in manifests][0] == 2000
+    assert manifests[0].added_files_count == 2000
     assert sum(one.added_files_count for one in manifests) == 5000
     assert len(manifests) > 4
     assert all(0.5 * target < one.manifest_length < 1.5 * target for one in manifests[1:-1])
