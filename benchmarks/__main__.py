@@ -30,6 +30,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "manifest_write": ("--entries", "8032"),
     "open_table": ("--snapshots", "100", "--repeat", "1"),
     "commit": ("--snapshots", "10", "--commits", "3"),
+    "race": ("--writers", "2", "--appends", "5", "--catalogs", "sqlite"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
     "compaction": ("--scale", "0.005", "--rounds", "1"),
     "week": ("--days", "0.3", "--every", "40"),
@@ -91,6 +92,12 @@ def commit(kept: dict[str, Any]) -> Iterator[Ratio]:
         yield Ratio(f"{row['snapshots']:,} snapshots", "pyiceberg", row["ratio"])
 
 
+def race(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for row in kept["rows"]:
+        failed = f"{row['lakehouse']['failed_percent']} % failed, pyiceberg {row['pyiceberg']['failed_percent']} %"
+        yield Ratio(f"{row['catalog']}, {row['writers']} writers: {failed}", "pyiceberg", row["ratio"], "appends/s")
+
+
 def arrow_read(kept: dict[str, Any]) -> Iterator[Ratio]:
     for case, times in kept["cases"].items():
         for peer in ("duckdb", "pyiceberg"):
@@ -126,6 +133,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "open_table": open_table,
     "manifest_write": manifest_write,
     "commit": commit,
+    "race": race,
     "arrow_read": arrow_read,
     "compaction": compaction,
     "week": week,
