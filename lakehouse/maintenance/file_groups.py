@@ -153,11 +153,12 @@ def plan_groups(
         recent_sequence_number: partitions with a file of this sequence number or later are left alone; None: none are.
     """
     uses = delete_uses(tasks)
-    partitions: dict[tuple[int, tuple[Any, ...]], list[FileScanTask]] = {}
+    partitions: dict[tuple[Any, ...], list[FileScanTask]] = {}
     for task in tasks:
-        partitions.setdefault((task.data_file.spec_id, task.data_file.partition), []).append(task)
+        partitions.setdefault(task.data_file.partition_key, []).append(task)
     groups: list[FileGroup] = []
-    for (spec_id, partition), members in partitions.items():
+    for members in partitions.values():
+        spec_id, partition = members[0].data_file.spec_id, members[0].data_file.partition
         if recent_sequence_number is not None and any(task.sequence_number >= recent_sequence_number for task in members):
             continue
         why = {id(task): _reason(task, options, target_bytes, current_spec_id, uses) for task in members if wanted(task)}

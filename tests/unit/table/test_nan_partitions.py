@@ -74,3 +74,11 @@ def test_a_stream_of_batches_makes_one_file_a_partition(table):
     table.append(pa.RecordBatchReader.from_batches(SCHEMA, [batch] * 20))
     new = [file for file in table.scan().plan().files if file.file_path not in before]
     assert sorted((str(file.partition[0]), file.record_count) for file in new) == [("-0.0", 20), ("0.0", 20), ("nan", 20)]
+
+
+def test_its_files_are_compacted_together(table):
+    expected = ids(table)
+    table.compact(lh.CompactionOptions(min_input_files=2))
+    assert ids(table) == expected
+    nan = [file for file in table.scan().plan().files if file.partition[0] is not None and math.isnan(file.partition[0])]
+    assert [file.record_count for file in nan] == [3]
