@@ -105,7 +105,10 @@ class Lakehouse:
         return sorted(str(i) for space in self.catalog.list_namespaces() for i in self.catalog.list_tables(space))
 
     def drop_table(self, name: Name, *, purge: bool = False) -> None:
-        """Remove the name; with `purge` the files as well. Raises NoSuchTableError."""
+        """Remove the name; with `purge` what is in the table's folder as well, but not data that `write.data.path` put elsewhere.
+
+        Raises NoSuchTableError, MaintenanceRefusedError (`purge` of a table with `gc.enabled=false`).
+        """
         self.catalog.drop(Identifier.parse(name), purge=purge)
 
     def rename_table(self, name: Name, new_name: Name) -> Table:

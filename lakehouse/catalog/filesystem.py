@@ -352,7 +352,7 @@ class FilesystemCatalog:
     def _settle(self, folder: str, location: str) -> None:
         """What was seen must not go away: its writer may stop, or lose power, before the version's name is durable."""
         number = _number(location)
-        if self._settled.get(folder, 0) < number:
+        if self._settled.get(folder) != number:
             self._store.settle(location)
             self._settled[folder] = number
 

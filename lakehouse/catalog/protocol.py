@@ -119,7 +119,11 @@ class Catalog(Protocol):
         """
 
     def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
-        """Forget the table; with `purge` delete its files too. Raises NoSuchTableError."""
+        """Forget the table; with `purge` delete what is in its folder too.
+
+        Data that `write.data.path` put elsewhere stays: other tables may write there. Raises NoSuchTableError,
+        MaintenanceRefusedError (`purge` of a table with `gc.enabled=false`).
+        """
 
     def rename(self, source: Identifier, target: Identifier) -> None:
         """Raises NoSuchTableError, TableAlreadyExistsError, NoSuchNamespaceError, UnsupportedFeatureError (filesystem)."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import uuid
 
+import pyarrow as pa
 import pytest
+from pyiceberg.expressions import EqualTo
 
 from lakehouse.catalog import open_catalog
 from lakehouse.catalog.filesystem import FilesystemCatalog
@@ -20,6 +22,7 @@ from lakehouse.errors import (
     TableAlreadyExistsError,
     UnsupportedFeatureError,
 )
+from lakehouse.lake import Lakehouse
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.requirements import AssertRefSnapshotId
 from lakehouse.spec.updates import SetProperties
@@ -215,6 +218,22 @@ def test_names_are_bound_parameters(catalog):
     create_table(catalog, evil)
     assert catalog.load(evil).identifier == evil
     assert set(catalog.list_tables(("raw",))) == {EVENTS, evil}
+
+
+@pytest.mark.parametrize("name", ["a#b?c", "a%2Fb %", "日本 ünï", "a+b&c='\"", "[a]{b}*|~;:", "x" * 200])
+def test_names_and_values_that_stores_and_urls_would_escape(catalog, name):
+    """As names of tables and as partition values, which become folders: what is written is found again."""
+    lake = Lakehouse(catalog)
+    rows = pa.table({"id": pa.array([1, 2], pa.int64()), "p": [name, name + "/..\\"]})
+    table = lake.create_table(("raw", name), rows.schema, partition_by=["p"])
+    table.append(rows)
+    again = lake.load_table(("raw", name))
+    assert sorted(again.scan().to_arrow().to_pylist(), key=lambda row: row["id"]) == rows.to_pylist()
+    assert again.scan(where=EqualTo("p", name)).count() == 1
+    assert lake.list_tables("raw") == [f"raw.{name}"]
+    lake.drop_table(("raw", name), purge=True)
+    left = [info.location for info in catalog.storage(table.location).list(table.location)]
+    assert not [one for one in left if one.endswith(".parquet")]
 
 
 def test_secrets_stay_in_properties(catalog):
