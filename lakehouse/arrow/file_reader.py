@@ -28,7 +28,7 @@ from lakehouse.storage.protocol import Storage
 
 # Decoding the filter's columns first pays when the others are this many times larger.
 _PROBE_RATIO = 4
-_BUFFER_BYTES = 1_048_576
+_BUFFER_BYTES = 262_144
 # What pays for large files only: opening them again to read dictionaries, buffers, decoding columns in parallel.
 _MANY_ROWS = 50_000
 

@@ -53,6 +53,11 @@ class _Budget:
         self._stopped = False
 
     @property
+    def bounded(self) -> bool:
+        """Whether there is a limit."""
+        return self._limit is not None
+
+    @property
     def stopped(self) -> bool:
         """Whether nobody wants more."""
         return self._stopped
@@ -111,6 +116,9 @@ class _Unit:
             self._queue.put(_Failed(error))
         finally:
             self._done()
+            if self._budget.bounded:
+                # what this thread freed goes back to the system: allocators keep it for the thread, and there are several
+                pa.default_memory_pool().release_unused()
 
     def drain(self) -> Iterator[pa.RecordBatch]:
         while True:

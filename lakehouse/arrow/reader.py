@@ -66,7 +66,7 @@ class ReadRequest:
     name_mapping: str | None = None
     batch_rows: int = 32_768
     threads: int | None = None
-    buffer_bytes: int = 33_554_432
+    buffer_bytes: int = 8_388_608
 
 
 def read_tasks(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> Iterator[pa.RecordBatch]:
