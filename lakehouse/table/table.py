@@ -28,6 +28,7 @@ from lakehouse.maintenance.expiry import ExpiryOptions, ExpiryResult, expire_sna
 from lakehouse.maintenance.health import TableHealth, health
 from lakehouse.maintenance.manifests import ManifestRewriteOptions, ManifestRewriteResult, rewrite_manifests
 from lakehouse.maintenance.orphans import OrphanOptions, OrphanResult, remove_orphan_files
+from lakehouse.maintenance.statistics import StatisticsResult, compute_statistics
 from lakehouse.scan.listeners import Listeners
 from lakehouse.scan.request import ScanRequest
 from lakehouse.spec.data_file import DataFile
@@ -451,6 +452,14 @@ class Table:
         """Move files that nothing reaches to the trash (three days old by default; below 24 hours only with `force`)."""
         options = OrphanOptions(older_than_ms=None if older_than is None else to_ms(older_than), force=force)
         return remove_orphan_files(self.catalog, self.identifier, options, environment=self.environment)
+
+    def compute_statistics(self, columns: Sequence[str] | None = None, *, snapshot_id: int | None = None) -> StatisticsResult:
+        """Count the different values of columns (all of a primitive type by default) into the snapshot's statistics file."""
+        result = compute_statistics(
+            self.catalog, self.identifier, columns=columns, snapshot_id=snapshot_id, environment=self.environment
+        )
+        self.refresh()
+        return result
 
     def health(self) -> TableHealth:
         """Small files, manifests, snapshots and skew, from metadata alone."""

@@ -90,9 +90,9 @@ def table(tmp_path):
 
 
 def test_every_type_is_counted_in_the_bytes_of_the_spec(table):
-    result = compute_statistics(table.catalog, table.identifier)
+    result = table.compute_statistics()
     assert result.distinct == {name: count for name, (_, count) in EVERY_TYPE.items() if count is not None}
-    version = table.refresh().metadata
+    version = table.metadata
     assert distinct_counts(version) == dict(result.distinct)
     puffin = PuffinFile(table.storage.read(result.location))
     rows = table.scan().to_arrow()
