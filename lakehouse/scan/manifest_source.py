@@ -69,6 +69,7 @@ class ManifestSource:
         self._context = context
         self._columns = None if columns is None else {"status", *INHERITING, *columns}
         self._twin = self._open_twin() if context.use_twins else None
+        self._columns_read: dict[str, pa.ChunkedArray] = {}
         self._loaded: Entries | None = None
 
     @property
@@ -137,8 +138,14 @@ class ManifestSource:
             if needed & {"first_row_id", "sequence_number", "file_sequence_number"}:
                 needed.update(INHERITING)
             wanted = [name for name in present if name in needed]
-        table = twin.read(columns=wanted, use_threads=False).replace_schema_metadata()
+        self._columns_read |= self._read_columns(twin, [name for name in wanted if name not in self._columns_read])
+        table = pa.table({name: self._columns_read[name] for name in wanted})
         return inherit(conform(table, self._spec, self._context.types), self.manifest)
+
+    @staticmethod
+    def _read_columns(twin: pq.ParquetFile, names: list[str]) -> dict[str, pa.ChunkedArray]:
+        table = twin.read(columns=names, use_threads=False) if names else pa.table({})
+        return dict(zip(table.column_names, table.columns, strict=True))
 
     def _open_twin(self) -> pq.ParquetFile | None:
         try:
