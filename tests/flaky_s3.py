@@ -96,7 +96,7 @@ class Handler(BaseHTTPRequestHandler):
 def flaky_s3() -> Iterator[Server]:
     """A server on loopback."""
     with Server() as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
+        thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
             yield server

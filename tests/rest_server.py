@@ -162,7 +162,7 @@ def rest(folder: Path) -> Iterator[Server]:
     """A server whose tables are below `folder`/warehouse."""
     catalog = SqlCatalog("rest", uri=f"sqlite:///{folder}/rest.db?check_same_thread=false", warehouse=str(folder / "warehouse"))
     with Server(catalog) as server:
-        thread = Thread(target=server.serve_forever, daemon=True)
+        thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
             yield server

@@ -47,16 +47,14 @@ def new_database(uri):
 @pytest.fixture
 def opened(tmp_path, request):
     """Opens catalogs on one database, closed at the end."""
-    catalogs, databases = [], []
+    catalogs, name = [], f"c{tmp_path.name}"
 
-    def open_one(kind="sqlite", *, options=""):
-        uri = f"sqlite:///{tmp_path}/catalog.db"
-        if kind == "postgres":
-            databases.extend([] if databases else [new_database(request.getfixturevalue("postgres_uri"))])
-            uri = databases[0] + (f"{'&' if '?' in databases[0] else '?'}{options}" if options else "")
-        if options != "none":
-            catalogs.append(open_catalog(uri, warehouse=str(tmp_path / "warehouse"), name="c"))
-        return catalogs[-1] if catalogs else None
+    def open_one(kind="sqlite", *, options="", uri=None):
+        if uri is None:
+            uri = request.getfixturevalue("postgres_uri") if kind == "postgres" else f"sqlite:///{tmp_path}/catalog.db"
+            uri += f"{'&' if '?' in uri else '?'}{options}" if options else ""
+        catalogs.append(open_catalog(uri, warehouse=str(tmp_path / "warehouse"), name=name))
+        return catalogs[-1]
 
     yield open_one
     for catalog in catalogs:
@@ -88,7 +86,7 @@ class Lossy(Database):
 @pytest.fixture
 def lossy(tmp_path):
     database = Lossy(f"sqlite:///{tmp_path}/catalog.db")
-    yield SqlCatalog("", str(tmp_path / "warehouse"), name="c", database=database), database
+    yield SqlCatalog("", str(tmp_path / "warehouse"), name=f"c{tmp_path.name}", database=database), database
     database.close()
 
 
@@ -241,14 +239,14 @@ def test_of_overlapping_tables_created_at_once_one_is_made(opened, kind):
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_one_name_created_at_once(opened, kind):
+def test_one_name_created_at_once(opened, kind, request):
     """Also its namespace, on a database that is empty."""
     barrier = threading.Barrier(8)
-    opened(kind, options="none")
+    uri = new_database(request.getfixturevalue("postgres_uri")) if kind == "postgres" else None
 
     def create(_number):
         barrier.wait()
-        catalog = opened(kind)
+        catalog = opened(uri=uri)
         with suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace(("raw",))
         try:
@@ -259,7 +257,7 @@ def test_one_name_created_at_once(opened, kind):
     with ThreadPoolExecutor(8) as pool:
         made = [one for one in pool.map(create, range(8)) if one is not None]
     assert len(made) == 1
-    catalog = opened(kind)
+    catalog = opened(uri=uri)
     assert catalog.load(EVENTS).metadata_location == made[0].metadata_location
     assert files_below(catalog, f"{catalog.warehouse}/raw") == {made[0].metadata_location}
 
