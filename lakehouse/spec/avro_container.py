@@ -19,6 +19,8 @@ from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 INFLATED_FLOOR_BYTES = 16 * 1024 * 1024
+CHECKSUM_KEY = "lakehouse.checksum"
+"""Metadata key of the checksum that our own files carry."""
 INFLATED_RATIO = 100
 _DECOMPRESSION_ERRORS = (
     zlib.error,
@@ -72,7 +74,7 @@ def read_header(data: bytes, location: str) -> Header:
     """Parse the header.
 
     Raises:
-        CorruptMetadataError: not an Avro file, or cut off within the header.
+        CorruptMetadataError: not an Avro file, cut off within the header, or not what its checksum, where it has one, is of.
     """
     if data[:4] != MAGIC:
         raise CorruptMetadataError(f"{location} is not an Avro file", location=location)
@@ -98,7 +100,10 @@ def read_header(data: bytes, location: str) -> Header:
     if len(sync) != SYNC_BYTES:
         raise CorruptMetadataError(f"{location} ends within its header", location=location)
     _check_schema(schema, location)
-    return Header(metadata, schema, metadata.get("avro.codec", b"null").decode("ascii", "replace"), sync, offset + SYNC_BYTES)
+    first = offset + SYNC_BYTES
+    if CHECKSUM_KEY in metadata and metadata[CHECKSUM_KEY] != _checksum(metadata, sync, view[first:]):
+        raise CorruptMetadataError(f"{location} is not as it was written: its checksum is another one", location=location)
+    return Header(metadata, schema, metadata.get("avro.codec", b"null").decode("ascii", "replace"), sync, first)
 
 
 def read_blocks(data: bytes, header: Header, location: str) -> Iterator[Block]:
@@ -163,17 +168,29 @@ def inflate_block(header: Header, count: int, data: memoryview, budget: int, loc
 def write_container(
     schema: Mapping[str, Any], metadata: Mapping[str, str], blocks: Iterable[tuple[int, bytes]], *, level: int
 ) -> bytes:
-    """A whole file with codec deflate; the sync marker derives from the content, so that equal input gives equal bytes."""
+    """A whole file with codec deflate and a checksum; the sync marker derives from the content: equal input gives equal bytes."""
     packed = [(count, _deflate(plain, level)) for count, plain in blocks]
     digest = hashlib.sha256(json.dumps(dict(metadata), sort_keys=True).encode())
     for _, payload in packed:
         digest.update(payload)
     sync = digest.digest()[:SYNC_BYTES]
-    pairs = {**metadata, "avro.schema": json.dumps(schema, separators=(",", ":")), "avro.codec": "deflate"}
-    parts = [container_head({key: value.encode() for key, value in pairs.items()}, sync)]
+    named = {**metadata, "avro.schema": json.dumps(schema, separators=(",", ":")), "avro.codec": "deflate"}
+    pairs = {key: value.encode() for key, value in named.items() if key != CHECKSUM_KEY}
+    parts = []
     for count, payload in packed:
         parts += [write_long(count), write_long(len(payload)), payload, sync]
-    return b"".join(parts)
+    content = b"".join(parts)
+    return container_head({**pairs, CHECKSUM_KEY: _checksum(pairs, sync, content)}, sync) + content
+
+
+def _checksum(pairs: Mapping[str, bytes], sync: bytes, content: bytes | memoryview) -> bytes:
+    """Of everything in a file but the checksum itself: Avro has none, and most changed bytes would decode to other values."""
+    digest = hashlib.sha256(sync)
+    for key, value in sorted(pairs.items()):
+        if key != CHECKSUM_KEY:
+            digest.update(b"%d %d " % (len(key.encode()), len(value)) + key.encode() + value)
+    digest.update(content)
+    return digest.hexdigest().encode()
 
 
 def container_head(pairs: Mapping[str, bytes], sync: bytes) -> bytes:

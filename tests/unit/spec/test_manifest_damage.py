@@ -20,7 +20,14 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from lakehouse.errors import CorruptMetadataError, InvalidInputError, LakehouseError, UnsupportedFeatureError
 from lakehouse.scan.avro import decode_avro
-from lakehouse.spec.avro_container import inflated_blocks, read_header, write_container, write_long
+from lakehouse.spec.avro_container import (
+    CHECKSUM_KEY,
+    container_head,
+    inflated_blocks,
+    read_header,
+    write_container,
+    write_long,
+)
 from lakehouse.spec.data_file import CONTENT_POSITION_DELETES, STATUS_ADDED, STATUS_EXISTING, DataFile, ManifestEntry
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import field_types
@@ -43,15 +50,24 @@ def manifest_bytes(count: int = 20) -> bytes:
     return encode_manifest(Entries.from_manifest_entries([entry(n) for n in range(count)], SPEC, TYPES), SCHEMA, format_version=2)
 
 
-VALID = manifest_bytes()
-VALID_400 = manifest_bytes(400)
-LIST, _ = write_manifest_list(
+def without_checksum(data: bytes) -> bytes:
+    """The file as another writer would have left it, so that damage gets past the checksum."""
+    header = read_header(data, "m")
+    pairs = {key: value for key, value in header.metadata.items() if key != CHECKSUM_KEY}
+    return container_head(pairs, header.sync) + data[header.first_block :]
+
+
+OURS = manifest_bytes()
+VALID = without_checksum(OURS)
+VALID_400 = without_checksum(manifest_bytes(400))
+OUR_LIST, _ = write_manifest_list(
     [ManifestFile(manifest_path="m", manifest_length=1, partition_spec_id=0, added_snapshot_id=1, partitions=())],
     snapshot_id=1,
     parent_snapshot_id=None,
     sequence_number=1,
     format_version=2,
 )
+LIST = without_checksum(OUR_LIST)
 
 
 def tried(data: bytes, folder) -> None:
@@ -182,7 +198,7 @@ def test_bytes_behind_the_last_entry_of_a_block(tmp_path, junk):
 
 def test_many_small_bombs(tmp_path):
     """Blocks below the size that is inflated with a limit: their sum is limited."""
-    whole = manifest_bytes(1)
+    whole = without_checksum(manifest_bytes(1))
     header = read_header(whole, "m")
     ((_, plain),) = inflated_blocks(whole, header, "m")
     # a valid record but for its path, of three million zeros
@@ -265,4 +281,29 @@ def test_what_cannot_be_written(rows, options, message):
 
 
 def test_equal_input_gives_equal_bytes():
-    assert manifest_bytes() == VALID
+    assert manifest_bytes() == OURS
+
+
+@given(st.integers(0, len(OURS) - 1), st.integers(1, 255))
+@settings(max_examples=300)
+def test_a_changed_byte_of_our_own_manifests_is_noticed(place, flip):
+    data = bytearray(OURS)
+    data[place] ^= flip
+    try:
+        found = decode_entries(bytes(data), "m", SPEC, TYPES)
+    except LakehouseError:
+        return
+    # the name of the checksum itself
+    assert found.table.equals(decode_entries(OURS, "m", SPEC, TYPES).table)
+
+
+@given(st.integers(0, len(OUR_LIST) - 1), st.integers(1, 255))
+@settings(max_examples=300)
+def test_a_changed_byte_of_our_own_manifest_lists_is_noticed(place, flip):
+    data = bytearray(OUR_LIST)
+    data[place] ^= flip
+    try:
+        found = read_manifest_list(bytes(data), "l")
+    except LakehouseError:
+        return
+    assert found == read_manifest_list(OUR_LIST, "l")
