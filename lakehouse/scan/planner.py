@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
@@ -79,6 +80,11 @@ class ScanPlan:
         parts: Sequence[Entries] = self.files.parts if isinstance(self.files, LazyItems) else ()
         schema = pa.schema([("file_path", pa.string()), ("file_size_in_bytes", pa.int64())])
         return pa.concat_tables([schema.empty_table(), *(part.table.select(schema.names).cast(schema) for part in parts)])
+
+    def formats(self) -> set[str]:
+        """File formats of the files, lower case, without making the files themselves."""
+        parts: Sequence[Entries] = self.files.parts if isinstance(self.files, LazyItems) else ()
+        return {str(one).lower() for part in parts for one in pc.unique(part.table["file_format"]).to_pylist()}
 
     def splits(self) -> Iterator[TaskGroup]:
         """Tasks cut at split offsets and packed to `read.split.target-size` (properties `read.split.*`)."""

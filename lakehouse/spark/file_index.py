@@ -19,6 +19,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.expressions.parse import parse_where
 from lakehouse.scan.listeners import ENGINE_SPARK, Listeners
 from lakehouse.scan.planner import ScanPlan, plan_scan
@@ -72,6 +73,7 @@ class FilePlanner:
     def _plan(self, filters: str) -> ScanPlan:
         where = And(parse_where(self._request.where), translate_filters(filters, self._schema))
         plan = plan_scan(replace(self._request, where=where), self._storage)
+        parquet_only(self._name, plan)
         logger.debug("planned %s for Spark: %s", self._name, plan.report)
         self._listeners.planned(self._name, plan.report, engine=ENGINE_SPARK)
         return plan
@@ -96,6 +98,17 @@ class FixedFiles:
         """The interface py4j implements with this class."""
 
         implements = ("java.util.function.Function",)
+
+
+def parquet_only(name: str, plan: ScanPlan) -> None:
+    """Raise UnsupportedFeatureError when a planned file is not Parquet: Spark's reader would take it for a damaged one."""
+    others = plan.formats() - {"parquet"}
+    if others:
+        raise UnsupportedFeatureError(
+            f"{name} holds {', '.join(sorted(others))} files, which Spark's Parquet reader cannot read. Compact it first: "
+            f"`lakehouse compact {name}` turns them into Parquet",
+            table=name,
+        )
 
 
 def encode_answer(files: pa.Table) -> str:

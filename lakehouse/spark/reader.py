@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType as SparkStruct
 from lakehouse.arrow.deletes import POSITION_DELETE_SCHEMA
 from lakehouse.errors import UnsupportedTypeError
 from lakehouse.expressions.bind import bind
+from lakehouse.expressions.bound import leaves
 from lakehouse.scan.listeners import ENGINE_SPARK, Listeners
 from lakehouse.scan.planner import ScanPlan, plan_scan, project_schema, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
@@ -32,7 +33,7 @@ from lakehouse.spark.deletes import (
     untouched_files,
     without_deleted,
 )
-from lakehouse.spark.file_index import FilePlanner, FixedFiles, planned_relation, sized
+from lakehouse.spark.file_index import FilePlanner, FixedFiles, parquet_only, planned_relation, sized
 from lakehouse.spark.locations import hadoop_reads
 from lakehouse.spark.predicates import quoted, to_condition
 from lakehouse.spark.types import to_spark_schema
@@ -61,7 +62,7 @@ def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage,
     """
     metadata = request.metadata
     snapshot = snapshot_of(request)
-    schema = schema_of(request, snapshot)
+    schema = _needed(schema_of(request, snapshot), request)
     aliases = guarded_columns(schema, metadata)
     kind = _RemoteSource if is_remote(spark) else _Source
     source = kind(spark, name, request, storage, schema, _physical_schema(schema, aliases), listeners or Listeners())
@@ -73,6 +74,16 @@ def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage,
         return frame
     projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
     return frame.select(*_projected(schema, projected))
+
+
+def _needed(schema: Schema, request: ScanRequest) -> Schema:
+    """The top-level columns that the projection and the filter name: the others may be of types that Spark cannot read."""
+    if request.select is None:
+        return schema
+    projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
+    named = {field.name for field in projected.fields}
+    named |= {leaf.path[0] for leaf in leaves(bind(request.where, schema, case_sensitive=request.case_sensitive))}
+    return Schema(*(field for field in schema.fields if field.name in named), schema_id=schema.schema_id)
 
 
 @dataclass(frozen=True)
@@ -141,6 +152,7 @@ class _RemoteSource(_Source):
     @cached_property
     def _plan(self) -> ScanPlan:
         plan = plan_scan(self.request, self.storage)
+        parquet_only(self.name, plan)
         self.listeners.planned(self.name, plan.report, engine=ENGINE_SPARK)
         return plan
 

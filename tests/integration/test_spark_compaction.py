@@ -11,11 +11,14 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, StringType, StructType, TimestamptzType, UUIDType
+from pyspark.errors import IllegalArgumentException
 
 from lakehouse.errors import InvalidInputError, NoSuchFileError
 from lakehouse.maintenance.file_groups import CompactionOptions
+from lakehouse.spark import attach
 from tests.integration.maintenance_support import contents, events, rows
 from tests.integration.spark_support import lake
+from tests.integration.test_avro_landing import EVENTS_AVRO, land
 
 __all__ = ["lake"]
 
@@ -132,3 +135,11 @@ def test_an_error_of_a_worker_arrives_as_what_it_is_and_changes_nothing(spark, l
 def test_only_a_session_will_do(lake):
     with pytest.raises(InvalidInputError, match="SparkSession"):
         many_types(lake).compact(spark="local")
+
+
+def test_landed_avro_is_named_until_workers_have_turned_it_into_parquet(spark, lake):
+    table = land(events(lake), "a", EVENTS_AVRO, [{"id": 7, "was_called_zone": "r0", "amount": 1.5}], partition=("r0",))
+    with pytest.raises(IllegalArgumentException, match=r"holds avro files.*lakehouse compact raw\.events"):
+        attach(spark, lake).table("raw.events").collect()
+    table.compact(spark=spark)
+    assert [tuple(row) for row in attach(spark, lake).table("raw.events").collect()] == [(7, "r0", 1.5)]
