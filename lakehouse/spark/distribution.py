@@ -10,6 +10,7 @@ equal whenever the partition is, and it is computed by Spark's own expressions w
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any, cast
 
 import pyarrow as pa
@@ -31,6 +32,8 @@ from lakehouse.spec.properties import TableProperties
 SEED_ZERO = -1693959553
 
 _KEY = "_lakehouse_key_"
+# decimals of which Spark can take differences without rounding
+_WIDEST = 28
 
 
 def distribute(frame: DataFrame, request: WriteRequest) -> DataFrame:
@@ -95,6 +98,9 @@ def _truncate(transform: Any, column: Column, kind: ice.IcebergType) -> Column |
         return F.substring(column, 1, transform.width)
     if isinstance(kind, ice.IntegerType | ice.LongType):
         return F.floor(column.cast("decimal(20,0)") / F.lit(transform.width))
+    if isinstance(kind, ice.DecimalType) and kind.precision <= _WIDEST:
+        width = F.lit(Decimal(transform.width).scaleb(-kind.scale)).cast(f"decimal({max(kind.precision, 10)},{kind.scale})")
+        return column - F.pmod(column, width) if transform.width < 10**kind.precision else None
     return None
 
 

@@ -250,6 +250,12 @@ def test_a_type_spark_lacks_is_refused_by_name(lake, session):
     lake.create_table("t.nanos", Schema(ice.NestedField(1, "at", ice.TimestampNanoType(), required=False)), format_version=3)
     with pytest.raises(UnsupportedTypeError, match="'at'"):
         session.table("t.nanos")
+    schema = Schema(ice.NestedField(1, "id", ice.LongType()), ice.NestedField(2, "at", ice.TimestampNanoType()))
+    table = lake.create_table("t.beside", schema, format_version=3, partition_by=["day(at)"])
+    table.append(pa.table({"id": [1, 2], "at": pa.array([5, None], pa.timestamp("ns"))}))
+    assert collected(table.scan(select=["id"], where="id > 1").to_spark(session.spark)) == [(2,)]
+    with pytest.raises(UnsupportedTypeError, match="'at'"):
+        table.scan(select=["id"], where="at is null").to_spark(session.spark)
 
 
 def test_paths_are_literal(lake, session):
