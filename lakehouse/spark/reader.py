@@ -19,7 +19,6 @@ from lakehouse.arrow.deletes import POSITION_DELETE_SCHEMA
 from lakehouse.errors import UnsupportedTypeError
 from lakehouse.expressions.bind import bind
 from lakehouse.expressions.bound import leaves
-from lakehouse.expressions.bound import leaves
 from lakehouse.scan.listeners import ENGINE_SPARK, Listeners
 from lakehouse.scan.planner import ScanPlan, plan_scan, project_schema, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
@@ -75,16 +74,6 @@ def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage,
         return frame
     projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
     return frame.select(*_projected(schema, projected))
-
-
-def _needed(schema: Schema, request: ScanRequest) -> Schema:
-    """The top-level columns that the projection and the filter name: the others may be of types that Spark cannot read."""
-    if request.select is None:
-        return schema
-    projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
-    named = {field.name for field in projected.fields}
-    named |= {leaf.path[0] for leaf in leaves(bind(request.where, schema, case_sensitive=request.case_sensitive))}
-    return Schema(*(field for field in schema.fields if field.name in named), schema_id=schema.schema_id)
 
 
 def _needed(schema: Schema, request: ScanRequest) -> Schema:
