@@ -190,6 +190,9 @@ def compact(
         rewrite_all=rewrite_all,
     )
     plan = plan_compaction(found.catalog, found.identifier, options, environment=session.environment)
+    if plan.unknown_partitions:
+        names = ", ".join(plan.unknown_partitions)
+        raise InvalidInputError(f"{table} has no files in partition {names}; `lakehouse health {table}` names its partitions")
     if dry_run:
         session.report(plan)
         session.confirm_dry_run()

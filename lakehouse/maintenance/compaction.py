@@ -58,6 +58,7 @@ class CompactionPlan(Report):
         groups: the work, most files removed first.
         delete_uses: for every delete file, how many live data files it applies to.
         dangling: delete files that apply to no live data file; they leave with the first commit.
+        unknown_partitions: asked for, and without a file.
     """
 
     identifier: Identifier
@@ -68,6 +69,7 @@ class CompactionPlan(Report):
     live_files: int
     delete_uses: Counter[DeleteKey] = field(default_factory=Counter)
     dangling: tuple[DataFile, ...] = ()
+    unknown_partitions: tuple[str, ...] = ()
 
     @property
     def snapshot_id(self) -> int | None:
@@ -108,6 +110,7 @@ class CompactionPlan(Report):
             "sort_by": list(self.options.sort_by),
             "zorder_by": list(self.options.zorder_by),
             "dangling_delete_files": len(self.dangling),
+            "unknown_partitions": list(self.unknown_partitions),
             "groups": [
                 {
                     "partition": self._partition(group),
@@ -131,6 +134,8 @@ class CompactionPlan(Report):
         yield "target file size", human_bytes(self.target_bytes)
         if self.dangling:
             yield "delete files without data", len(self.dangling)
+        if self.unknown_partitions:
+            yield "no such partition", ", ".join(self.unknown_partitions)
         if self.options.sort_by or self.options.zorder_by:
             yield "sorted by" if self.options.sort_by else "z-order of", ", ".join(self.options.sort_by or self.options.zorder_by)
         if self.options.branch != MAIN:
@@ -252,6 +257,7 @@ def plan_compaction(
         live_files=len(tasks),
         delete_uses=uses,
         dangling=dangling,
+        unknown_partitions=tuple(sorted((options.partitions or frozenset()) - _partitions_of(tasks, metadata))),
     )
 
 
@@ -324,6 +330,11 @@ def _sort_order(metadata: TableMetadata, options: CompactionOptions) -> SortOrde
 def _snapshot_id(metadata: TableMetadata, branch: str) -> int | None:
     """Head of a branch; None: `main` of a table without snapshots."""
     return metadata.current_snapshot_id if branch == MAIN else metadata.ref(branch).snapshot_id
+
+
+def _partitions_of(tasks: Iterable[FileScanTask], metadata: TableMetadata) -> set[str]:
+    values = {(task.data_file.spec_id, task.data_file.partition) for task in tasks}
+    return {partition_path(metadata.spec(spec_id), metadata.schema(), partition) for spec_id, partition in values}
 
 
 def _in_partitions(file: DataFile, metadata: TableMetadata, options: CompactionOptions) -> bool:
