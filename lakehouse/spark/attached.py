@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
 from lakehouse.lake import Lakehouse
-from lakehouse.spark import connect, reader
+from lakehouse.spark import connect, metadata_tables, reader
 from lakehouse.spark.change_statement import CreateTable, parse_change
 from lakehouse.spark.changes import carry_out
 from lakehouse.spark.helper import planned_files
@@ -136,7 +136,7 @@ class LakehouseSession:
         scan = table.scan(snapshot_id=snapshot_id, as_of=as_of, ref=ref or "main")
         if metadata_table is None:
             return reader.read(self.spark, table.name, scan.request, table.storage, table.listeners)
-        return self.spark.createDataFrame(table.inspect.table(metadata_table, scan.request.snapshot_id))
+        return self.spark.createDataFrame(metadata_tables.shown(table.inspect.table(metadata_table, scan.request.snapshot_id)))
 
     def _find(self, name: str) -> tuple[Table, str | None]:
         known = self._known(tuple(name.split(".")))

@@ -16,13 +16,16 @@ from typing import Any, cast
 import pyarrow as pa
 from pyiceberg import transforms as t
 from pyiceberg import types as ice
+from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import DataType, StructType
 
 from lakehouse.arrow.writer import WriteRequest
+from lakehouse.expressions.bind import field_path
 from lakehouse.expressions.transforms import transform_array
 from lakehouse.spark.predicates import quoted
 from lakehouse.spec.properties import TableProperties
@@ -43,16 +46,30 @@ def distribute(frame: DataFrame, request: WriteRequest) -> DataFrame:
         InvalidPropertyError: an unknown mode.
     """
     mode = TableProperties(request.properties).distribution_mode
-    fields = [field for field in request.spec.fields if not isinstance(field.transform, t.VoidTransform)]
+    # a column that the frame leaves out has one value in every row, which orders and separates nothing
+    fields = [field for field in request.spec.fields if _usable(field, request.schema, frame.schema)]
+    order_fields = [field for field in request.sort_order.fields if _usable(field, request.schema, frame.schema)]
     if mode == "none" or (mode == "hash" and not fields):
         return frame
     keys = [transform_column(field.transform, request.schema, field.source_id) for field in fields]
     if mode == "range":
-        order = keys + sort_columns(request.sort_order, request.schema)
+        order = keys + sort_columns(SortOrder(*order_fields, order_id=request.sort_order.order_id), request.schema)
         return frame.repartitionByRange(*order) if order else frame
     names = [f"{_KEY}{position}" for position in range(len(keys))]
     keyed = frame.withColumns(dict(zip(names, keys, strict=True)))
     return keyed.hint("rebalance", *[F.col(name) for name in names]).drop(*names)
+
+
+def _usable(field: PartitionField | SortField, schema: Schema, given: StructType) -> bool:
+    path = field_path(schema.as_struct(), field.source_id)
+    if path is None or isinstance(field.transform, t.VoidTransform):
+        return False
+    kind: DataType = given
+    for name in path:
+        if not isinstance(kind, StructType) or name not in kind.names:
+            return False
+        kind = kind[name].dataType
+    return True
 
 
 def sort_columns(order: SortOrder, schema: Schema) -> list[Column]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import uuid
 
 import pyarrow as pa
 import pytest
+from pyiceberg import types as ice
+from pyiceberg.schema import Schema
 
 from lakehouse.errors import InvalidInputError, NoSuchRefError, NoSuchSnapshotError, NoSuchTableError, UnsupportedFeatureError
+from lakehouse.inspect.tables import METADATA_TABLES
 from tests.integration.spark_support import lake, session
 
 __all__ = ["lake", "session"]
@@ -46,6 +50,17 @@ def test_metadata_tables(session, table):
     assert one(session, "SELECT count(*) FROM raw.events.snapshots") == 2
     assert one(session, "SELECT sum(record_count) FROM raw.events.files") == 3
     assert session.table("raw.events.refs").count() == 2
+
+
+def test_metadata_tables_show_uuids_as_text(lake, session):
+    schema = Schema(ice.NestedField(1, "id", ice.LongType()), ice.NestedField(2, "u", ice.UUIDType()))
+    made = lake.create_table("raw.uuids", schema, partition_by=["u"])
+    number = uuid.UUID(int=5)
+    made.append(pa.table({"id": [1, 2], "u": pa.array([number.bytes, None], pa.uuid())}))
+    rows = session.sql("SELECT partition.u, readable_metrics.u.lower_bound FROM raw.uuids.files").collect()
+    assert {tuple(row) for row in rows} == {(str(number), str(number)), (None, None)}
+    for name in METADATA_TABLES:
+        assert session.table(f"raw.uuids.{name}").columns == made.inspect.table(name).column_names
 
 
 def test_tables_of_the_session_join_ours(session, spark, table):

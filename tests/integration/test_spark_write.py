@@ -160,6 +160,25 @@ def test_keys_are_equal_exactly_when_the_partition_is_and_in_its_order(spark):
         assert len({key for key, _ in pairs}) == len({value for _, value in pairs}) == len(pairs), (name, transform)
 
 
+@pytest.mark.parametrize("mode", ["hash", "range"])
+def test_a_frame_may_leave_out_what_partitions_and_sorts(lake, session, spark, mode):
+    place = pa.struct([("x", pa.int32()), ("y", pa.string())])
+    table = lake.create_table(
+        f"w.less_{mode}",
+        pa.schema([("id", pa.int64()), ("p", place), ("d", pa.date32())]),
+        partition_by=["p.y", "bucket(2, id)", "month(d)"],
+        sort_by=["d", "id"],
+        properties={"write.distribution-mode": mode},
+    )
+    table.append(spark.sql("SELECT 1L AS id"))
+    table.append(spark.sql("SELECT 2L AS id, named_struct('x', 7) AS p"))
+    table.append(spark.sql("SELECT named_struct('y', 'k', 'x', 8) AS p, DATE '2026-01-01' AS d, 3L AS id"))
+    assert sorted((row["id"], str(row["p"])) for row in table.scan().to_arrow().to_pylist()) == [
+        (1, "None"), (2, "{'x': 7, 'y': None}"), (3, "{'x': 8, 'y': 'k'}"),
+    ]  # fmt: skip
+    assert collected(session.table(table.name).where("p.y IS NULL").select("id")) == [(1,), (2,)]
+
+
 def test_a_frame_that_does_not_fit_is_refused_before_the_job(lake, session, spark):
     table = lake.create_table("w.fit", pa.schema([("id", pa.int64())]))
     with pytest.raises(InvalidSchemaError, match="bogus"):
