@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.scan.bulk_avro import BulkRefusedError, bulk_decode
+from lakehouse.scan.partition_prefix import Keep
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
 from lakehouse.spec.manifest import decode_entries
@@ -23,18 +24,28 @@ class DecodedManifest:
         kind: `bulk` or `slow`.
         bytes_read: size of the manifest.
         refused: why bulk decoding was refused, None when it was not.
+        skipped: live entries that `keep` left out.
     """
 
     entries: Entries
     kind: str
     bytes_read: int
     refused: str | None = None
+    skipped: int = 0
 
 
 def decode_avro(
-    storage: Storage, location: str, spec: PartitionSpec, types: FieldTypes, *, columns: Collection[str] | None = None
+    storage: Storage,
+    location: str,
+    spec: PartitionSpec,
+    types: FieldTypes,
+    *,
+    columns: Collection[str] | None = None,
+    keep: Keep | None = None,
 ) -> DecodedManifest:
     """Decode the manifest at `location`; `columns` are the entry columns needed, None all of them (more may come).
+
+    Entries that `keep` does not choose may be left out.
 
     Raises:
         CorruptMetadataError: it is damaged.
@@ -43,7 +54,7 @@ def decode_avro(
     """
     data = storage.read(location)
     try:
-        entries = bulk_decode(location, data, spec, types, wanted=columns)
+        entries, skipped = bulk_decode(location, data, spec, types, wanted=columns, keep=keep)
     except BulkRefusedError as error:
         return DecodedManifest(decode_entries(data, location, spec, types), "slow", len(data), str(error))
-    return DecodedManifest(entries, "bulk", len(data))
+    return DecodedManifest(entries, "bulk", len(data), skipped=skipped)

@@ -12,7 +12,7 @@ import itertools
 import re
 import tempfile
 import threading
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -23,6 +23,8 @@ from isal import isal_zlib
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError, LakehouseError
+from lakehouse.expressions.compare import Mask
+from lakehouse.scan.partition_prefix import Integers, Keep, choose
 from lakehouse.spec.avro_container import (
     INFLATED_FLOOR_BYTES,
     INFLATED_RATIO,
@@ -37,7 +39,8 @@ from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
 from lakehouse.spec.manifest_rows import flatten
 
-Integers: TypeAlias = "npt.NDArray[np.int64]"
+_Piece: TypeAlias = "tuple[int, bytes, Integers | None]"
+"""How many entries, their encoding, and the bytes of each where that is known."""
 
 _InflateError = cast("type[Exception]", isal_zlib.error)
 _DEFLATE_RATIO = 1032
@@ -54,9 +57,17 @@ class BulkRefusedError(LakehouseError):
 
 
 def bulk_decode(
-    location: str, data: bytes, spec: PartitionSpec, types: FieldTypes, *, wanted: Collection[str] | None = None
-) -> Entries:
-    """Entries of a manifest before inheritance; `data` is the manifest at `location`.
+    location: str,
+    data: bytes,
+    spec: PartitionSpec,
+    types: FieldTypes,
+    *,
+    wanted: Collection[str] | None = None,
+    keep: Keep | None = None,
+) -> tuple[Entries, int]:
+    """Entries of a manifest before inheritance, and how many live ones `keep` left out; `data` is the manifest at `location`.
+
+    Entries that `keep` does not choose may be there all the same.
 
     Raises:
         BulkRefusedError: see there.
@@ -64,7 +75,7 @@ def bulk_decode(
         UnsupportedFeatureError: an unknown Avro codec.
     """
     header = read_header(data, location)
-    batches = []
+    batches, skipped = [], 0
     budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
     chunks = _chunks(_inflated(data, header, location))
     while True:
@@ -73,18 +84,30 @@ def bulk_decode(
             chunk = next(chunks, None)
         if chunk is None:
             break
-        batches.append(_decode(header, *chunk))
+        rows, plain, lengths = chunk
+        if keep is not None and lengths is not None:
+            choice = choose(header.schema, plain, lengths, spec, types, keep)
+            if choice is not None and not choice[0].all():
+                rows, plain = _chosen(plain, lengths, choice[0])
+                skipped += choice[1]
+        batches.append(_decode(header, rows, plain))
         budget -= batches[-1].nbytes
         if budget < 0:
             raise CorruptMetadataError(f"{location} inflates to far more than its size", location=location)
     if not batches:
         raise BulkRefusedError("it has no entries")
     try:
-        return flatten(pa.Table.from_batches(batches), header.schema, spec, types, location, wanted=wanted)
+        return flatten(pa.Table.from_batches(batches), header.schema, spec, types, location, wanted=wanted), skipped
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
         if isinstance(error, LakehouseError):
             raise
         raise BulkRefusedError(f"its columns are unusual: {error!r}") from error
+
+
+def _chosen(plain: bytes, lengths: Integers, chosen: Mask) -> tuple[int, bytes]:
+    ends = np.cumsum(lengths)
+    spans = zip((ends - lengths)[chosen].tolist(), ends[chosen].tolist(), strict=True)
+    return int(chosen.sum()), b"".join([plain[start:end] for start, end in spans])
 
 
 def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
@@ -120,33 +143,38 @@ def _plain_file(header: Header, rows: int, plain: bytes) -> Iterator[str]:
         yield file.name
 
 
-def _chunks(pieces: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+def _chunks(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
     """The pieces joined to some megabytes each, so that what they decode to is looked at in between."""
-    rows, parts, size = 0, [], 0
-    for count, plain in pieces:
-        if count:
-            rows, size = rows + count, size + len(plain)
-            parts.append(plain)
+    waiting: list[_Piece] = []
+    size = 0
+    for piece in pieces:
+        if piece[0]:
+            waiting.append(piece)
+            size += len(piece[1])
         if size >= _CHUNK_BYTES:
-            yield rows, b"".join(parts)
-            rows, parts, size = 0, [], 0
-    if rows:
-        yield rows, b"".join(parts)
+            yield _joined(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _joined(waiting)
 
 
-def _inflated(data: bytes, header: Header, location: str) -> Iterator[tuple[int, bytes]]:
-    """(entries, their encoding), block by block or some blocks together, within the limits of `inflated_blocks`."""
+def _joined(pieces: Sequence[_Piece]) -> _Piece:
+    rows, plains, lengths = zip(*pieces, strict=True)
+    known = [one for one in lengths if one is not None]
+    return sum(rows), b"".join(plains), np.concatenate(known) if len(known) == len(lengths) else None
+
+
+def _inflated(data: bytes, header: Header, location: str) -> Iterator[_Piece]:
+    """Pieces block by block or some blocks together, within the limits of `inflated_blocks`."""
     counts, starts, sizes = _blocks(data, header)
     if (counts > np.maximum(sizes, 1) * _DEFLATE_RATIO).any():
         raise CorruptMetadataError(f"{location}: a block claims more records than it can hold", location=location)
     if header.codec == "deflate" and (sizes <= _SMALL_BLOCK_BYTES).all():
         return _inflated_small(data, counts, starts, sizes, location)
-    return inflated_blocks(data, header, location)
+    return ((count, plain, None) for count, plain in inflated_blocks(data, header, location))
 
 
-def _inflated_small(
-    data: bytes, counts: Integers, starts: Integers, sizes: Integers, location: str
-) -> Iterator[tuple[int, bytes]]:
+def _inflated_small(data: bytes, counts: Integers, starts: Integers, sizes: Integers, location: str) -> Iterator[_Piece]:
     """Many small deflate blocks: what they can inflate to is bounded by their size, so one call each without a limit will do."""
     budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
     view, inflate = memoryview(data), isal_zlib.decompress
@@ -154,15 +182,17 @@ def _inflated_small(
     for rows, begins, ends in zip(*(np.split(one, steps) for one in (counts, starts, starts + sizes)), strict=True):
         spans = zip(begins.tolist(), ends.tolist(), strict=True)
         try:
-            plain = b"".join([inflate(view[begin:end], -15, _INFLATED_GUESS) for begin, end in spans])
+            blocks = [inflate(view[begin:end], -15, _INFLATED_GUESS) for begin, end in spans]
         except _InflateError as error:
             raise CorruptMetadataError(f"{location}: a block does not decompress: {error}", location=location) from error
+        plain = b"".join(blocks)
         budget -= len(plain)
         if budget < 0:
             raise CorruptMetadataError(f"{location} inflates to far more than its size", location=location)
         if rows.sum() > len(plain):
             raise CorruptMetadataError(f"{location} claims {rows.sum()} entries in {len(plain)} bytes", location=location)
-        yield int(rows.sum()), plain
+        lengths = np.fromiter(map(len, blocks), np.int64, len(blocks)) if (rows == 1).all() else None
+        yield int(rows.sum()), plain, lengths
 
 
 def _blocks(data: bytes, header: Header) -> tuple[Integers, Integers, Integers]:

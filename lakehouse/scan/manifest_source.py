@@ -13,6 +13,7 @@ from pyiceberg.partitioning import PartitionSpec
 from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
 from lakehouse.scan.avro import decode_avro
 from lakehouse.scan.cache import CacheKey, ManifestCache
+from lakehouse.scan.partition_prefix import Keep
 from lakehouse.spec.columnar_manifest import conform, lacking, mismatch, open_twin, twin_path
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
@@ -22,6 +23,8 @@ from lakehouse.storage.protocol import Storage
 
 _FETCHED_WHOLE_BYTES = 8 << 20
 """Twins of manifests up to this size come from an object store whole: one request, not four that wait for each other."""
+_KEPT_WHOLE_BYTES = 1 << 20
+"""Avro manifests up to this size are decoded whole, for the cache."""
 _TWIN_DAMAGE = (OSError, pa.ArrowException, StorageError, CorruptMetadataError)
 
 
@@ -52,19 +55,29 @@ class ManifestSource:
         spec: its partition spec.
         context: see there.
         columns: every column that will be asked for, so that Avro is decoded once; None is all columns.
+        keep: entries that are not chosen need not come; None for all entries.
 
     Attributes:
         manifest: the row of the manifest list.
         kind: how the entries were had: `columnar`, `cached`, `bulk` or `slow`; known after the first `entries`.
         bytes_read: bytes of Avro read from storage.
+        skipped: live entries that were left out because `keep` does not choose them.
     """
 
     def __init__(
-        self, manifest: ManifestFile, spec: PartitionSpec, context: SourceContext, columns: Collection[str] | None = None
+        self,
+        manifest: ManifestFile,
+        spec: PartitionSpec,
+        context: SourceContext,
+        columns: Collection[str] | None = None,
+        keep: Keep | None = None,
     ) -> None:
         self.manifest = manifest
         self.kind = "slow"
         self.bytes_read = 0
+        self.skipped = 0
+        # row ids are counted over all entries
+        self._keep = keep if manifest.first_row_id is None else None
         self._spec = spec
         self._context = context
         self._columns = None if columns is None else {"status", *INHERITING, *columns}
@@ -99,7 +112,7 @@ class ManifestSource:
     def _from_avro(self) -> Entries:
         cache = self._context.cache
         if cache is None:
-            return inherit(self._decode(self._columns), self.manifest)
+            return inherit(self._decode(self._columns, self._keep), self.manifest)
         key = cache.key(self._context.storage, self.manifest, self._context.types)
         entries = cache.get(key, self._columns)
         if entries is None:
@@ -107,8 +120,11 @@ class ManifestSource:
         if entries is not None:
             self.kind = "cached"
         elif cache.folder is None:
-            entries = self._decode(self._columns)
-            cache.put(key, self._columns, entries)
+            # a large manifest would drive others out of memory: better to decode less of it
+            large = self.manifest.manifest_length > _KEPT_WHOLE_BYTES
+            entries = self._decode(self._columns, self._keep if large else None)
+            if not self.skipped:
+                cache.put(key, self._columns, entries)
         else:
             entries = self._decode(None)
             cache.put(key, None, entries)
@@ -121,11 +137,11 @@ class ManifestSource:
         except OSError as error:
             self._context.notes.append(f"cannot keep decoded manifests in {cache.folder}: {error}")
 
-    def _decode(self, columns: Collection[str] | None) -> Entries:
+    def _decode(self, columns: Collection[str] | None, keep: Keep | None = None) -> Entries:
         """Entries as they stand in the Avro manifest, nothing inherited."""
         context, location = self._context, self.manifest.manifest_path
-        decoded = decode_avro(context.storage, location, self._spec, context.types, columns=columns)
-        self.kind, self.bytes_read = decoded.kind, decoded.bytes_read
+        decoded = decode_avro(context.storage, location, self._spec, context.types, columns=columns, keep=keep)
+        self.kind, self.bytes_read, self.skipped = decoded.kind, decoded.bytes_read, decoded.skipped
         if decoded.refused is not None:
             context.notes.append(f"decoded {location} entry by entry: {decoded.refused}")
         return decoded.entries

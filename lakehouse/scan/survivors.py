@@ -144,7 +144,8 @@ def _search_group(manifests: Sequence[ManifestFile], search: Search, pruner: Ent
         first = [*first, "snapshot_id"]
     both = None if search.columns is None or first is None else [*first, *search.columns]
     spec = search.specs[manifests[0].partition_spec_id]
-    sources = [ManifestSource(manifest, spec, search.context, both) for manifest in manifests]
+    keep = None if everything or search.where == FALSE or search.added_by is not None else pruner.may_match_partition
+    sources = [ManifestSource(manifest, spec, search.context, both, keep) for manifest in manifests]
     if everything or search.where == FALSE or len(sources) == 1 or not all(source.has_twin for source in sources):
         return [_search_one(source, source.entries(first), search, pruner) for source in sources]
     return _search_together(sources, first, search, pruner)
@@ -160,7 +161,8 @@ def _search_together(
     for source, mask in zip(sources, np.split(kept, np.cumsum([len(part) for part in parts])[:-1]), strict=True):
         survivors = source.entries(search.columns).filter(pa.array(mask)) if mask.any() else None
         outcomes.append(_Outcome(source.kind, source.bytes_read, survivors))
-    outcomes[0].skipped_by_partition, outcomes[0].skipped_by_metrics = by_partition, by_metrics
+    left_out = sum(source.skipped for source in sources)
+    outcomes[0].skipped_by_partition, outcomes[0].skipped_by_metrics = by_partition + left_out, by_metrics
     return outcomes
 
 
@@ -170,9 +172,9 @@ def _search_one(source: ManifestSource, entries: Entries, search: Search, pruner
     if search.where == TRUE:
         live = _wanted(entries, search.added_by)
         return _Outcome(source.kind, source.bytes_read, entries if live.all() else entries.filter(pa.array(live)))
-    kept, *skipped = _kept(entries, search, pruner)
+    kept, by_partition, by_metrics = _kept(entries, search, pruner)
     survivors = source.entries(search.columns).filter(pa.array(kept)) if kept.any() else None
-    return _Outcome(source.kind, source.bytes_read, survivors, *skipped)
+    return _Outcome(source.kind, source.bytes_read, survivors, by_partition + source.skipped, by_metrics)
 
 
 def _kept(entries: Entries, search: Search, pruner: EntryPruner) -> tuple[Mask, int, int]:
