@@ -31,7 +31,7 @@ from lakehouse.spec.metadata_file import parse, serialize  # noqa: E402
 
 def document(snapshots: int) -> bytes:
     """Metadata of a table after so many appends, each with the summary that a commit writes."""
-    table = lh.load_catalog("memory://open/warehouse").create_table("raw.t", pa.schema([("id", pa.int64())]))
+    table = lh.load_catalog(f"memory://open-{snapshots}/warehouse").create_table("raw.t", pa.schema([("id", pa.int64())]))
     base = json.loads(serialize(table.metadata))
     now = base["last-updated-ms"]
     summary = {"operation": "append", "added-data-files": "1", "added-records": "1000", "added-files-size": "52431"}
