@@ -19,7 +19,7 @@ import lakehouse as lh
 
 pytestmark = pytest.mark.spark
 
-CASES = int(os.environ.get("SPARK_PRUNING_CASES", "150"))
+CASES = int(os.environ.get("SPARK_PRUNING_CASES", "100"))
 SEED = int(os.environ.get("SPARK_PRUNING_SEED", "20261121"))
 BRANCHES = 50
 ZONES = ("UTC", "America/New_York", "Asia/Kolkata")

@@ -20,7 +20,7 @@ from lakehouse.spec.arrow_types import schema_from_arrow
 
 pytestmark = pytest.mark.spark
 
-COUNT = int(os.environ.get("TRANSFORM_VALUES", "2000"))
+COUNT = int(os.environ.get("TRANSFORM_VALUES", "1000"))
 DAY_US = 86_400_000_000
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 CALENDAR = [t.YearTransform(), t.MonthTransform(), t.DayTransform()]

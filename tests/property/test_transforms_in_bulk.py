@@ -17,7 +17,7 @@ from pyiceberg import types as ice
 
 from lakehouse.expressions.transforms import transform_array
 
-COUNT = int(os.environ.get("TRANSFORM_VALUES", "2000"))
+COUNT = int(os.environ.get("TRANSFORM_VALUES", "1000"))
 DAY_US = 86_400_000_000
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # years 1 to 9999: pyiceberg's calendar ends there
 CALENDAR = [t.YearTransform(), t.MonthTransform(), t.DayTransform()]
