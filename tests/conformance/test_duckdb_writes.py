@@ -66,7 +66,7 @@ def written_by_duckdb(duck: duckdb.DuckDBPyConnection, server: PlainCatalog, cel
     if cell.new_spec:
         duck.sql(f"ALTER TABLE {table} SET PARTITIONED BY ({NEW_SPEC[cell.spec]})")
     duck.sql(f"INSERT INTO {table} SELECT {', '.join(cell.arrow.names)} FROM second")
-    if cell.deletes and cell.schema != "grown":
+    if cell.deletes:
         duck.sql(f"DELETE FROM {table} WHERE id IN ({', '.join(map(str, deleted_ids(cell)))})")
     return str(server.locations[name])
 
