@@ -140,7 +140,9 @@ def compaction_gains(
 
 
 def deletes_to_apply(partition: PartitionHealth, policy: MaintenancePolicy) -> bool:
-    """Whether the deleted rows of a partition reach the policy's share of its rows."""
+    """Whether the deleted rows of a partition reach the policy's share of its rows, or its delete files are too many."""
+    if policy.delete_files_per_file and partition.delete_files > policy.delete_files_per_file * partition.data_files:
+        return True
     return partition.deleted_records > 0 and partition.deleted_records >= policy.delete_ratio * partition.records
 
 

@@ -29,6 +29,7 @@ class CompactionOptions:
         min_input_files: a group of small files is rewritten from this many on.
         min_file_size_ratio, max_file_size_ratio: outside these multiples of the target a file is a candidate.
         delete_ratio_threshold: a file whose deleted rows reach this part of it is a candidate; equality deletes always do.
+        delete_files_per_file: with more delete files per data file a partition's files with deletes are candidates; 0: no limit.
         max_group_bytes: one group (the unit of work) reads at most this many bytes; None: 2 GiB, or 512 MiB where it
             is sorted as a whole, in memory.
         groups_per_commit: partial progress, one commit for so many groups.
@@ -53,6 +54,7 @@ class CompactionOptions:
     min_file_size_ratio: float = 0.75
     max_file_size_ratio: float = 1.8
     delete_ratio_threshold: float = 0.3
+    delete_files_per_file: int = 1
     max_group_bytes: int | None = None
     groups_per_commit: int = 64
     skip_newer_than_ms: int | None = None
@@ -91,6 +93,7 @@ class CompactionOptions:
             min_input_files=policy.min_input_files,
             min_file_size_ratio=max(1, policy.small_below(target_bytes)) / target_bytes,
             delete_ratio_threshold=max(policy.delete_ratio, _LEAST_RATIO),
+            delete_files_per_file=policy.delete_files_per_file,
             skip_newer_than_ms=policy.skip_recent_ms or None,
             budget_bytes=policy.budget_bytes or None,
         )
@@ -162,6 +165,8 @@ def plan_groups(
         if recent_sequence_number is not None and any(task.sequence_number >= recent_sequence_number for task in members):
             continue
         why = {id(task): _reason(task, options, target_bytes, current_spec_id, uses) for task in members if wanted(task)}
+        if options.delete_files_per_file and len(delete_uses(members)) > options.delete_files_per_file * len(members):
+            why |= {id(task): _DELETES for task in members if task.deletes and wanted(task)}
         candidates = [task for task in members if why.get(id(task))]
         candidates.sort(key=lambda task: (task.sequence_number, task.data_file.file_path))
         capacity = max(min(options.group_bytes, options.budget_bytes or options.group_bytes), target_bytes)

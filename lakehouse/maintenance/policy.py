@@ -28,6 +28,7 @@ class MaintenancePolicy:
         min_input_files: small files in a partition that make compaction worth it.
         min_removable_files: files that a compaction must save to be launched.
         delete_ratio: share of deleted rows that makes compaction worth it.
+        delete_files_per_file: delete files per data file of a partition above which compaction is worth it; 0: no limit.
         skip_recent_ms: partitions written within this time are left alone.
         max_manifests: above so many, manifests are rewritten.
         min_expirable_snapshots: snapshots and refs beyond retention that launch an expiry.
@@ -44,6 +45,7 @@ class MaintenancePolicy:
     min_input_files: int = 5
     min_removable_files: int = 8
     delete_ratio: float = 0.3
+    delete_files_per_file: int = 1
     skip_recent_ms: int = 0
     max_manifests: int = 100
     min_expirable_snapshots: int = 1
@@ -86,6 +88,7 @@ def policy_of(properties: Mapping[str, str], project: Mapping[str, str] | None =
         min_input_files=read.maintenance_min_input_files,
         min_removable_files=read.maintenance_min_removable_files,
         delete_ratio=read.maintenance_delete_ratio,
+        delete_files_per_file=read.maintenance_delete_files_per_file,
         skip_recent_ms=read.maintenance_skip_recent_ms,
         max_manifests=read.maintenance_max_manifests,
         min_expirable_snapshots=read.maintenance_min_expirable_snapshots,

@@ -270,6 +270,12 @@ class TableProperties:
     maintenance_delete_ratio = Property(
         "lakehouse.maintenance.delete-ratio", _fraction, 0.3, "Share of deleted rows that makes compaction rewrite a file."
     )
+    maintenance_delete_files_per_file = Property(
+        "lakehouse.maintenance.delete-files-per-file",
+        _natural,
+        1,
+        "Delete files per data file of a partition above which they are applied, however few rows they delete; 0: no limit.",
+    )
     maintenance_enabled = Property(
         "lakehouse.maintenance.enabled", _boolean, True, "Whether maintenance is launched without being asked."
     )
