@@ -1,8 +1,8 @@
 """Planning time from 10 thousand to 2.7 million files: `python -m benchmarks.plan_growth [--files-per-partition 4,37,372,1004]`.
 
 The Atlas table of `plan_atlas` at several sizes, the same query at each (six days and one metric name: about 432 files survive at
-every size), each plan in a process of its own with cold caches, best of `--repeat`. Results and plot are kept when the largest
-size is among them. The plot needs matplotlib.
+every size), each plan in a process of its own with cold caches, best of `--repeat`. Shown are processor seconds, which a busy
+machine disturbs least. Results and plot are kept when the largest size is among them. The plot needs matplotlib.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ CONTENDERS = ("with twins", "without twins", "pyiceberg")
 COLOURS = {"with twins": "#1b6ca8", "without twins": "#6aaed6", "pyiceberg": "#999999"}
 
 
-def run(folder: Path, sizes: list[int], repeat: int, peer_up_to: int) -> dict[str, Any]:
-    points = [point(folder, size, repeat, peer_up_to) for size in sorted(sizes)]
+def run(folder: Path, sizes: list[int], repeat: int, peer_up_to: int, *, keep_twins: bool = False) -> dict[str, Any]:
+    points = [point(folder, size, repeat, peer_up_to, keep_twins=keep_twins) for size in sorted(sizes)]
     first, last = points[0], points[-1]
-    grown = {name: round(last[name]["seconds"] / first[name]["seconds"], 2) for name in CONTENDERS if name in last}
+    grown = {name: round(last[name]["cpu_seconds"] / first[name]["cpu_seconds"], 2) for name in CONTENDERS if name in last}
     return {
         "benchmark": "plan_growth",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -43,10 +43,11 @@ def run(folder: Path, sizes: list[int], repeat: int, peer_up_to: int) -> dict[st
     }
 
 
-def point(folder: Path, size: int, repeat: int, peer_up_to: int) -> dict[str, Any]:
+def point(folder: Path, size: int, repeat: int, peer_up_to: int, *, keep_twins: bool = False) -> dict[str, Any]:
     """Every contender at one size."""
     atlas = build(folder, size)
-    make_twins(atlas.metadata_location)
+    if not keep_twins:
+        make_twins(atlas.metadata_location)
     where = next(iter(queries(size).values()))
     found: dict[str, Any] = {"files": atlas.files, "manifests": atlas.manifests}
     for name in CONTENDERS:
@@ -58,39 +59,38 @@ def point(folder: Path, size: int, repeat: int, peer_up_to: int) -> dict[str, An
 
 
 def draw(result: dict[str, Any], stem: Path) -> list[Path]:
-    """The plot as PNG and SVG; returns the files."""
+    """The plot as PNG; returns the files."""
     try:
         matplotlib = importlib.import_module("matplotlib")
     except ModuleNotFoundError:
         raise SystemExit("the plot needs matplotlib; install it, then draw the kept results with --draw-only") from None
     matplotlib.use("Agg")
-    # equal results give equal files
-    matplotlib.rcParams["svg.hashsalt"] = "plan_growth"
     figure, axes = importlib.import_module("matplotlib.pyplot").subplots(figsize=(8, 4.5), layout="constrained")
     for name in CONTENDERS:
         shown = [one for one in result["points"] if name in one]
         if shown:
-            seconds = [one[name]["seconds"] for one in shown]
+            seconds = [one[name]["cpu_seconds"] for one in shown]
             axes.plot([one["files"] for one in shown], seconds, marker="o", label=name, color=COLOURS[name])
             axes.annotate(
                 f"{seconds[-1]:.2f} s", (shown[-1]["files"], seconds[-1]), xytext=(0, 7), textcoords="offset points", ha="right"
             )
     kept = result["points"][-1]["with twins"]["files"]
-    axes.set(xscale="log", yscale="log", xlabel="files in the table", ylabel="planning, seconds")
+    axes.set(xscale="log", yscale="log", xlabel="files in the table", ylabel="planning, processor seconds")
     axes.set_title(f"Atlas table, six days and one name: {kept} files survive", fontsize=11)
     axes.grid(visible=True, which="major", alpha=0.3)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="upper left")
+    axes.margins(y=0.12)
     stem.parent.mkdir(parents=True, exist_ok=True)
-    files = [stem.with_suffix(".png"), stem.with_suffix(".svg")]
+    files = [stem.with_suffix(".png")]
     for file in files:
-        figure.savefig(file, dpi=150, metadata={"Date": None} if file.suffix == ".svg" else None)
+        figure.savefig(file, dpi=150)
     return files
 
 
 def show(result: dict[str, Any]) -> None:
     print(f"{'files':>10} {'survive':>8}" + "".join(f"{name:>16}" for name in CONTENDERS))
     for one in result["points"]:
-        cells = (f"{one[name]['seconds']:.3f} s" if name in one else "" for name in CONTENDERS)
+        cells = (f"{one[name]['cpu_seconds']:.3f} s" if name in one else "" for name in CONTENDERS)
         print(f"{one['files']:10,} {one['with twins']['files']:8,}" + "".join(f"{cell:>16}" for cell in cells))
     print(f"{result['times_more_files']} x the files take {result['times_more_seconds']} x the seconds")
 
@@ -104,13 +104,14 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=ROOT / ".lakehouse" / "benchmarks", help="tables kept between runs")
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "plan_growth.json")
     parser.add_argument("--image", type=Path, default=ROOT / "docs" / "images" / "plan_growth", help="without suffix")
+    parser.add_argument("--keep-twins", action="store_true", help="take the columnar twins that are there")
     parser.add_argument("--draw-only", action="store_true", help="draw the kept results again")
     arguments = parser.parse_args()
     if arguments.draw_only:
         draw(json.loads(arguments.results.read_text()), arguments.image)
         return
     sizes = [int(size) for size in arguments.files_per_partition.split(",")]
-    result = run(arguments.folder, sizes, arguments.repeat, arguments.peer_up_to)
+    result = run(arguments.folder, sizes, arguments.repeat, arguments.peer_up_to, keep_twins=arguments.keep_twins)
     show(result)
     if max(sizes) >= FULL_FILES_PER_PARTITION:
         arguments.results.parent.mkdir(parents=True, exist_ok=True)
