@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
+import duckdb
 import pytest
+from duckdb_extensions import import_extension
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -22,3 +24,15 @@ def spark():
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def duck():
+    """DuckDB with its Iceberg extension, from PyPI; nothing is downloaded."""
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "true"})
+    for name in ("avro", "httpfs", "iceberg"):
+        import_extension(name, con=connection)
+        connection.load_extension(name)
+    connection.sql("SET TimeZone = 'UTC'")
+    yield connection
+    connection.close()
