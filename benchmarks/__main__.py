@@ -114,7 +114,7 @@ def compaction(kept: dict[str, Any]) -> Iterator[Ratio]:
 def week(kept: dict[str, Any]) -> Iterator[Ratio]:
     for key, times in kept["times_better_at_the_end"].items():
         yield Ratio(f"after a week: {key}", "no maintenance", times, key)
-    for name, times in kept["advisor_times_better"].items():
+    for name, times in kept.get("advisor_times_better", {}).items():
         yield Ratio("the advisor's first choice", name.replace("_", " "), times, "files removed per GB")
 
 
