@@ -37,7 +37,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.report import human_bytes
 from lakehouse.spec.snapshot import Snapshot
 
-_NUMBERS = frozenset({"rows", "files", "size", "snapshots", "files before", "after", "on disk"})
+_NUMBERS = frozenset({"rows", "files", "size", "files before", "after", "on disk"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _disk_files(tour: Tour, name: str) -> int:
 
 
 def _show_tables(tour: Tour) -> None:
-    grid = _grid("table", "rows", "files", "size", "snapshots", "current snapshot", title="tables")
+    grid = _grid("table", "rows", "files", "size", "current snapshot", title="tables")
     for name in _existing(tour):
         table = tour.lake.load_table(name)
         head = table.current_snapshot()
@@ -197,7 +197,6 @@ def _show_tables(tour: Tour) -> None:
             f"{rows:,}",
             f"{files:,}",
             human_bytes(size),
-            str(len(table.snapshots())),
             str(table.metadata.current_snapshot_id or ""),
         )
     tour.console.print(grid)
@@ -209,7 +208,7 @@ def _show_history(tour: Tour) -> None:
         run_id = snapshot.summary.get("dagster.run-id", "")[:8]
         first, _, last = snapshot.summary.get("dagster.partition", "").partition("...")
         numbers = [f"{_number(snapshot, entry):,}" for entry in ("total-records", "total-data-files")]
-        days = f"{first} to {last}" if last else first
+        days = first if not last else f"{first} to {last[5:]}" if first[:4] == last[:4] else f"{first}..{last}"
         grid.add_row(str(snapshot.snapshot_id), str(snapshot.operation), *numbers, run_id, days)
     tour.console.print(grid)
 
