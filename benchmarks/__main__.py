@@ -114,8 +114,9 @@ def compaction(kept: dict[str, Any]) -> Iterator[Ratio]:
 def week(kept: dict[str, Any]) -> Iterator[Ratio]:
     for key, times in kept["times_better_at_the_end"].items():
         yield Ratio(f"after a week: {key}", "no maintenance", times, key)
+    days = kept.get("advisor_one_day", kept).get("days")
     for name, times in kept.get("advisor_times_better", {}).items():
-        yield Ratio("the advisor's first choice", name.replace("_", " "), times, "files removed per GB")
+        yield Ratio(f"the advisor's first choice, {days} days", name.replace("_", " "), times, "files removed per GB")
 
 
 def spark(kept: dict[str, Any]) -> Iterator[Ratio]:
