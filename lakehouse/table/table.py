@@ -329,9 +329,11 @@ class Table:
 
         def decide() -> Decision | None:
             gone = remove(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
+            if not gone:
+                return None
             transaction = self.transaction(branch)
             gone.stage(transaction, condition)
-            return Decision(transaction, gone.written) if gone else None
+            return Decision(transaction, gone.written)
 
         with RowWrite(self, branch, summary, commit_id) as write:
             return write.commit_decision(decide)
