@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from lakehouse.scan.lists import LISTS
 from lakehouse.scan.types_of import types_of
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.manifest import decode_manifest, manifest_spec_id
-from lakehouse.spec.manifest_list import ManifestFile, read_manifest_list
+from lakehouse.spec.manifest_list import ManifestFile
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
@@ -19,7 +20,7 @@ def load_manifests(storage: Storage, snapshot: Snapshot) -> list[ManifestFile]:
         NoSuchFileError: it is missing.
     """
     if snapshot.manifest_list:
-        return read_manifest_list(storage.read(snapshot.manifest_list), snapshot.manifest_list)
+        return LISTS.read(storage.read(snapshot.manifest_list), snapshot.manifest_list)
     return [_v1_manifest(storage, location, snapshot) for location in snapshot.manifests]
 
 

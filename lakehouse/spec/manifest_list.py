@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,8 @@ _FIELD_IDS = {
     519: "key_metadata",
     520: "first_row_id",
 }
+_ROW_NAMES = tuple(_FIELD_IDS.values())
+_ROW, _ROW_COUNTS = operator.attrgetter(*_ROW_NAMES), operator.attrgetter(*_COUNTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +149,13 @@ def write_manifest_list(
         InvalidInputError: format version other than 2 and 3, v3 without `first_row_id`, or a manifest of another snapshot
             without sequence number.
     """
-    if format_version not in (2, 3):
-        raise InvalidInputError(f"manifest lists are written as format version 2 or 3, not {format_version}")
-    if format_version == 3 and first_row_id is None:
-        raise InvalidInputError("a v3 manifest list needs the snapshot's first row id")
-    next_row_id = first_row_id if format_version == 3 else None
-    rows = []
-    for manifest in manifests:
-        assigned = _assign_sequence(manifest, snapshot_id, sequence_number)
-        if next_row_id is not None and assigned.content == CONTENT_DATA_MANIFEST and assigned.first_row_id is None:
-            assigned = dataclasses.replace(assigned, first_row_id=next_row_id)
-            next_row_id += (assigned.added_rows_count or 0) + (assigned.existing_rows_count or 0)
-        rows.append(assigned)
+    rows, next_row_id = listed_manifests(
+        manifests,
+        snapshot_id=snapshot_id,
+        sequence_number=sequence_number,
+        format_version=format_version,
+        first_row_id=first_row_id,
+    )
     metadata = {
         "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": "null" if parent_snapshot_id is None else str(parent_snapshot_id),
@@ -169,6 +167,39 @@ def write_manifest_list(
     schema = manifest_list_schema(format_version)
     blocks = [_encode(rows[start : start + _BLOCK_MANIFESTS], schema) for start in range(0, len(rows), _BLOCK_MANIFESTS)]
     return write_container(schema, metadata, blocks, level=5), next_row_id
+
+
+def listed_manifests(
+    manifests: Sequence[ManifestFile], *, snapshot_id: int, sequence_number: int, format_version: int, first_row_id: int | None
+) -> tuple[list[ManifestFile], int | None]:
+    """The manifests as `write_manifest_list` writes them and they are read again, and the table's next row id.
+
+    Arguments and errors as there; manifests that are listed like this already are returned as they are.
+    """
+    if format_version not in (2, 3):
+        raise InvalidInputError(f"manifest lists are written as format version 2 or 3, not {format_version}")
+    if format_version == 3 and first_row_id is None:
+        raise InvalidInputError("a v3 manifest list needs the snapshot's first row id")
+    next_row_id = first_row_id if format_version == 3 else None
+    rows = []
+    for manifest in manifests:
+        assigned = _assign_sequence(manifest, snapshot_id, sequence_number)
+        if next_row_id is not None and assigned.content == CONTENT_DATA_MANIFEST and assigned.first_row_id is None:
+            assigned = dataclasses.replace(assigned, first_row_id=next_row_id)
+            next_row_id += (assigned.added_rows_count or 0) + (assigned.existing_rows_count or 0)
+        rows.append(_as_read(assigned, format_version))
+    return rows, next_row_id
+
+
+def _as_read(manifest: ManifestFile, format_version: int) -> ManifestFile:
+    """What reading the row gives: counts are not null, and version 2 knows no row ids."""
+    changes: dict[str, Any] = {}
+    counts = _ROW_COUNTS(manifest)
+    if None in counts:
+        changes |= {name: 0 for name, count in zip(_COUNTS, counts, strict=True) if count is None}
+    if format_version < 3 and manifest.first_row_id is not None:
+        changes["first_row_id"] = None
+    return dataclasses.replace(manifest, **changes) if changes else manifest
 
 
 def _assign_sequence(manifest: ManifestFile, snapshot_id: int, sequence_number: int) -> ManifestFile:
@@ -190,16 +221,19 @@ def _encode(rows: Sequence[ManifestFile], schema: Mapping[str, Any]) -> tuple[in
     stream = io.BytesIO()
     parsed = fastavro.parse_schema(dict(schema))
     for row in rows:
-        partitions = None if row.partitions is None else [_summary_record(one) for one in row.partitions]
-        record = {name: getattr(row, name) for name in _FIELD_IDS.values()} | {"partitions": partitions}
-        for name in _COUNTS:
-            record[name] = record[name] or 0
+        record = dict(zip(_ROW_NAMES, _ROW(row), strict=True))
+        record["partitions"] = None if row.partitions is None else [_summary_record(one) for one in row.partitions]
         fastavro.schemaless_writer(stream, parsed, record)
     return len(rows), stream.getvalue()
 
 
 def _summary_record(summary: FieldSummary) -> dict[str, Any]:
-    return {name: getattr(summary, name) for name in _SUMMARY_IDS.values()}
+    return {
+        "contains_null": summary.contains_null,
+        "contains_nan": summary.contains_nan,
+        "lower_bound": summary.lower_bound,
+        "upper_bound": summary.upper_bound,
+    }
 
 
 def _names(record: Any) -> dict[int, str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
-from lakehouse.spec.manifest_list import ManifestFile, write_manifest_list
+from lakehouse.spec.manifest_list import ManifestFile, listed_manifests, write_manifest_list
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.requirements import AssertRefSnapshotId, AssertTableUUID
 from lakehouse.spec.snapshot import Snapshot
@@ -44,14 +45,14 @@ def add_snapshot(
     sequence_number = metadata.next_sequence_number()
     first_row_id = metadata.next_row_id
     version = max(MIN_FORMAT_VERSION, metadata.format_version)
-    data, next_row_id = write_manifest_list(
-        kept,
-        snapshot_id=snapshot_id,
-        parent_snapshot_id=None if parent is None else parent.snapshot_id,
-        sequence_number=sequence_number,
-        format_version=version,
-        first_row_id=first_row_id if version > MIN_FORMAT_VERSION else None,
-    )
+    numbers: dict[str, Any] = {
+        "snapshot_id": snapshot_id,
+        "sequence_number": sequence_number,
+        "format_version": version,
+        "first_row_id": first_row_id if version > MIN_FORMAT_VERSION else None,
+    }
+    listed, next_row_id = listed_manifests(kept, **numbers)
+    data, _ = write_manifest_list(listed, parent_snapshot_id=None if parent is None else parent.snapshot_id, **numbers)
     entries = {
         "operation": operation,
         **summary.build(None if parent is None else parent.summary),
@@ -73,7 +74,7 @@ def add_snapshot(
         added_rows=None if next_row_id is None else next_row_id - (first_row_id or 0),
     )
     attempt.pending.append((location, data))
-    workspace.remember_list(snapshot_id, data)
+    workspace.remember_list(snapshot_id, data, listed)
     _move_branch(attempt, snapshot)
     attempt.snapshots.append(snapshot)
     return snapshot

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import TypeVar
 
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
+from lakehouse.scan.lists import LISTS
 from lakehouse.scan.load import load_entries, load_manifests
 from lakehouse.spec.columnar_manifest import encode_twin, manifest_checksum, twin_path
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.inheritance import inherit
 from lakehouse.spec.manifest import encode_manifest, manifest_file
-from lakehouse.spec.manifest_list import ManifestFile, read_manifest_list
+from lakehouse.spec.manifest_list import ManifestFile
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
@@ -46,7 +47,6 @@ class Workspace:
         self._numbers = itertools.count()
         self._memory: dict[Hashable, object] = {}
         self._manifests: dict[int, list[ManifestFile]] = {}
-        self._lists: dict[int, bytes] = {}
         self._entries: dict[str, Entries] = {}
         self._written: dict[str, None] = {}
         self._buffer: dict[str, bytes] = {}
@@ -103,15 +103,13 @@ class Workspace:
         if snapshot is None:
             return []
         if snapshot.snapshot_id not in self._manifests:
-            own = self._lists.get(snapshot.snapshot_id)
-            found = load_manifests(self.storage, snapshot) if own is None else read_manifest_list(own, snapshot.manifest_list)
-            self._manifests[snapshot.snapshot_id] = found
+            self._manifests[snapshot.snapshot_id] = load_manifests(self.storage, snapshot)
         return self._manifests[snapshot.snapshot_id]
 
-    def remember_list(self, snapshot_id: int, data: bytes) -> None:
-        """The manifest list of a snapshot of this transaction, which is not written yet."""
-        self._lists[snapshot_id] = data
-        self._manifests.pop(snapshot_id, None)
+    def remember_list(self, snapshot_id: int, data: bytes, manifests: Sequence[ManifestFile]) -> None:
+        """The manifest list of a snapshot of this transaction, which is not written yet, and what reading it gives."""
+        self._manifests[snapshot_id] = list(manifests)
+        LISTS.keep(data, manifests)
 
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Entries:
         """All entries of a manifest, deleted ones too.
