@@ -1,17 +1,23 @@
 """A simulated week of one table, with the maintenance that the sensors would launch and without any.
 
-`python -m benchmarks.week [--every 15] [--days 7] [--part PART]`. The clock is simulated, everything else is real: an increment
-every few minutes into several partitions, some of it late by up to three days, a merge-on-read delete every six hours, columns
-added, renamed and dropped, a partition spec that changes on the sixth day, queries. With maintenance, every half hour
+`python -m benchmarks.week [--every 1] [--days 7] [--part PART]`. The clock is simulated, everything else is real: an increment
+a minute into the partitions of the day, every ten minutes with late events of up to three days ago; a merge-on-read delete
+every six hours; columns added, renamed and dropped; another partition spec from the fourth day on; what is older than three days
+is deleted at midnight, so that both worlds hold as much at the end as after a day. With maintenance, every minute
 `sensors.maintenance` is asked what is due and `jobs.maintenance` does it: the code that runs in Dagster, without its daemon.
-Sizes are scaled down by a thousand: data files aim at 64 KiB.
+Sizes are scaled down: 60 rows an increment, data files aim at 64 KiB.
 
-Both weeks see the same events and must end with the same rows. Every six hours: files, manifests, metadata size, and the time
-in which a new process opens the table and plans two queries (nothing cached). Then the same week for the advisor: one
-compaction of one partition an hour, chosen by it, by chance, or in turn; files removed per GB rewritten.
+Both worlds see the same events. Every hour both answer the same queries, every day all rows are added up, and the answers must
+be the same. In the maintained one each answer is asked for again while its snapshot is kept: an hour later, and at the end by a
+tag a day. Every hour: files, partitions, manifests, metadata size; every hour, without maintenance every six, the processor
+time in which a new process opens the table and plans two queries (nothing cached).
 
-Each part may run alone and is kept; `report` puts together what is kept and draws docs/images/week.png. Results are kept at
-full length only.
+Then the same week for the advisor: one compaction of one partition every ten minutes, chosen by it, by chance, or in turn;
+files removed per GB rewritten.
+
+The warehouse is in memory (/dev/shm) where there is such a place: without maintenance a week is 10,080 manifest lists, the last
+of which have thousands of rows, and how fast a disk takes them is not what is compared. Each part may run alone and is kept;
+`report` puts together what is kept and draws docs/images/week.png. Results are kept at full length only.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ import os
 import platform
 import random
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -38,13 +45,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import lakehouse as lh
+from benchmarks.week_report import WORLDS, draw, report
 from jobs.maintenance import PROJECT_POLICY, Request, cluster, compact, expire
 from lakehouse.environment import Environment
 from lakehouse.maintenance.advisor import Choice
 from lakehouse.maintenance.compaction import CompactionResult
 from lakehouse.maintenance.decision import ActionKind
 from lakehouse.maintenance.survey import advise_table
+from lakehouse.scan.lists import LISTS
 from lakehouse.scan.planner import plan_scan
+from lakehouse.table import Table
 from sensors.maintenance import actions_due, expiry_due
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,10 +63,11 @@ PICTURE = ROOT / "docs" / "images" / "week.png"
 NAME = "shop.events"
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 START = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
-ROWS, LATE = 300, 0.04
+ROWS, LATE_ROWS, LATE_EVERY, KEEP_DAYS = 60, 24, 10, 3
 REGIONS = ["north", "south", "east", "islands"]
 WEIGHTS = np.array([0.6, 0.3, 0.09, 0.01])
-TICK_MINUTES, SAMPLE_MINUTES = 30, 360
+SAMPLE_MINUTE = 37
+START_MS = round(START.timestamp() * 1000)
 PROPERTIES = {
     "write.target-file-size-bytes": str(64 << 10),
     "write.delete.mode": "merge-on-read",
@@ -85,7 +96,7 @@ class Week:
 
     def __init__(self, folder: Path, every: int, days: float) -> None:
         self.folder, self.every, self.minutes = folder, every, round(days * 1440)
-        self.now = round(START.timestamp() * 1000)
+        self.now = START_MS
         chance = random.Random(7)
         self.environment = dataclasses.replace(
             Environment.system(), now_ms=lambda: self.now, random=chance.random, sleep=lambda _seconds: None
@@ -94,8 +105,8 @@ class Week:
         self.table = lake.create_table(NAME, SCHEMA, partition_by=["day(event_ts)", "region"], properties=PROPERTIES)
         self.price, self.device = "cents", False
 
-    def run(self, maintain: Callable[[Week, int], None], observe: Callable[[Week, int], None]) -> None:
-        """Live through it; `maintain` and `observe` are told of every minute."""
+    def run(self, *then: Callable[[Week, int], None]) -> None:
+        """Live through it; `then` are told of every minute, in this order, when its writers are done."""
         for minute in range(self.minutes):
             self.now += MINUTE
             self._evolve(minute)
@@ -103,39 +114,34 @@ class Week:
                 self.table.refresh().append(self._increment(minute))
             if minute % 360 == 359:
                 victim = int(np.random.default_rng([3, minute]).integers(0, 500))
-                self.table.delete(f"user_id = {victim} and event_ts >= '{self._ago(2 * DAY)}'")
-            maintain(self, minute)
-            observe(self, minute)
+                self.table.refresh().delete(f"user_id = {victim} and event_ts >= '{self.ago(6 * HOUR)}'")
+            if minute and minute % 1440 == 0:
+                self.table.refresh().delete(f"event_ts < '{moment(START_MS + minute * MINUTE - KEEP_DAYS * DAY)}'")
+            for one in then:
+                one(self, minute)
 
     def queries(self) -> tuple[str, ...]:
-        """What is asked: recent events, and one user."""
-        return (
-            f"event_ts >= '{self._ago(HOUR)}'",
-            f"user_id = 42 and {self.price} > 4900",
-        )
+        """What is planned: recent events, and one user."""
+        return (f"event_ts >= '{self.ago(HOUR)}'", f"user_id = 42 and {self.price} > 4900")
 
-    def fingerprint(self) -> dict[str, list[int]]:
-        """Rows, sum of users and of prices by region and day."""
-        rows = self.table.refresh().scan(select=["event_ts", "region", "user_id", self.price]).to_arrow()
-        keyed = rows.append_column("day", pc.strftime(rows["event_ts"], "%Y-%m-%d"))
-        found = keyed.group_by(["day", "region"]).aggregate([("user_id", "count"), ("user_id", "sum"), (self.price, "sum")])
-        names = ["user_id_count", "user_id_sum", f"{self.price}_sum"]
-        return {f"{one['day']} {one['region']}": [one[name] for name in names] for one in found.to_pylist()}
+    def ago(self, milliseconds: int) -> str:
+        """That long before now."""
+        return moment(self.now - milliseconds)
 
     def _increment(self, minute: int) -> pa.Table:
         chance = np.random.default_rng([1, minute])
-        late = np.where(
-            chance.random(ROWS) < LATE, chance.integers(0, 3 * DAY, ROWS), chance.integers(0, self.every * MINUTE, ROWS)
-        )
-        stamps = np.maximum(self.now - late, round(START.timestamp() * 1000) - 3 * DAY)
+        late = LATE_ROWS if minute // self.every % LATE_EVERY == 0 else 0
+        ages = np.concatenate([chance.integers(0, self.every * MINUTE, ROWS), chance.integers(0, KEEP_DAYS * DAY, late)])
+        rows = len(ages)
+        stamps = np.maximum(self.now - ages, START_MS - KEEP_DAYS * DAY)
         columns = {
             "event_ts": pa.array(stamps * 1000).cast(pa.timestamp("us", tz="UTC")),
-            "region": pa.array([REGIONS[one] for one in chance.choice(len(REGIONS), ROWS, p=WEIGHTS)]),
-            "user_id": pa.array(chance.integers(0, 500, ROWS)),
-            self.price: pa.array(chance.integers(0, 5000, ROWS)),
+            "region": pa.array([REGIONS[one] for one in chance.choice(len(REGIONS), rows, p=WEIGHTS)]),
+            "user_id": pa.array(chance.integers(0, 500, rows)),
+            self.price: pa.array(chance.integers(0, 5000, rows)),
         }
         if self.device:
-            columns["device"] = pa.array([f"device {one}" for one in chance.integers(0, 9, ROWS)])
+            columns["device"] = pa.array([f"device {one}" for one in chance.integers(0, 9, rows)])
         return pa.table(columns)
 
     def _evolve(self, minute: int) -> None:
@@ -149,16 +155,91 @@ class Week:
             with self.table.refresh().update_schema() as update:
                 update.rename_column("cents", "price")
             self.price = "price"
+        elif before < 3 <= day:
+            with self.table.refresh().update_partition_spec() as spec:
+                spec.replace("region", "bucket(4, user_id)")
         elif before < 4 <= day:
             with self.table.refresh().update_schema() as update:
                 update.drop_column("device")
             self.device = False
-        elif before < 5 <= day:
-            with self.table.refresh().update_partition_spec() as spec:
-                spec.replace("region", "bucket(4, user_id)")
 
-    def _ago(self, milliseconds: int) -> str:
-        return dt.datetime.fromtimestamp((self.now - milliseconds) / 1000, dt.UTC).isoformat(timespec="microseconds")
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+    """What was asked at a moment, so that it can be asked again.
+
+    Attributes:
+        price: name of the price column then.
+        since: of the events that are counted by region.
+        earlier: of those of one user.
+    """
+
+    price: str
+    since: str
+    earlier: str
+
+    def answer(self, table: Table, snapshot_id: int | None = None) -> list[Any]:
+        """Events, users and prices by region since a moment; every event of one user since an earlier one."""
+        select = ["event_ts", "region", "user_id", self.price]
+        recent = table.scan(f"event_ts >= '{self.since}'", select=select, snapshot_id=snapshot_id).to_arrow()
+        wanted = [("user_id", "count"), ("user_id", "sum"), (self.price, "sum")]
+        found = recent.group_by("region").aggregate(wanted).sort_by("region")
+        one = table.scan(f"user_id = 42 and event_ts >= '{self.earlier}'", select=select, snapshot_id=snapshot_id).to_arrow()
+        rows = one.sort_by([("event_ts", "ascending"), (self.price, "ascending")])
+        return [
+            *(column.to_pylist() for column in found.columns),
+            str(rows["event_ts"].to_pylist()),
+            rows[self.price].to_pylist(),
+        ]
+
+
+class Analyst:
+    """Asks every hour, before maintenance and after it, and again what was asked at snapshots that are kept; a tag every day."""
+
+    def __init__(self) -> None:
+        self.answers = hashlib.sha256()
+        self.asked = self.asked_again = 0
+        self._kept: dict[int, tuple[Question, list[Any]]] = {}
+        self._now: tuple[Question, list[Any]] | None = None
+
+    def before(self, week: Week, minute: int) -> None:
+        """Ask, when it is time to."""
+        self._now = None
+        if minute % 60 != 59:
+            return
+        question = Question(week.price, week.ago(HOUR), week.ago(2 * HOUR))
+        self._now = (question, question.answer(week.table.refresh()))
+        self.answers.update(json.dumps(self._now[1]).encode())
+        self.asked += 1
+        snapshot_id = week.table.metadata.current_snapshot_id
+        assert snapshot_id is not None
+        self._kept[snapshot_id] = self._now
+        if minute % 1440 == 1439:
+            week.table.create_tag(f"day-{minute // 1440}", snapshot_id)
+
+    def after(self, week: Week, minute: int) -> None:
+        """Ask again: now, an hour ago, and as long ago as a snapshot is kept."""
+        if self._now is None:
+            return
+        table = week.table.refresh()
+        assert self._now[0].answer(table) == self._now[1], f"maintenance changed an answer in minute {minute}"
+        self._kept = {one: asked for one, asked in self._kept.items() if table.metadata.snapshot_or_none(one) is not None}
+        for snapshot_id in {*list(self._kept)[:1], *list(self._kept)[-2:-1]}:
+            self.again(table, snapshot_id)
+        self.asked_again += 1
+
+    def again(self, table: Table, snapshot_id: int) -> None:
+        """What was asked at a snapshot must be answered alike."""
+        question, answer = self._kept[snapshot_id]
+        assert question.answer(table, snapshot_id) == answer, f"another answer at snapshot {snapshot_id}"
+        self.asked_again += 1
+
+    def at_tags(self, week: Week) -> None:
+        """Ask again at every tag."""
+        table = week.table.refresh()
+        for name, ref in table.refs().items():
+            if name != "main":
+                self.again(table, ref.snapshot_id)
 
 
 class Sensors:
@@ -168,9 +249,7 @@ class Sensors:
         self.runs: dict[str, int] = {}
         self.rewritten = 0
 
-    def __call__(self, week: Week, minute: int) -> None:  # noqa: D102 - see the class
-        if minute % TICK_MINUTES:
-            return
+    def __call__(self, week: Week, _minute: int) -> None:  # noqa: D102 - see the class
         for action in actions_due(week.table.refresh(), ActionKind.COMPACT, ActionKind.REWRITE_MANIFESTS):
             if action.kind is ActionKind.COMPACT:
                 report = compact(week.table, Request(partitions=frozenset(action.partitions) or None))
@@ -188,18 +267,20 @@ class Sensors:
 
 
 class Chooser:
-    """One compaction of one partition an hour, and an expiry every six, the rest left alone."""
+    """One compaction of one partition every ten minutes; manifests and snapshots every six hours, the rest left alone."""
 
     def __init__(self, choose: Callable[[Sequence[Choice], int, random.Random], Choice]) -> None:
         self._choose, self._chance, self._turn = choose, random.Random(11), 0
         self.removed = self.rewritten = self.compactions = 0
 
     def __call__(self, week: Week, minute: int) -> None:  # noqa: D102 - see the class
-        if minute % 60 != 59:
+        if minute % 10 != 9:
             return
         table = week.table.refresh()
         if minute % 360 == 359:
-            expire(table, Request())
+            cluster(table, Request())
+            expire(table.refresh(), Request())
+            table.refresh()
         advice = advise_table(table.catalog, table.identifier, environment=week.environment, project=PROJECT_POLICY)
         choices = [one for one in advice.choices if one.kind is ActionKind.COMPACT]
         if not choices:
@@ -227,67 +308,90 @@ def in_turn(choices: Sequence[Choice], turn: int, _chance: random.Random) -> Cho
 
 
 CHOICES = {"advised": advised, "by_chance": by_chance, "in_turn": in_turn}
-WORLDS = ("maintained", "unmaintained")
 
 
 class Observer:
-    """A sample every six hours."""
+    """A sample every hour, what planning takes now and then, all rows every day.
 
-    def __init__(self) -> None:
+    Args:
+        planning_hours: how often planning is measured.
+    """
+
+    def __init__(self, planning_hours: int) -> None:
         self.samples: list[dict[str, Any]] = []
+        self.rows = hashlib.sha256()
+        self._planning_hours = planning_hours
 
     def __call__(self, week: Week, minute: int) -> None:  # noqa: D102 - see the class
-        if minute % SAMPLE_MINUTES != SAMPLE_MINUTES - 1:
+        hour = (minute + 1) // 60
+        if minute % 1440 == 1439:
+            self.rows.update(json.dumps(fingerprint(week), sort_keys=True).encode())
+            print(f"day {hour // 24}: {self.samples[-1]}", file=sys.stderr, flush=True)
+        if minute % 60 != SAMPLE_MINUTE:
             return
         table = week.table.refresh()
         found = table.health()
         snapshot = table.current_snapshot()
         assert snapshot is not None
         listed = table.storage.size(snapshot.manifest_list)
-        self.samples.append(
-            {
-                "hour": (minute + 1) // 60,
-                "data_files": found.data_files,
-                "delete_files": found.delete_files,
-                "manifests": found.manifests,
-                "snapshots": found.snapshots,
-                "metadata_bytes": found.metadata_bytes + listed + found.manifest_bytes,
-                "planning_ms": round(1000 * planning(week), 2),
-            }
-        )
+        sample = {
+            "hour": round((minute + 1) / 60, 2),
+            "partitions": len(found.partitions),
+            "data_files": found.data_files,
+            "delete_files": found.delete_files,
+            "manifests": found.manifests,
+            "snapshots": found.snapshots,
+            "metadata_bytes": found.metadata_bytes + listed + found.manifest_bytes,
+        }
+        if hour % self._planning_hours == 0:
+            sample["planning_ms"] = round(1000 * planning(week), 2)
+        self.samples.append(sample)
+
+
+def fingerprint(week: Week) -> dict[str, list[int]]:
+    """Rows, sum of users and of prices by region and day."""
+    rows = week.table.refresh().scan(select=["event_ts", "region", "user_id", week.price]).to_arrow()
+    keyed = rows.append_column("day", pc.strftime(rows["event_ts"], "%Y-%m-%d"))
+    found = keyed.group_by(["day", "region"]).aggregate([("user_id", "count"), ("user_id", "sum"), (week.price, "sum")])
+    names = ["user_id_count", "user_id_sum", f"{week.price}_sum"]
+    return {f"{one['day']} {one['region']}": [one[name] for name in names] for one in found.to_pylist()}
 
 
 def planning(week: Week) -> float:
-    """Processor seconds to open the table and plan the queries with nothing cached; the better of two."""
+    """Processor seconds to open the table and plan the queries with nothing cached; the better of two if it is quick."""
     best = float("inf")
     for _ in range(2):
+        LISTS.clear()
         start = time.process_time()
         table = lh.load_catalog(week.folder.as_uri()).load_table(NAME)
         for where in week.queries():
             assert len(plan_scan(table.scan(where).request, table.storage, cache=None).files) >= 0
         best = min(best, time.process_time() - start)
+        if best > 1:
+            break
     return best
-
-
-def nothing(_week: Week, _minute: int) -> None:
-    """No maintenance."""
 
 
 def world(name: str, every: int, days: float) -> dict[str, Any]:
     """A week with maintenance or without."""
-    sensors, observer = Sensors(), Observer()
+    maintained = name == "maintained"
+    sensors, analyst, observer = Sensors(), Analyst(), Observer(1 if maintained else 6)
     with temporary() as folder:
         started = time.perf_counter()
         week = Week(folder, every, days)
-        week.run(sensors if name == "maintained" else nothing, observer)
-        rows = week.fingerprint()
+        then = (sensors, analyst.after) if maintained else ()
+        week.run(analyst.before, *then, observer)
+        analyst.at_tags(week)
         return {
             "samples": observer.samples,
             "runs": sensors.runs,
             "rewritten_bytes": sensors.rewritten,
             "disk_bytes": sum(one.size for one in week.table.storage.list(week.table.location)),
-            "rows": sum(one[0] for one in rows.values()),
-            "rows_sha256": hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),
+            "rows": week.table.refresh().scan().count(),
+            "rows_sha256": observer.rows.hexdigest(),
+            "answers": analyst.asked,
+            "answers_sha256": analyst.answers.hexdigest(),
+            "asked_again": analyst.asked_again,
             "seconds": round(time.perf_counter() - started, 1),
         }
 
@@ -297,7 +401,7 @@ def chosen(name: str, every: int, days: float) -> dict[str, Any]:
     chooser = Chooser(CHOICES[name])
     with temporary() as folder:
         week = Week(folder, every, days)
-        week.run(chooser, nothing)
+        week.run(chooser)
         return {
             "compactions": chooser.compactions,
             "files_removed": chooser.removed,
@@ -307,80 +411,38 @@ def chosen(name: str, every: int, days: float) -> dict[str, Any]:
         }
 
 
+def moment(milliseconds: int) -> str:
+    """As filters spell it."""
+    return dt.datetime.fromtimestamp(milliseconds / 1000, dt.UTC).isoformat(timespec="microseconds")
+
+
 @contextmanager
 def temporary() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="lakehouse-week-"))
+    memory = Path("/dev/shm")  # noqa: S108 - a place in memory, and a folder of a random name in it
+    path = Path(tempfile.mkdtemp(prefix="lakehouse-week-", dir=memory if os.access(memory, os.W_OK) else None))
     try:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def draw(result: dict[str, Any], picture: Path) -> None:
-    """Both weeks beside each other."""
-    from matplotlib import pyplot  # noqa: ICN001, PLC0415 - needed here alone, and slow to import
-
-    panels = (
-        ("data_files", "data files", 1),
-        ("manifests", "manifests", 1),
-        ("metadata_bytes", "metadata of the current version, MB", 1e6),
-        ("planning_ms", "planning two queries, ms of processor time", 1),
-    )
-    figure, axes = pyplot.subplots(2, 2, figsize=(11, 6.5), layout="constrained")
-    for axis, (key, title, unit) in zip(axes.flat, panels, strict=True):
-        for name, colour in (("unmaintained", "#c2410c"), ("maintained", "#1d4ed8")):
-            samples = result[name]["samples"]
-            axis.plot(
-                [one["hour"] / 24 for one in samples], [one[key] / unit for one in samples], color=colour, label=name, lw=1.4
-            )
-        axis.set_title(title, fontsize=10)
-        axis.set_xlabel("day", fontsize=8)
-        axis.set_ylim(bottom=0)
-        axis.grid(alpha=0.25)
-    axes.flat[0].legend(fontsize=9, frameon=False)
-    figure.suptitle(f"One table, one week: an increment every {result['every_minutes']} minutes", fontsize=11)
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(picture, dpi=110)
-
-
-def flatness(samples: Sequence[dict[str, Any]], key: str) -> float:
-    """Mean of the last day against that of the second."""
-
-    def mean(part: Sequence[dict[str, Any]]) -> float:
-        return sum(one[key] for one in part) / max(1, len(part))
-
-    day = max(1, len(samples) // 7)
-    return round(mean(samples[-day:]) / max(1e-9, mean(samples[day : 2 * day])), 2)
-
-
-def report(result: dict[str, Any]) -> None:
-    """Put the parts together; fails when the two weeks differ in a row."""
-    keys = ("data_files", "manifests", "metadata_bytes", "planning_ms")
-    if all(name in result for name in WORLDS):
-        assert result["maintained"]["rows_sha256"] == result["unmaintained"]["rows_sha256"], "maintenance changed rows"
-        result["last_day_against_second"] = {
-            name: {key: flatness(result[name]["samples"], key) for key in keys} for name in WORLDS
-        }
-        last = {name: result[name]["samples"][-1] for name in WORLDS}
-        result["times_better_at_the_end"] = {key: round(last["unmaintained"][key] / last["maintained"][key], 1) for key in keys}
-    advisor = result.get("advisor", {})
-    if all(name in advisor for name in CHOICES):
-        first = advisor["advised"]["files_removed_per_gb"]
-        result["advisor_times_better"] = {
-            name: round(first / max(1, advisor[name]["files_removed_per_gb"]), 2) for name in ("by_chance", "in_turn")
-        }
-    for key in ("last_day_against_second", "times_better_at_the_end", "advisor_times_better"):
-        print(key, json.dumps(result.get(key)))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, default=15, help="minutes between increments")
+    parser.add_argument("--every", type=int, default=1, help="minutes between increments")
     parser.add_argument("--days", type=float, default=7.0)
     parser.add_argument("--part", choices=("all", *WORLDS, *CHOICES, "report"), default="all")
     arguments = parser.parse_args()
     parts = [*WORLDS, *CHOICES] if arguments.part == "all" else [] if arguments.part == "report" else [arguments.part]
-    result = json.loads(RESULTS.read_text()) if arguments.part != "all" and RESULTS.exists() else {}
+    found: dict[str, Any] = {}
+    for name in parts:
+        if name in WORLDS:
+            found[name] = world(name, arguments.every, arguments.days)
+            print(name, found[name]["rows"], "rows,", found[name]["samples"][-1:], found[name]["seconds"], "s", flush=True)
+        else:
+            found[name] = chosen(name, arguments.every, arguments.days)
+            print(name, found[name], flush=True)
+    kept = json.loads(RESULTS.read_text()) if arguments.part != "all" and arguments.days >= 7 and RESULTS.exists() else {}
+    result: dict[str, Any] = kept if kept.get("every_minutes") == arguments.every else {}
     result |= {
         "benchmark": "week",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -388,14 +450,9 @@ def main() -> None:
         "versions": {name: version(name) for name in ("pyarrow", "numpy")},
         "every_minutes": arguments.every,
         "days": arguments.days,
+        **{name: one for name, one in found.items() if name in WORLDS},
+        "advisor": {**result.get("advisor", {}), **{name: one for name, one in found.items() if name in CHOICES}},
     }
-    for name in parts:
-        if name in WORLDS:
-            result[name] = world(name, arguments.every, arguments.days)
-            print(name, result[name]["rows"], "rows,", result[name]["samples"][-1:], result[name]["seconds"], "s", flush=True)
-        else:
-            result.setdefault("advisor", {})[name] = chosen(name, arguments.every, arguments.days)
-            print(name, result["advisor"][name], flush=True)
     report(result)
     if arguments.days >= 7:
         RESULTS.write_text(json.dumps(result, indent=1) + "\n")

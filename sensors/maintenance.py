@@ -19,12 +19,13 @@ from assets.requests import (
 from jobs.maintenance import PROJECT_POLICY, policy
 from lakehouse.errors import LakehouseError
 from lakehouse.maintenance.decision import Action, ActionKind, decide, decide_expiry, due
-from lakehouse.maintenance.health import health
+from lakehouse.maintenance.health import TableHealth, health
 from lakehouse.maintenance.retention import decide_retention
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.table import Table
 
-_MOST_NAMED_PARTITIONS = 50
+_MOST_NAMED_PARTITIONS, _MOST_MEASURED = 50, 200
+_MEASURED: dict[tuple[str, str], TableHealth] = {}
 _DAY_MS = 24 * 3600 * 1000
 _UNFINISHED = [
     dg.DagsterRunStatus.QUEUED,
@@ -99,8 +100,23 @@ def expiry_due(table: Table) -> list[Action]:
 def actions_due(table: Table, *kinds: ActionKind) -> list[Action]:
     """What health and policy ask for now, of these kinds."""
     now_ms = table.environment.now_ms()
-    found = health(table.catalog, table.identifier, environment=table.environment, project=PROJECT_POLICY)
-    return [one for one in due(decide(found, policy(table), now_ms), now_ms) if one.kind in kinds]
+    return [one for one in due(decide(health_of(table), policy(table), now_ms), now_ms) if one.kind in kinds]
+
+
+def health_of(table: Table) -> TableHealth:
+    """Health of a table version, measured once for all sensors of this process; its ages are those of the first who asked.
+
+    Args:
+        table: as it was loaded; a version has one metadata file.
+    """
+    where = (table.metadata.table_uuid, table.metadata_location)
+    found = _MEASURED.get(where)
+    if found is None or found.identifier != table.identifier:
+        found = health(table.catalog, table.identifier, environment=table.environment, project=PROJECT_POLICY)
+        _MEASURED[where] = found
+        while len(_MEASURED) > _MOST_MEASURED:
+            _MEASURED.pop(next(iter(_MEASURED)), None)
+    return found
 
 
 def expirable_snapshots(table: Table) -> int:
@@ -155,8 +171,8 @@ def _sensor(
 
 def _tags(table: str, action: Action) -> dict[str, str]:
     tags = {TABLES_TAG: table, REASON_TAG: action.reason}
-    if 0 < len(action.partitions) <= _MOST_NAMED_PARTITIONS:
-        tags[PARTITIONS_TAG] = orjson.dumps(action.partitions).decode()
+    if action.partitions:  # a run does what it names, however recently a partition was written; the others wait for the next
+        tags[PARTITIONS_TAG] = orjson.dumps(action.partitions[:_MOST_NAMED_PARTITIONS]).decode()
     return tags
 
 

@@ -181,7 +181,7 @@ def compact(
         where=where,
         target_file_size_bytes=target_size,
         min_input_files=min_input_files or policy.min_input_files,
-        skip_newer_than_ms=policy.skip_newer_than_ms if skip_recent is None else duration_ms(skip_recent),
+        skip_newer_than_ms=None if skip_recent is None else duration_ms(skip_recent),
         budget_bytes=budget or policy.budget_bytes,
         branch=branch,
         partitions=frozenset(partition) if partition else None,

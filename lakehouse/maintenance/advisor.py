@@ -162,9 +162,13 @@ def advise(
 
 
 def rank(health: TableHealth, policy: MaintenancePolicy, *, now_ms: int, cost: CostModel | None = None) -> tuple[Choice, ...]:
-    """Every action that would remove files, most files per byte rewritten first; ties by cost, then by name."""
+    """Every action that would remove files, most files per byte rewritten first; ties by cost, then by name.
+
+    Partitions that were written just now are among them: who asks for advice decides.
+    """
     model = cost or CostModel()
-    gains = compaction_gains(health.partitions, policy, target_bytes=health.target_bytes, now_ms=now_ms)
+    asked = dataclasses.replace(policy, skip_recent_ms=0)
+    gains = compaction_gains(health.partitions, asked, target_bytes=health.target_bytes, now_ms=now_ms)
     found = [
         Choice(
             kind=ActionKind.COMPACT,

@@ -125,10 +125,10 @@ def decide_expiry(expirable: int, policy: MaintenancePolicy, now_ms: int) -> lis
 def compaction_gains(
     partitions: Iterable[PartitionHealth], policy: MaintenancePolicy, *, target_bytes: int, now_ms: int
 ) -> list[Gain]:
-    """What compaction would bring, partition by partition, most files per byte first. Recently written ones are left out."""
+    """What compaction would bring, partition by partition, most files per byte first. Those that `rests` refuses are left out."""
     found: list[Gain] = []
     for one in partitions:
-        if policy.skip_recent_ms and one.last_updated_ms is not None and one.last_updated_ms > now_ms - policy.skip_recent_ms:
+        if not rests(one, policy, now_ms):
             continue
         if deletes_to_apply(one, policy):
             reason = f"{one.deleted_records:,} deleted rows in {_count(one.delete_files, 'delete file')}"
@@ -137,6 +137,13 @@ def compaction_gains(
             reason = f"{_count(one.small_files, 'small file')} become {one.small_files - one.removable_files:,}"
             found.append(Gain(partition=one, files=one.removable_files, bytes=one.small_bytes, reason=reason))
     return sorted(found, key=lambda gain: (-gain.files_per_byte, gain.partition.partition))
+
+
+def rests(partition: PartitionHealth, policy: MaintenancePolicy, now_ms: int) -> bool:
+    """Whether nothing was written to a partition for `skip_recent_ms`, or what was written has waited for `wait_at_most_ms`."""
+    if partition.last_updated_ms is None or partition.last_updated_ms <= now_ms - policy.skip_recent_ms:
+        return True
+    return partition.waiting_since_ms is not None and partition.waiting_since_ms <= now_ms - policy.wait_at_most_ms
 
 
 def deletes_to_apply(partition: PartitionHealth, policy: MaintenancePolicy) -> bool:

@@ -88,13 +88,12 @@ class CompactionOptions:
 
     @classmethod
     def under(cls, policy: MaintenancePolicy, target_bytes: int) -> Self:
-        """What a policy asks for, for a table of this target size."""
+        """What a policy asks for, for a table of this target size. Who compacts has asked: recent partitions are not left out."""
         return cls(
             min_input_files=policy.min_input_files,
             min_file_size_ratio=max(1, policy.small_below(target_bytes)) / target_bytes,
             delete_ratio_threshold=max(policy.delete_ratio, _LEAST_RATIO),
             delete_files_per_file=policy.delete_files_per_file,
-            skip_newer_than_ms=policy.skip_recent_ms or None,
             budget_bytes=policy.budget_bytes or None,
         )
 

@@ -23,7 +23,8 @@ from lakehouse.maintenance.report import Report, gauge, human_bytes, human_ms, l
 from lakehouse.maintenance.retention import decide_retention
 from lakehouse.maintenance.scans import ScanUse, scan_use
 from lakehouse.maintenance.settings import TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT, positive_int
-from lakehouse.scan.load import load_entries, load_manifests
+from lakehouse.scan.cache import DEFAULT_CACHE
+from lakehouse.scan.load import cached_entries, load_manifests
 from lakehouse.spec.data_file import CONTENT_DATA, STATUS_DELETED
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.identifier import Identifier
@@ -41,8 +42,10 @@ class PartitionHealth:
         small_files: data files that are small by the policy (below 0.75 x target if it does not say).
         expected_files: data files left when the small ones are packed.
         deleted_records: rows of delete files (an equality delete counts once, whatever it matches).
-        last_sequence_number: of its newest file.
-        last_updated_ms: when its newest file was committed; None when that snapshot has been expired.
+        last_sequence_number: of its newest rows; compaction moves rows and keeps it.
+        last_updated_ms: when they were committed; None when that snapshot has been expired.
+        waiting_since_ms: when the oldest small file or delete file came that no compaction has taken; 0 when that snapshot has
+            been expired, None when none waits.
         entropy: how far its data files are from the target size, 0 (all full) to 1 (all tiny): mean of (1 - size / target)².
     """
 
@@ -58,6 +61,7 @@ class PartitionHealth:
     expected_files: int
     last_sequence_number: int
     last_updated_ms: int | None
+    waiting_since_ms: int | None = None
     entropy: float = 0.0
 
     @property
@@ -242,7 +246,7 @@ def read_current(catalog: Catalog, identifier: Identifier) -> tuple[TableVersion
     storage = catalog.storage(metadata.location)
     snapshot = metadata.current_snapshot()
     manifests = [] if snapshot is None else load_manifests(storage, snapshot)
-    return version, manifests, list(in_parallel(lambda one: load_entries(storage, one, metadata), manifests))
+    return version, manifests, list(in_parallel(lambda one: cached_entries(storage, one, metadata, DEFAULT_CACHE), manifests))
 
 
 def table_health(
@@ -288,22 +292,31 @@ def partition_health(
     manifests: Sequence[Entries], metadata: TableMetadata, target_bytes: int, small_below: int
 ) -> tuple[PartitionHealth, ...]:
     """Health of every partition from manifest entries, those with the most removable files first."""
-    by_spec: dict[int, list[pa.Table]] = {}
+    by_spec: dict[int, list[Entries]] = {}
     for entries in manifests:
-        by_spec.setdefault(entries.spec.spec_id, []).append(_measures(entries, target_bytes, small_below))
+        by_spec.setdefault(entries.spec.spec_id, []).append(entries)
     committed = {snapshot.sequence_number: snapshot.timestamp_ms for snapshot in metadata.snapshots}
     found: list[PartitionHealth] = []
-    for spec_id, tables in by_spec.items():
-        found += _grouped(spec_id, pa.concat_tables(tables, promote_options="permissive"), metadata, target_bytes, committed)
+    for spec_id, members in by_spec.items():
+        measures = _measures(members, target_bytes, small_below)
+        found += _grouped(spec_id, measures, metadata, target_bytes, committed)
     return tuple(sorted(found, key=lambda one: (-one.removable_files, -one.bytes, one.partition)))
 
 
-def _measures(entries: Entries, target_bytes: int, small_below: int) -> pa.Table:
-    table = entries.table.filter(pc.not_equal(entries.table["status"], STATUS_DELETED))
+_MEASURED = ("status", "content", "file_size_in_bytes", "record_count", "sequence_number", "file_sequence_number")
+
+
+def _measures(manifests: Sequence[Entries], target_bytes: int, small_below: int) -> pa.Table:
+    """What is added up of the live entries of manifests of one spec."""
+    names = [f"partition.{field.field_id}" for field in manifests[0].spec.fields]
+    listed = pa.concat_tables([one.table.select([*names, *_MEASURED]) for one in manifests], promote_options="permissive")
+    table = listed.filter(pc.not_equal(listed["status"], STATUS_DELETED))
     is_data = pc.equal(table["content"], CONTENT_DATA)
     size = table["file_size_in_bytes"]
     small = pc.and_(is_data, pc.less(size, small_below))
-    columns = {f"partition.{field.field_id}": table[f"partition.{field.field_id}"] for field in entries.spec.fields}
+    as_written = pc.equal(table["sequence_number"], table["file_sequence_number"])
+    waiting = pc.and_(pc.or_(small, pc.invert(is_data)), as_written)
+    columns = {name: table[name] for name in names}
     zero = pa.scalar(0, pa.int64())
     missing = pc.max_element_wise(pc.subtract(1.0, pc.divide(pc.cast(size, pa.float64()), float(target_bytes))), 0.0)
     return pa.table(
@@ -318,7 +331,8 @@ def _measures(entries: Entries, target_bytes: int, small_below: int) -> pa.Table
             "entropy": pc.if_else(is_data, pc.multiply(missing, missing), 0.0),
             "delete_files": pc.cast(pc.invert(is_data), pa.int64()),
             "deleted_records": pc.if_else(is_data, zero, table["record_count"]),
-            "file_sequence_number": table["file_sequence_number"],
+            "sequence_number": table["sequence_number"],
+            "waiting": pc.if_else(waiting, table["sequence_number"], pa.scalar(None, pa.int64())),
         }
     )
 
@@ -332,12 +346,12 @@ def _grouped(
     spec = metadata.spec(spec_id)
     schema = metadata.schema()
     names = [f"partition.{field.field_id}" for field in spec.fields]
-    wanted = [(name, "sum") for name in _SUMS] + [("file_sequence_number", "max"), ("entropy", "sum")]
+    wanted = [(name, "sum") for name in _SUMS] + [("sequence_number", "max"), ("waiting", "min"), ("entropy", "sum")]
     grouped = measures.group_by(["key", *names]).aggregate(wanted)
     values = Entries(grouped.select(names), spec).partitions() if names else [()] * grouped.num_rows
     for row, partition in zip(grouped.drop_columns(names).to_pylist(), values, strict=True):
         sums: dict[str, Any] = {name: row[f"{name}_sum"] for name in _SUMS}
-        sequence_number = row["file_sequence_number_max"] or 0
+        sequence_number = row["sequence_number_max"] or 0
         packed = output_file_count(sums["small_bytes"], target_bytes) if sums["small_files"] else 0
         yield PartitionHealth(
             spec_id=spec_id,
@@ -345,6 +359,7 @@ def _grouped(
             expected_files=sums["data_files"] - sums["small_files"] + min(packed, sums["small_files"]),
             last_sequence_number=sequence_number,
             last_updated_ms=committed.get(sequence_number),
+            waiting_since_ms=None if row["waiting_min"] is None else committed.get(row["waiting_min"], 0),
             entropy=row["entropy_sum"] / sums["data_files"] if sums["data_files"] else 0.0,
             **sums,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -235,12 +236,11 @@ def manifest_overlap(manifests: Sequence[ManifestFile]) -> float:
         count += len(ranges)
         known = [found for found in ranges if found is not None]
         unknown = len(ranges) - len(known)
-        total += unknown * len(ranges) + sum(unknown + sum(_overlaps(one, other) for other in known) for one in known)
+        lows, highs = sorted(low for low, _ in known), sorted(high for _, high in known)
+        # those that begin before it ends, less those that end before it begins
+        around = sum(bisect_right(lows, high) - bisect_left(highs, low) for low, high in known)
+        total += unknown * len(ranges) + unknown * len(known) + around
     return total / count if count else 0.0
-
-
-def _overlaps(one: tuple[bytes, bytes], other: tuple[bytes, bytes]) -> bool:
-    return one[0] <= other[1] and other[0] <= one[1]
 
 
 def _range(manifest: ManifestFile) -> tuple[bytes, bytes] | None:

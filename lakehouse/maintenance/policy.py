@@ -29,7 +29,8 @@ class MaintenancePolicy:
         min_removable_files: files that a compaction must save to be launched.
         delete_ratio: share of deleted rows that makes compaction worth it.
         delete_files_per_file: delete files per data file of a partition above which compaction is worth it; 0: no limit.
-        skip_recent_ms: partitions written within this time are left alone.
+        skip_recent_ms: compaction that nobody asked for leaves partitions alone that were written within this time.
+        wait_at_most_ms: unless a small file or delete file of it has waited for so long.
         max_manifests: above so many, manifests are rewritten.
         min_expirable_snapshots: snapshots and refs beyond retention that launch an expiry.
         orphan_age_ms: from this age on an unreferenced file is an orphan.
@@ -46,7 +47,8 @@ class MaintenancePolicy:
     min_removable_files: int = 8
     delete_ratio: float = 0.3
     delete_files_per_file: int = 1
-    skip_recent_ms: int = 0
+    skip_recent_ms: int = 5 * 60 * 1000
+    wait_at_most_ms: int = _HOUR_MS
     max_manifests: int = 100
     min_expirable_snapshots: int = 1
     orphan_age_ms: int = 3 * 24 * _HOUR_MS
@@ -90,6 +92,7 @@ def policy_of(properties: Mapping[str, str], project: Mapping[str, str] | None =
         delete_ratio=read.maintenance_delete_ratio,
         delete_files_per_file=read.maintenance_delete_files_per_file,
         skip_recent_ms=read.maintenance_skip_recent_ms,
+        wait_at_most_ms=read.maintenance_wait_at_most_ms,
         max_manifests=read.maintenance_max_manifests,
         min_expirable_snapshots=read.maintenance_min_expirable_snapshots,
         orphan_age_ms=read.maintenance_orphan_age_ms,

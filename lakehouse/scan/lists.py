@@ -45,6 +45,12 @@ class ManifestLists:
         """What reading `data` gives, known to who wrote it."""
         self._keep(_key(data), manifests)
 
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._kept.clear()
+            self._manifests = 0
+
     def _keep(self, key: bytes, manifests: Sequence[ManifestFile]) -> None:
         if len(manifests) > self._manifests_max:
             return

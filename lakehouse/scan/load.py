@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from lakehouse.scan.cache import ManifestCache
 from lakehouse.scan.lists import LISTS
 from lakehouse.scan.types_of import types_of
 from lakehouse.spec.entries import Entries
-from lakehouse.spec.manifest import decode_manifest, manifest_spec_id
+from lakehouse.spec.inheritance import inherit
+from lakehouse.spec.manifest import decode_entries, decode_manifest, manifest_spec_id
 from lakehouse.spec.manifest_list import ManifestFile
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
@@ -33,6 +35,24 @@ def load_entries(storage: Storage, manifest: ManifestFile, metadata: TableMetada
     """
     data = storage.read(manifest.manifest_path)
     return decode_manifest(data, manifest, metadata.spec(manifest.partition_spec_id), types_of(metadata))
+
+
+def cached_entries(storage: Storage, manifest: ManifestFile, metadata: TableMetadata, cache: ManifestCache) -> Entries:
+    """As `load_entries`, from the cache when the manifest was decoded before: for who looks again and again.
+
+    Raises:
+        CorruptMetadataError, NoSuchFileError: see there.
+    """
+    types = types_of(metadata)
+    spec = metadata.spec(manifest.partition_spec_id)
+    key = cache.key(storage, manifest, types)
+    entries = cache.get(key, None)
+    if entries is None:
+        entries = cache.load(key, manifest, spec, types)
+    if entries is None:
+        entries = decode_entries(storage.read(manifest.manifest_path), manifest.manifest_path, spec, types)
+        cache.put(key, None, entries)
+    return inherit(entries, manifest)
 
 
 def _v1_manifest(storage: Storage, location: str, snapshot: Snapshot) -> ManifestFile:

@@ -285,8 +285,14 @@ class TableProperties:
     maintenance_skip_recent_ms = Property(
         "lakehouse.maintenance.skip-recent-ms",
         _natural,
-        0,
-        "Compaction leaves partitions alone that were written within this time.",
+        5 * _MINUTE_MS,
+        "Compaction that nobody asked for leaves partitions alone that were written within this time.",
+    )
+    maintenance_wait_at_most_ms = Property(
+        "lakehouse.maintenance.wait-at-most-ms",
+        _natural,
+        60 * _MINUTE_MS,
+        "Time after which small files are compacted in a partition that is written all the time.",
     )
     maintenance_max_manifests = Property(
         "lakehouse.maintenance.max-manifests", _positive, 100, "Manifests above which they are rewritten."

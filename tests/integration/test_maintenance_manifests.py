@@ -3,6 +3,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakehouse.maintenance.census import take_census
+from lakehouse.maintenance.compaction import compact
+from lakehouse.maintenance.file_groups import CompactionOptions
 from lakehouse.maintenance.health import health
 from lakehouse.maintenance.manifests import (
     ManifestRewriteOptions,
@@ -90,8 +92,22 @@ def test_health_counts_what_is_there():
         ("region=b", 2, 1, 1),
     ]
     assert found.partitions[1].last_updated_ms == table.current_snapshot().timestamp_ms
+    assert found.partitions[1].waiting_since_ms == table.snapshots()[4].timestamp_ms
     assert found.newest_snapshot_age_ms > 24 * 3600 * 1000
     assert found.skew > 1
+
+
+def test_compaction_is_no_news_of_a_partition():
+    table = events(lake_in_memory())
+    for number in range(3):
+        table.append(rows([number], region="a"))
+    written = table.current_snapshot().timestamp_ms
+    compact(table.catalog, table.identifier, CompactionOptions(min_input_files=2), environment=at(days=1))
+    (only,) = health(table.catalog, table.identifier).partitions
+    assert (only.data_files, only.last_updated_ms, only.waiting_since_ms) == (1, written, None)
+    table.refresh().append(rows([9], region="a"))
+    (only,) = health(table.catalog, table.identifier).partitions
+    assert only.last_updated_ms == only.waiting_since_ms == table.current_snapshot().timestamp_ms
 
 
 def test_health_of_an_empty_and_of_an_unpartitioned_table():

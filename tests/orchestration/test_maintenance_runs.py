@@ -87,7 +87,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
 
 
 def small_files(place: Place, commits: int = 6, **properties: str) -> Table:
-    table = place.lake.create_table(TABLE, SCHEMA, partition_by=["region"], properties=properties)
+    given = {"lakehouse.maintenance.skip-recent-ms": "0", **properties}
+    table = place.lake.create_table(TABLE, SCHEMA, partition_by=["region"], properties=given)
     for number in range(commits):
         table.append(pa.table([[number, -number], ["eu", f"r{number % 3}"]], schema=SCHEMA))
     return table

@@ -12,11 +12,13 @@ import pytest
 from assets.ingestion.landing import LandingFile, LedgerRow, ledger_to_arrow, list_landing
 from assets.ingestion.tables import ledger_table
 from assets.pipeline import Pipeline
-from assets.requests import RANGE_END, RANGE_START, REASON_TAG, TABLES_TAG
+from assets.requests import PARTITIONS_TAG, RANGE_END, RANGE_START, REASON_TAG, TABLES_TAG
 from jobs.ingestion import ingestion_jobs
 from lakehouse.environment import Environment
 from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.maintenance.health import health
 from lakehouse.orchestration.resources import LakehouseResource
+from sensors import maintenance
 from sensors.daily import daily_schedules
 from sensors.landing import landing_sensors
 from sensors.maintenance import expirable_snapshots, maintenance_sensors
@@ -90,7 +92,8 @@ def test_landed_files_ask_for_an_index_then_for_the_days(resource: LakehouseReso
 
 
 def small_table(lake: Lakehouse, commits: int) -> None:
-    table = lake.create_table("raw.events", pa.schema([("id", pa.int64())]))
+    properties = {"lakehouse.maintenance.skip-recent-ms": "0"}
+    table = lake.create_table("raw.events", pa.schema([("id", pa.int64())]), properties=properties)
     for number in range(commits):
         table.append(pa.table({"id": [number]}))
 
@@ -125,6 +128,34 @@ def test_the_policy_of_a_table_decides_when_it_is_compacted(resource: LakehouseR
     assert tick(sensor, resource)[0] == []
     lake.load_table("raw.events").set_properties({"lakehouse.maintenance.window": "", "lakehouse.maintenance.enabled": "false"})
     assert tick(sensor, resource)[0] == []
+
+
+def test_a_table_that_was_written_just_now_is_left_alone(
+    resource: LakehouseResource, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sensor = next(s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "small_files")
+    small_table(resource.lake(), 12)
+    resource.lake().load_table("raw.events").remove_properties("lakehouse.maintenance.skip-recent-ms")
+    assert tick(sensor, resource)[0] == []
+    later = Environment.seeded(1, start_ms=Environment.system().now_ms() + 300_000)
+    lake = Lakehouse(resource.lake().catalog, later)
+    monkeypatch.setattr(LakehouseResource, "lake", lambda _self: lake)
+    (request,), _, _ = tick(sensor, resource)
+    assert (request.tags[TABLES_TAG], request.tags[PARTITIONS_TAG]) == ("raw.events", '[""]')
+
+
+def test_sensors_share_what_they_measured(resource: LakehouseResource, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = []
+    monkeypatch.setattr(maintenance, "health", lambda *given, **more: measured.append(given) or health(*given, **more))
+    small_table(resource.lake(), 3)
+    for _ in range(2):
+        for sensor in maintenance_sensors(["raw.events"]):
+            tick(sensor, resource)
+    assert len(measured) == 1
+    resource.lake().load_table("raw.events").append(pa.table({"id": [9]}))
+    for sensor in maintenance_sensors(["raw.events"]):
+        tick(sensor, resource)
+    assert len(measured) == 2, "another version"
 
 
 def test_old_snapshots_fire_when_they_are_beyond_retention(

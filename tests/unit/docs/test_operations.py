@@ -9,7 +9,15 @@ from lakehouse.maintenance.policy import PREFIX
 from lakehouse.spec.properties import all_properties
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
-WORDS = {"all day": frozenset(range(24)), "1 day": 86_400_000, "3 days": 3 * 86_400_000, "1 GiB": 1 << 30, "true": True}
+WORDS = {
+    "all day": frozenset(range(24)),
+    "1 day": 86_400_000,
+    "3 days": 3 * 86_400_000,
+    "1 hour": 3_600_000,
+    "5 minutes": 300_000,
+    "1 GiB": 1 << 30,
+    "true": True,
+}
 
 
 def documented():

@@ -17,7 +17,7 @@ def packed(sizes, target=TARGET):
     return min(files, len(sizes)) if sizes else 0
 
 
-def partition(name, sizes, *, deletes=0, deleted=0, updated=None, target=TARGET, spec_id=0):
+def partition(name, sizes, *, deletes=0, deleted=0, updated=None, waiting_since=None, target=TARGET, spec_id=0):
     small = [size for size in sizes if size < 0.75 * target]
     return PartitionHealth(
         spec_id=spec_id,
@@ -32,6 +32,7 @@ def partition(name, sizes, *, deletes=0, deleted=0, updated=None, target=TARGET,
         expected_files=len(sizes) - len(small) + packed(small, target),
         last_sequence_number=1,
         last_updated_ms=updated,
+        waiting_since_ms=waiting_since,
     )
 
 

@@ -56,6 +56,17 @@ def test_recent_partitions_wait():
     hot = [partition("a", [MB] * 20, updated=NOON - HOUR)]
     assert kinds(table(hot), MaintenancePolicy(skip_recent_ms=2 * HOUR)) == []
     assert kinds(table(hot), MaintenancePolicy(skip_recent_ms=HOUR // 2)) == [ActionKind.COMPACT]
+    assert kinds(table([partition("a", [MB] * 20, updated=NOON - 5 * 60_000 + 1)])) == [], "five minutes by default"
+    assert kinds(table([partition("a", [MB] * 20, updated=NOON - 5 * 60_000)])) == [ActionKind.COMPACT]
+
+
+def test_a_partition_that_is_written_all_the_time_waits_an_hour_at_most():
+    def hot(since):
+        return table([partition("a", [MB] * 20, updated=NOON - 1, waiting_since=since)])
+
+    assert kinds(hot(NOON - HOUR + 1)) == kinds(hot(None)) == []
+    assert kinds(hot(NOON - HOUR)) == kinds(hot(0)) == [ActionKind.COMPACT]
+    assert kinds(hot(NOON - HOUR), MaintenancePolicy(wait_at_most_ms=2 * HOUR)) == []
 
 
 def test_outside_its_hours_an_action_waits_and_says_until_when():

@@ -77,9 +77,9 @@ def test_small_is_three_quarters_of_the_target_or_as_set_but_never_above_it():
 
 
 def test_compaction_follows_the_policy():
-    policy = MaintenancePolicy(small_file_bytes=20, min_input_files=3, delete_ratio=0.0, budget_bytes=1000, skip_recent_ms=60)
+    policy = MaintenancePolicy(small_file_bytes=20, min_input_files=3, delete_ratio=0.0, budget_bytes=1000)
     options = CompactionOptions.under(policy, 100)
     assert (options.min_file_size_ratio, options.min_input_files, options.budget_bytes) == (0.2, 3, 1000)
-    assert options.skip_newer_than_ms == 60
+    assert options.skip_newer_than_ms is None, "who compacts has asked"
     assert options.delete_ratio_threshold > 0
     assert CompactionOptions.under(MaintenancePolicy(), 512 << 20) == CompactionOptions()
