@@ -23,9 +23,10 @@ from lakehouse.errors import LakehouseError
 from lakehouse.maintenance.rewriting import GroupRewrite
 from lakehouse.scan.splits import SplitOptions, combine
 from lakehouse.spark.distribution import sort_columns, transform_column
+from lakehouse.spark.failures import failure_of, marked
 from lakehouse.spark.types import to_spark_schema
 from lakehouse.spark.worker_reader import read_groups
-from lakehouse.spark.writer import failure_of, marked, written_files
+from lakehouse.spark.writer import written_files
 from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.load import storage_for
 from lakehouse.storage.protocol import Storage

@@ -1,19 +1,17 @@
-"""The Java half of a planned relation (`PlannedFiles.java`), compiled once a JVM by the Janino that Spark ships."""
+"""The Java half of a planned relation (`PlannedFiles.java`)."""
 
 from __future__ import annotations
 
 import threading
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.spark.jvm import driver_object
 from lakehouse.spark.session import READ_OPTIONS
 
-_CLASS = "lakehouse.spark.PlannedFiles"
 _lock = threading.Lock()
 
 
@@ -34,19 +32,9 @@ def planned_files(spark: SparkSession) -> Any:
     gateway = spark.sparkContext._gateway
     with _lock:
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-        helper = _compiled(gateway)
+        helper = driver_object(spark, "PlannedFiles")
         _ready(spark, jvm, helper)
     return helper
-
-
-@lru_cache(maxsize=1)
-def _compiled(gateway: Any) -> Any:
-    jvm = gateway.jvm
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(files("lakehouse.spark").joinpath("PlannedFiles.java").read_text(encoding="utf-8"))
-    constructor = compiler.getClassLoader().loadClass(_CLASS).getConstructors()[0]
-    return constructor.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
 
 
 def _ready(spark: SparkSession, jvm: Any, helper: Any) -> None:

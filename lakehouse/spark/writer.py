@@ -2,36 +2,38 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import re
+import logging
 from collections.abc import Callable, Iterator, Mapping
 
 import orjson
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from lakehouse import errors
 from lakehouse.arrow.coerce import coerce
 from lakehouse.arrow.writer import WriteRequest, write_all
-from lakehouse.errors import LakehouseError, StorageError
+from lakehouse.errors import LakehouseError
 from lakehouse.spark.distribution import distribute
+from lakehouse.spark.failures import failure_of, marked
+from lakehouse.spark.jvm_writer import obstacle, write_in_jvm
 from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.load import storage_for
 from lakehouse.storage.protocol import Storage
 
+logger = logging.getLogger(__name__)
+
 _RECORD = pa.schema([pa.field("record", pa.binary())])
-_FAILURE = re.compile(r"lakehouse-failure:([A-Za-z0-9+/=]+):")
 
 
 def write_data_files(frame: DataFrame, request: WriteRequest, storage: Storage) -> list[DataFile]:
     """Write a frame as data files on Spark's workers.
 
-    Rows are shuffled by `write.distribution-mode`; then each task splits, sorts and writes its own (see `lakehouse.arrow.writer`)
-    with a storage rebuilt from `storage.properties`. Nothing is renamed or listed. A task that fails deletes what it wrote;
+    Rows are shuffled by `write.distribution-mode`; then each task splits, sorts and writes its own: in its JVM where it can
+    (`lakehouse.spark.jvm_writer`), else in Python (`lakehouse.arrow.writer`). Nothing is renamed or listed.
+    A task that fails deletes what it wrote;
     files of other tasks of a failed job stay, unreferenced, for orphan removal.
 
     Raises:
@@ -41,9 +43,13 @@ def write_data_files(frame: DataFrame, request: WriteRequest, storage: Storage) 
     """
     empty = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
     list(coerce(empty, request.schema, table=request.table))
+    problem = obstacle(frame, request, storage)
     try:
+        if problem is None:
+            return write_in_jvm(frame, request)
+        logger.debug("%s is written by Python workers: %s", request.table, problem)
         return written_files(distribute(frame, request), request, storage)
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         failure = failure_of(str(error))
         if failure is None:
             raise
@@ -74,21 +80,3 @@ def _writer(
         yield pa.RecordBatch.from_arrays([pa.array(records, pa.binary())], schema=_RECORD)
 
     return write
-
-
-def marked(error: LakehouseError) -> str:
-    """Text by which `failure_of` finds the error again in the driver: Spark carries the worker's exception as text alone."""
-    facts = {"type": type(error).__name__, "message": error.message, "retryable": error.retryable}
-    return f"lakehouse-failure:{base64.b64encode(json.dumps(facts).encode()).decode()}: {error.message}"
-
-
-def failure_of(text: str) -> LakehouseError | None:
-    """The error that `marked` put into a text; None when it holds none."""
-    found = _FAILURE.search(text)
-    if found is None:
-        return None
-    facts = json.loads(base64.b64decode(found.group(1)))
-    kind = getattr(errors, facts["type"], LakehouseError)
-    if issubclass(kind, StorageError):
-        return kind(facts["message"], retryable=facts["retryable"])
-    return kind(facts["message"]) if issubclass(kind, LakehouseError) else None

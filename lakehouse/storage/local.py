@@ -55,6 +55,11 @@ class LocalStorage:
         """See Storage."""
         return self._properties
 
+    @property
+    def on_this_disk(self) -> bool:
+        """Whether locations are paths that other programs of this machine see as well."""
+        return self._native
+
     def read(self, location: str) -> bytes:
         """See Storage."""
         return self.read_range(location, 0, None)

@@ -1,0 +1,30 @@
+"""Typed errors across Spark, which carries what a task raised as text alone."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+
+from lakehouse import errors
+from lakehouse.errors import LakehouseError, StorageError
+
+_FAILURE = re.compile(r"lakehouse-failure:([A-Za-z0-9+/=]+):")
+
+
+def marked(error: LakehouseError) -> str:
+    """Text by which `failure_of` finds the error again in the driver."""
+    facts = {"type": type(error).__name__, "message": error.message, "retryable": error.retryable}
+    return f"lakehouse-failure:{base64.b64encode(json.dumps(facts).encode()).decode()}: {error.message}"
+
+
+def failure_of(text: str) -> LakehouseError | None:
+    """The error that `marked` put into a text; None when it holds none."""
+    found = _FAILURE.search(text)
+    if found is None:
+        return None
+    facts = json.loads(base64.b64decode(found.group(1)))
+    kind = getattr(errors, facts["type"], LakehouseError)
+    if issubclass(kind, StorageError):
+        return kind(facts["message"], retryable=facts["retryable"])
+    return kind(facts["message"]) if issubclass(kind, LakehouseError) else None
