@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -263,3 +265,33 @@ def test_a_frame_that_must_be_checked_value_by_value_goes_through_python(lake, s
     assert "bigint in the frame and int" in obstacle(spark.range(3), table.write_request(), table.storage)
     table.append(spark.range(3))
     assert table.scan().to_arrow()["id"].to_pylist() == [0, 1, 2]
+
+
+ELSEWHERE = """
+import sys
+from lakehouse.lake import load_catalog
+from lakehouse.spark import build_session
+from lakehouse.spark.jvm_writer import obstacle
+
+spark = build_session("elsewhere", master="local-cluster[1,1,1024]")
+table = load_catalog(sys.argv[1]).load_table("j.elsewhere")
+frame = spark.range(0, 5000, 1, 2).selectExpr("id", "id % 5 AS key")
+assert obstacle(frame, table.write_request(), table.storage) is None
+table.append(frame)
+spark.stop()
+"""
+
+
+def test_executors_in_processes_of_their_own_get_the_classes(lake, tmp_path):
+    table = lake.create_table("j.elsewhere", pa.schema([("id", pa.int64()), ("key", pa.int64())]), partition_by=["key"])
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE, f"file://{tmp_path}/warehouse"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    table.refresh()
+    assert sorted(file.partition for file in table.scan().plan().files) == [(key,) for key in range(5)]
+    assert sorted(table.scan(select=["id"]).to_arrow()["id"].to_pylist()) == list(range(5000))
