@@ -7,13 +7,13 @@ is deleted at midnight, so that both worlds hold as much at the end as after a d
 `sensors.maintenance` is asked what is due and `jobs.maintenance` does it: the code that runs in Dagster, without its daemon.
 Sizes are scaled down: 60 rows an increment, data files aim at 64 KiB.
 
-Both worlds see the same events. Every hour both answer the same queries, every day all rows are added up, and the answers must
-be the same. In the maintained one each answer is asked for again while its snapshot is kept: an hour later, and at the end by a
-tag a day. Every hour: files, partitions, manifests, metadata size; every hour, without maintenance every six, the processor
+Both worlds see the same events. Every three hours both answer the same queries, at the end all rows are added up, and the answers
+must be the same. In the maintained one each answer is asked for again while its snapshot is kept: three hours later, and at the
+end by a tag a day. Every hour (without maintenance every eight): files, partitions, manifests, metadata size, and the processor
 time in which a new process opens the table and plans two queries (nothing cached).
 
-Then the same week for the advisor: one compaction of one partition every ten minutes, chosen by it, by chance, or in turn;
-files removed per GB rewritten.
+Then the same week for the advisor, with increments every five minutes: one compaction of one partition every ten minutes, chosen
+by it, by chance, or in turn; files removed per GB rewritten.
 
 The warehouse is in memory (/dev/shm) where there is such a place: without maintenance a week is 10,080 manifest lists, the last
 of which have thousands of rows, and how fast a disk takes them is not what is compared. Each part may run alone and is kept;
@@ -66,7 +66,7 @@ START = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 ROWS, LATE_ROWS, LATE_EVERY, KEEP_DAYS = 60, 24, 10, 3
 REGIONS = ["north", "south", "east", "islands"]
 WEIGHTS = np.array([0.6, 0.3, 0.09, 0.01])
-SAMPLE_MINUTE = 37
+SAMPLE_MINUTE, ASK_MINUTES, ADVISOR_EVERY = 37, 180, 5
 START_MS = round(START.timestamp() * 1000)
 PROPERTIES = {
     "write.target-file-size-bytes": str(64 << 10),
@@ -75,7 +75,7 @@ PROPERTIES = {
     "commit.manifest-merge.enabled": "false",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",
-    "history.expire.max-snapshot-age-ms": str(DAY),
+    "history.expire.max-snapshot-age-ms": str(DAY // 4),
     "lakehouse.maintenance.min-expirable-snapshots": "30",
     "lakehouse.maintenance.min-removable-files": "24",
     "lakehouse.maintenance.max-manifests": "60",
@@ -114,7 +114,7 @@ class Week:
                 self.table.refresh().append(self._increment(minute))
             if minute % 360 == 359:
                 victim = int(np.random.default_rng([3, minute]).integers(0, 500))
-                self.table.refresh().delete(f"user_id = {victim} and event_ts >= '{self.ago(6 * HOUR)}'")
+                self.table.refresh().delete(f"user_id = {victim} and event_ts >= '{self.ago(3 * HOUR)}'")
             if minute and minute % 1440 == 0:
                 self.table.refresh().delete(f"event_ts < '{moment(START_MS + minute * MINUTE - KEEP_DAYS * DAY)}'")
             for one in then:
@@ -170,21 +170,19 @@ class Question:
 
     Attributes:
         price: name of the price column then.
-        since: of the events that are counted by region.
-        earlier: of those of one user.
+        since: of the events that are counted by region, and of those of one user.
     """
 
     price: str
     since: str
-    earlier: str
 
     def answer(self, table: Table, snapshot_id: int | None = None) -> list[Any]:
-        """Events, users and prices by region since a moment; every event of one user since an earlier one."""
+        """Events, users and prices by region since a moment; every event of one user since then."""
         select = ["event_ts", "region", "user_id", self.price]
         recent = table.scan(f"event_ts >= '{self.since}'", select=select, snapshot_id=snapshot_id).to_arrow()
         wanted = [("user_id", "count"), ("user_id", "sum"), (self.price, "sum")]
         found = recent.group_by("region").aggregate(wanted).sort_by("region")
-        one = table.scan(f"user_id = 42 and event_ts >= '{self.earlier}'", select=select, snapshot_id=snapshot_id).to_arrow()
+        one = table.scan(f"user_id = 42 and event_ts >= '{self.since}'", select=select, snapshot_id=snapshot_id).to_arrow()
         rows = one.sort_by([("event_ts", "ascending"), (self.price, "ascending")])
         return [
             *(column.to_pylist() for column in found.columns),
@@ -194,7 +192,7 @@ class Question:
 
 
 class Analyst:
-    """Asks every hour, before maintenance and after it, and again what was asked at snapshots that are kept; a tag every day."""
+    """Asks every three hours, before maintenance and after it, and again at snapshots that are kept; a tag every day."""
 
     def __init__(self) -> None:
         self.answers = hashlib.sha256()
@@ -205,9 +203,9 @@ class Analyst:
     def before(self, week: Week, minute: int) -> None:
         """Ask, when it is time to."""
         self._now = None
-        if minute % 60 != 59:
+        if minute % ASK_MINUTES != ASK_MINUTES - 1:
             return
-        question = Question(week.price, week.ago(HOUR), week.ago(2 * HOUR))
+        question = Question(week.price, week.ago(HOUR))
         self._now = (question, question.answer(week.table.refresh()))
         self.answers.update(json.dumps(self._now[1]).encode())
         self.asked += 1
@@ -218,7 +216,7 @@ class Analyst:
             week.table.create_tag(f"day-{minute // 1440}", snapshot_id)
 
     def after(self, week: Week, minute: int) -> None:
-        """Ask again: now, an hour ago, and as long ago as a snapshot is kept."""
+        """Ask again: now, three hours ago, and as long ago as a snapshot is kept."""
         if self._now is None:
             return
         table = week.table.refresh()
@@ -311,23 +309,21 @@ CHOICES = {"advised": advised, "by_chance": by_chance, "in_turn": in_turn}
 
 
 class Observer:
-    """A sample every hour, what planning takes now and then, all rows every day.
+    """A sample every few hours.
 
     Args:
-        planning_hours: how often planning is measured.
+        hours: between samples.
     """
 
-    def __init__(self, planning_hours: int) -> None:
+    def __init__(self, hours: int) -> None:
         self.samples: list[dict[str, Any]] = []
-        self.rows = hashlib.sha256()
-        self._planning_hours = planning_hours
+        self._hours = hours
 
     def __call__(self, week: Week, minute: int) -> None:  # noqa: D102 - see the class
         hour = (minute + 1) // 60
         if minute % 1440 == 1439:
-            self.rows.update(json.dumps(fingerprint(week), sort_keys=True).encode())
             print(f"day {hour // 24}: {self.samples[-1]}", file=sys.stderr, flush=True)
-        if minute % 60 != SAMPLE_MINUTE:
+        if minute % 60 != SAMPLE_MINUTE or hour % self._hours:
             return
         table = week.table.refresh()
         found = table.health()
@@ -343,8 +339,7 @@ class Observer:
             "snapshots": found.snapshots,
             "metadata_bytes": found.metadata_bytes + listed + found.manifest_bytes,
         }
-        if hour % self._planning_hours == 0:
-            sample["planning_ms"] = round(1000 * planning(week), 2)
+        sample["planning_ms"] = round(1000 * planning(week), 2)
         self.samples.append(sample)
 
 
@@ -375,20 +370,21 @@ def planning(week: Week) -> float:
 def world(name: str, every: int, days: float) -> dict[str, Any]:
     """A week with maintenance or without."""
     maintained = name == "maintained"
-    sensors, analyst, observer = Sensors(), Analyst(), Observer(1 if maintained else 6)
+    sensors, analyst, observer = Sensors(), Analyst(), Observer(1 if maintained else 8)
     with temporary() as folder:
         started = time.perf_counter()
         week = Week(folder, every, days)
         then = (sensors, analyst.after) if maintained else ()
         week.run(analyst.before, *then, observer)
         analyst.at_tags(week)
+        rows = fingerprint(week)
         return {
             "samples": observer.samples,
             "runs": sensors.runs,
             "rewritten_bytes": sensors.rewritten,
             "disk_bytes": sum(one.size for one in week.table.storage.list(week.table.location)),
-            "rows": week.table.refresh().scan().count(),
-            "rows_sha256": observer.rows.hexdigest(),
+            "rows": sum(one[0] for one in rows.values()),
+            "rows_sha256": hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest(),
             "answers": analyst.asked,
             "answers_sha256": analyst.answers.hexdigest(),
             "asked_again": analyst.asked_again,
@@ -400,7 +396,7 @@ def chosen(name: str, every: int, days: float) -> dict[str, Any]:
     """A week in which one partition an hour is compacted."""
     chooser = Chooser(CHOICES[name])
     with temporary() as folder:
-        week = Week(folder, every, days)
+        week = Week(folder, max(every, ADVISOR_EVERY), days)
         week.run(chooser)
         return {
             "compactions": chooser.compactions,

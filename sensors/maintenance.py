@@ -112,7 +112,8 @@ def health_of(table: Table) -> TableHealth:
     where = (table.metadata.table_uuid, table.metadata_location)
     found = _MEASURED.get(where)
     if found is None or found.identifier != table.identifier:
-        found = health(table.catalog, table.identifier, environment=table.environment, project=PROJECT_POLICY)
+        clock = table.environment
+        found = health(table.catalog, table.identifier, version=table.version, environment=clock, project=PROJECT_POLICY)
         _MEASURED[where] = found
         while len(_MEASURED) > _MOST_MEASURED:
             _MEASURED.pop(next(iter(_MEASURED)), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,9 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifest_list import ManifestFile
 from lakehouse.spec.partitioning import partition_path
 from lakehouse.spec.table_metadata import TableMetadata
+
+_TOGETHER = 16
+"""Manifests read by one task: most are in memory, and a task each would cost more than they do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +211,7 @@ def health(
     catalog: Catalog,
     identifier: Identifier,
     *,
+    version: TableVersion | None = None,
     environment: Environment | None = None,
     project: Mapping[str, str] | None = None,
     list_files: bool = False,
@@ -217,6 +222,7 @@ def health(
     Args:
         catalog: where the table is.
         identifier: the table.
+        version: of the table; None: the newest.
         environment: the clock.
         project: defaults of the project for `lakehouse.maintenance.*`.
         list_files: list the table's folders as well and walk all its snapshots, for `disk`.
@@ -227,7 +233,7 @@ def health(
         InvalidPropertyError: `write.target-file-size-bytes` or a property of maintenance is unusable.
     """
     now_ms = (environment or Environment.system()).now_ms()
-    version, manifests, entries = read_current(catalog, identifier)
+    version, manifests, entries = read_current(catalog, identifier, version)
     policy = policy_of(version.metadata.properties, project)
     disk = disk_use(catalog, identifier, orphans_before_ms=now_ms - policy.orphan_age_ms) if list_files else None
     metadata_bytes = catalog.storage(version.metadata.location).size(version.metadata_location)
@@ -239,14 +245,18 @@ def health(
     return dataclasses.replace(found, scans=scan_use(scan_reports, str(identifier), version.metadata.schema().column_names))
 
 
-def read_current(catalog: Catalog, identifier: Identifier) -> tuple[TableVersion, list[ManifestFile], list[Entries]]:
-    """A table with the manifests of its current snapshot and their entries."""
-    version = catalog.load(identifier)
+def read_current(
+    catalog: Catalog, identifier: Identifier, version: TableVersion | None = None
+) -> tuple[TableVersion, list[ManifestFile], list[Entries]]:
+    """A table, the newest version by default, with the manifests of its current snapshot and their entries."""
+    version = version or catalog.load(identifier)
     metadata = version.metadata
     storage = catalog.storage(metadata.location)
     snapshot = metadata.current_snapshot()
     manifests = [] if snapshot is None else load_manifests(storage, snapshot)
-    return version, manifests, list(in_parallel(lambda one: cached_entries(storage, one, metadata, DEFAULT_CACHE), manifests))
+    parts = [manifests[start : start + _TOGETHER] for start in range(0, len(manifests), _TOGETHER)]
+    read = in_parallel(lambda part: [cached_entries(storage, one, metadata, DEFAULT_CACHE) for one in part], parts)
+    return version, manifests, list(itertools.chain.from_iterable(read))
 
 
 def table_health(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 import operator
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from lakehouse.spec.avro_schema import manifest_list_schema
 CONTENT_DATA_MANIFEST = 0
 CONTENT_DELETE_MANIFEST = 1
 
-_BLOCK_MANIFESTS = 4096
+_BLOCK_MANIFESTS, _ENCODED_ROWS_KEPT = 4096, 16_384
 _DAMAGE = (
     AttributeError,
     EOFError,
@@ -165,7 +166,7 @@ def write_manifest_list(
     if format_version == 3:
         metadata["first-row-id"] = str(first_row_id)
     schema = manifest_list_schema(format_version)
-    blocks = [_encode(rows[start : start + _BLOCK_MANIFESTS], schema) for start in range(0, len(rows), _BLOCK_MANIFESTS)]
+    blocks = [_encode(rows[start : start + _BLOCK_MANIFESTS], format_version) for start in range(0, len(rows), _BLOCK_MANIFESTS)]
     return write_container(schema, metadata, blocks, level=5), next_row_id
 
 
@@ -217,14 +218,23 @@ def _assign_sequence(manifest: ManifestFile, snapshot_id: int, sequence_number: 
     )
 
 
-def _encode(rows: Sequence[ManifestFile], schema: Mapping[str, Any]) -> tuple[int, bytes]:
+def _encode(rows: Sequence[ManifestFile], format_version: int) -> tuple[int, bytes]:
+    return len(rows), b"".join(_encoded(row, format_version) for row in rows)
+
+
+@functools.lru_cache(maxsize=_ENCODED_ROWS_KEPT)
+def _encoded(row: ManifestFile, format_version: int) -> bytes:
+    """The Avro of one row. Lists that follow each other share most rows."""
     stream = io.BytesIO()
-    parsed = fastavro.parse_schema(dict(schema))
-    for row in rows:
-        record = dict(zip(_ROW_NAMES, _ROW(row), strict=True))
-        record["partitions"] = None if row.partitions is None else [_summary_record(one) for one in row.partitions]
-        fastavro.schemaless_writer(stream, parsed, record)
-    return len(rows), stream.getvalue()
+    record = dict(zip(_ROW_NAMES, _ROW(row), strict=True))
+    record["partitions"] = None if row.partitions is None else [_summary_record(one) for one in row.partitions]
+    fastavro.schemaless_writer(stream, _parsed_schema(format_version), record)
+    return stream.getvalue()
+
+
+@functools.cache
+def _parsed_schema(format_version: int) -> Any:
+    return fastavro.parse_schema(dict(manifest_list_schema(format_version)))
 
 
 def _summary_record(summary: FieldSummary) -> dict[str, Any]:

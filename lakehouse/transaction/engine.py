@@ -25,8 +25,12 @@ from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.transaction.append import Append
 from lakehouse.transaction.committed import Committed
+from lakehouse.transaction.delete_files import DeleteFiles
 from lakehouse.transaction.operation import Attempt, Operation
+from lakehouse.transaction.overwrite import Overwrite
 from lakehouse.transaction.retry import commit_backoff, status_backoff
+from lakehouse.transaction.rewrite_files import RewriteFiles
+from lakehouse.transaction.row_delta import RowDelta
 from lakehouse.transaction.summary import COMMIT_ID
 from lakehouse.transaction.workspace import Workspace
 
@@ -69,14 +73,26 @@ def run(job: Run) -> Committed:
         return found
     workspace = Workspace(job.catalog.storage(job.base.metadata.location), job.environment)
     try:
+        metadata = _newest(job).metadata
         for operation in job.operations:
-            operation.prepare(workspace, job.base.metadata)
+            operation.prepare(workspace, metadata)
         return _attempts(job, workspace)
     except CommitStateUnknownError:
         raise
     except LakehouseError:
         workspace.clean_up()
         raise
+
+
+def _newest(job: Run) -> TableVersion:
+    """What operations prepare against: the table as it is, so that manifests are not rewritten while others wait for their turn.
+
+    Only those ask that rewrite the manifests of files they remove; what others prepare is the same whatever the table is by now.
+    """
+    if not any(isinstance(one, Overwrite | DeleteFiles | RowDelta | RewriteFiles) for one in job.operations):
+        return job.base
+    version = job.catalog.refresh(job.base)
+    return version if version.metadata.table_uuid == job.base.metadata.table_uuid else job.base
 
 
 def _attempts(job: Run, workspace: Workspace) -> Committed:

@@ -4,63 +4,75 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import pyarrow.compute as pc
 
 from lakehouse.spec.data_file import STATUS_ADDED, STATUS_DELETED
 from lakehouse.spec.entries import Entries
-from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
-from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, CONTENT_DELETE_MANIFEST, ManifestFile
+from lakehouse.spec.snapshot import OPERATION_APPEND, Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.transaction.workspace import Workspace
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ConcurrentChange:
-    """One snapshot committed since, and the entries it added and removed.
+    """One snapshot committed since, and the entries it added and removed; its manifests are read when somebody asks.
 
     Attributes:
         snapshot: the other writer's.
-        added_data: data files it added.
-        removed_data: data files it removed.
-        added_deletes: delete files it added.
+        workspace: reads its manifests.
+        metadata: of the table, with its schemas and specs.
     """
 
     snapshot: Snapshot
-    added_data: list[Entries] = field(default_factory=list)
-    removed_data: list[Entries] = field(default_factory=list)
-    added_deletes: list[Entries] = field(default_factory=list)
+    workspace: Workspace = field(repr=False, compare=False)
+    metadata: TableMetadata = field(repr=False, compare=False)
+
+    @cached_property
+    def added_data(self) -> list[Entries]:
+        """Data files it added."""
+        return _with_status(self._data, STATUS_ADDED)
+
+    @cached_property
+    def removed_data(self) -> list[Entries]:
+        """Data files it removed."""
+        return _with_status(self._data, STATUS_DELETED)
+
+    @cached_property
+    def added_deletes(self) -> list[Entries]:
+        """Delete files it added. An append has none (spec: Snapshots, operation): rewrites need not read what was appended."""
+        if self.snapshot.operation == OPERATION_APPEND:
+            return []
+        return _with_status(self._own(CONTENT_DELETE_MANIFEST), STATUS_ADDED)
+
+    @cached_property
+    def _data(self) -> list[Entries]:
+        return self._own(CONTENT_DATA_MANIFEST)
+
+    def _own(self, content: int) -> list[Entries]:
+        found: list[Entries] = []
+        for manifest in self.workspace.manifests(self.snapshot):
+            own = manifest.added_snapshot_id == self.snapshot.snapshot_id and manifest.content == content
+            if own and _changed(manifest):
+                entries = self.workspace.entries(manifest, self.metadata)
+                found.append(entries.filter(pc.equal(entries.table["snapshot_id"], self.snapshot.snapshot_id)))
+        return found
 
 
 def load_changes(workspace: Workspace, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> list[ConcurrentChange]:
-    """Read what each snapshot changed; each is read once, however many attempts there are."""
+    """What each snapshot changed; each manifest is read once at most, however many attempts there are."""
     return [
-        workspace.once(("change", snapshot.snapshot_id), partial(_load, workspace, metadata, snapshot)) for snapshot in snapshots
+        workspace.once(("change", snapshot.snapshot_id), partial(ConcurrentChange, snapshot, workspace, metadata))
+        for snapshot in snapshots
     ]
 
 
-def _load(workspace: Workspace, metadata: TableMetadata, snapshot: Snapshot) -> ConcurrentChange:
-    change = ConcurrentChange(snapshot)
-    for manifest in workspace.manifests(snapshot):
-        if manifest.added_snapshot_id != snapshot.snapshot_id or not _changed(manifest):
-            continue
-        entries = workspace.entries(manifest, metadata)
-        own = entries.filter(pc.equal(entries.table["snapshot_id"], snapshot.snapshot_id))
-        added = own.filter(pc.equal(own.table["status"], STATUS_ADDED))
-        removed = own.filter(pc.equal(own.table["status"], STATUS_DELETED))
-        if manifest.content == CONTENT_DATA_MANIFEST:
-            _keep(change.added_data, added)
-            _keep(change.removed_data, removed)
-        else:
-            _keep(change.added_deletes, added)
-    return change
+def _with_status(parts: Sequence[Entries], status: int) -> list[Entries]:
+    chosen = [entries.filter(pc.equal(entries.table["status"], status)) for entries in parts]
+    return [entries for entries in chosen if len(entries)]
 
 
 def _changed(manifest: ManifestFile) -> bool:
     return manifest.added_files_count != 0 or manifest.deleted_files_count != 0
-
-
-def _keep(found: list[Entries], entries: Entries) -> None:
-    if len(entries):
-        found.append(entries)
