@@ -73,9 +73,7 @@ def run(job: Run) -> Committed:
         return found
     workspace = Workspace(job.catalog.storage(job.base.metadata.location), job.environment)
     try:
-        metadata = _newest(job).metadata
-        for operation in job.operations:
-            operation.prepare(workspace, metadata)
+        _prepare(job, workspace)
         return _attempts(job, workspace)
     except CommitStateUnknownError:
         raise
@@ -84,15 +82,24 @@ def run(job: Run) -> Committed:
         raise
 
 
-def _newest(job: Run) -> TableVersion:
-    """What operations prepare against: the table as it is, so that manifests are not rewritten while others wait for their turn.
+def _rewrites_manifests(job: Run) -> bool:
+    """Whether preparing is worth a look at the newest version: manifests of removed files are rewritten.
 
-    Only those ask that rewrite the manifests of files they remove; what others prepare is the same whatever the table is by now.
+    What appends and changes of metadata prepare is the same whatever the table is by now.
     """
-    if not any(isinstance(one, Overwrite | DeleteFiles | RowDelta | RewriteFiles) for one in job.operations):
-        return job.base
-    version = job.catalog.refresh(job.base)
-    return version if version.metadata.table_uuid == job.base.metadata.table_uuid else job.base
+    return any(isinstance(one, Overwrite | DeleteFiles | RowDelta | RewriteFiles) for one in job.operations)
+
+
+def _prepare(job: Run, workspace: Workspace) -> None:
+    """Do before the turn what can be done before it, so that others wait for little."""
+    version = job.base
+    if _rewrites_manifests(job):
+        newest = job.catalog.refresh(job.base)
+        version = newest if newest.metadata.table_uuid == job.base.metadata.table_uuid else job.base
+    for operation in job.operations:
+        operation.prepare(workspace, version.metadata)
+    if version is not job.base:
+        workspace.flush()
 
 
 def _attempts(job: Run, workspace: Workspace) -> Committed:

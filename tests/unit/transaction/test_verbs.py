@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import contextmanager
 
 import pytest
 from pyiceberg.expressions import EqualTo
@@ -298,6 +299,57 @@ def test_expiry_removes_snapshots(catalog):
     version = begin(catalog).expire([first.snapshot_id]).commit().version
     assert version.metadata.snapshots.ids() == [version.metadata.current_snapshot_id]
     assert files(catalog) == ["one", "two"]
+
+
+class Watched:
+    """A catalog that notes which files are read and written while somebody holds the table's turn."""
+
+    def __init__(self, inner):
+        self._inner, self.in_turn, self.noted = inner, False, []
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    @contextmanager
+    def turn(self, identifier):
+        with self._inner.turn(identifier):
+            self.in_turn = True
+            yield
+            self.in_turn = False
+
+    def storage(self, location):
+        return WatchedStorage(self._inner.storage(location), self)
+
+
+class WatchedStorage:
+    def __init__(self, inner, watched):
+        self._inner, self._watched = inner, watched
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def read(self, location):
+        self._watched.noted.append(("read", location, self._watched.in_turn))
+        return self._inner.read(location)
+
+    def write_new(self, files):
+        self._watched.noted += [("write", location, self._watched.in_turn) for location in files]
+        return self._inner.write_new(files)
+
+
+def test_others_do_not_wait_while_a_rewrite_on_an_old_base_writes_its_manifests(catalog):
+    base = append(catalog, "one", "two").version
+    begin(catalog).delete_files([data_file("two")]).commit()
+    late = append(catalog, "late", partition="b").snapshot
+    (appended, *_) = load_manifests(catalog.storage(base.metadata.location), late)
+    watched = Watched(catalog)
+    transaction = Transaction(watched, EVENTS, base=base)
+    transaction.rewrite_files([data_file("one")], [data_file("all")]).commit()
+    assert files(catalog) == ["all", "late"]
+    held = [(verb, location) for verb, location, in_turn in watched.noted if in_turn and "-m" in location]
+    assert held == [], "manifests are read and written before the turn"
+    assert appended.manifest_path not in [location for _, location, _ in watched.noted]
+    assert any(verb == "write" and in_turn for verb, _, in_turn in watched.noted), "the manifest list is"
 
 
 def test_rewrite_manifests_keeps_concurrent_appends(catalog):
