@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,26 +20,33 @@ from lakehouse.arrow.file_schema import FileColumn, file_columns
 from lakehouse.arrow.footer import ColumnChunk, as_metadata_file, column_chunks, read_footer
 from lakehouse.arrow.projection import Projection
 from lakehouse.arrow.row_groups import in_range, prune
-from lakehouse.arrow.scan_columns import ScanColumns
+from lakehouse.arrow.scan_columns import FileShape, ScanColumns
 from lakehouse.errors import CorruptMetadataError, LakehouseError, NoSuchFileError, StorageError, UnsupportedFeatureError
 from lakehouse.expressions.bound import TRUE
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.protocol import Storage
 
+_ARROW_SCHEMA = b"ARROW:schema"
 # Decoding the filter's columns first pays when the others are this many times larger.
 _PROBE_RATIO = 4
 _BUFFER_BYTES = 262_144
+_PARQUET: Mapping[str, Any] = {
+    "coerce_int96_timestamp_unit": "us",
+    "page_checksum_verification": True,
+    "arrow_extensions_enabled": False,
+}
 # What pays for large files only: opening them again to read dictionaries, buffers, decoding columns in parallel.
 _MANY_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A file's footer, serialized and parsed."""
+    """A file's footer, serialized and parsed; the whole file when the read that brought the footer brought all of it."""
 
     data: bytes
     parsed: pq.FileMetaData
+    whole: bytes | None = None
 
 
 def load_footer(storage: Storage, one: DataFile) -> Footer:
@@ -53,12 +61,12 @@ def load_footer(storage: Storage, one: DataFile) -> Footer:
         raise UnsupportedFeatureError(
             f"file {one.file_path} has format {one.file_format}; this version reads Parquet", file=one.file_path
         )
-    data = read_footer(storage, one.file_path, one.file_size_in_bytes)
+    tail = read_footer(storage, one.file_path, one.file_size_in_bytes)
     with readable(one.file_path):
-        return Footer(data, pq.read_metadata(pa.BufferReader(as_metadata_file(data))))
+        return Footer(tail.footer, pq.read_metadata(pa.BufferReader(as_metadata_file(tail.footer))), tail.whole)
 
 
-def open_parquet(storage: Storage, one: DataFile, footer: pq.FileMetaData, dictionaries: Sequence[int] = ()) -> pq.ParquetFile:
+def open_parquet(storage: Storage, one: DataFile, found: Footer, dictionaries: Sequence[int] = ()) -> pq.ParquetFile:
     """Open a file whose footer was read; leaf columns in `dictionaries` are read dictionary encoded.
 
     Raises:
@@ -66,6 +74,9 @@ def open_parquet(storage: Storage, one: DataFile, footer: pq.FileMetaData, dicti
         CorruptMetadataError: it is not valid Parquet.
     """
     with readable(one.file_path):
+        footer = found.parsed
+        if found.whole is not None:
+            return pq.ParquetFile(pa.BufferReader(found.whole), metadata=footer, **_PARQUET)
         filesystem, path = storage.filesystem(one.file_path)
         local = isinstance(filesystem, pafs.LocalFileSystem)
         return pq.ParquetFile(
@@ -76,9 +87,7 @@ def open_parquet(storage: Storage, one: DataFile, footer: pq.FileMetaData, dicti
             # Near files are read piece by piece, far ones with one request for each column.
             pre_buffer=not local,
             buffer_size=_BUFFER_BYTES if local and footer.num_rows >= _MANY_ROWS else 0,
-            coerce_int96_timestamp_unit="us",
-            page_checksum_verification=True,
-            arrow_extensions_enabled=False,
+            **_PARQUET,
         )
 
 
@@ -142,15 +151,34 @@ class TaskReader:
         self._path = task.data_file.file_path
         self._storage = storage
         self._footer = load_footer(storage, task.data_file)
-        self._file = open_parquet(storage, task.data_file, self._footer.parsed)
+        self._file = open_parquet(storage, task.data_file, self._footer)
         with readable(self._path):
-            columns = file_columns(self._file.schema_arrow, name_mapping, self._path)
-            self._projection = self._project(columns, scan.read_fields, scan.read_arrow)
+            columns = self._shape(name_mapping)
             self._probe = self._project(columns, scan.filter_fields, scan.filter_arrow) if scan.filter is not None else None
             self.row_groups = self._select(columns)
             self._dictionaries = self._dictionary_encoded(columns)
             if self._dictionaries and len(self.row_groups) == 1:
-                self._file = open_parquet(storage, task.data_file, self._footer.parsed, self._dictionaries)
+                self._file = open_parquet(storage, task.data_file, self._footer, self._dictionaries)
+
+    def _shape(self, name_mapping: str | None) -> Sequence[FileColumn]:
+        """Columns of the file and their projection, taken over from the file before when it had the same schema."""
+        parsed, scan = self._footer.parsed, self._scan
+        hint = (parsed.metadata or {}).get(_ARROW_SCHEMA)
+        known = scan.shape
+        if known is not None and known.hint == hint and known.schema.equals(parsed.schema):
+            self._projection = known.projection.of(self._path)
+            return known.columns
+        columns = file_columns(self._file.schema_arrow, name_mapping, self._path)
+        self._projection = self._project(columns, scan.read_fields, scan.read_arrow)
+        if self._projection.plain:
+            scan.shape = FileShape(parsed.schema, hint, columns, self._projection)
+        return columns
+
+    def ready(self) -> list[pa.RecordBatch] | None:
+        """All wanted batches of a small file, decoded at once; None for larger ones, which are read by row group."""
+        if len(self.row_groups) > 1 or self._footer.whole is None:
+            return None
+        return [batch for group in self.row_groups for batch in self.batches(group)]
 
     def _project(self, columns: Sequence[FileColumn], fields: Sequence[NestedField], targets: Sequence[pa.Field]) -> Projection:
         return Projection(columns, fields, targets, self._scan.constants(self._task.data_file), self._path)
@@ -165,7 +193,7 @@ class TaskReader:
             source = self._file
             if len(self.row_groups) > 1:
                 # A ParquetFile buffers ahead for one reader at a time.
-                source = open_parquet(self._storage, self._task.data_file, self._footer.parsed, self._dictionaries)
+                source = open_parquet(self._storage, self._task.data_file, self._footer, self._dictionaries)
             if self._should_probe(group) and not self._any_match(source, group):
                 return
             position = group.first_row

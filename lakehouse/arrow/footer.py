@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
 from lakehouse.storage.protocol import Storage
@@ -71,8 +71,15 @@ def plain_value(raw: bytes | None, physical_type: str) -> Any:
         return None
 
 
-def read_footer(storage: Storage, path: str, recorded_size: int) -> bytes:
-    """The serialized footer of a Parquet file, mostly in one read.
+class Tail(NamedTuple):
+    """The end of a Parquet file: its serialized footer, and all of the file when it is that small."""
+
+    footer: bytes
+    whole: bytes | None
+
+
+def read_footer(storage: Storage, path: str, recorded_size: int) -> Tail:
+    """The serialized footer of a Parquet file, mostly in one read, which brings a small file as a whole.
 
     Args:
         storage: where the file is.
@@ -92,7 +99,7 @@ def read_footer(storage: Storage, path: str, recorded_size: int) -> bytes:
     return tail
 
 
-def _tail(storage: Storage, path: str, size: int) -> bytes | None:
+def _tail(storage: Storage, path: str, size: int) -> Tail | None:
     if size < len(_MAGIC) + _TRAILER_BYTES:
         return None
     length = min(size, _TAIL_BYTES)
@@ -105,8 +112,9 @@ def _tail(storage: Storage, path: str, size: int) -> bytes | None:
     if footer > size - _TRAILER_BYTES - len(_MAGIC):
         return None
     if footer + _TRAILER_BYTES > length:
-        return storage.read_range(path, size - _TRAILER_BYTES - footer, footer)
-    return tail[length - _TRAILER_BYTES - footer : length - _TRAILER_BYTES]
+        return Tail(storage.read_range(path, size - _TRAILER_BYTES - footer, footer), None)
+    whole = tail if length == size and tail[:4] == _MAGIC else None
+    return Tail(tail[length - _TRAILER_BYTES - footer : length - _TRAILER_BYTES], whole)
 
 
 def as_metadata_file(footer: bytes) -> bytes:

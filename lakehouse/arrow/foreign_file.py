@@ -71,8 +71,8 @@ def describe_file(
         CorruptMetadataError | NoSuchFileError: it is no Parquet file, or not there.
     """
     probe = DataFile(file_path=info.location, record_count=0, file_size_in_bytes=info.size)
-    footer = load_footer(storage, probe).parsed
-    file = open_parquet(storage, probe, footer)
+    found = load_footer(storage, probe)
+    footer, file = found.parsed, open_parquet(storage, probe, found)
     with readable(info.location):
         if any(one is not None for one in leaf_field_ids(footer)):
             raise InvalidSchemaError(

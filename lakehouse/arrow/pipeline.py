@@ -26,6 +26,9 @@ class Opened(Protocol[Group]):
     def batches(self, group: Group) -> Iterator[pa.RecordBatch]:
         """Decode one unit."""
 
+    def ready(self) -> list[pa.RecordBatch] | None:
+        """All batches at once where that is little; None to decode by unit."""
+
     def close(self) -> None:
         """Release the file."""
 
@@ -132,6 +135,17 @@ class _Unit:
             yield item
 
 
+class _Ready:
+    """A small file that was decoded when it was opened."""
+
+    def __init__(self, batches: list[pa.RecordBatch], budget: _Budget) -> None:
+        self._batches, self._budget = batches, budget
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        self._budget.next_head()
+        yield from self._batches
+
+
 class _Task(Generic[Group]):
     """An open file that closes itself after its last unit."""
 
@@ -163,9 +177,9 @@ class Pipeline(Generic[Group]):
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lakehouse-read")
         self._budget = _Budget(buffer_bytes)
         self._numbers = count()
-        self._opening: deque[Future[Opened[Group]]] = deque()
+        self._opening: deque[Future[tuple[Opened[Group], list[pa.RecordBatch] | None]]] = deque()
         self._waiting: deque[tuple[_Task[Group], Group]] = deque()
-        self._units: deque[_Unit] = deque()
+        self._units: deque[_Unit | _Ready] = deque()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
@@ -185,8 +199,13 @@ class Pipeline(Generic[Group]):
                 # Waiting for a file while units wait for the consumer could wait for ever.
                 break
             else:
-                task = _Task(self._opening.popleft().result())
-                if task.opened.row_groups:
+                opened, ready = self._opening.popleft().result()
+                task = _Task(opened)
+                if ready is not None:
+                    next(self._numbers)
+                    self._units.append(_Ready(ready, self._budget))
+                    opened.close()
+                elif task.opened.row_groups:
                     self._waiting.extend((task, group) for group in task.opened.row_groups)
                 else:
                     task.done()
@@ -194,11 +213,11 @@ class Pipeline(Generic[Group]):
         return bool(self._units)
 
     def _open_ahead(self) -> None:
-        while len(self._opening) < self._window:
+        while len(self._opening) < 2 * self._window:
             opener = next(self._openers, None)
             if opener is None:
                 return
-            self._opening.append(self._pool.submit(opener))
+            self._opening.append(self._pool.submit(_open, opener))
 
     def _submit(self, task: _Task[Group], group: Group) -> None:
         unit = _Unit(next(self._numbers), lambda: task.opened.batches(group), task.done, self._budget)
@@ -210,8 +229,17 @@ class Pipeline(Generic[Group]):
         self._pool.shutdown(wait=True, cancel_futures=True)
         for future in self._opening:
             if _succeeded(future):
-                future.result().close()
+                future.result()[0].close()
 
 
-def _succeeded(future: Future[Opened[Group]]) -> bool:
+def _open(opener: Callable[[], Opened[Group]]) -> tuple[Opened[Group], list[pa.RecordBatch] | None]:
+    opened = opener()
+    try:
+        return opened, opened.ready()
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _succeeded(future: Future[tuple[Opened[Group], list[pa.RecordBatch] | None]]) -> bool:
     return future.done() and not future.cancelled() and future.exception() is None

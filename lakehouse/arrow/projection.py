@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,6 +79,17 @@ class Projection:
         rank_of = {id(columns[position]): rank for rank, position in enumerate(present)}
         self._source = {number: rank_of[id(by_id[self._fields[number][0].field_id])] for number in chosen}
 
+    @property
+    def plain(self) -> bool:
+        """Whether every wanted column is in the file and taken as it is."""
+        return all(part is not None and part.exact for part in self._parts)
+
+    def of(self, path: str) -> Projection:
+        """The same for another file with the same columns; only where it is `plain`."""
+        other = copy.copy(self)
+        other._path = path  # noqa: SLF001 - of the same class
+        return other
+
     def columns(self, batch: pa.RecordBatch | None, rows: int, present: pa.BooleanArray | None = None) -> list[pa.Array]:
         """The wanted columns.
 
@@ -152,8 +164,7 @@ class Projection:
 
     def passes_through(self) -> bool:
         """Whether every column is taken as it is and in the order of the file."""
-        exact = all(part is not None and part.exact for part in self._parts)
-        return exact and [self._source[number] for number in range(len(self._parts))] == list(range(len(self._parts)))
+        return self.plain and [self._source[number] for number in range(len(self._parts))] == list(range(len(self._parts)))
 
     def _list_part(self, column: FileColumn, kind: ListType, target: pa.DataType, name: str) -> _Part:
         (element,) = column.children

@@ -161,7 +161,7 @@ class _Session:
         """Columns of a Parquet delete file, by field id (position delete files also by name)."""
         arrow = schema_to_arrow(schema)
         mapping = _POSITION_NAMES if schema is POSITION_DELETE_SCHEMA else self._request.name_mapping
-        source = open_parquet(self._storage, one, load_footer(self._storage, one).parsed)
+        source = open_parquet(self._storage, one, load_footer(self._storage, one))
         with readable(one.file_path):
             columns = file_columns(source.schema_arrow, mapping, one.file_path)
             projection = Projection(columns, schema.fields, list(arrow), {}, one.file_path)

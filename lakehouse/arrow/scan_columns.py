@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id, prune_columns
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from lakehouse.arrow.columns import column_at, find_path
-from lakehouse.arrow.file_schema import file_columns
+from lakehouse.arrow.file_schema import FileColumn, file_columns
 from lakehouse.arrow.projection import Projection
 from lakehouse.expressions.arrow_filter import to_arrow_filter
 from lakehouse.expressions.bound import TRUE, Bound, leaves
@@ -28,6 +30,23 @@ _BY_ID = {one.field_id: one for one in METADATA_COLUMNS.values()}
 _STORED = (ROW_ID, LAST_UPDATED)
 _POSITION = "\x00position"
 _DELETED = "\x00deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class FileShape:
+    """What files of the same Parquet schema share; most files of a table do.
+
+    Attributes:
+        schema: of the files.
+        hint: the Arrow schema that they carry, which decides how types are read.
+        columns: of the files.
+        projection: a plain one.
+    """
+
+    schema: pq.ParquetSchema
+    hint: bytes | None
+    columns: Sequence[FileColumn]
+    projection: Projection
 
 
 class ScanColumns:
@@ -48,12 +67,14 @@ class ScanColumns:
         filter_fields: only those that the filter needs; `filter_arrow` are their Arrow fields.
         needs_positions: whether the position of each row in its file is asked for.
         shows_deleted: whether `_deleted` is asked for: then deleted rows come too, marked.
+        shape: of the last file that was opened, for the next ones.
     """
 
     def __init__(
         self, schema: Schema, table_schema: Schema, where: Bound, extra: Sequence[NestedField], specs: Mapping[int, PartitionSpec]
     ) -> None:
         self.where = where
+        self.shape: FileShape | None = None
         self.types = field_types(table_schema)
         self._fields = schema.fields
         self._arrow = schema_to_arrow(schema)

@@ -10,7 +10,8 @@ import java.util.function.Function;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
-import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
@@ -36,6 +37,7 @@ import org.apache.spark.sql.types.Metadata;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
+import scala.Option;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractPartialFunction;
@@ -49,18 +51,34 @@ import scala.runtime.AbstractPartialFunction;
  */
 public final class PlannedFiles {
 
-    /** Makes what Python cannot construct by name, because these classes are in a class loader of their own. */
-    public FileIndex index(Function planner, String name, String root, long sizeInBytes) {
-        return new LakehouseFileIndex(new Planner(planner, name), name, root, sizeInBytes, null, null);
+    /** Readies a session: these settings, and the rule that prunes files while a query is optimized. One call, as each costs a trip. */
+    public void ready(SparkSession session, Map settings) {
+        for (Object entry : settings.entrySet()) {
+            String key = (String) ((Map.Entry) entry).getKey();
+            String value = (String) ((Map.Entry) entry).getValue();
+            if (!value.equals(session.conf().get(key, ""))) {
+                session.conf().set(key, value);
+            }
+        }
+        PruneRule rule = new PruneRule();
+        ArrayList rules = new ArrayList(CollectionConverters.asJava(session.experimental().extraOptimizations()));
+        for (Object known : rules) {
+            if (((Rule) known).ruleName().equals(rule.ruleName())) {
+                return;
+            }
+        }
+        rules.add(rule);
+        session.experimental().extraOptimizations_$eq(seq(rules.toArray()));
     }
 
-    public Rule rule() {
-        return new PruneRule();
-    }
-
-    /** The file format of a planned relation with this schema. */
-    public ParquetFileFormat parquet(StructType schema) {
-        return new ParquetByFieldId(schema);
+    /** A frame over the files that `planner` answers with. */
+    public Dataset relation(
+            SparkSession session, Function planner, String name, String root, long sizeInBytes, String schemaJson, Map options) {
+        StructType schema = (StructType) DataType.fromJson(schemaJson);
+        FileIndex index = new LakehouseFileIndex(new Planner(planner, name), name, root, sizeInBytes, null, null);
+        scala.collection.immutable.Map given = scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(options));
+        return session.baseRelationToDataFrame(new HadoopFsRelation(
+            index, new StructType(), schema, Option.empty(), new ParquetByFieldId(schema), given, session));
     }
 
     /** The location as `_metadata.file_path` spells it. */
@@ -215,7 +233,7 @@ public final class PlannedFiles {
         }
 
         public scala.Function1 buildReaderWithPartitionValues(
-                SparkSession session, StructType data, StructType partitions, StructType required, Seq filters,
+                org.apache.spark.sql.SparkSession session, StructType data, StructType partitions, StructType required, Seq filters,
                 scala.collection.immutable.Map options, Configuration configuration) {
             StructType asked = (StructType) withIds(required, schema);
             return parquet.buildReaderWithPartitionValues(session, data, partitions, asked, filters, options, configuration);

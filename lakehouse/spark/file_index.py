@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -155,20 +154,7 @@ def planned_relation(
         schema: the Spark schema, with field ids in its metadata.
         size_in_bytes: estimate for the unfiltered relation.
     """
-    helper = planned_files(spark)
-    jvm: Any = spark._jvm
-    sources = jvm.org.apache.spark.sql.execution.datasources
-    options = getattr(getattr(jvm.scala.collection.immutable, "Map$"), "MODULE$").empty()
-    for key, value in PARQUET_OPTIONS.items():
-        options = options.updated(key, value)
-    shown = spark._jsparkSession.parseDataType(schema.json())
-    relation = sources.HadoopFsRelation.apply(
-        helper.index(planner, name, spark_location(root), size_in_bytes),
-        jvm.org.apache.spark.sql.types.StructType(),
-        shown,
-        jvm.scala.Option.empty(),
-        helper.parquet(shown),
-        options,
-        spark._jsparkSession,
+    found = planned_files(spark).relation(
+        spark._jsparkSession, planner, name, spark_location(root), size_in_bytes, schema.json(), dict(PARQUET_OPTIONS)
     )
-    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
+    return DataFrame(found, spark)

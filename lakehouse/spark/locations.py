@@ -36,6 +36,8 @@ def hadoop_reads(spark: SparkSession, location: str) -> bool:
         UnsupportedFeatureError: a location that only this process can see.
     """
     scheme = spark_location(location).partition("://")[0]
+    if scheme == "file":
+        return True
     jvm = spark._jvm
     if jvm is None:
         return False

@@ -307,3 +307,27 @@ def test_low_cardinality_text_is_the_same_read_as_dictionaries(tmp_path):
     )
     assert got.schema.field("s").type == pa.string()
     assert got["id"].to_pylist() == [n for n, s in enumerate(words.to_pylist()) if s == "blü"]
+
+
+def test_files_alike_share_nothing_that_differs():
+    """The columns of a file serve the next one only when ids and types are the same; errors name the file that is wrong."""
+    storage = MemoryStorage()
+    wanted = Schema(NestedField(1, "a", LongType(), required=True), NestedField(2, "b", StringType()))
+    same = [pa.table({"a": [n], "b": [str(n)]}) for n in range(3)]
+    kinds = {"a": pa.int64(), "b": pa.string()}
+
+    def stored(table, name, ids):
+        fields = [pa.field(key, kinds[key], metadata={"PARQUET:field_id": str(ids[key])}) for key in table.column_names]
+        return foreign(storage, table.cast(pa.schema(fields)), f"memory://read/{name}.parquet", store_schema=False)
+
+    files = [stored(table, f"same-{n}", {"a": 1, "b": 2}) for n, table in enumerate(same)]
+    other = stored(pa.table({"a": [7], "b": ["other id"]}), "other", {"a": 1, "b": 3})
+    null = stored(pa.table({"a": pa.array([None], pa.int64()), "b": ["x"]}), "null", {"a": 1, "b": 2})
+
+    def read(*chosen):
+        tasks = [FileScanTask(data_file=one) for one in chosen]
+        return read_table(tasks, ReadRequest(schema=wanted, threads=1), storage)["b"].to_pylist()
+
+    assert read(files[0], other, *files[1:], other) == ["0", None, "1", "2", None]
+    with pytest.raises(InvalidSchemaError, match=r"'a' of memory://read/null\.parquet is required"):
+        read(*files, null)
