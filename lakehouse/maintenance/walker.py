@@ -13,6 +13,8 @@ from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
 
+_COLUMNS = ("status", "file_path", "content", "file_size_in_bytes")
+
 
 class LiveFile(NamedTuple):
     """A file of a manifest entry that is not DELETED: location, content (0 data, 1 and 2 deletes), bytes."""
@@ -39,8 +41,8 @@ class StorageWalker:
 
     def live_files(self, manifest: ManifestFile) -> Iterator[LiveFile]:
         """Files of entries that are not DELETED."""
-        table = load_entries(self.storage, manifest, self.metadata).table
-        columns = (table.column(name).to_pylist() for name in ("status", "file_path", "content", "file_size_in_bytes"))
+        table = load_entries(self.storage, manifest, self.metadata, wanted=_COLUMNS).table
+        columns = (table.column(name).to_pylist() for name in _COLUMNS)
         for status, location, content, size in zip(*columns, strict=True):
             if status != STATUS_DELETED:
                 yield LiveFile(location, content, size)

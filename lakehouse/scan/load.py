@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from lakehouse.scan.cache import ManifestCache
 from lakehouse.scan.lists import LISTS
 from lakehouse.scan.types_of import types_of
@@ -26,15 +28,19 @@ def load_manifests(storage: Storage, snapshot: Snapshot) -> list[ManifestFile]:
     return [_v1_manifest(storage, location, snapshot) for location in snapshot.manifests]
 
 
-def load_entries(storage: Storage, manifest: ManifestFile, metadata: TableMetadata) -> Entries:
-    """All entries of a manifest, deleted ones too, every column, inheritance applied. Reads the Avro manifest, the truth.
+def load_entries(
+    storage: Storage, manifest: ManifestFile, metadata: TableMetadata, *, wanted: Collection[str] | None = None
+) -> Entries:
+    """All entries of a manifest, deleted ones too, inheritance applied. Reads the Avro manifest, the truth.
+
+    `wanted` are the columns that are needed, None every column.
 
     Raises:
         CorruptMetadataError: the manifest is damaged, or its partition spec is not in the table.
         NoSuchFileError: it is missing.
     """
     data = storage.read(manifest.manifest_path)
-    return decode_manifest(data, manifest, metadata.spec(manifest.partition_spec_id), types_of(metadata))
+    return decode_manifest(data, manifest, metadata.spec(manifest.partition_spec_id), types_of(metadata), wanted=wanted)
 
 
 def cached_entries(storage: Storage, manifest: ManifestFile, metadata: TableMetadata, cache: ManifestCache) -> Entries:

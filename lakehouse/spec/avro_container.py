@@ -57,6 +57,10 @@ class Header:
         return None if value is None else value.decode("utf-8", errors="replace")
 
 
+_SCHEMAS_KEPT = 64
+_SCHEMAS: dict[bytes, Any] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """A run of records.
@@ -93,13 +97,9 @@ def read_header(data: bytes, location: str) -> Header:
             value, offset = _read_bytes(view, offset, location)
             metadata[bytes(key).decode("utf-8", errors="replace")] = bytes(value)
     sync = bytes(view[offset : offset + SYNC_BYTES])
-    try:
-        schema = json.loads(metadata.get("avro.schema", b""))
-    except (ValueError, RecursionError) as error:
-        raise CorruptMetadataError(f"{location} has no readable Avro schema: {error}", location=location) from error
+    schema = _checked_schema(metadata.get("avro.schema", b""), location)
     if len(sync) != SYNC_BYTES:
         raise CorruptMetadataError(f"{location} ends within its header", location=location)
-    _check_schema(schema, location)
     first = offset + SYNC_BYTES
     if CHECKSUM_KEY in metadata and metadata[CHECKSUM_KEY] != _checksum(metadata, sync, view[first:]):
         raise CorruptMetadataError(f"{location} is not as it was written: its checksum is another one", location=location)
@@ -238,6 +238,22 @@ def _at_most(count: int, limit: int, location: str) -> int:
     if count > limit:
         raise CorruptMetadataError(f"{location} claims {count} items where {limit} bytes are left", location=location)
     return count
+
+
+def _checked_schema(text: bytes, location: str) -> Any:
+    """The schema of a header. Files of one writer share it, and it is large: the last ones are kept. Nobody may change it."""
+    kept = _SCHEMAS.get(text)
+    if kept is not None:
+        return kept
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptMetadataError(f"{location} has no readable Avro schema: {error}", location=location) from error
+    _check_schema(schema, location)
+    if len(_SCHEMAS) >= _SCHEMAS_KEPT:
+        _SCHEMAS.clear()
+    _SCHEMAS[text] = schema
+    return schema
 
 
 def _check_schema(schema: Any, location: str) -> None:

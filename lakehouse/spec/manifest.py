@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any
 
 import fastavro
@@ -103,21 +104,25 @@ def manifest_file(
     )
 
 
-def decode_manifest(data: bytes, manifest: ManifestFile, spec: PartitionSpec, types: FieldTypes) -> Entries:
+def decode_manifest(
+    data: bytes, manifest: ManifestFile, spec: PartitionSpec, types: FieldTypes, *, wanted: Collection[str] | None = None
+) -> Entries:
     """Entries of a v1, v2 or v3 manifest with snapshot ids, sequence numbers and first row ids inherited.
 
-    Deleted entries are included.
+    Deleted entries are included. `wanted` are the columns to make; None makes all.
 
     Raises:
         CorruptMetadataError: not a manifest, truncated, or a block that claims or inflates to more than it may.
         UnsupportedFeatureError: an unknown Avro codec.
     """
-    return inherit(decode_entries(data, manifest.manifest_path, spec, types), manifest)
+    return inherit(decode_entries(data, manifest.manifest_path, spec, types, wanted=wanted), manifest)
 
 
-def decode_entries(data: bytes, location: str, spec: PartitionSpec, types: FieldTypes) -> Entries:
+def decode_entries(
+    data: bytes, location: str, spec: PartitionSpec, types: FieldTypes, *, wanted: Collection[str] | None = None
+) -> Entries:
     """`decode_manifest` without inheritance: what the manifest at `location` itself says."""
-    return _decode_rows(data, read_header(data, location), location, spec, types)
+    return _decode_rows(data, read_header(data, location), location, spec, types, wanted)
 
 
 def manifest_spec_id(data: bytes, location: str) -> int:
@@ -130,11 +135,11 @@ def manifest_spec_id(data: bytes, location: str) -> int:
     return int(text) if text is not None and text.isdigit() else 0
 
 
-def _decode_rows(data: bytes, header: Header, location: str, spec: PartitionSpec, types: FieldTypes) -> Entries:
+def _decode_rows(
+    data: bytes, header: Header, location: str, spec: PartitionSpec, types: FieldTypes, wanted: Collection[str] | None
+) -> Entries:
     try:
-        plain_schema = _without_logical_types(header.schema)
-        reader_schema = fastavro.parse_schema(plain_schema)
-        kind = nested_type(plain_schema)
+        reader_schema, kind = _reader(header.metadata["avro.schema"])
         records: list[Any] = []
         for count, plain in inflated_blocks(data, header, location):
             stream = io.BytesIO(plain)
@@ -142,9 +147,16 @@ def _decode_rows(data: bytes, header: Header, location: str, spec: PartitionSpec
             if stream.tell() != len(plain):
                 raise CorruptMetadataError(f"{location}: a block holds more than its {count} records", location=location)
         rows = pa.Table.from_struct_array(pa.array(records, kind))
-        return flatten(rows, header.schema, spec, types, location)
+        return flatten(rows, header.schema, spec, types, location, wanted=wanted)
     except _DAMAGE as error:
         raise CorruptMetadataError(f"{location} cannot be read as a manifest: {error!r}", location=location) from error
+
+
+@lru_cache(maxsize=64)
+def _reader(schema: bytes) -> tuple[Any, pa.DataType]:
+    """What reads records of a writer's schema, and the type that holds them. Manifests of one writer share it."""
+    plain = _without_logical_types(json.loads(schema))
+    return fastavro.parse_schema(plain), nested_type(plain)
 
 
 def _without_logical_types(schema: Any) -> Any:
