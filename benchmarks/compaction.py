@@ -5,7 +5,11 @@ files: the table is rolled back after each compaction. Ours plans, rewrites, fsy
 (`stream`: one writer a partition, two at a time, as we do; `dataset`: `write_dataset`). Iceberg's Spark procedure
 `rewrite_data_files` runs beside ours alone when its runtime is given, and a Python that has the PySpark it was built for
 (`--iceberg-runtime iceberg-spark-runtime-4.1_2.13-1.11.0.jar --iceberg-python .../bin/python`): the time of the call alone, in a
-session that has read from the table before. Its result is added to the one kept. Results are kept at full scale only.
+session that has read from the table before. Last, ours runs beside a writer that appends throughout: how long appends take, alone
+and beside the compaction, what memory is used until it is done, and that every row is there once.
+
+`--part` runs one of these (with `--folder`, on the files of an earlier run), `all` those that need no runtime of Iceberg; each
+part is added to what is kept, with its own time of ours where it has one. Results are kept at full scale only.
 """
 
 from __future__ import annotations
@@ -47,7 +51,12 @@ PARTITIONS = 8
 TARGET_BYTES = 128 << 20
 ROW_GROUP_ROWS = 1 << 20
 TARGET_RATIO = 0.7
-ICEBERG, PEER = "iceberg_spark", Path(__file__).parent / "peers" / "iceberg_compaction.py"
+ICEBERG, WRITER, BESIDE, PEER = (
+    "iceberg_spark",
+    "beside_a_writer",
+    "ours_beside_a_writer",
+    Path(__file__).parent / "peers" / "iceberg_compaction.py",
+)
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("part", pa.int32()), ("at", pa.timestamp("us")), ("kind", pa.string()), ("amount", pa.float64())]
 )
@@ -105,7 +114,7 @@ def ours_beside_a_writer(folder: Path) -> dict[str, Any]:
     """The same with a writer that appends throughout, one group a commit: how long its appends take, and that none is lost."""
     table = open_table(folder)
     rows = table.scan().count()
-    quiet = [_append(open_table(folder), -1 - number) for number in range(10)]
+    quiet = [_append(open_table(folder), -1 - number) for number in range(40)]
     done = threading.Event()
     waits: list[float] = []
 
@@ -122,6 +131,7 @@ def ours_beside_a_writer(folder: Path) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     done.set()
     thread.join()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # before all rows are read, below
     assert result.stopped is None, result.stopped
     found = np.sort(table.refresh().scan(select=["id"]).to_arrow()["id"].to_numpy())
     assert len(found) == rows + len(quiet) + len(waits)
@@ -131,8 +141,11 @@ def ours_beside_a_writer(folder: Path) -> dict[str, Any]:
         "commits": len(result.snapshot_ids),
         "appends": len(waits),
         "append_ms_median": round(1000 * statistics.median(waits)),
+        "append_ms_95_percent": round(1000 * float(np.quantile(waits, 0.95))),
         "append_ms_most": round(1000 * max(waits)),
         "append_ms_median_when_quiet": round(1000 * statistics.median(quiet)),
+        "append_ms_most_when_quiet": round(1000 * max(quiet)),
+        "peak_memory_bytes": memory,
     }
 
 
@@ -199,8 +212,11 @@ CONTENDERS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "ours": ours,
     "pyarrow_stream": stream,
     "pyarrow_dataset": dataset,
-    "ours_beside_a_writer": ours_beside_a_writer,
+    BESIDE: ours_beside_a_writer,
 }
+
+
+PARTS = {"pyarrow": ["ours", "pyarrow_stream", "pyarrow_dataset"], ICEBERG: ["ours", ICEBERG], WRITER: [BESIDE]}
 
 
 def in_child(name: str, folder: Path, peer: tuple[str, str] | None = None) -> dict[str, Any]:
@@ -221,45 +237,52 @@ def in_child(name: str, folder: Path, peer: tuple[str, str] | None = None) -> di
     return found
 
 
-def run(folder: Path, scale: float, rounds: int, peer: tuple[str, str] | None) -> dict[str, Any]:
+def run(folder: Path, scale: float, rounds: int, part: str, peer: tuple[str, str] | None) -> dict[str, Any]:
     built = folder.exists() and any(folder.iterdir())
     table = open_table(folder) if built else build(folder, max(PARTITIONS, round(FILES * scale)))
     sizes = [file.file_size_in_bytes for file in table.scan().plan().files]
-    names = ["ours", ICEBERG] if peer else ["ours", "pyarrow_stream", "pyarrow_dataset"]
+    names = PARTS[part]
     times: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for one in table.scan().plan().files:  # into the page cache, for all alike
         table.storage.read(one.file_path)
+    facts = {
+        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "machine": {"cpus": os.cpu_count(), "load": round(os.getloadavg()[0], 2), "python": platform.python_version()},
+        "versions": {name: version(name) for name in ("pyarrow", "numpy")},
+    }
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             times[name].append(in_child(name, folder, peer))
             print(f"{name}: {times[name][-1]}", file=sys.stderr, flush=True)
+    if part == WRITER:
+        return {WRITER: {**facts, **min(times[BESIDE], key=lambda one: one["append_ms_median"])}}
     best = {name: min(found, key=lambda one: one["seconds"]) for name, found in times.items()}
     return {
         "benchmark": "compaction",
-        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "machine": {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "python": platform.python_version()},
-        "versions": {name: version(name) for name in ("pyarrow", "numpy")},
+        **facts,
         "input": {"files": len(sizes), "bytes": sum(sizes), "mean_file_bytes": round(statistics.mean(sizes)), "rounds": rounds},
         "contenders": best,
         "speed_of_ours": {name: round(best[name]["seconds"] / best["ours"]["seconds"], 2) for name in names if name != "ours"},
-        **({} if peer else {"beside_a_writer": in_child("ours_beside_a_writer", folder)}),
     }
 
 
-def kept(result: dict[str, Any]) -> dict[str, Any]:
-    """What is written: a run beside Iceberg is added to the run beside pyarrow, each with its own time of ours."""
+def kept(part: str, result: dict[str, Any]) -> dict[str, Any]:
+    """What is written: each part is added to the others, a run beside Iceberg with its own time of ours."""
     before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    if ICEBERG in result["contenders"]:
-        return {**before, "iceberg": result, "speed_of_ours": {**before.get("speed_of_ours", {}), **result["speed_of_ours"]}}
-    found = {**result, "iceberg": before["iceberg"]} if "iceberg" in before else result
-    theirs = before.get("iceberg", {}).get("speed_of_ours", {})
-    return {**found, "speed_of_ours": {**result["speed_of_ours"], **theirs}}
+    before.pop("notes", None)
+    if part == WRITER:
+        return {**before, **result}
+    speeds = {**before.get("speed_of_ours", {}), **result["speed_of_ours"]}
+    if part == ICEBERG:
+        return {**before, "iceberg": result, "speed_of_ours": speeds}
+    return {**result, **{name: before[name] for name in ("iceberg", WRITER) if name in before}, "speed_of_ours": speeds}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--part", choices=["all", *PARTS], default="all")
     parser.add_argument("--iceberg-runtime", help="jar of iceberg-spark-runtime")
     parser.add_argument("--iceberg-python", default=sys.executable, help="Python whose PySpark the jar was built for")
     parser.add_argument("--child", choices=list(CONTENDERS), help=argparse.SUPPRESS)
@@ -273,21 +296,28 @@ def main() -> None:
             "processor_seconds": round(time.process_time() - started, 3),
             "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }
-        print(json.dumps({**found, **facts}))
+        print(json.dumps({**facts, **found, "seconds": facts["seconds"]}))
         return
+    peer = (arguments.iceberg_python, arguments.iceberg_runtime) if arguments.iceberg_runtime else None
+    if arguments.part == ICEBERG and peer is None:
+        parser.error("beside Iceberg: give its --iceberg-runtime")
+    parts = [part for part in PARTS if part != ICEBERG or peer] if arguments.part == "all" else [arguments.part]
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="lakehouse-compaction-"))
     try:
-        peer = (arguments.iceberg_python, arguments.iceberg_runtime) if arguments.iceberg_runtime else None
-        result = run(folder, arguments.scale, arguments.rounds, peer)
+        for part in parts:
+            result = run(folder, arguments.scale, arguments.rounds, part, peer)
+            show(result)
+            if arguments.scale >= 1:
+                RESULTS.write_text(json.dumps(kept(part, result), indent=1) + "\n")
     finally:
         if arguments.folder is None:
             shutil.rmtree(folder, ignore_errors=True)
-    show(result)
-    if arguments.scale >= 1:
-        RESULTS.write_text(json.dumps(kept(result), indent=1) + "\n")
 
 
 def show(result: dict[str, Any]) -> None:
+    if WRITER in result:
+        print("beside a writer:", json.dumps(result[WRITER]))
+        return
     given = result["input"]
     print(f"{given['files']:,} files of {given['mean_file_bytes']:,} bytes, load {result['machine']['load']:.1f}")
     for name, one in result["contenders"].items():
@@ -297,8 +327,6 @@ def show(result: dict[str, Any]) -> None:
     for name, ratio in result["speed_of_ours"].items():
         goal = f" (target {TARGET_RATIO})" if name.startswith("pyarrow") else " (target > 1)"
         print(f"ours is {ratio} x as fast as {name}{goal}")
-    if "beside_a_writer" in result:
-        print("beside a writer:", json.dumps(result["beside_a_writer"]))
 
 
 if __name__ == "__main__":
