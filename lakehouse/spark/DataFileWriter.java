@@ -1,18 +1,12 @@
 package lakehouse.spark;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
-import java.io.BufferedOutputStream;
 import java.io.IOException;
-import java.io.RandomAccessFile;
 import java.io.Serializable;
 import java.net.URLEncoder;
-import java.nio.channels.Channels;
-import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
-import java.nio.file.StandardOpenOption;
 import java.security.MessageDigest;
 import java.time.LocalDate;
 import java.util.ArrayList;
@@ -22,15 +16,6 @@ import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import org.apache.hadoop.conf.Configuration;
-import org.apache.parquet.hadoop.ParquetFileWriter;
-import org.apache.parquet.hadoop.ParquetWriter;
-import org.apache.parquet.hadoop.api.WriteSupport;
-import org.apache.parquet.hadoop.metadata.CompressionCodecName;
-import org.apache.parquet.io.OutputFile;
-import org.apache.parquet.io.PositionOutputStream;
-import org.apache.parquet.io.api.RecordConsumer;
-import org.apache.parquet.schema.MessageType;
-import org.apache.parquet.schema.Type;
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.function.FlatMapFunction;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -94,7 +79,6 @@ public final class DataFileWriter {
         public int[] floating = new int[0];
         public boolean[] doubles = new boolean[0];
     }
-
 
     /** Brings rows of equal keys together, without a column more in the shuffle; large partitions are split. */
     public Dataset rebalance(Dataset rows, Dataset keys) {
@@ -277,18 +261,12 @@ public final class DataFileWriter {
                     throw new IllegalStateException(order.requiredFailures[i]);
                 }
             }
-            if (lane.writer == null) {
+            if (lane.file == null) {
                 open(lane);
             }
-            for (int i = 0; i < order.floating.length; i++) {
-                int at = order.floating[i];
-                if (!row.isNullAt(at)) {
-                    lane.floating[i].see(order.doubles[i] ? row.getDouble(at) : row.getFloat(at));
-                }
-            }
-            lane.writer.write(row);
+            lane.file.write(row);
             if ((++rows & 1023) == 0) {
-                if (lane.writer.getDataSize() >= order.targetBytes) {
+                if (lane.file.size() >= order.targetBytes) {
                     finish(lane);
                 }
                 if (lanes.size() > 1) {
@@ -304,7 +282,7 @@ public final class DataFileWriter {
             Lane largest = null;
             for (Object one : lanes.values()) {
                 Lane lane = (Lane) one;
-                long waiting = lane.writer == null ? 0L : lane.writer.getDataSize() - lane.file.written();
+                long waiting = lane.file == null ? 0L : lane.file.waiting();
                 total += waiting;
                 if (waiting > most) {
                     most = waiting;
@@ -319,85 +297,28 @@ public final class DataFileWriter {
         private void open(Lane lane) throws IOException {
             files++;
             String folder = lane.folder.isEmpty() ? order.folder : order.folder + "/" + lane.folder;
-            String number = Integer.toString(100000 + files % 100000).substring(1);
-            String path = folder + "/" + name + "-" + (files < 100000 ? number : Integer.toString(files)) + ".parquet";
-            lane.path = Paths.get(path);
-            paths.add(lane.path);
-            lane.file = new NewFile(lane.path);
-            lane.floating = new Floating[order.floating.length];
-            for (int i = 0; i < lane.floating.length; i++) {
-                lane.floating[i] = new Floating();
-            }
-            final Builder builder = new Builder(lane.file, order.ids);
-            builder
-                .withConf(settings)
-                .withWriteMode(ParquetFileWriter.Mode.CREATE)
-                .withCompressionCodec(CompressionCodecName.valueOf(order.codec))
-                .withRowGroupSize(settings.getLong("parquet.block.size", 134217728L))
-                .withPageSize(settings.getInt("parquet.page.size", 1048576))
-                .withDictionaryPageSize(settings.getInt("parquet.dictionary.page.size", 2097152))
-                .withRowGroupRowCountLimit(settings.getInt("parquet.block.row.count.limit", 1048576));
-            lane.writer = (ParquetWriter) SQLConf.withExistingConf(plain(), new AbstractFunction0() {
-                public Object apply() {
-                    try {
-                        return builder.build();
-                    } catch (IOException error) {
-                        throw new java.io.UncheckedIOException(error);
-                    }
-                }
-            });
-        }
-
-        /** Days and instants are written as they are, whatever the session does with its own files. */
-        private static SQLConf plain() {
-            SQLConf conf = new SQLConf();
-            conf.setConfString(SQLConf.PARQUET_REBASE_MODE_IN_WRITE().key(), "CORRECTED");
-            return conf;
+            String number = String.format("%05d", new Object[] {Integer.valueOf(files)});
+            Path path = Paths.get(folder + "/" + name + "-" + number + ".parquet");
+            paths.add(path);
+            lane.file = new NewDataFile(path, settings, order.codec, order.ids, order.floating, order.doubles);
         }
 
         private void finish(Lane lane) throws IOException {
-            if (lane.writer == null) {
+            if (lane.file == null) {
                 return;
             }
-            lane.writer.close();
-            finished.add(described(lane));
-            lane.writer = null;
-        }
-
-        private String described(Lane lane) throws IOException {
-            StringBuilder out = new StringBuilder("{\"path\":\"");
-            out.append(Base64.getEncoder().encodeToString(lane.path.toString().getBytes(StandardCharsets.UTF_8)));
-            out.append("\",\"size\":").append(lane.file.written()).append(",\"floating\":[");
-            for (int i = 0; i < lane.floating.length; i++) {
-                out.append(i == 0 ? "" : ",").append(lane.floating[i].json());
-            }
-            out.append("],\"keys\":[");
+            StringBuilder keys = new StringBuilder();
             for (int i = 0; i < types.length; i++) {
-                out.append(i == 0 ? "" : ",");
+                keys.append(i == 0 ? "" : ",");
                 if (lane.key.isNullAt(i)) {
-                    out.append("null");
+                    keys.append("null");
                 } else {
                     byte[] text = String.valueOf(lane.key.get(i, types[i])).getBytes(StandardCharsets.UTF_8);
-                    out.append('"').append(Base64.getEncoder().encodeToString(text)).append('"');
+                    keys.append('"').append(Base64.getEncoder().encodeToString(text)).append('"');
                 }
             }
-            out.append("],\"footer\":\"").append(Base64.getEncoder().encodeToString(footer(lane.path)));
-            return out.append("\"}").toString();
-        }
-
-        private static byte[] footer(Path path) throws IOException {
-            RandomAccessFile file = new RandomAccessFile(path.toFile(), "r");
-            try {
-                long size = file.length();
-                file.seek(size - 8);
-                int length = Integer.reverseBytes(file.readInt());
-                byte[] footer = new byte[length];
-                file.seek(size - 8 - length);
-                file.readFully(footer);
-                return footer;
-            } finally {
-                file.close();
-            }
+            finished.add("{" + lane.file.close() + ",\"keys\":[" + keys + "]}");
+            lane.file = null;
         }
 
         void abort() {
@@ -492,248 +413,11 @@ public final class DataFileWriter {
     static final class Lane {
         final UnsafeRow key;
         final String folder;
-        Path path;
-        NewFile file;
-        ParquetWriter writer;
-        Floating[] floating;
+        NewDataFile file;
 
         Lane(UnsafeRow key, String folder) {
             this.key = key;
             this.folder = folder;
-        }
-    }
-
-    /** What a Parquet footer does not tell of floating point: NaN values, and the bounds of all others. */
-    static final class Floating {
-        private long nans;
-        private boolean some;
-        private double low;
-        private double high;
-
-        void see(double value) {
-            if (Double.isNaN(value)) {
-                nans++;
-            } else if (!some) {
-                some = true;
-                low = value;
-                high = value;
-            } else if (Double.compare(value, low) < 0) {
-                low = value;
-            } else if (Double.compare(value, high) > 0) {
-                high = value;
-            }
-        }
-
-        String json() {
-            return "[" + nans + (some ? ",\"" + low + "\",\"" + high + "\"]" : "]");
-        }
-    }
-
-    static final class Builder extends ParquetWriter.Builder {
-        private final Map ids;
-
-        Builder(OutputFile file, Map ids) {
-            super(file);
-            this.ids = ids;
-        }
-
-        protected ParquetWriter.Builder self() {
-            return this;
-        }
-
-        protected WriteSupport getWriteSupport(Configuration settings) {
-            return new WithIds(ids);
-        }
-    }
-
-    /** Spark's rows as Spark writes them, with all field ids. */
-    static final class WithIds extends WriteSupport {
-        private final WriteSupport spark = new ParquetWriteSupport();
-        private final Map ids;
-
-        WithIds(Map ids) {
-            this.ids = ids;
-        }
-
-        public WriteSupport.WriteContext init(Configuration settings) {
-            WriteSupport.WriteContext made = spark.init(settings);
-            ArrayList fields = new ArrayList();
-            for (Object field : made.getSchema().getFields()) {
-                fields.add(identified((Type) field, ((Type) field).getName()));
-            }
-            return new WriteSupport.WriteContext(new MessageType(made.getSchema().getName(), fields), made.getExtraMetaData());
-        }
-
-        private Type identified(Type type, String path) {
-            Type found = type;
-            if (!type.isPrimitive()) {
-                ArrayList fields = new ArrayList();
-                for (Object field : type.asGroupType().getFields()) {
-                    fields.add(identified((Type) field, path + "\0" + ((Type) field).getName()));
-                }
-                found = type.asGroupType().withNewFields(fields);
-            }
-            Object id = ids.get(path);
-            return id == null ? found : found.withId(((Number) id).intValue());
-        }
-
-        public void prepareForWrite(RecordConsumer consumer) {
-            spark.prepareForWrite(consumer);
-        }
-
-        public void write(Object row) {
-            spark.write(row);
-        }
-
-        public WriteSupport.FinalizedWriteContext finalizeWrite() {
-            return spark.finalizeWrite();
-        }
-    }
-
-    /** The error as `lakehouse.spark.failures.failure_of` finds it in the driver. */
-    static IOException cannotWrite(Path path, IOException error) {
-        try {
-            HashMap facts = new HashMap();
-            facts.put("type", "StorageError");
-            facts.put("message", "cannot write " + path + ": " + error.getMessage());
-            facts.put("retryable", Boolean.FALSE);
-            String mark = Base64.getEncoder().encodeToString(new ObjectMapper().writeValueAsBytes(facts));
-            return new IOException("lakehouse-failure:" + mark + ": " + facts.get("message"), error);
-        } catch (IOException other) {
-            return error;
-        }
-    }
-
-    /** A file that is new, and durable with its folders when its stream is closed. */
-    static final class NewFile implements OutputFile {
-        private final Path path;
-        private Stream stream;
-
-        NewFile(Path path) {
-            this.path = path;
-        }
-
-        long written() {
-            return stream == null ? 0L : stream.getPos();
-        }
-
-        void forget() {
-            if (stream != null) {
-                stream.forget();
-            }
-        }
-
-        public PositionOutputStream create(long ignored) throws IOException {
-            ArrayList folders = new ArrayList();
-            Path folder = path.getParent();
-            folders.add(folder);
-            while (!Files.exists(folder)) {
-                folder = folder.getParent();
-                folders.add(folder);
-            }
-            try {
-                Files.createDirectories(path.getParent());
-                stream = new Stream(path, folders);
-            } catch (IOException error) {
-                throw cannotWrite(path, error);
-            }
-            return stream;
-        }
-
-        public PositionOutputStream createOrOverwrite(long block) throws IOException {
-            return create(block);
-        }
-
-        public boolean supportsBlockSize() {
-            return false;
-        }
-
-        public long defaultBlockSize() {
-            return 0L;
-        }
-
-        public String getPath() {
-            return path.toString();
-        }
-    }
-
-    static final class Stream extends PositionOutputStream {
-        private final Path path;
-        private final FileChannel channel;
-        private final BufferedOutputStream buffered;
-        private final List folders;
-        private long position;
-        private boolean closed;
-
-        Stream(Path path, List folders) throws IOException {
-            this.path = path;
-            this.channel = FileChannel.open(path, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
-            this.buffered = new BufferedOutputStream(Channels.newOutputStream(channel), 262144);
-            this.folders = folders;
-        }
-
-        public long getPos() {
-            return position;
-        }
-
-        public void write(int value) throws IOException {
-            try {
-                buffered.write(value);
-            } catch (IOException error) {
-                throw cannotWrite(path, error);
-            }
-            position++;
-        }
-
-        public void write(byte[] data, int from, int length) throws IOException {
-            try {
-                buffered.write(data, from, length);
-            } catch (IOException error) {
-                throw cannotWrite(path, error);
-            }
-            position += length;
-        }
-
-        public void flush() throws IOException {
-        }
-
-        /** Closes without a word; the file is deleted next. */
-        void forget() {
-            closed = true;
-            try {
-                channel.close();
-            } catch (IOException error) {
-                position = -1L;
-            }
-        }
-
-        public void close() throws IOException {
-            if (closed) {
-                return;
-            }
-            closed = true;
-            try {
-                try {
-                    buffered.flush();
-                    channel.force(true);
-                } finally {
-                    channel.close();
-                }
-                for (Object folder : folders) {
-                    sync((Path) folder);
-                }
-            } catch (IOException error) {
-                throw cannotWrite(path, error);
-            }
-        }
-
-        private static void sync(Path folder) throws IOException {
-            FileChannel opened = FileChannel.open(folder, StandardOpenOption.READ);
-            try {
-                opened.force(true);
-            } finally {
-                opened.close();
-            }
         }
     }
 }

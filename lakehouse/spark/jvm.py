@@ -25,14 +25,14 @@ def driver_object(spark: SparkSession, name: str) -> Any:
         return _compiled(spark.sparkContext._gateway, name)[0]
 
 
-def shipped_object(spark: SparkSession, name: str) -> Any:
-    """As `driver_object`, with the classes of its file on the executors of this session as well.
+def shipped_object(spark: SparkSession, name: str, *uses: str) -> Any:
+    """As `driver_object`, with its classes, and those of the files that it `uses`, on the executors of this session as well.
 
     Spark ships classes as JARs alone: one of a few kilobytes is made of what Janino compiled, in a temporary folder of this
     process, and added to the Spark application once.
     """
     with _lock:
-        made, classes = _compiled(spark.sparkContext._gateway, name)
+        made, classes = _compiled(spark.sparkContext._gateway, name, uses)
         key = f"{spark.sparkContext.applicationId} {name}"
         if key not in _shipped:
             spark.sparkContext._jsc.addJar(str(_jar(name, classes)))
@@ -41,14 +41,18 @@ def shipped_object(spark: SparkSession, name: str) -> Any:
 
 
 @lru_cache(maxsize=8)
-def _compiled(gateway: Any, name: str) -> tuple[Any, dict[str, bytes]]:
+def _compiled(gateway: Any, name: str, uses: tuple[str, ...] = ()) -> tuple[Any, dict[str, bytes]]:
     jvm = gateway.jvm
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
-    compiler.cook(files("lakehouse.spark").joinpath(f"{name}.java").read_text(encoding="utf-8"))
-    constructor = compiler.getClassLoader().loadClass(f"lakehouse.spark.{name}").getConstructors()[0]
-    made = constructor.newInstance(gateway.new_array(jvm.java.lang.Object, 0))
-    return made, {one: bytes(code) for one, code in compiler.getBytecodes().items()}
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    classes: dict[str, bytes] = {}
+    for source in (*uses, name):
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(loader)
+        compiler.cook(files("lakehouse.spark").joinpath(f"{source}.java").read_text(encoding="utf-8"))
+        classes |= {one: bytes(code) for one, code in compiler.getBytecodes().items()}
+        loader = compiler.getClassLoader()
+    constructor = loader.loadClass(f"lakehouse.spark.{name}").getConstructors()[0]
+    return constructor.newInstance(gateway.new_array(jvm.java.lang.Object, 0)), classes
 
 
 def _jar(name: str, classes: dict[str, bytes]) -> Path:

@@ -40,7 +40,7 @@ from lakehouse.storage.local import LocalStorage
 from lakehouse.storage.location import local_path
 from lakehouse.storage.protocol import Storage
 
-_CLASS = "DataFileWriter"
+_CLASSES = ("DataFileWriter", "NewDataFile")
 _MOST_OPEN_FILES = 64
 _CODECS = {"zstd": "ZSTD", "snappy": "SNAPPY", "gzip": "GZIP", "lz4": "LZ4_RAW", "none": "UNCOMPRESSED"}
 _EXACT = (
@@ -107,7 +107,7 @@ def write_in_jvm(frame: DataFrame, request: WriteRequest) -> list[DataFile]:
     Raises:
         Py4JJavaError | PySparkException: what a task raised; `lakehouse.spark.failures.failure_of` finds typed errors in it.
     """
-    helper = shipped_object(frame.sparkSession, _CLASS)
+    helper = shipped_object(frame.sparkSession, *_CLASSES)
     keys = [found for found in (_key(one, request) for one in request.spec.fields) if found is not None and found[1] != "void"]
     columns = [column for column, _ in keys]
     rows = frame.select(*_columns(frame, request))
