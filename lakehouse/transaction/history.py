@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 
 import pyarrow.compute as pc
 
@@ -30,28 +30,28 @@ class ConcurrentChange:
     workspace: Workspace = field(repr=False, compare=False)
     metadata: TableMetadata = field(repr=False, compare=False)
 
-    @cached_property
+    @property
     def added_data(self) -> list[Entries]:
         """Data files it added."""
-        return _with_status(self._data, STATUS_ADDED)
+        return _with_status(self._own(CONTENT_DATA_MANIFEST), STATUS_ADDED)
 
-    @cached_property
+    @property
     def removed_data(self) -> list[Entries]:
         """Data files it removed."""
-        return _with_status(self._data, STATUS_DELETED)
+        return _with_status(self._own(CONTENT_DATA_MANIFEST), STATUS_DELETED)
 
-    @cached_property
+    @property
     def added_deletes(self) -> list[Entries]:
         """Delete files it added. An append has none (spec: Snapshots, operation): rewrites need not read what was appended."""
         if self.snapshot.operation == OPERATION_APPEND:
             return []
         return _with_status(self._own(CONTENT_DELETE_MANIFEST), STATUS_ADDED)
 
-    @cached_property
-    def _data(self) -> list[Entries]:
-        return self._own(CONTENT_DATA_MANIFEST)
-
     def _own(self, content: int) -> list[Entries]:
+        """Entries of its own in manifests of one content, read once a transaction."""
+        return self.workspace.once(("change", self.snapshot.snapshot_id, content), partial(self._read, content))
+
+    def _read(self, content: int) -> list[Entries]:
         found: list[Entries] = []
         for manifest in self.workspace.manifests(self.snapshot):
             own = manifest.added_snapshot_id == self.snapshot.snapshot_id and manifest.content == content
@@ -63,10 +63,7 @@ class ConcurrentChange:
 
 def load_changes(workspace: Workspace, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> list[ConcurrentChange]:
     """What each snapshot changed; each manifest is read once at most, however many attempts there are."""
-    return [
-        workspace.once(("change", snapshot.snapshot_id), partial(ConcurrentChange, snapshot, workspace, metadata))
-        for snapshot in snapshots
-    ]
+    return [ConcurrentChange(snapshot, workspace, metadata) for snapshot in snapshots]
 
 
 def _with_status(parts: Sequence[Entries], status: int) -> list[Entries]:
