@@ -28,7 +28,7 @@ from lakehouse.maintenance.manifests import ManifestRewriteOptions, execute_mani
 from lakehouse.maintenance.orphans import OrphanOptions, execute_orphan_removal, plan_orphan_removal
 from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.rewriting import GroupExecutor
-from lakehouse.maintenance.statistics import compute_statistics
+from lakehouse.maintenance.statistics import compute_statistics, plan_statistics
 from lakehouse.maintenance.survey import advise_table
 from lakehouse.maintenance.twins import execute_twins, plan_twins
 from lakehouse.spec.properties import TableProperties
@@ -116,9 +116,14 @@ def analyze(
         list[str] | None, typer.Option("--column", help="A column to count, repeatable; all of a primitive type by default.")
     ] = None,
     snapshot_id: Annotated[int | None, typer.Option("--snapshot-id", help="The current snapshot by default.")] = None,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Count the different values of columns and keep the sketches as the snapshot's statistics file."""
     found = session.table(table)
+    if dry_run:
+        session.report(plan_statistics(found.catalog, found.identifier, columns=column, snapshot_id=snapshot_id))
+        session.confirm_dry_run()
+        return
     result = compute_statistics(
         found.catalog, found.identifier, columns=column, snapshot_id=snapshot_id, environment=session.environment
     )

@@ -7,16 +7,16 @@ journal gone. A kill anywhere leaves either the old table or a journal that the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.console import RenderableType
 
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
-from lakehouse.errors import CommitConflictError, StorageError, ValidationConflictError
+from lakehouse.errors import CommitConflictError, NoSuchFileError, StorageError, ValidationConflictError
 from lakehouse.maintenance.journal import Journal, journal_location, read_journals
 from lakehouse.maintenance.old_metadata import old_metadata_files
-from lakehouse.maintenance.reachability import FileKind, Unreachable, statistics_locations, unreachable_files
+from lakehouse.maintenance.reachability import FileKind, Unreachable, in_parallel, statistics_locations, unreachable_files
 from lakehouse.maintenance.report import Progress, Report, human_bytes, listing, no_progress
 from lakehouse.maintenance.retention import decide_retention
 from lakehouse.maintenance.settings import refuse_without_gc
@@ -217,6 +217,7 @@ def plan_expiry(
             StorageWalker(storage, metadata),
             without=frozenset(retention.expired),
         )
+        unreachable = _measured(unreachable, storage)
     return ExpiryPlan(
         identifier=identifier,
         version=version,
@@ -228,6 +229,23 @@ def plan_expiry(
         unreachable=unreachable,
         old_metadata=old_metadata_files(storage, version, retention.cut_ms) if options.remove_old_metadata else {},
     )
+
+
+def _measured(unreachable: Unreachable, storage: Storage) -> Unreachable:
+    """With the sizes of those that metadata does not record; columnar manifests that never existed are left out."""
+
+    def size(location: str) -> int | None:
+        try:
+            return storage.size(location)
+        except NoSuchFileError:
+            return None
+
+    files = dict(unreachable.files)
+    for kind in (FileKind.TWIN, FileKind.MANIFEST_LIST):
+        found = list(files.get(kind, {}))
+        sizes = dict(zip(found, in_parallel(size, found), strict=True))
+        files[kind] = {location: size for location, size in sizes.items() if size is not None}
+    return replace(unreachable, files={kind: found for kind, found in files.items() if found})
 
 
 def execute_expiry(

@@ -36,6 +36,48 @@ _CREATED_BY = "lakehouse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticsPlan(Report):
+    """What counting would read.
+
+    Attributes:
+        identifier: the table.
+        snapshot_id: what would be counted.
+        columns: their names.
+        files, rows, bytes: of the data files, whole: fewer bytes are read where there are other columns.
+    """
+
+    identifier: Identifier
+    snapshot_id: int
+    columns: tuple[str, ...]
+    files: int
+    rows: int
+    bytes: int
+
+    def title(self) -> str:
+        """See Report."""
+        return f"Count distinct values of {self.identifier}"
+
+    def to_dict(self) -> dict[str, object]:
+        """See Report."""
+        return {
+            "table": str(self.identifier),
+            "action": "analyze",
+            "snapshot_id": self.snapshot_id,
+            "columns": list(self.columns),
+            "files": self.files,
+            "rows": self.rows,
+            "bytes": self.bytes,
+        }
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """See Report."""
+        yield "snapshot", str(self.snapshot_id)
+        yield "columns", ", ".join(self.columns)
+        yield "files to read", f"{self.files:,}, {self.rows:,} rows"
+        yield "bytes of these files", human_bytes(self.bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StatisticsResult(Report):
     """Distinct counts of one snapshot.
 
@@ -80,6 +122,30 @@ class StatisticsResult(Report):
         return listing(("column", "#different values"), ((name, f"{count:,}") for name, count in self.distinct.items()))
 
 
+def plan_statistics(
+    catalog: Catalog,
+    identifier: Identifier | str,
+    *,
+    columns: Sequence[str] | None = None,
+    snapshot_id: int | None = None,
+) -> StatisticsPlan:
+    """What `compute_statistics` would read; changes nothing. Arguments and errors as there."""
+    table = Identifier.parse(identifier)
+    metadata = catalog.load(table).metadata
+    snapshot = _snapshot(metadata, snapshot_id, table)
+    fields = _countable(metadata.schema_for(snapshot), columns, str(table))
+    scan = ScanRequest(metadata=metadata, snapshot_id=snapshot.snapshot_id)
+    files = plan_scan(scan, catalog.storage(metadata.location)).files
+    return StatisticsPlan(
+        identifier=table,
+        snapshot_id=snapshot.snapshot_id,
+        columns=tuple(field.name for field in fields),
+        files=len(files),
+        rows=sum(file.record_count for file in files),
+        bytes=sum(file.file_size_in_bytes for file in files),
+    )
+
+
 def compute_statistics(
     catalog: Catalog,
     identifier: Identifier | str,
@@ -108,9 +174,7 @@ def compute_statistics(
     env = environment if environment is not None else Environment.system()
     version = catalog.load(table)
     metadata = version.metadata
-    snapshot = metadata.current_snapshot() if snapshot_id is None else metadata.snapshot(snapshot_id)
-    if snapshot is None:
-        raise InvalidInputError(f"{table} has no snapshot yet: there is nothing to count")
+    snapshot = _snapshot(metadata, snapshot_id, table)
     storage = catalog.storage(metadata.location)
     fields = _countable(metadata.schema_for(snapshot), columns, str(table))
     sketches = _sketches(metadata, snapshot, fields, storage)
@@ -141,6 +205,13 @@ def distinct_counts(metadata: TableMetadata, snapshot_id: int | None = None) -> 
             if blob.get("type") == BLOB_TYPE and name is not None and ndv.isdigit():
                 found[name] = int(ndv)
     return found
+
+
+def _snapshot(metadata: TableMetadata, snapshot_id: int | None, table: Identifier) -> Snapshot:
+    snapshot = metadata.current_snapshot() if snapshot_id is None else metadata.snapshot(snapshot_id)
+    if snapshot is None:
+        raise InvalidInputError(f"{table} has no snapshot yet: there is nothing to count")
+    return snapshot
 
 
 def _countable(schema: Schema, columns: Sequence[str] | None, table: str) -> list[NestedField]:

@@ -76,6 +76,17 @@ def test_analyze_counts_different_values_and_describe_shows_them(run, table):
     assert run("analyze", "raw.events", "--column=nope").code != 0
 
 
+def test_analyze_first_shows_what_it_would_read(run, table):
+    version = table.metadata_location
+    plan = run("analyze", "raw.events", "--column=region", "--dry-run", "--json").json
+    files = table.scan().plan().files
+    assert (plan["columns"], plan["files"], plan["rows"]) == (["region"], len(files), 60)
+    assert plan["bytes"] == sum(one.file_size_in_bytes for one in files)
+    assert "nothing was changed" in run("analyze", "raw.events", "--dry-run").out
+    assert table.refresh().metadata_location == version
+    assert run("analyze", "raw.events", "--column=nope", "--dry-run").code != 0
+
+
 def test_describe_shows_schema_partitioning_and_refs(run, table):
     found = run("describe", "raw.events", "--json").json
     assert [column["name"] for column in found["columns"]] == ["id", "region", "at"]
@@ -132,6 +143,8 @@ def test_expire_first_shows_then_does(run, table):
     plan = run("expire", "raw.events", "--older-than", "0s", "--dry-run", "--json").json
     assert len(plan["expired_snapshots"]) == 5
     assert len(table.refresh().metadata.snapshots) == 6
+    doomed = [location for found in plan["files"].values() for location in found]
+    assert plan["bytes"] == sum(table.storage.size(location) for location in [*doomed, *plan["old_metadata"]]) > 0
     done = run("expire", "raw.events", "--older-than", "0s", "--retain-last", 2, "--json").json
     assert len(done["expired_snapshot_ids"]) == 4
     assert len(table.refresh().metadata.snapshots) == 2
