@@ -22,7 +22,8 @@ def merge_manifests(
 
     Manifests of one content and partition spec are packed, newest first, into bins of the target size. A bin of several is
     merged once it holds `commit.manifest.min-count-to-merge` manifests, or is full. Manifests of this commit are left as they
-    are until then, so that most commits merge nothing.
+    are until then, so that most commits merge nothing. Of a bin that is not full, a manifest larger than the rest together is
+    left as it is: an append would rewrite what was listed long ago, each time that a hundred small ones have piled up.
     """
     properties = TableProperties(metadata.properties)
     target, least = properties.manifest_target_size_bytes, properties.manifest_min_count_to_merge
@@ -35,8 +36,20 @@ def merge_manifests(
             if len(members_of_bin) < 2 or (len(members_of_bin) < least and not full):
                 merged.extend(members_of_bin)
             else:
-                merged.append(_merge(workspace, metadata, members_of_bin, snapshot_id))
+                small, large = (members_of_bin, []) if full else _apart(members_of_bin)
+                merged.append(_merge(workspace, metadata, small, snapshot_id))
+                merged.extend(large)
     return merged
+
+
+def _apart(members: Sequence[ManifestFile]) -> tuple[list[ManifestFile], list[ManifestFile]]:
+    """Manifests to merge, and those that are each larger than all smaller ones together, both in the order given."""
+    by_size = sorted(members, key=lambda one: one.manifest_length)
+    total = sum(one.manifest_length for one in by_size)
+    while len(by_size) > 2 and by_size[-1].manifest_length > total - by_size[-1].manifest_length:
+        total -= by_size.pop().manifest_length
+    chosen = {one.manifest_path for one in by_size}
+    return [one for one in members if one.manifest_path in chosen], [one for one in members if one.manifest_path not in chosen]
 
 
 def _bins(manifests: Sequence[ManifestFile], target: int) -> list[tuple[list[ManifestFile], bool]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from contextlib import contextmanager
 
@@ -299,6 +300,22 @@ def test_expiry_removes_snapshots(catalog):
     version = begin(catalog).expire([first.snapshot_id]).commit().version
     assert version.metadata.snapshots.ids() == [version.metadata.current_snapshot_id]
     assert files(catalog) == ["one", "two"]
+
+
+def test_a_large_manifest_is_not_rewritten_for_a_few_small_ones(catalog):
+    begin(catalog).set_properties({"commit.manifest.min-count-to-merge": "5"}).commit()
+    many = [hashlib.sha256(b"%d" % number).hexdigest() for number in range(600)]
+    first = append(catalog, *many).snapshot
+    storage = catalog.storage(catalog.warehouse)
+    (large,) = [one.manifest_path for one in load_manifests(storage, first)]
+    counts = []
+    for number in range(60):
+        snapshot = append(catalog, f"f{number:02}").snapshot
+        manifests = load_manifests(storage, snapshot)
+        assert large in [one.manifest_path for one in manifests]
+        counts.append(len(manifests))
+    assert max(counts) <= 6
+    assert files(catalog) == sorted([*many, *(f"f{number:02}" for number in range(60))])
 
 
 class Watched:
