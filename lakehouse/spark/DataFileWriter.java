@@ -66,6 +66,8 @@ public final class DataFileWriter {
         public long targetBytes;
         public long bufferBytes;
         public int maxOpenFiles;
+        /** Whether rows come key by key, in an order that must be kept. */
+        public boolean grouped;
         public HashMap settings = new HashMap();
         /** Field ids of list elements, map keys and values, which Spark's schema has no place for; paths joined by NUL. */
         public HashMap ids = new HashMap();
@@ -196,7 +198,7 @@ public final class DataFileWriter {
                     put(lane, row);
                 }
             } else {
-                partitioned(input, true);
+                partitioned(input, !order.grouped);
             }
             for (Object lane : lanes.values()) {
                 finish((Lane) lane);
@@ -204,7 +206,7 @@ public final class DataFileWriter {
             return finished;
         }
 
-        /** Rows to the lanes of their keys; when too many would be open, the rest is sorted by key first. */
+        /** Rows to the lanes of their keys. While `free`, keys come in any order; when too many lanes would be open, the rest is sorted. */
         private void partitioned(Iterator input, boolean free) throws Exception {
             Lane lane = null;
             while (input.hasNext()) {

@@ -276,6 +276,7 @@ def _order(frame: DataFrame, request: WriteRequest, floating: Sequence[tuple[int
         "targetBytes": TableProperties(request.properties).target_file_size_bytes,
         "bufferBytes": number(request.properties, "lakehouse.write.buffer-bytes", 268_435_456),
         "maxOpenFiles": _MOST_OPEN_FILES,
+        "grouped": bool(request.sort_order.fields),
         "ids": dict(_inner_ids(request.schema.as_struct(), ())),
         "settings": {name: str(value) for name, value in settings.items()},
         "fieldNames": [one.name for one in request.spec.fields],

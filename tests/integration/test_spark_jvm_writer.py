@@ -164,6 +164,21 @@ def test_more_partitions_than_open_files_are_sorted_into_one_file_each(lake, spa
         assert sorted(rows["id"].to_pylist()) == [one for one in range(6000) if (one * 7919) % 300 == file.partition[0]]
 
 
+def test_many_partitions_of_a_sorted_table_stay_sorted(lake, spark):
+    table = lake.create_table(
+        "j.order",
+        pa.schema([("id", pa.int64()), ("key", pa.int64())]),
+        partition_by=["key"],
+        sort_by=["id desc"],
+        properties={"write.distribution-mode": "none"},
+    )
+    files = write_in_jvm(spark.range(0, 3000, 1, 1).selectExpr("id", "(id * 7919) % 150 AS key"), table.write_request())
+    assert sorted(file.partition[0] for file in files) == list(range(150))
+    for file in files:
+        found = pq.ParquetFile(file.file_path.removeprefix("file://")).read()["id"].to_pylist()
+        assert found == [one for one in range(2999, -1, -1) if (one * 7919) % 150 == file.partition[0]]
+
+
 def test_files_end_at_the_target_size(lake, spark):
     table = lake.create_table(
         "j.sized",
