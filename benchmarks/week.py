@@ -12,8 +12,8 @@ must be the same. In the maintained one each answer is asked for again while its
 end by a tag a day. Every hour (without maintenance every eight): files, partitions, manifests, metadata size, and the processor
 time in which a new process opens the table and plans two queries (nothing cached).
 
-Then the same week for the advisor, with increments every five minutes: one compaction of one partition every ten minutes, chosen
-by it, by chance, or in turn; files removed per GB rewritten.
+Then the same week for the advisor, with increments every ten minutes: one compaction of one partition every twenty minutes,
+chosen by it, by chance, or in turn; files removed per GB rewritten.
 
 The warehouse is in memory (/dev/shm) where there is such a place: without maintenance a week is 10,080 manifest lists, the last
 of which have thousands of rows, and how fast a disk takes them is not what is compared. Each part may run alone and is kept;
@@ -66,7 +66,7 @@ START = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 ROWS, LATE_ROWS, LATE_EVERY, KEEP_DAYS = 60, 24, 10, 3
 REGIONS = ["north", "south", "east", "islands"]
 WEIGHTS = np.array([0.6, 0.3, 0.09, 0.01])
-SAMPLE_MINUTE, ASK_MINUTES, ADVISOR_EVERY = 37, 180, 5
+SAMPLE_MINUTE, ASK_MINUTES, ADVISOR_EVERY = 37, 180, 10
 START_MS = round(START.timestamp() * 1000)
 PROPERTIES = {
     "write.target-file-size-bytes": str(64 << 10),
@@ -265,14 +265,14 @@ class Sensors:
 
 
 class Chooser:
-    """One compaction of one partition every ten minutes; manifests and snapshots every six hours, the rest left alone."""
+    """One compaction of one partition every twenty minutes; manifests and snapshots every six hours, the rest left alone."""
 
     def __init__(self, choose: Callable[[Sequence[Choice], int, random.Random], Choice]) -> None:
         self._choose, self._chance, self._turn = choose, random.Random(11), 0
         self.removed = self.rewritten = self.compactions = 0
 
     def __call__(self, week: Week, minute: int) -> None:  # noqa: D102 - see the class
-        if minute % 10 != 9:
+        if minute % (2 * ADVISOR_EVERY) != 2 * ADVISOR_EVERY - 1:
             return
         table = week.table.refresh()
         if minute % 360 == 359:
