@@ -16,6 +16,7 @@ from lakehouse.scan.listeners import Listeners, PlanListener
 from lakehouse.spec.arrow_types import schema_from_arrow
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.partitioning import parse_partition_spec, parse_sort_order
+from lakehouse.spec.properties import parse_format_version
 from lakehouse.spec.table_metadata import new_table_metadata
 from lakehouse.table import Table
 
@@ -57,7 +58,7 @@ class Lakehouse:
         partition_by: Sequence[str] = (),
         sort_by: Sequence[str] = (),
         properties: Mapping[str, str] | None = None,
-        format_version: int = 2,
+        format_version: int | None = None,
         location: str | None = None,
     ) -> Table:
         """Create a table, and its namespace when that is missing.
@@ -67,8 +68,8 @@ class Lakehouse:
             schema: a pyarrow, pyiceberg or Spark schema.
             partition_by: partition terms, such as "day(event_ts)", "bucket(16, user_id)", "region".
             sort_by: sort terms, such as "event_ts", "bucket(16, user_id) desc nulls last".
-            properties: table properties.
-            format_version: 2 or 3.
+            properties: table properties; `format-version` may be among them, as in other engines.
+            format_version: 2, the default, or 3.
             location: where to put the table; a folder of the warehouse by default.
 
         Raises:
@@ -77,13 +78,15 @@ class Lakehouse:
         """
         identifier = Identifier.parse(name)
         iceberg = to_schema(schema)
+        given = dict(properties or {})
+        version = format_version or parse_format_version(given.get("format-version", "2"))
         metadata = new_table_metadata(
             schema=iceberg,
             spec=parse_partition_spec(partition_by, iceberg),
             sort_order=parse_sort_order(sort_by, iceberg),
             location=location or self.catalog.default_location(identifier),
-            properties=dict(properties or {}),
-            format_version=format_version,
+            properties=given,
+            format_version=version,
             table_uuid=str(self.environment.new_uuid()),
             now_ms=self.environment.now_ms(),
         )

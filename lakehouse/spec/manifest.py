@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 from collections.abc import Collection, Mapping
@@ -83,9 +84,6 @@ def manifest_file(
     entries, None when they all inherit.
     """
     status = np.asarray(entries.table["status"])
-    rows = np.asarray(entries.table["record_count"])
-    files = {one: int((status == one).sum()) for one in (STATUS_ADDED, STATUS_EXISTING, STATUS_DELETED)}
-    counts = {one: int(rows[status == one].sum()) for one in files}
     live = entries.table["sequence_number"].filter(pa.array(status != STATUS_DELETED))
     return ManifestFile(
         manifest_path=manifest_path,
@@ -94,12 +92,7 @@ def manifest_file(
         content=content,
         min_sequence_number=pc.min(live).as_py(),
         added_snapshot_id=snapshot_id,
-        added_files_count=files[STATUS_ADDED],
-        existing_files_count=files[STATUS_EXISTING],
-        deleted_files_count=files[STATUS_DELETED],
-        added_rows_count=counts[STATUS_ADDED],
-        existing_rows_count=counts[STATUS_EXISTING],
-        deleted_rows_count=counts[STATUS_DELETED],
+        **_counts(entries),
         partitions=tuple(_summary(entries.table[f"partition.{field.field_id}"]) for field in entries.spec.fields),
     )
 
@@ -123,6 +116,28 @@ def decode_entries(
 ) -> Entries:
     """`decode_manifest` without inheritance: what the manifest at `location` itself says."""
     return _decode_rows(data, read_header(data, location), location, spec, types, wanted)
+
+
+def _counts(entries: Entries) -> dict[str, Any]:
+    """Files and rows by status, under the names of the manifest list."""
+    status = np.asarray(entries.table["status"])
+    rows = np.asarray(entries.table["record_count"])
+    found: dict[str, int] = {}
+    for name, code in (("added", STATUS_ADDED), ("existing", STATUS_EXISTING), ("deleted", STATUS_DELETED)):
+        found[f"{name}_files_count"] = int((status == code).sum())
+        found[f"{name}_rows_count"] = int(rows[status == code].sum())
+    return found
+
+
+def counted(manifest: ManifestFile, data: bytes) -> ManifestFile:
+    """The row of a manifest with its counts taken from the manifest itself: in v1 lists they are optional (spec: Manifest Lists).
+
+    Raises:
+        CorruptMetadataError, UnsupportedFeatureError: as `decode_manifest`.
+    """
+    spec = PartitionSpec(spec_id=manifest.partition_spec_id)
+    entries = decode_entries(data, manifest.manifest_path, spec, {}, wanted=("status", "record_count"))
+    return dataclasses.replace(manifest, **_counts(entries))
 
 
 def manifest_spec_id(data: bytes, location: str) -> int:

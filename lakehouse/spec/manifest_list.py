@@ -193,14 +193,20 @@ def listed_manifests(
 
 
 def _as_read(manifest: ManifestFile, format_version: int) -> ManifestFile:
-    """What reading the row gives: counts are not null, and version 2 knows no row ids."""
-    changes: dict[str, Any] = {}
-    counts = _ROW_COUNTS(manifest)
-    if None in counts:
-        changes |= {name: 0 for name, count in zip(_COUNTS, counts, strict=True) if count is None}
+    """What reading the row gives: version 2 knows no row ids."""
+    if not has_counts(manifest):
+        raise InvalidInputError(
+            f"the counts of manifest {manifest.manifest_path} are unknown, and readers skip a manifest that counts no files: "
+            "count its entries first"
+        )
     if format_version < 3 and manifest.first_row_id is not None:
-        changes["first_row_id"] = None
-    return dataclasses.replace(manifest, **changes) if changes else manifest
+        return dataclasses.replace(manifest, first_row_id=None)
+    return manifest
+
+
+def has_counts(manifest: ManifestFile) -> bool:
+    """Whether all counts are known; in v1 lists they are optional."""
+    return None not in _ROW_COUNTS(manifest)
 
 
 def _assign_sequence(manifest: ManifestFile, snapshot_id: int, sequence_number: int) -> ManifestFile:

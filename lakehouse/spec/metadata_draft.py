@@ -77,7 +77,8 @@ class MetadataDraft:
         check_writable_version(version)
         if version < self._m.format_version:
             raise InvalidInputError(f"Table {self._m.location} is v{self._m.format_version}: it cannot go back to v{version}.")
-        if version != self._m.format_version:
+        before = self._m.format_version if self._base is None else self._base.format_version
+        if version != before:
             self._set(format_version=version, next_row_id=0 if version >= 3 else None)
 
     def set_location(self, location: str) -> None:

@@ -378,3 +378,14 @@ def _below(location: str, path: str | None, default: str) -> str:
     if path.startswith("/") or re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", path):
         return path
     return f"{location.rstrip('/')}/{path}"
+
+
+def parse_format_version(text: str) -> int:
+    """The number in a `format-version` property.
+
+    Raises:
+        InvalidPropertyError: it is none.
+    """
+    if not text.isdecimal():
+        raise InvalidPropertyError(f"format-version is {text!r}; it must be 2 or 3", property="format-version")
+    return int(text)

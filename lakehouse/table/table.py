@@ -382,7 +382,7 @@ class Table:
         return PendingChange(UpdateSortOrder(self.metadata), self._commit_changes)
 
     def set_properties(self, properties: Mapping[str, str]) -> Table:
-        """Set table properties."""
+        """Set table properties; `format-version` raises the format version (2 or 3, never back)."""
         return self._moved(self.transaction().set_properties(properties).commit())
 
     def remove_properties(self, *names: str) -> Table:

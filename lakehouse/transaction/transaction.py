@@ -12,9 +12,10 @@ from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.properties import parse_format_version
 from lakehouse.spec.requirements import Requirement
 from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.spec.updates import RemoveProperties, SetProperties, Update, apply_updates
+from lakehouse.spec.updates import RemoveProperties, SetProperties, Update, UpgradeFormatVersion, apply_updates
 from lakehouse.transaction.append import Append
 from lakehouse.transaction.changes import MetadataChange
 from lakehouse.transaction.committed import Committed
@@ -202,8 +203,11 @@ class Transaction:
         return self._add(MetadataChange(tuple(updates), tuple(requirements)))
 
     def set_properties(self, properties: Mapping[str, str]) -> Self:
-        """Set table properties."""
-        return self.update((SetProperties(dict(properties)),))
+        """Set table properties. `format-version` raises the table's format version, as in other engines; it never goes back."""
+        given = dict(properties)
+        version = given.pop("format-version", None)
+        upgrade = () if version is None else (UpgradeFormatVersion(parse_format_version(version)),)
+        return self.update((*upgrade, *((SetProperties(given),) if given or version is None else ())))
 
     def remove_properties(self, names: Iterable[str]) -> Self:
         """Remove table properties."""

@@ -14,8 +14,8 @@ from lakehouse.scan.load import load_entries, load_manifests
 from lakehouse.spec.columnar_manifest import encode_twin, manifest_checksum, twin_path
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.inheritance import inherit
-from lakehouse.spec.manifest import encode_manifest, manifest_file
-from lakehouse.spec.manifest_list import ManifestFile
+from lakehouse.spec.manifest import counted, encode_manifest, manifest_file
+from lakehouse.spec.manifest_list import ManifestFile, has_counts
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
@@ -99,12 +99,16 @@ class Workspace:
             self.storage.write_new(buffer)
 
     def manifests(self, snapshot: Snapshot | None) -> list[ManifestFile]:
-        """The manifests of a snapshot, read once."""
+        """The manifests of a snapshot with all their counts, read once."""
         if snapshot is None:
             return []
         if snapshot.snapshot_id not in self._manifests:
-            self._manifests[snapshot.snapshot_id] = load_manifests(self.storage, snapshot)
+            found = load_manifests(self.storage, snapshot)
+            self._manifests[snapshot.snapshot_id] = [one if has_counts(one) else self._count(one) for one in found]
         return self._manifests[snapshot.snapshot_id]
+
+    def _count(self, manifest: ManifestFile) -> ManifestFile:
+        return counted(manifest, self.storage.read(manifest.manifest_path))
 
     def remember_list(self, snapshot_id: int, data: bytes, manifests: Sequence[ManifestFile]) -> None:
         """The manifest list of a snapshot of this transaction, which is not written yet, and what reading it gives."""

@@ -13,7 +13,11 @@ SCHEMA = pa.schema([("id", pa.int64()), ("region", pa.string()), ("amount", pa.f
 
 
 def manifest(number: int) -> ManifestFile:
-    return ManifestFile(manifest_path=f"m{number}.avro", manifest_length=1, partition_spec_id=0, added_snapshot_id=1)
+    counts = dict.fromkeys(("added_files_count", "existing_files_count", "deleted_files_count"), 1)
+    rows = dict.fromkeys(("added_rows_count", "existing_rows_count", "deleted_rows_count"), 5)
+    return ManifestFile(
+        manifest_path=f"m{number}.avro", manifest_length=1, partition_spec_id=0, added_snapshot_id=1, **counts, **rows
+    )
 
 
 def listed(count: int) -> bytes:

@@ -61,7 +61,21 @@ OURS = manifest_bytes()
 VALID = without_checksum(OURS)
 VALID_400 = without_checksum(manifest_bytes(400))
 OUR_LIST, _ = write_manifest_list(
-    [ManifestFile(manifest_path="m", manifest_length=1, partition_spec_id=0, added_snapshot_id=1, partitions=())],
+    [
+        ManifestFile(
+            manifest_path="m",
+            manifest_length=1,
+            partition_spec_id=0,
+            added_snapshot_id=1,
+            added_files_count=1,
+            existing_files_count=0,
+            deleted_files_count=0,
+            added_rows_count=1,
+            existing_rows_count=0,
+            deleted_rows_count=0,
+            partitions=(),
+        )
+    ],
     snapshot_id=1,
     parent_snapshot_id=None,
     sequence_number=1,
