@@ -310,3 +310,17 @@ def test_executors_in_processes_of_their_own_get_the_classes(lake, tmp_path):
     table.refresh()
     assert sorted(file.partition for file in table.scan().plan().files) == [(key,) for key in range(5)]
     assert sorted(table.scan(select=["id"]).to_arrow()["id"].to_pylist()) == list(range(5000))
+
+
+@pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4", "uncompressed"])
+def test_codecs_are_those_that_the_table_asks_for(lake, spark, codec):
+    table = lake.create_table(
+        "j.codec", pa.schema([("id", pa.int64()), ("text", pa.string())]), properties={"write.parquet.compression-codec": codec}
+    )
+    frame = spark.range(0, 500, 1, 1).selectExpr("id", "'the same text' AS text")
+    assert obstacle(frame, table.write_request(), table.storage) is None
+    table.append(frame)
+    (file,) = table.scan().plan().files
+    found = pq.ParquetFile(file.file_path.removeprefix("file://"))
+    assert found.metadata.row_group(0).column(0).compression.lower() == codec
+    assert found.read()["id"].to_pylist() == list(range(500))
