@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.expressions.parser import parse
 from pyparsing import ParseBaseException
@@ -21,8 +23,12 @@ def parse_where(where: str | BooleanExpression | None) -> BooleanExpression:
         return where
     if not isinstance(where, str):
         raise InvalidExpressionError(f"a filter is text or a pyiceberg expression, not {type(where).__name__}")
-    if not where.strip():
-        return AlwaysTrue()
+    return _parsed(where) if where.strip() else AlwaysTrue()
+
+
+@lru_cache(maxsize=512)
+def _parsed(where: str) -> BooleanExpression:
+    """Expressions are immutable, and one text is parsed several times a query: when it is planned, bound and read."""
     try:
         return parse(where)
     except ParseBaseException as error:
