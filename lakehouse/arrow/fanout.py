@@ -195,18 +195,10 @@ class FanOut:
         if lane.written_bytes:
             self._ratio = max(size / lane.written_bytes, 1e-3)
         lane.writer, lane.written_bytes, lane.last = None, 0, None
-        return DataFile(
+        return metrics.data_file(
             file_path=writer.location,
             partition=lane.partition,
             spec_id=self._target.spec.spec_id,
-            record_count=metrics.record_count,
             file_size_in_bytes=size,
-            column_sizes=metrics.column_sizes,
-            value_counts=metrics.value_counts,
-            null_value_counts=metrics.null_value_counts,
-            nan_value_counts=metrics.nan_value_counts,
-            lower_bounds=metrics.lower_bounds,
-            upper_bounds=metrics.upper_bounds,
-            split_offsets=metrics.split_offsets,
-            sort_order_id=self._target.sort_order_id or None,
+            sort_order_id=self._target.sort_order_id,
         )

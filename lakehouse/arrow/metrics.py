@@ -17,6 +17,7 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, ListType, MapTyp
 from lakehouse.arrow.bounds import decode_statistic, lower_bound, upper_bound
 from lakehouse.arrow.nested import list_parts, map_parts
 from lakehouse.errors import InvalidPropertyError
+from lakehouse.spec.data_file import DataFile
 
 DEFAULT_MODE = "write.metadata.metrics.default"
 COLUMN_MODE_PREFIX = "write.metadata.metrics.column."
@@ -124,6 +125,26 @@ class FileMetrics:
     lower_bounds: dict[int, bytes] = field(default_factory=dict)
     upper_bounds: dict[int, bytes] = field(default_factory=dict)
     split_offsets: tuple[int, ...] = ()
+
+    def data_file(
+        self, *, file_path: str, partition: tuple[Any, ...], spec_id: int, file_size_in_bytes: int, sort_order_id: int | None
+    ) -> DataFile:
+        """The measured file; sort order 0, unsorted, is not recorded."""
+        return DataFile(
+            file_path=file_path,
+            partition=partition,
+            spec_id=spec_id,
+            record_count=self.record_count,
+            file_size_in_bytes=file_size_in_bytes,
+            column_sizes=self.column_sizes,
+            value_counts=self.value_counts,
+            null_value_counts=self.null_value_counts,
+            nan_value_counts=self.nan_value_counts,
+            lower_bounds=self.lower_bounds,
+            upper_bounds=self.upper_bounds,
+            split_offsets=self.split_offsets,
+            sort_order_id=sort_order_id or None,
+        )
 
 
 def footer_metrics(

@@ -42,6 +42,7 @@ from lakehouse.storage.protocol import Storage
 
 _CLASSES = ("DataFileWriter", "NewDataFile")
 _MOST_OPEN_FILES = 64
+_VOID = "void"
 _CODECS = {"zstd": "ZSTD", "snappy": "SNAPPY", "gzip": "GZIP", "lz4": "LZ4_RAW", "none": "UNCOMPRESSED"}
 _EXACT = (
     ice.BooleanType,
@@ -108,8 +109,9 @@ def write_in_jvm(frame: DataFrame, request: WriteRequest) -> list[DataFile]:
         Py4JJavaError | PySparkException: what a task raised; `lakehouse.spark.failures.failure_of` finds typed errors in it.
     """
     helper = shipped_object(frame.sparkSession, *_CLASSES)
-    keys = [found for found in (_key(one, request) for one in request.spec.fields) if found is not None and found[1] != "void"]
-    columns = [column for column, _ in keys]
+    keys = [found for found in (_key(one, request) for one in request.spec.fields) if found is not None]
+    kinds = [kind for _, kind in keys]
+    columns = [column for column, kind in keys if kind != _VOID]
     rows = frame.select(*_columns(frame, request))
     mode = TableProperties(request.properties).distribution_mode
     if mode == "hash" and columns:
@@ -119,10 +121,10 @@ def write_in_jvm(frame: DataFrame, request: WriteRequest) -> list[DataFile]:
     if request.sort_order.fields:
         rows = rows.sortWithinPartitions(*columns, *sort_columns(request.sort_order, request.schema))
     floating = _floating(request)
-    order = _order(frame, request, floating)
+    order = _order(frame, request, kinds, floating)
     selected = rows.select(*columns)._jdf if columns else None
     written = helper.write(rows._jdf, selected, json.dumps(order))
-    describe = _Describe(request, floating)
+    describe = _Describe(request, kinds, floating)
     return [describe(json.loads(one)) for one in written]
 
 
@@ -207,7 +209,7 @@ _Instant = ice.TimestampType | ice.TimestamptzType
 def _key(field: PartitionField, request: WriteRequest) -> tuple[Column, str] | None:
     """The partition value of a row as a column, and how it is shown; None when Spark does not compute it itself."""
     if isinstance(field.transform, t.VoidTransform):
-        return F.lit(None), "void"
+        return F.lit(None), _VOID
     if field_path(request.schema.as_struct(), field.source_id) is None:
         return None
     kind = request.schema.find_type(field.source_id)
@@ -251,7 +253,9 @@ def _floating(request: WriteRequest) -> list[tuple[int, ice.NestedField]]:
     ]
 
 
-def _order(frame: DataFrame, request: WriteRequest, floating: Sequence[tuple[int, ice.NestedField]]) -> dict[str, Any]:
+def _order(
+    frame: DataFrame, request: WriteRequest, kinds: Sequence[str], floating: Sequence[tuple[int, ice.NestedField]]
+) -> dict[str, Any]:
     """What the Java half is told (see `DataFileWriter.Order`)."""
     options = ParquetOptions.from_properties(request.properties)
     settings = {
@@ -262,7 +266,6 @@ def _order(frame: DataFrame, request: WriteRequest, floating: Sequence[tuple[int
     }
     if options.level is not None:
         settings["parquet.compression.codec.zstd.level"] = options.level
-    kinds = [found[1] if found is not None else "void" for found in (_key(one, request) for one in request.spec.fields)]
     required = [
         (position, field)
         for position, field in enumerate(request.schema.fields)
@@ -280,7 +283,7 @@ def _order(frame: DataFrame, request: WriteRequest, floating: Sequence[tuple[int
         "ids": dict(_inner_ids(request.schema.as_struct(), ())),
         "settings": {name: str(value) for name, value in settings.items()},
         "fieldNames": [one.name for one in request.spec.fields],
-        "fieldKinds": kinds,
+        "fieldKinds": list(kinds),
         "required": [position for position, _ in required],
         "requiredFailures": [marked(_null_in(field, request.table)) for _, field in required],
         "floating": [position for position, _ in floating],
@@ -315,11 +318,10 @@ def _null_in(field: ice.NestedField, table: str) -> InvalidSchemaError:
 class _Describe:
     """What a task says of a file as a DataFile."""
 
-    def __init__(self, request: WriteRequest, floating: Sequence[tuple[int, ice.NestedField]]) -> None:
-        self._request, self._floating = request, floating
+    def __init__(self, request: WriteRequest, kinds: Sequence[str], floating: Sequence[tuple[int, ice.NestedField]]) -> None:
+        self._request, self._kinds, self._floating = request, kinds, floating
         self._modes = metrics_modes(request.schema, request.properties, request.sort_order)
         self._root = local_path(request.location).rstrip("/")
-        self._kinds = [found[1] if found is not None else "void" for found in (_key(one, request) for one in request.spec.fields)]
         self._location = request.location.rstrip("/")
 
     def __call__(self, told: Mapping[str, Any]) -> DataFile:
@@ -329,20 +331,12 @@ class _Describe:
         metrics = footer_metrics(footer, leaf_field_ids(footer), self._request.schema, self._modes, nans)
         for (_, field), found in zip(self._floating, told["floating"], strict=True):
             self._bound(metrics, field, found)
-        return DataFile(
+        return metrics.data_file(
             file_path=self._location + path.removeprefix(self._root),
             partition=self._partition(told["keys"]),
             spec_id=self._request.spec.spec_id,
-            record_count=metrics.record_count,
             file_size_in_bytes=told["size"],
-            column_sizes=metrics.column_sizes,
-            value_counts=metrics.value_counts,
-            null_value_counts=metrics.null_value_counts,
-            nan_value_counts=metrics.nan_value_counts,
-            lower_bounds=metrics.lower_bounds,
-            upper_bounds=metrics.upper_bounds,
-            split_offsets=metrics.split_offsets,
-            sort_order_id=self._request.sort_order.order_id or None,
+            sort_order_id=self._request.sort_order.order_id,
         )
 
     def _bound(self, metrics: FileMetrics, field: ice.NestedField, found: Sequence[Any]) -> None:
@@ -357,7 +351,7 @@ class _Describe:
 
     def _partition(self, keys: Sequence[str | None]) -> tuple[Any, ...]:
         left = iter(keys)
-        return tuple(None if kind == "void" else _value(kind, next(left)) for kind in self._kinds)
+        return tuple(None if kind == _VOID else _value(kind, next(left)) for kind in self._kinds)
 
 
 def _value(kind: str, encoded: str | None) -> Any:
