@@ -59,18 +59,22 @@ class AvroTaskReader(TaskReader):
     ) -> None:
         # nothing of a Parquet file: the rows are shaped like those of one
         self._task, self._scan, self._deleted, self._keys, self._batch_rows = task, scan, deleted, keys, batch_rows
-        self._path = task.data_file.file_path
+        self.path = self._path = task.data_file.file_path
         self._data = storage.read(self._path) if task.start == 0 else b""
         self.row_groups: list[RowGroup] = []
         if task.start > 0:
             return
         self._header = read_header(self._data, self._path)
-        self._columns = avro_columns(self._header.schema, self._path)
-        self._schema = pa.schema([one.arrow() for one in self._columns])
+        self._avro = avro_columns(self._header.schema, self._path)
+        self._schema = pa.schema([one.arrow() for one in self._avro])
         known = file_columns(self._schema, name_mapping, self._path)
         constants = scan.constants(task.data_file)
         self._projection = Projection(known, scan.read_fields, scan.read_arrow, constants, self._path, pruned=False)
         self.row_groups = [RowGroup(0, 0, task.data_file.record_count)]
+
+    @property
+    def bulk(self) -> None:
+        """Not Parquet."""
 
     def ready(self) -> None:
         """Never at once: text takes long to parse."""
@@ -84,11 +88,11 @@ class AvroTaskReader(TaskReader):
         position = group.first_row
         for records in self._records():
             try:
-                arrays = [one.array([record[one.name] for record in records]) for one in self._columns]
+                arrays = [one.array([record[one.name] for record in records]) for one in self._avro]
                 batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
             except _DAMAGE as error:
                 raise self._damaged(error) from error
-            wanted = self._wanted(batch, len(records), position)
+            wanted = self.wanted(batch, len(records), position)
             position += len(records)
             if wanted is not None and wanted.num_rows:
                 yield wanted

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,12 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyiceberg.types import NestedField, PrimitiveType
 
+from lakehouse.arrow.bulk import BulkFile, decoded_columns
 from lakehouse.arrow.deletes import EqualityKeys, alive
 from lakehouse.arrow.deletion_vector import Positions
 from lakehouse.arrow.file_schema import FileColumn, file_columns
 from lakehouse.arrow.footer import ColumnChunk, as_metadata_file, column_chunks, read_footer
+from lakehouse.arrow.page_checksums import verified, verify_pages
 from lakehouse.arrow.projection import Projection
 from lakehouse.arrow.row_groups import in_range, prune
 from lakehouse.arrow.scan_columns import FileShape, ScanColumns
@@ -91,6 +95,12 @@ def open_parquet(storage: Storage, one: DataFile, found: Footer, dictionaries: S
         )
 
 
+def local_path(storage: Storage, path: str) -> str | None:
+    """Where a file is on this machine; None when it is elsewhere."""
+    filesystem, local = storage.filesystem(path)
+    return local if isinstance(filesystem, pafs.LocalFileSystem) else None
+
+
 @contextmanager
 def readable(path: str) -> Iterator[None]:
     """Errors of pyarrow about a file as ours."""
@@ -148,17 +158,22 @@ class TaskReader:
         batch_rows: int = 32_768,
     ) -> None:
         self._task, self._scan, self._deleted, self._keys, self._batch_rows = task, scan, deleted, keys, batch_rows
-        self._path = task.data_file.file_path
+        self.path = self._path = task.data_file.file_path
         self._storage = storage
         self._footer = load_footer(storage, task.data_file)
-        self._file = open_parquet(storage, task.data_file, self._footer)
+        self._opened: pq.ParquetFile | None = None
+        self._shared: FileShape | None = None
         with readable(self._path):
-            columns = self._shape(name_mapping)
-            self._probe = self._project(columns, scan.filter_fields, scan.filter_arrow) if scan.filter is not None else None
-            self.row_groups = self._select(columns)
-            self._dictionaries = self._dictionary_encoded(columns)
-            if self._dictionaries and len(self.row_groups) == 1:
-                self._file = open_parquet(storage, task.data_file, self._footer, self._dictionaries)
+            self._columns = self._shape(name_mapping)
+            self._probe = self._project(self._columns, scan.filter_fields, scan.filter_arrow) if scan.filter is not None else None
+            self.row_groups = self._select(self._columns)
+
+    @cached_property
+    def _file(self) -> pq.ParquetFile:
+        """The file, opened for its only row group."""
+        if self._dictionaries or self._opened is None:
+            self._opened = open_parquet(self._storage, self._task.data_file, self._footer, self._dictionaries)
+        return self._opened
 
     def _shape(self, name_mapping: str | None) -> Sequence[FileColumn]:
         """Columns of the file and their projection, taken over from the file before when it had the same schema."""
@@ -167,12 +182,61 @@ class TaskReader:
         known = scan.shape
         if known is not None and known.hint == hint and known.schema.equals(parsed.schema):
             self._projection = known.projection.of(self._path)
+            self._shared = known
             return known.columns
-        columns = file_columns(self._file.schema_arrow, name_mapping, self._path)
+        self._opened = open_parquet(self._storage, self._task.data_file, self._footer)
+        columns = file_columns(self._opened.schema_arrow, name_mapping, self._path)
         self._projection = self._project(columns, scan.read_fields, scan.read_arrow)
         if self._projection.plain:
-            scan.shape = FileShape(parsed.schema, hint, columns, self._projection)
+            self._shared = scan.shape = FileShape(parsed.schema, hint, columns, self._projection)
         return columns
+
+    @cached_property
+    def bulk(self) -> BulkFile | None:
+        """How Polars can decode the file; None when it cannot: nested columns, rare types, large files that are far away."""
+        source = self._footer.whole or local_path(self._storage, self._path)
+        columns = decoded_columns(self._columns, self._projection.leaves, self._footer.parsed.schema)
+        if source is None or columns is None:
+            return None
+        complete = sum(group.rows for group in self.row_groups) == self._footer.parsed.num_rows
+        only_rows = self._deleted is None and not self._keys and not self._scan.has_metadata
+        filters = complete and only_rows and self._scan.filter is not None
+        names = set(columns.names)
+        filterable = {i: (one.name, one.type) for one in self._columns if (i := one.field_id) is not None and one.name in names}
+        return BulkFile(
+            source=source,
+            columns=columns,
+            where=self._scan.where if filters else None,
+            filterable=filterable,
+            is_whole=complete,
+            shape=self._shared if complete and only_rows else None,
+        )
+
+    def verify(self, group: RowGroup) -> bool:
+        """Check the checksums of the pages of a row group that are wanted, for a decoder that does not.
+
+        Returns:
+            False when their headers and the footer contradict each other, so that only Arrow's reader may read them.
+
+        Raises:
+            CorruptMetadataError: a checksum does not match.
+        """
+        whole, parsed = self._footer.whole, self._footer.parsed
+        if (
+            whole is not None
+            and parsed.num_row_groups == 1
+            and verified(whole, parsed.num_columns, group.rows, parsed.row_group(0).total_byte_size)
+        ):
+            return True
+        chunks = [self._chunks[group.index][leaf] for leaf in self._projection.leaves]
+        if whole is not None:
+            return verify_pages(whole, chunks, self._path)
+        with (
+            readable(self._path),
+            Path(local_path(self._storage, self._path) or "").open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            return verify_pages(data, chunks, self._path)
 
     def ready(self) -> list[pa.RecordBatch] | None:
         """All wanted batches of a small file, decoded at once; None for larger ones, which are read by row group."""
@@ -185,20 +249,22 @@ class TaskReader:
 
     def close(self) -> None:
         """Release the file."""
-        self._file.close()
+        if self._opened is not None:
+            self._opened.close()
 
     def batches(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
         """Wanted rows and columns of a row group. Row groups may be read by several threads at a time."""
         with readable(self._path):
-            source = self._file
             if len(self.row_groups) > 1:
                 # A ParquetFile buffers ahead for one reader at a time.
                 source = open_parquet(self._storage, self._task.data_file, self._footer, self._dictionaries)
+            else:
+                source = self._file
             if self._should_probe(group) and not self._any_match(source, group):
                 return
             position = group.first_row
             for batch, rows in self._decoded(source, group, self._projection.leaves):
-                wanted = self._wanted(batch, rows, position)
+                wanted = self.wanted(batch, rows, position)
                 position += rows
                 if wanted is not None and wanted.num_rows:
                     yield wanted
@@ -227,12 +293,13 @@ class TaskReader:
             first += rows
         return groups
 
-    def _dictionary_encoded(self, columns: Sequence[FileColumn]) -> list[int]:
+    @cached_property
+    def _dictionaries(self) -> list[int]:
         """Text columns that are faster read as dictionaries and decoded by Arrow: those with few distinct values."""
         if sum(group.rows for group in self.row_groups) < _MANY_ROWS:
             return []
         wanted = set(self._projection.leaves)
-        texts = [one for one in columns if not one.children and one.leaves[0] in wanted and _is_text(one.type)]
+        texts = [one for one in self._columns if not one.children and one.leaves[0] in wanted and _is_text(one.type)]
         return [one.leaves[0] for one in texts if self._refers_to_dictionary(one.leaves[0])]
 
     def _refers_to_dictionary(self, leaf: int) -> bool:
@@ -260,8 +327,8 @@ class TaskReader:
                 f"row group {group.index} of {self._path} holds {decoded} rows, its footer says {group.rows}", file=self._path
             )
 
-    def _wanted(self, batch: pa.RecordBatch | None, rows: int, position: int) -> pa.RecordBatch | None:
-        """Filter, delete and arrange one decoded batch that starts at row `position` of the file."""
+    def wanted(self, batch: pa.RecordBatch | None, rows: int, position: int) -> pa.RecordBatch | None:
+        """Filter, delete and arrange one decoded batch that starts at row `position` of the file; None when nothing is left."""
         columns = self._projection.columns(batch, rows)
         mask = alive(self._deleted, position, rows) if self._deleted is not None else None
         if mask is not None and not mask.any() and not self._scan.shows_deleted:

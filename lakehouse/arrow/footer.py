@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from mmap import mmap
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -134,7 +135,7 @@ def column_chunks(footer: bytes, columns: int, path: str) -> list[list[ColumnChu
         CorruptMetadataError: a footer that is not what the Parquet format says.
     """
     try:
-        root, _ = _read_struct(footer, 0, 0)
+        root, _ = read_struct(footer, 0)
         ordered = bool(root.get(7))
         groups = [[_chunk(one, ordered) for one in group[1]] for group in root[4]]
     except (IndexError, KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
@@ -168,7 +169,7 @@ def _chunk(one: dict[int, Any], ordered: bool) -> ColumnChunk:
     )
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes | mmap, at: int) -> tuple[int, int]:
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1
@@ -184,12 +185,17 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             raise ValueError("a number is too long")
 
 
-def _integer(data: bytes, at: int) -> tuple[int, int]:
+def _integer(data: bytes | mmap, at: int) -> tuple[int, int]:
     raw, at = _varint(data, at)
     return (raw >> 1) ^ -(raw & 1), at
 
 
-def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:
+def read_struct(data: bytes | mmap, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+    """A struct of Thrift's compact protocol as its fields by number, and where it ends.
+
+    Raises:
+        IndexError, KeyError, TypeError, ValueError, struct.error: it is not one; callers add the file.
+    """
     if depth > _DEEPEST:
         raise ValueError("nested too deeply")
     result: dict[int, Any] = {}
@@ -207,7 +213,7 @@ def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]
         result[field_id], at = _read_value(data, at, kind, depth)
 
 
-def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
+def _read_value(data: bytes | mmap, at: int, kind: int, depth: int) -> tuple[Any, int]:
     if kind in (_I16, _I32, _I64):
         return _integer(data, at)
     if kind == _BINARY:
@@ -216,7 +222,7 @@ def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
             raise ValueError("a text is longer than the footer")
         return data[at : at + length], at + length
     if kind == _STRUCT:
-        return _read_struct(data, at, depth + 1)
+        return read_struct(data, at, depth + 1)
     if kind in (_LIST, _SET):
         return _read_list(data, at, depth + 1)
     if kind in (_TRUE, _FALSE):
@@ -228,7 +234,7 @@ def _read_value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
     raise ValueError(f"unknown type {kind}")
 
 
-def _read_list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
+def _read_list(data: bytes | mmap, at: int, depth: int) -> tuple[list[Any], int]:
     head = data[at]
     count, kind, at = head >> 4, head & 0x0F, at + 1
     if count == 15:

@@ -195,8 +195,8 @@ class Pipeline(Generic[Group]):
         while len(self._units) < self._window:
             if self._waiting:
                 self._submit(*self._waiting.popleft())
-            elif not self._opening or (self._units and not _succeeded(self._opening[0])):
-                # Waiting for a file while units wait for the consumer could wait for ever.
+            elif not self._opening or (self._budget.bounded and self._units and not _succeeded(self._opening[0])):
+                # Waiting for a file while units wait for the consumer could wait for ever; without a limit they never do.
                 break
             else:
                 opened, ready = self._opening.popleft().result()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -14,12 +14,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from lakehouse.arrow.avro_file import AVRO, AvroTaskReader
+from lakehouse.arrow.bulk import may_load_polars, worthwhile
 from lakehouse.arrow.deletes import POSITION_DELETE_SCHEMA, DeleteLoader
 from lakehouse.arrow.file_reader import TaskReader, load_footer, open_parquet, readable
 from lakehouse.arrow.file_schema import file_columns
 from lakehouse.arrow.pipeline import Pipeline
 from lakehouse.arrow.projection import Projection
 from lakehouse.arrow.scan_columns import ScanColumns
+from lakehouse.arrow.whole_files import WholeFiles, together
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.expressions.bind import bind
 from lakehouse.expressions.bound import conjunction
@@ -55,6 +57,7 @@ class ReadRequest:
         batch_rows: most rows in a returned batch.
         threads: row groups decoded at a time; one per core when None.
         buffer_bytes: bytes of decoded batches that may wait for the consumer of a stream.
+        bulk: whether `read_table` has Polars decode what it can (ADR 7); None where there is enough to read and several threads.
     """
 
     schema: Schema
@@ -67,6 +70,7 @@ class ReadRequest:
     batch_rows: int = 32_768
     threads: int | None = None
     buffer_bytes: int = 8_388_608
+    bulk: bool | None = None
 
 
 def read_tasks(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> Iterator[pa.RecordBatch]:
@@ -96,12 +100,26 @@ def _stream(
 def read_table(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> pa.Table:
     """All rows of the tasks as one table (see `read_tasks`); the fastest way when the result fits in memory."""
     whole = replace(request, batch_rows=max(request.batch_rows, _TABLE_BATCH_ROWS))
-    batches = list(_stream(tasks, whole, storage, None))
+    threads = request.threads or pa.cpu_count()
+    listed = list(tasks)
+    if _reads_in_bulk(listed, request, threads):
+        session = _Session(whole, storage)
+        openers = (partial(session.open_together, group) for group in together(listed, threads))
+        batches = list(Pipeline(openers, threads, None))
+    else:
+        batches = list(_stream(listed, whole, storage, None))
     schema = schema_to_arrow(request.schema)
     if not len(schema):
         rows = sum(batch.num_rows for batch in batches)
         return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))
     return pa.Table.from_batches(batches, schema=schema)
+
+
+def _reads_in_bulk(tasks: Sequence[FileScanTask], request: ReadRequest, threads: int) -> bool:
+    if request.bulk is not None:
+        return request.bulk and may_load_polars()
+    size = sum(task.length or task.data_file.file_size_in_bytes for task in tasks)
+    return threads > 1 and may_load_polars() and worthwhile(len(tasks), size)
 
 
 class _Session:
@@ -132,6 +150,10 @@ class _Session:
             name_mapping=self._request.name_mapping,
             batch_rows=rows if columns.filter is None else min(rows, _FILTERED_BATCH_ROWS),
         )
+
+    def open_together(self, tasks: Iterable[FileScanTask]) -> WholeFiles:
+        """Tasks that are decoded in bulk where they allow it."""
+        return WholeFiles([self.open(task) for task in tasks], lone=self._request.bulk is True)
 
     def _scan_columns(self, residual: BooleanExpression, equality_ids: tuple[int, ...]) -> ScanColumns:
         with self._lock:

@@ -67,6 +67,7 @@ class ScanColumns:
         filter_fields: only those that the filter needs; `filter_arrow` are their Arrow fields.
         needs_positions: whether the position of each row in its file is asked for.
         shows_deleted: whether `_deleted` is asked for: then deleted rows come too, marked.
+        has_metadata: whether any metadata column is asked for.
         shape: of the last file that was opened, for the next ones.
     """
 
@@ -93,6 +94,7 @@ class ScanColumns:
         names = {one.name for one in schema.fields if one.field_id in _BY_ID}
         self.needs_positions = bool(names & {"_pos", "_row_id"})
         self.shows_deleted = "_deleted" in names
+        self.has_metadata = bool(names)
         data = [one for one in schema.fields if one.field_id not in _BY_ID]
         self._as_read = data == self.read_fields and len(data) == len(schema.fields)
         targets = [target for one, target in zip(self._fields, self._arrow, strict=True) if one.field_id not in _BY_ID]

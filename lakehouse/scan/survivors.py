@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs as pafs
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError
@@ -20,9 +21,11 @@ from lakehouse.scan.report import FileCounts, ManifestCounts
 from lakehouse.spec.data_file import STATUS_ADDED, STATUS_DELETED
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.manifest_list import ManifestFile
+from lakehouse.storage.protocol import Storage
 
 _TOGETHER = 8
 """So many manifests with columnar twins are pruned as one."""
+_LITTLE_BYTES = 1 << 16
 
 
 @dataclass(slots=True)
@@ -94,14 +97,23 @@ def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found)
     def one(group: Sequence[ManifestFile]) -> list[_Outcome]:
         return _search_group(group, search, pruners[group[0].partition_spec_id])
 
-    groups = list(_groups(manifests, search.threads))
-    if len(groups) <= 1 or search.threads <= 1:
+    threads = 1 if _are_little_work(manifests, search.context.storage) else search.threads
+    groups = list(_groups(manifests, threads))
+    if len(groups) <= 1 or threads <= 1:
         outcomes = [one(group) for group in groups]
     else:
-        with ThreadPoolExecutor(search.threads) as pool:
+        with ThreadPoolExecutor(threads) as pool:
             outcomes = list(pool.map(one, groups))
     for outcome in itertools.chain.from_iterable(outcomes):
         _add(found, outcome)
+
+
+def _are_little_work(manifests: Sequence[ManifestFile], storage: Storage) -> bool:
+    """Whether threads would wait for each other (for the interpreter) more than for storage or decoders."""
+    if not manifests or max(manifest.manifest_length for manifest in manifests) > _LITTLE_BYTES:
+        return False
+    filesystem, _ = storage.filesystem(manifests[0].manifest_path)
+    return isinstance(filesystem, pafs.LocalFileSystem)
 
 
 def _groups(manifests: Sequence[ManifestFile], threads: int) -> Iterator[Sequence[ManifestFile]]:

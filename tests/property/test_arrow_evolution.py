@@ -104,7 +104,9 @@ def test_columns_follow_their_ids(data):
     storage = MemoryStorage()
     spec = UNPARTITIONED_PARTITION_SPEC
     files = write_all(table, WriteRequest(schema=old, spec=spec, location="memory://t", write_id="w"), storage)
-    got = read_table([FileScanTask(data_file=one) for one in files], ReadRequest(schema=new), storage)
+    got = read_table(
+        [FileScanTask(data_file=one) for one in files], ReadRequest(schema=new, bulk=data.draw(st.booleans())), storage
+    )
     got.validate(full=True)
     assert got.schema == schema_to_arrow(new)
     assert rows_of(got) == expected_rows(table, old, new)
@@ -145,7 +147,7 @@ def test_files_without_ids_follow_the_name_mapping(data):
     raw = sink.getvalue().to_pybytes()
     storage.write("memory://t/foreign.parquet", raw)
     one = DataFile(file_path="memory://t/foreign.parquet", record_count=table.num_rows, file_size_in_bytes=len(raw))
-    request = ReadRequest(schema=new, name_mapping=json.dumps(mapping_of(old.fields)))
+    request = ReadRequest(schema=new, name_mapping=json.dumps(mapping_of(old.fields)), bulk=data.draw(st.booleans()))
     got = read_table([FileScanTask(data_file=one)], request, storage)
     assert rows_of(got) == expected_rows(table, old, new)
 

@@ -32,7 +32,9 @@ def test_rows_come_back(data):
     storage = MemoryStorage()
     files = write_all(table, request(schema), storage)
     assert sum(one.record_count for one in files) == table.num_rows
-    back = read_table([FileScanTask(data_file=one) for one in files], ReadRequest(schema=schema), storage)
+    back = read_table(
+        [FileScanTask(data_file=one) for one in files], ReadRequest(schema=schema, bulk=data.draw(st.booleans())), storage
+    )
     back.validate(full=True)
     assert back.schema == table.schema
     assert rows_of(back) == rows_of(table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -32,7 +33,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, StructType
 
 from lakehouse.arrow.delete_writer import FileDeletes, write_deletes
-from lakehouse.arrow.reader import METADATA_COLUMNS, ReadRequest, read_tasks
+from lakehouse.arrow.reader import METADATA_COLUMNS, ReadRequest, read_table, read_tasks
 from lakehouse.arrow.writer import WriteRequest, write_all
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.arrow_types import schema_to_arrow
@@ -144,8 +145,12 @@ def write(rows, storage, **properties):
 
 
 def streamed(tasks, request, storage):
-    """In batches smaller than row groups, so that batch boundaries are met."""
-    return pa.Table.from_batches(read_tasks(tasks, request, storage), schema=schema_to_arrow(request.schema))
+    """In batches smaller than row groups, so that batch boundaries are met; Polars has to come to the same rows."""
+    found = pa.Table.from_batches(read_tasks(tasks, request, storage), schema=schema_to_arrow(request.schema))
+    in_bulk = read_table(tasks, dataclasses.replace(request, bulk=True), storage)
+    assert in_bulk.schema == found.schema
+    assert shown(in_bulk.to_pylist()) == shown(found.to_pylist())
+    return found
 
 
 def shown(rows):

@@ -1,0 +1,66 @@
+"""The part of a filter that Polars evaluates while it decodes, so that columns are decoded for rows that can pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+from pyiceberg.types import StringType
+
+from lakehouse.expressions.bound import Bound, Leaf, Op, fold
+from lakehouse.expressions.values import arrow_array
+
+_COMPARISONS: dict[Op, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+    Op.LT: lambda column, value: column < value,
+    Op.LTE: lambda column, value: column <= value,
+    Op.GT: lambda column, value: column > value,
+    Op.GTE: lambda column, value: column >= value,
+    Op.EQ: lambda column, value: column == value,
+}
+
+
+def to_polars_filter(where: Bound, columns: Mapping[int, tuple[str, pa.DataType]]) -> pl.Expr | None:
+    """An expression that keeps every row that the filter keeps, and as few others as it can; None when it keeps all.
+
+    The filter itself has the last word over what this lets through, so what Polars sees differently (or not at all) is left out.
+
+    Args:
+        where: the filter.
+        columns: field id -> name and Arrow type of a column of the file, which must be those of the table's type.
+    """
+
+    def both(left: pl.Expr | None, right: pl.Expr | None) -> pl.Expr | None:
+        return left & right if left is not None and right is not None else right if left is None else left
+
+    def either(left: pl.Expr | None, right: pl.Expr | None) -> pl.Expr | None:
+        return left | right if left is not None and right is not None else None
+
+    return fold(where, lambda leaf: _leaf(leaf, columns), lambda value: None if value else pl.lit(value=False), both, either)
+
+
+def _leaf(leaf: Leaf, columns: Mapping[int, tuple[str, pa.DataType]]) -> pl.Expr | None:
+    if leaf.field_id not in columns:
+        return None
+    name, kind = columns[leaf.field_id]
+    column = pl.col(name)
+    if leaf.op is Op.IS_NULL:
+        return column.is_null()
+    if leaf.op is Op.NOT_NULL:
+        return column.is_not_null()
+    if leaf.op is Op.STARTS_WITH and isinstance(leaf.type, StringType):
+        return column.str.starts_with(leaf.value)
+    if leaf.op is Op.IN:
+        values = _series(leaf.value, leaf, kind)
+        return None if values is None else column.is_in(values.implode())
+    if leaf.op in _COMPARISONS:
+        values = _series((leaf.value,), leaf, kind)
+        return None if values is None else _COMPARISONS[leaf.op](column, pl.lit(values.item(), dtype=values.dtype))
+    return None
+
+
+def _series(values: tuple[Any, ...], leaf: Leaf, kind: pa.DataType) -> pl.Series | None:
+    array = arrow_array(list(values), leaf.type)
+    found = pl.from_arrow(array)
+    return found if array.type == kind and isinstance(found, pl.Series) else None
