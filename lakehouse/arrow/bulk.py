@@ -16,7 +16,7 @@ from lakehouse.expressions.bound import Bound
 # Loading Polars takes as long as decoding some tens of megabytes; from then on it pays for less.
 _WORTH_LOADING_BYTES = 33_554_432
 _WORTH_LOADING_FILES = 64
-_WORTH_BYTES = 1_048_576
+_WORTH_BYTES = 4_194_304
 _WORTH_FILES = 8
 
 _EXACT = frozenset(

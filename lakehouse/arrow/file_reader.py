@@ -41,7 +41,7 @@ _PARQUET: Mapping[str, Any] = {
     "arrow_extensions_enabled": False,
 }
 # What pays for large files only: opening them again to read dictionaries, buffers, decoding columns in parallel.
-_MANY_ROWS = 50_000
+_MANY_ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,10 @@ def load_footer(storage: Storage, one: DataFile) -> Footer:
         )
     tail = read_footer(storage, one.file_path, one.file_size_in_bytes)
     with readable(one.file_path):
-        return Footer(tail.footer, pq.read_metadata(pa.BufferReader(as_metadata_file(tail.footer))), tail.whole)
+        # as pq.read_metadata does, without the paths of nested columns, which take longer than the metadata themselves
+        reader = pq.core.ParquetReader()
+        reader.open(pa.BufferReader(as_metadata_file(tail.footer)))
+        return Footer(tail.footer, reader.metadata, tail.whole)
 
 
 def open_parquet(storage: Storage, one: DataFile, found: Footer, dictionaries: Sequence[int] = ()) -> pq.ParquetFile:
@@ -182,20 +185,21 @@ class TaskReader:
         known = scan.shape
         if known is not None and known.hint == hint and known.schema.equals(parsed.schema):
             self._projection = known.projection.of(self._path)
-            self._shared = known
+            self._shared, self._decoded_columns = known, known.decoded
             return known.columns
         self._opened = open_parquet(self._storage, self._task.data_file, self._footer)
         columns = file_columns(self._opened.schema_arrow, name_mapping, self._path)
         self._projection = self._project(columns, scan.read_fields, scan.read_arrow)
+        self._decoded_columns = decoded_columns(columns, self._projection.leaves, parsed.schema)
         if self._projection.plain:
-            self._shared = scan.shape = FileShape(parsed.schema, hint, columns, self._projection)
+            self._shared = scan.shape = FileShape(parsed.schema, hint, columns, self._projection, self._decoded_columns)
         return columns
 
     @cached_property
     def bulk(self) -> BulkFile | None:
         """How Polars can decode the file; None when it cannot: nested columns, rare types, large files that are far away."""
         source = self._footer.whole or local_path(self._storage, self._path)
-        columns = decoded_columns(self._columns, self._projection.leaves, self._footer.parsed.schema)
+        columns = self._decoded_columns
         if source is None or columns is None:
             return None
         complete = sum(group.rows for group in self.row_groups) == self._footer.parsed.num_rows

@@ -107,15 +107,11 @@ def _usual(data: bytes | mmap, at: int) -> _Page | None:
     found = _USUAL.match(data, at)
     if found is None:
         return None
-    uncompressed, size, checksum, values, _ = found.groups()
-    page = _Page(
-        body=found.end(),
-        size=_zigzag(size),
-        uncompressed=_zigzag(uncompressed),
-        values=0 if values is None else _zigzag(values),
-        checksum=_zigzag(checksum) & 0xFFFFFFFF,
-    )
-    return page if min(page.size, page.uncompressed, page.values) >= 0 else None
+    before, after, checksum, values, _ = found.groups()
+    uncompressed, size, count = _zigzag(before), _zigzag(after), 0 if values is None else _zigzag(values)
+    if uncompressed < 0 or size < 0 or count < 0:
+        return None
+    return _Page(found.end(), size, uncompressed, count, _zigzag(checksum) & 0xFFFFFFFF)
 
 
 def _page(data: bytes | mmap, at: int) -> _Page | None:

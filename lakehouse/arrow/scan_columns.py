@@ -15,6 +15,7 @@ from pyiceberg.schema import Schema, index_by_id, prune_columns
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
+from lakehouse.arrow.bulk import DecodedColumns
 from lakehouse.arrow.columns import column_at, find_path
 from lakehouse.arrow.file_schema import FileColumn, file_columns
 from lakehouse.arrow.projection import Projection
@@ -41,12 +42,14 @@ class FileShape:
         hint: the Arrow schema that they carry, which decides how types are read.
         columns: of the files.
         projection: a plain one.
+        decoded: what Polars has to decode; None when it cannot.
     """
 
     schema: pq.ParquetSchema
     hint: bytes | None
     columns: Sequence[FileColumn]
     projection: Projection
+    decoded: DecodedColumns | None
 
 
 class ScanColumns:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ def arrow_array(values: list[Any], kind: IcebergType) -> pa.Array:
     return array if unit is None else array.cast(unit)
 
 
+@lru_cache(4096, typed=True)
 def transform_value(transform: Transform[Any, Any], value: Any, kind: IcebergType) -> Any:
     """The partition value of an internal value, by the same code that partitions data.
 

@@ -372,7 +372,7 @@ def test_polars_is_loaded_for_much_data_only(monkeypatch, loaded):
     assert bulk.worthwhile(1, 100 << 20)
     assert bulk.worthwhile(100, 1000)
     assert not bulk.worthwhile(1, 1000)
-    assert bulk.worthwhile(1, 2 << 20) == loaded
+    assert bulk.worthwhile(1, 5 << 20) == loaded
 
 
 def run(script, *arguments):
