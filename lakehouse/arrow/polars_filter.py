@@ -56,8 +56,14 @@ def _leaf(leaf: Leaf, columns: Mapping[int, tuple[str, pa.DataType]]) -> pl.Expr
         return None if values is None else column.is_in(values.implode())
     if leaf.op in _COMPARISONS:
         values = _series((leaf.value,), leaf, kind)
-        return None if values is None else _COMPARISONS[leaf.op](column, pl.lit(values.item(), dtype=values.dtype))
+        return None if values is None else _COMPARISONS[leaf.op](column, _literal(values))
     return None
+
+
+def _literal(values: pl.Series) -> pl.Expr:
+    """The only value; by its physical form, since Python has no nanoseconds."""
+    physical = values.to_physical()
+    return pl.lit(physical.item(), dtype=physical.dtype).cast(values.dtype)
 
 
 def _series(values: tuple[Any, ...], leaf: Leaf, kind: pa.DataType) -> pl.Series | None:

@@ -29,7 +29,9 @@ from pyiceberg.types import (
     LongType,
     NestedField,
     StringType,
+    TimestampNanoType,
     TimestampType,
+    TimestamptzNanoType,
     TimestamptzType,
     TimeType,
     UUIDType,
@@ -160,6 +162,24 @@ def test_polars_leaves_out_what_the_filter_leaves_out(tmp_path, monkeypatch, whe
     got = both(tasks_of(files, residual=where), storage, schema=wanted)
     assert sum(came) == got.num_rows < 4000
     both(tasks_of(files), storage, schema=wanted, where=where)
+
+
+@pytest.mark.parametrize("kind", [TimestampNanoType(), TimestamptzNanoType()], ids=str)
+def test_nanoseconds_are_compared_as_such(decoded, kind):
+    schema = Schema(NestedField(1, "t", kind))
+    zone = "+00:00" if isinstance(kind, TimestamptzNanoType) else ""
+    unit = pa.timestamp("ns", "UTC" if zone else None)
+    ticks = pa.array([1_700_000_000_123_456_000 + n for n in range(1000)]).cast(unit)
+    storage = MemoryStorage()
+    request = WriteRequest(
+        schema=schema, spec=UNPARTITIONED_PARTITION_SPEC, location="memory://ns", write_id=f"n{next(COUNTER)}", format_version=3
+    )
+    files = write_all(pa.table({"t": ticks}), request, storage)
+    for operator, count in ((LessThan, 789), (GreaterThanOrEqual, 211), (EqualTo, 1)):
+        where = operator("t", f"2023-11-14T22:13:20.123456789{zone}")
+        got = read_table(tasks_of(files, residual=where), ReadRequest(schema=schema, bulk=True), storage)
+        assert got.num_rows == count
+    assert len(decoded) == 3
 
 
 def test_row_groups_that_pruning_leaves_are_read_alone(tmp_path, decoded):
