@@ -40,8 +40,10 @@ _PARQUET: Mapping[str, Any] = {
     "page_checksum_verification": True,
     "arrow_extensions_enabled": False,
 }
-# What pays for large files only: opening them again to read dictionaries, buffers, decoding columns in parallel.
+# What pays for larger files only: buffers, decoding columns in parallel.
 _MANY_ROWS = 20_000
+# What pays for large ones only: opening again to read dictionaries, decoding the filter's columns first.
+_TWICE_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +302,7 @@ class TaskReader:
     @cached_property
     def _dictionaries(self) -> list[int]:
         """Text columns that are faster read as dictionaries and decoded by Arrow: those with few distinct values."""
-        if sum(group.rows for group in self.row_groups) < _MANY_ROWS:
+        if sum(group.rows for group in self.row_groups) < _TWICE_ROWS:
             return []
         wanted = set(self._projection.leaves)
         texts = [one for one in self._columns if not one.children and one.leaves[0] in wanted and _is_text(one.type)]
@@ -353,7 +355,7 @@ class TaskReader:
 
     def _should_probe(self, group: RowGroup) -> bool:
         """Whether decoding the filter's columns alone first is cheap beside decoding everything."""
-        if self._probe is None or group.rows < _MANY_ROWS or len(self._probe.leaves) == len(self._projection.leaves):
+        if self._probe is None or group.rows < _TWICE_ROWS or len(self._probe.leaves) == len(self._projection.leaves):
             return False
         chunks = self._chunks[group.index]
         everything = sum(chunks[leaf].compressed_bytes for leaf in self._projection.leaves)

@@ -62,7 +62,7 @@ class Unit:
     """What is decoded at a time.
 
     Attributes:
-        groups: row groups that follow each other, of one file or of small files with one schema.
+        groups: row groups that follow each other: of one file, or all of several files with one schema.
         bulk: how Polars decodes the first file, and with it the others; None where Arrow's reader is to.
     """
 
