@@ -39,7 +39,8 @@ from pyiceberg.types import (
 
 from lakehouse.arrow import bulk, polars_decoder, whole_files
 from lakehouse.arrow.delete_writer import FileDeletes, write_deletes
-from lakehouse.arrow.page_checksums import verified
+from lakehouse.arrow.footer import ColumnChunk
+from lakehouse.arrow.page_checksums import verified, verify_pages
 from lakehouse.arrow.reader import METADATA_COLUMNS, ReadRequest, read_table
 from lakehouse.arrow.writer import WriteRequest, write_all
 from lakehouse.errors import CorruptMetadataError, InvalidSchemaError, NoSuchFileError
@@ -319,6 +320,25 @@ def test_checksums_without_the_footer():
     _, unusual = foreign(storage, table, write_page_checksum=False)
     assert not verified(unusual, 2, 300, size)
     assert not verified(b"", 2, 300, size)
+
+
+@pytest.mark.timeout(20)
+def test_a_size_below_zero_does_not_lead_backwards():
+    """A page of -19 bytes, no values and the checksum of nothing ends where its own header begins."""
+    header = b"\x15\x00\x15\x00\x15\x25\x15\x00\x1c\x15\x00\x15\x00\x15\x06\x15\x06\x00\x00"
+    assert len(header) == 19
+    assert not verified(b"PAR1" + header, 1, 1, 19)
+    chunk = ColumnChunk(
+        start=4,
+        has_dictionary=False,
+        compressed_bytes=40,
+        uncompressed_bytes=19,
+        values=1,
+        null_count=0,
+        minimum=None,
+        maximum=None,
+    )
+    assert not verify_pages(b"PAR1" + header, [chunk], "x.parquet")
 
 
 def test_a_required_column_with_nulls_names_the_file_that_holds_them():
