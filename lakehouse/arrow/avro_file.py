@@ -59,7 +59,7 @@ class AvroTaskReader(TaskReader):
     ) -> None:
         # nothing of a Parquet file: the rows are shaped like those of one
         self._task, self._scan, self._deleted, self._keys, self._batch_rows = task, scan, deleted, keys, batch_rows
-        self.path = self._path = task.data_file.file_path
+        self._path = task.data_file.file_path
         self._data = storage.read(self._path) if task.start == 0 else b""
         self.row_groups: list[RowGroup] = []
         if task.start > 0:

@@ -29,7 +29,7 @@ from lakehouse.errors import CorruptMetadataError, LakehouseError, NoSuchFileErr
 from lakehouse.expressions.bound import TRUE
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.data_file import DataFile
-from lakehouse.storage.protocol import Storage
+from lakehouse.storage.protocol import Storage, path_on_disk
 
 _ARROW_SCHEMA = b"ARROW:schema"
 # Decoding the filter's columns first pays when the others are this many times larger.
@@ -100,12 +100,6 @@ def open_parquet(storage: Storage, one: DataFile, found: Footer, dictionaries: S
         )
 
 
-def local_path(storage: Storage, path: str) -> str | None:
-    """Where a file is on this machine; None when it is elsewhere."""
-    filesystem, local = storage.filesystem(path)
-    return local if isinstance(filesystem, pafs.LocalFileSystem) else None
-
-
 @contextmanager
 def readable(path: str) -> Iterator[None]:
     """Errors of pyarrow about a file as ours."""
@@ -163,7 +157,7 @@ class TaskReader:
         batch_rows: int = 32_768,
     ) -> None:
         self._task, self._scan, self._deleted, self._keys, self._batch_rows = task, scan, deleted, keys, batch_rows
-        self.path = self._path = task.data_file.file_path
+        self._path = task.data_file.file_path
         self._storage = storage
         self._footer = load_footer(storage, task.data_file)
         self._opened: pq.ParquetFile | None = None
@@ -200,7 +194,7 @@ class TaskReader:
     @cached_property
     def bulk(self) -> BulkFile | None:
         """How Polars can decode the file; None when it cannot: nested columns, rare types, large files that are far away."""
-        source = self._footer.whole or local_path(self._storage, self._path)
+        source = self._footer.whole or path_on_disk(self._storage, self._path)
         columns = self._decoded_columns
         if source is None or columns is None:
             return None
@@ -218,8 +212,13 @@ class TaskReader:
             shape=self._shared if complete and only_rows else None,
         )
 
-    def verify(self, group: RowGroup) -> bool:
-        """Check the checksums of the pages of a row group that are wanted, for a decoder that does not.
+    @property
+    def path(self) -> str:
+        """Location of the file."""
+        return self._path
+
+    def verify(self, groups: Sequence[RowGroup]) -> bool:
+        """Check the checksums of wanted pages for a decoder that does not; only where there is `bulk`.
 
         Returns:
             False when their headers and the footer contradict each other, so that only Arrow's reader may read them.
@@ -231,15 +230,15 @@ class TaskReader:
         if (
             whole is not None
             and parsed.num_row_groups == 1
-            and verified(whole, parsed.num_columns, group.rows, parsed.row_group(0).total_byte_size)
+            and verified(whole, parsed.num_columns, parsed.num_rows, parsed.row_group(0).total_byte_size)
         ):
             return True
-        chunks = [self._chunks[group.index][leaf] for leaf in self._projection.leaves]
+        chunks = [self._chunks[group.index][leaf] for group in groups for leaf in self._projection.leaves]
         if whole is not None:
             return verify_pages(whole, chunks, self._path)
         with (
             readable(self._path),
-            Path(local_path(self._storage, self._path) or "").open("rb") as file,
+            Path(path_on_disk(self._storage, self._path) or self._path).open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
             return verify_pages(data, chunks, self._path)

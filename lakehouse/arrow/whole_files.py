@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -99,7 +100,7 @@ class WholeFiles:
         Raises:
             see `TaskReader.batches`.
         """
-        decoded = _in_bulk(unit) if unit.bulk is not None else None
+        decoded = _in_bulk(unit)
         if decoded is not None:
             yield from decoded
             return
@@ -149,13 +150,14 @@ def _slices(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
 
 
 def _in_bulk(unit: Unit) -> list[pa.RecordBatch] | None:
-    """The wanted rows of a unit, decoded by Polars; None when Arrow's reader has to say what is in the files."""
-    from lakehouse.arrow.polars_decoder import NotDecodedError, decode  # noqa: PLC0415 - loads Polars, see `worthwhile`
-
+    """The wanted rows of a unit, decoded by Polars; None where Arrow's reader is to decode them."""
     bulk = unit.bulk
     if bulk is None:
         return None
-    doubtful = [reader.path for reader, group in unit.groups if not reader.verify(group)]
+    from lakehouse.arrow.polars_decoder import NotDecodedError, decode  # noqa: PLC0415 - loads Polars, see `worthwhile`
+
+    by_reader = groupby(unit.groups, itemgetter(0))
+    doubtful = [reader.path for reader, found in by_reader if not reader.verify([group for _, group in found])]
     if doubtful:
         _log.info("Arrow reads %s: its pages are not what its footer says", ", ".join(doubtful))
         return None

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.fs as pafs
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError
@@ -21,7 +20,7 @@ from lakehouse.scan.report import FileCounts, ManifestCounts
 from lakehouse.spec.data_file import STATUS_ADDED, STATUS_DELETED
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.manifest_list import ManifestFile
-from lakehouse.storage.protocol import Storage
+from lakehouse.storage.protocol import Storage, path_on_disk
 
 _TOGETHER = 8
 """So many manifests with columnar twins are pruned as one."""
@@ -112,8 +111,7 @@ def _are_little_work(manifests: Sequence[ManifestFile], storage: Storage) -> boo
     """Whether threads would wait for each other (for the interpreter) more than for storage or decoders."""
     if not manifests or max(manifest.manifest_length for manifest in manifests) > _LITTLE_BYTES:
         return False
-    filesystem, _ = storage.filesystem(manifests[0].manifest_path)
-    return isinstance(filesystem, pafs.LocalFileSystem)
+    return path_on_disk(storage, manifests[0].manifest_path) is not None
 
 
 def _groups(manifests: Sequence[ManifestFile], threads: int) -> Iterator[Sequence[ManifestFile]]:

@@ -134,3 +134,9 @@ class Storage(Protocol):
 
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
         """A pyarrow file system and the path of `location` on it, for reading Parquet."""
+
+
+def path_on_disk(storage: Storage, location: str) -> str | None:
+    """Where a file is on a disk of this machine; None when it is elsewhere, so that every request has to wait."""
+    filesystem, path = storage.filesystem(location)
+    return path if isinstance(filesystem, pafs.LocalFileSystem) else None
