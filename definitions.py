@@ -19,7 +19,9 @@ from sensors.maintenance import maintenance_schedules, maintenance_sensors
 CHECKOUT = Path(__file__).resolve().parent
 
 
-def build_definitions(pipeline: Pipeline, lakehouse: LakehouseResource, spark: LakehouseSpark) -> dg.Definitions:
+def build_definitions(
+    pipeline: Pipeline, lakehouse: LakehouseResource, spark: LakehouseSpark
+) -> dg.Definitions:
     """Everything that Dagster sees of a pipeline."""
     tables, events_jobs = list(pipeline.tables()), ingestion_jobs(pipeline)
     return dg.Definitions(
@@ -38,7 +40,9 @@ def setting(name: str, default: str) -> str:
     return dg.EnvVar(name) if os.environ.get(name) else default
 
 
-pipeline = build_pipeline(os.environ.get("LAKEHOUSE_LANDING") or str(CHECKOUT / ".lakehouse" / "landing"))
+pipeline = build_pipeline(
+    os.environ.get("LAKEHOUSE_LANDING") or str(CHECKOUT / ".lakehouse" / "landing")
+)
 defs = build_definitions(
     pipeline,
     LakehouseResource(

@@ -11,12 +11,24 @@ from pyspark.sql import DataFrame, SparkSession
 from assets.frames import read_frame
 from assets.ingestion.tables import day_in, event_ts_in
 from assets.sources import pool
-from assets.steps import RETRY, audit_failure, check_results, check_specs, explained, requested_days, stamp
+from assets.steps import (
+    RETRY,
+    audit_failure,
+    check_results,
+    check_specs,
+    explained,
+    requested_days,
+    stamp,
+)
 from lakehouse.errors import NoSuchTableError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.audit import AuditFailedError, CheckOutcome, write_audit_publish
 from lakehouse.orchestration.expectations import Suite, validate
-from lakehouse.orchestration.materialization import ColumnSources, data_version, materialization_metadata
+from lakehouse.orchestration.materialization import (
+    ColumnSources,
+    data_version,
+    materialization_metadata,
+)
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.orchestration.stamp import RunStamp
 from lakehouse.spec.snapshot import Snapshot
@@ -62,14 +74,25 @@ class DerivedTable:
         """Which rows of the table belong to the days."""
         if self.day_column is None or days is None:
             return AlwaysTrue()
-        return day_in(days, self.day_column) if self.day_is_date else event_ts_in(days, self.day_column)
+        return (
+            day_in(days, self.day_column)
+            if self.day_is_date
+            else event_ts_in(days, self.day_column)
+        )
 
     def compute(
-        self, lake: Lakehouse, spark: SparkSession, inputs: Mapping[str, int | None], days: Sequence[date] | None
+        self,
+        lake: Lakehouse,
+        spark: SparkSession,
+        inputs: Mapping[str, int | None],
+        days: Sequence[date] | None,
     ) -> DataFrame:
         """The output for the days, from the inputs at these snapshots."""
         chosen = None if self.day_column is None or days is None else event_ts_in(days)
-        frames = {name: read_frame(spark, lake.load_table(name), chosen, snapshot_id=inputs[name]) for name in self.inputs}
+        frames = {
+            name: read_frame(spark, lake.load_table(name), chosen, snapshot_id=inputs[name])
+            for name in self.inputs
+        }
         return self.transform(frames)
 
     def build(self, partitions: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:
@@ -100,7 +123,9 @@ class DerivedTable:
             try:
                 with explained():
                     inputs = current_snapshots(lake, self.inputs)
-                    snapshot, outcomes = self._publish(lake, spark.spark_session, inputs, days, stamp(context, self.key))
+                    snapshot, outcomes = self._publish(
+                        lake, spark.spark_session, inputs, days, stamp(context, self.key)
+                    )
             except AuditFailedError as error:
                 yield from check_results(self.key, self.suites, error.outcomes)
                 raise audit_failure(error) from error
@@ -115,16 +140,28 @@ class DerivedTable:
         return derived
 
     def _publish(
-        self, lake: Lakehouse, spark: SparkSession, inputs: Mapping[str, int | None], days: Sequence[date] | None, step: RunStamp
+        self,
+        lake: Lakehouse,
+        spark: SparkSession,
+        inputs: Mapping[str, int | None],
+        days: Sequence[date] | None,
+        step: RunStamp,
     ) -> tuple[Snapshot, list[CheckOutcome]]:
         frame = self.compute(lake, spark, inputs, days)
         table = self._table(lake, frame)
 
         def write(branch: str, commit_id: str) -> Snapshot:
-            return table.overwrite(frame, self.where(days), branch=branch, summary=step.summary(), commit_id=commit_id)
+            return table.overwrite(
+                frame, self.where(days), branch=branch, summary=step.summary(), commit_id=commit_id
+            )
 
         def audit(snapshot: Snapshot) -> list[CheckOutcome]:
-            staged = read_frame(spark, lake.load_table(self.name), self.where(days), snapshot_id=snapshot.snapshot_id).persist()
+            staged = read_frame(
+                spark,
+                lake.load_table(self.name),
+                self.where(days),
+                snapshot_id=snapshot.snapshot_id,
+            ).persist()
             try:
                 return validate(staged, self.suites, self.name)
             finally:
@@ -135,7 +172,9 @@ class DerivedTable:
     def _table(self, lake: Lakehouse, frame: DataFrame) -> Table:
         """The table, created when missing, with the columns that the transform gained since."""
         if not lake.table_exists(self.name):
-            return lake.create_table(self.name, frame.schema, partition_by=self.partition_by, sort_by=self.sort_by)
+            return lake.create_table(
+                self.name, frame.schema, partition_by=self.partition_by, sort_by=self.sort_by
+            )
         table = lake.load_table(self.name)
         missing = [name for name in frame.columns if name not in table.schema().column_names]
         if missing:
@@ -148,5 +187,7 @@ def current_snapshots(lake: Lakehouse, names: Sequence[str]) -> dict[str, int | 
     """The snapshots that a step reads: those of `main` when it starts. Raises NoSuchTableError."""
     for name in names:
         if not lake.table_exists(name):
-            raise NoSuchTableError(f"{name} does not exist yet: materialize {name.replace('.', '/')} first", table=name)
+            raise NoSuchTableError(
+                f"{name} does not exist yet: materialize {name.replace('.', '/')} first", table=name
+            )
     return {name: lake.load_table(name).metadata.current_snapshot_id for name in names}

@@ -11,7 +11,11 @@ from lakehouse.table import Table
 
 
 def read_frame(
-    spark: SparkSession, table: Table, where: BooleanExpression | None = None, *, snapshot_id: int | None = None
+    spark: SparkSession,
+    table: Table,
+    where: BooleanExpression | None = None,
+    *,
+    snapshot_id: int | None = None,
 ) -> DataFrame:
     """Rows of a table, at its version or at a snapshot."""
     return cast("DataFrame", table.scan(where, snapshot_id=snapshot_id).to_spark(spark))

@@ -59,7 +59,9 @@ class Pipeline:
         for source, _ in self.sources:
             if source.name == name:
                 return source
-        raise InvalidInputError(f"no source {name!r}; sources: {', '.join(source.name for source, _ in self.sources)}")
+        raise InvalidInputError(
+            f"no source {name!r}; sources: {', '.join(source.name for source, _ in self.sources)}"
+        )
 
     def replay(self, lineage: Lineage, lake: Lakehouse, spark: Any) -> Replay:
         """Compute a materialization again from exactly the snapshots that it read, and compare it with what it wrote.
@@ -75,15 +77,27 @@ class Pipeline:
             if lineage.table == source.table and days is not None:
                 ledger_id = inputs[source.ledger_table]
                 if ledger_id is None:
-                    raise InvalidInputError(f"{lineage.table} was materialized from an empty ledger: there is nothing to replay")
-                work = Workplace(lake, spark, self.landing_root, today(), RunStamp("replay", lineage.asset_key))
+                    raise InvalidInputError(
+                        f"{lineage.table} was materialized from an empty ledger: there is nothing to replay"
+                    )
+                work = Workplace(
+                    lake, spark, self.landing_root, today(), RunStamp("replay", lineage.asset_key)
+                )
                 again = rows_at(work, source, days, ledger_id, lineage.snapshot_id)
-                return _compared(lineage, again, read_frame(spark, table, event_ts_in(days), snapshot_id=lineage.snapshot_id))
+                return _compared(
+                    lineage,
+                    again,
+                    read_frame(spark, table, event_ts_in(days), snapshot_id=lineage.snapshot_id),
+                )
             for derived in tables:
                 if lineage.table == derived.name:
                     again = derived.compute(lake, spark, inputs, days)
                     return _compared(
-                        lineage, again, read_frame(spark, table, derived.where(days), snapshot_id=lineage.snapshot_id)
+                        lineage,
+                        again,
+                        read_frame(
+                            spark, table, derived.where(days), snapshot_id=lineage.snapshot_id
+                        ),
                     )
         raise InvalidInputError(
             f"{lineage.asset_key} is a record of what landed, not a function of other tables: it cannot be replayed"

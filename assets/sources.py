@@ -9,11 +9,26 @@ from functools import cached_property
 import dagster as dg
 
 from assets.frames import read_frame
-from assets.ingestion.ingest import IndexOutcome, IngestOutcome, Workplace, index_landing, ingest_days
+from assets.ingestion.ingest import (
+    IndexOutcome,
+    IngestOutcome,
+    Workplace,
+    index_landing,
+    ingest_days,
+)
 from assets.ingestion.landing import LineCount
 from assets.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE, Source
 from assets.ingestion.tables import event_ts_in
-from assets.steps import RETRY, audit_failure, check_results, check_specs, explained, requested_days, stamp, today
+from assets.steps import (
+    RETRY,
+    audit_failure,
+    check_results,
+    check_specs,
+    explained,
+    requested_days,
+    stamp,
+    today,
+)
 from lakehouse.orchestration.audit import AuditFailedError, CheckOutcome
 from lakehouse.orchestration.expectations import Suite, expect, validate
 from lakehouse.orchestration.materialization import data_version, materialization_metadata
@@ -73,11 +88,18 @@ class SourceAssets:
         """Blocking checks of the raw rows: what the pipeline itself promises."""
         key = self.source.natural_key
         promised = [
-            expect("column_values_to_not_be_null", column=column) for column in (EVENT_TS, LANDING_FILE, LANDING_LINE, *key)
+            expect("column_values_to_not_be_null", column=column)
+            for column in (EVENT_TS, LANDING_FILE, LANDING_LINE, *key)
         ]
         if key:
             promised.append(expect("compound_columns_to_be_unique", column_list=[EVENT_TS, *key]))
-        return (Suite("raw_contract", tuple(promised), description="event time, origin and key are never null; one row a key"),)
+        return (
+            Suite(
+                "raw_contract",
+                tuple(promised),
+                description="event time, origin and key are never null; one row a key",
+            ),
+        )
 
     def build(self) -> list[dg.AssetsDefinition]:
         """The definitions."""
@@ -94,13 +116,23 @@ class SourceAssets:
             retry_policy=RETRY,
             description=f"Every landing file of `{source.name}`: its version, its lines by day, and what became of them.",
             check_specs=[
-                dg.AssetCheckSpec(FILES_WHOLE, asset=key, description="no landing file is empty, cut off, corrupt or unreadable")
+                dg.AssetCheckSpec(
+                    FILES_WHOLE,
+                    asset=key,
+                    description="no landing file is empty, cut off, corrupt or unreadable",
+                )
             ],
         )
         def ledger(
             context: dg.AssetExecutionContext, lakehouse: LakehouseResource, spark: LakehouseSpark
         ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
-            work = Workplace(lakehouse.lake(), spark.spark_session, lakehouse.landing, today(), stamp(context, key))
+            work = Workplace(
+                lakehouse.lake(),
+                spark.spark_session,
+                lakehouse.landing,
+                today(),
+                stamp(context, key),
+            )
             with explained():
                 found = index_landing(work, source)
             yield _ledger_result(work, source, key, found)
@@ -124,8 +156,14 @@ class SourceAssets:
         @dg.multi_asset(
             name=f"raw__{source.name}",
             specs=[
-                spec(self.raw_key, f"Events of `{source.name}` by day of event time and bucket of `{source.bucket}`."),
-                spec(self.quarantine_key, f"Lines of `{source.name}` that became no row: reason, file, line, text."),
+                spec(
+                    self.raw_key,
+                    f"Events of `{source.name}` by day of event time and bucket of `{source.bucket}`.",
+                ),
+                spec(
+                    self.quarantine_key,
+                    f"Lines of `{source.name}` that became no row: reason, file, line, text.",
+                ),
             ],
             backfill_policy=dg.BackfillPolicy.single_run(),
             pool=pool(source.table),
@@ -140,16 +178,31 @@ class SourceAssets:
             ],
         )
         def raw(
-            context: dg.AssetExecutionContext, config: IngestConfig, lakehouse: LakehouseResource, spark: LakehouseSpark
+            context: dg.AssetExecutionContext,
+            config: IngestConfig,
+            lakehouse: LakehouseResource,
+            spark: LakehouseSpark,
         ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
-            work = Workplace(lakehouse.lake(), spark.spark_session, lakehouse.landing, today(), stamp(context, self.raw_key))
+            work = Workplace(
+                lakehouse.lake(),
+                spark.spark_session,
+                lakehouse.landing,
+                today(),
+                stamp(context, self.raw_key),
+            )
 
             def audit(snapshot: Snapshot, days: Sequence[date]) -> list[CheckOutcome]:
                 frame = read_frame(
-                    work.spark, work.lake.load_table(source.table), event_ts_in(days), snapshot_id=snapshot.snapshot_id
+                    work.spark,
+                    work.lake.load_table(source.table),
+                    event_ts_in(days),
+                    snapshot_id=snapshot.snapshot_id,
                 )
                 frame = frame.select(
-                    EVENT_TS, LANDING_FILE, LANDING_LINE, *(f"`{name}`" for name in source.natural_key)
+                    EVENT_TS,
+                    LANDING_FILE,
+                    LANDING_LINE,
+                    *(f"`{name}`" for name in source.natural_key),
                 ).persist()
                 try:
                     return validate(frame, self.suites, source.table)
@@ -158,7 +211,9 @@ class SourceAssets:
 
             try:
                 with explained():
-                    outcome = ingest_days(work, source, requested_days(context), config.mode.value, audit)
+                    outcome = ingest_days(
+                        work, source, requested_days(context), config.mode.value, audit
+                    )
             except AuditFailedError as error:
                 yield from check_results(self.raw_key, self.suites, error.outcomes)
                 raise audit_failure(error) from error
@@ -184,7 +239,10 @@ class SourceAssets:
         }
         for day in requested_days(context):
             count = outcome.by_day.get(day, LineCount())
-            for key, number in ((self.raw_key, count.rows), (self.quarantine_key, count.quarantined)):
+            for key, number in (
+                (self.raw_key, count.rows),
+                (self.quarantine_key, count.quarantined),
+            ):
                 metadata = {
                     "dagster/partition_row_count": number,
                     "lakehouse/lines": count.lines,
@@ -198,7 +256,9 @@ class SourceAssets:
             asset_key=self.raw_key,
             data_version=data_version(outcome.snapshot),
             metadata={
-                **materialization_metadata(work.lake.load_table(source.table), outcome.snapshot, inputs),
+                **materialization_metadata(
+                    work.lake.load_table(source.table), outcome.snapshot, inputs
+                ),
                 **{f"lakehouse/run_{name}": number for name, number in counts.items()},
                 "lakehouse/run_days": len(outcome.days),
                 **({"lakehouse/schema_drift": ", ".join(drift)} if drift else {}),
@@ -211,7 +271,9 @@ class SourceAssets:
             data_version=None if kept is None else data_version(kept),
             metadata={}
             if kept is None
-            else materialization_metadata(work.lake.load_table(source.quarantine_table), kept, inputs),
+            else materialization_metadata(
+                work.lake.load_table(source.quarantine_table), kept, inputs
+            ),
         )
         yield self._few_quarantined(outcome)
 
@@ -222,7 +284,11 @@ class SourceAssets:
             check_name=FEW_QUARANTINED,
             passed=percent <= self.source.quarantined_percent_max,
             severity=dg.AssetCheckSeverity.WARN,
-            metadata={"quarantined_percent": percent, "quarantined": outcome.counts.quarantined, "lines": outcome.counts.lines},
+            metadata={
+                "quarantined_percent": percent,
+                "quarantined": outcome.counts.quarantined,
+                "lines": outcome.counts.lines,
+            },
         )
 
 
@@ -231,14 +297,20 @@ def pool(table: str) -> str:
     return f"table_{table.replace('.', '_')}"
 
 
-def _ledger_result(work: Workplace, source: Source, key: dg.AssetKey, found: IndexOutcome) -> dg.MaterializeResult:  # type: ignore[type-arg]
+def _ledger_result(
+    work: Workplace, source: Source, key: dg.AssetKey, found: IndexOutcome
+) -> dg.MaterializeResult:  # type: ignore[type-arg]
     if found.snapshot is None:
-        raise dg.Failure(description=f"nothing has landed for {source.name} yet", allow_retries=False)
+        raise dg.Failure(
+            description=f"nothing has landed for {source.name} yet", allow_retries=False
+        )
     return dg.MaterializeResult(
         asset_key=key,
         data_version=data_version(found.snapshot),
         metadata={
-            **materialization_metadata(work.lake.load_table(source.ledger_table), found.snapshot, {}),
+            **materialization_metadata(
+                work.lake.load_table(source.ledger_table), found.snapshot, {}
+            ),
             "lakehouse/landed_files": found.files,
             "lakehouse/landed_lines": found.lines,
             "lakehouse/undated_lines": found.undated,
@@ -249,7 +321,10 @@ def _ledger_result(work: Workplace, source: Source, key: dg.AssetKey, found: Ind
                 check_name=FILES_WHOLE,
                 passed=not found.problems,
                 severity=dg.AssetCheckSeverity.WARN,
-                description="; ".join(f"{file}: {problem}" for file, problem in sorted(found.problems.items()))[:2000] or None,
+                description="; ".join(
+                    f"{file}: {problem}" for file, problem in sorted(found.problems.items())
+                )[:2000]
+                or None,
                 metadata={"damaged_files": len(found.problems)},
             )
         ],

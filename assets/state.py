@@ -39,7 +39,9 @@ def state_asset(tables: Sequence[str], project: Mapping[str, str]) -> dg.AssetsD
         check_specs=list(checks.values()),
         description="Every table of the pipeline: files, manifests, snapshots, what its policy asks for. Metadata only.",
     )
-    def state(context: dg.AssetExecutionContext, lakehouse: LakehouseResource) -> Iterator[dg.MaterializeResult[None]]:
+    def state(
+        context: dg.AssetExecutionContext, lakehouse: LakehouseResource
+    ) -> Iterator[dg.MaterializeResult[None]]:
         since = beyond_since(context.instance)
         found: dict[str, TableState] = {}
         failed: dict[str, str] = {}
@@ -52,12 +54,18 @@ def state_asset(tables: Sequence[str], project: Mapping[str, str]) -> dg.AssetsD
                 context.log.exception(f"{name} cannot be measured")
                 continue
             context.log.info(f"measured {name}: {len(found[name].actions)} things to do")
-            context.log_event(dg.AssetObservation(asset_key=name.split("."), metadata=health_metadata(found[name].health)))
+            context.log_event(
+                dg.AssetObservation(
+                    asset_key=name.split("."), metadata=health_metadata(found[name].health)
+                )
+            )
         now_ms = time.time_ns() // 1_000_000
         yield dg.MaterializeResult(
             metadata=state_metadata(list(found.values()), failed, now_ms),
             check_results=[
-                failed_result(spec, failed[name]) if name in failed else check_result(spec, found.get(name), now_ms)
+                failed_result(spec, failed[name])
+                if name in failed
+                else check_result(spec, found.get(name), now_ms)
                 for name, spec in checks.items()
             ],
         )
@@ -90,15 +98,23 @@ def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
         "manifest_overlap": health.manifest_overlap,
         "sort_overlap": health.sort_overlap,
         "skew": health.skew,
-        "oldest_snapshot_days": None if health.oldest_snapshot_age_ms is None else health.oldest_snapshot_age_ms / 86_400_000,
+        "oldest_snapshot_days": None
+        if health.oldest_snapshot_age_ms is None
+        else health.oldest_snapshot_age_ms / 86_400_000,
     }
     return {
         **{f"lakehouse/{name}": dg.MetadataValue.int(value) for name, value in counts.items()},
-        **{f"lakehouse/{name}": dg.MetadataValue.float(round(value, 4)) for name, value in ratios.items() if value is not None},
+        **{
+            f"lakehouse/{name}": dg.MetadataValue.float(round(value, 4))
+            for name, value in ratios.items()
+            if value is not None
+        },
     }
 
 
-def state_metadata(states: Sequence[TableState], failed: Mapping[str, str], now_ms: int) -> dict[str, dg.MetadataValue]:
+def state_metadata(
+    states: Sequence[TableState], failed: Mapping[str, str], now_ms: int
+) -> dict[str, dg.MetadataValue]:
     """The page, since when tables are beyond their policy, and sums to plot; `failed` could not be measured, with why."""
     sums = {
         "tables": len(states) + len(failed),
@@ -111,7 +127,9 @@ def state_metadata(states: Sequence[TableState], failed: Mapping[str, str], now_
         "snapshots": sum(one.health.snapshots for one in states),
         "bytes": sum(one.health.bytes for one in states),
     }
-    since = {one.name: str(one.beyond_since_ms) for one in states if one.beyond_since_ms is not None}
+    since = {
+        one.name: str(one.beyond_since_ms) for one in states if one.beyond_since_ms is not None
+    }
     return {
         "state": dg.MetadataValue.md(state_markdown(states, now_ms, failed)),
         BEYOND_SINCE: dg.MetadataValue.json(since),
@@ -125,14 +143,20 @@ def beyond_since(instance: dg.DagsterInstance) -> dict[str, int]:
     if event is None or event.asset_materialization is None:
         return {}
     value = event.asset_materialization.metadata[BEYOND_SINCE].value
-    return {name: int(str(since)) for name, since in value.items()} if isinstance(value, dict) else {}
+    return (
+        {name: int(str(since)) for name, since in value.items()} if isinstance(value, dict) else {}
+    )
 
 
-def check_result(spec: dg.AssetCheckSpec, state: TableState | None, now_ms: int) -> dg.AssetCheckResult:
+def check_result(
+    spec: dg.AssetCheckSpec, state: TableState | None, now_ms: int
+) -> dg.AssetCheckResult:
     """The verdict on one table; None: it is not written yet."""
     if state is None or state.beyond_since_ms is None:
         reason = "not written yet" if state is None else "within its policy"
-        return dg.AssetCheckResult(passed=True, check_name=spec.name, asset_key=spec.asset_key, description=reason)
+        return dg.AssetCheckResult(
+            passed=True, check_name=spec.name, asset_key=spec.asset_key, description=reason
+        )
     return dg.AssetCheckResult(
         passed=not state.overdue(now_ms),
         check_name=spec.name,
@@ -145,4 +169,6 @@ def check_result(spec: dg.AssetCheckSpec, state: TableState | None, now_ms: int)
 
 def failed_result(spec: dg.AssetCheckSpec, reason: str) -> dg.AssetCheckResult:
     """The verdict on a table that cannot be measured."""
-    return dg.AssetCheckResult(passed=False, check_name=spec.name, asset_key=spec.asset_key, description=reason)
+    return dg.AssetCheckResult(
+        passed=False, check_name=spec.name, asset_key=spec.asset_key, description=reason
+    )

@@ -14,7 +14,9 @@ from lakehouse.orchestration.expectations import Suite
 from lakehouse.orchestration.stamp import RunStamp
 
 # what another writer or a slow network breaks can be tried again; what the data breaks cannot
-RETRY = dg.RetryPolicy(max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
+RETRY = dg.RetryPolicy(
+    max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
+)
 
 
 def stamp(context: dg.AssetExecutionContext, key: dg.AssetKey) -> RunStamp:
@@ -51,33 +53,44 @@ def explained() -> Iterator[None]:
         if error.retryable:
             raise
         raise dg.Failure(
-            description=error.message, metadata={k: str(v)[:1000] for k, v in error.context.items()}, allow_retries=False
+            description=error.message,
+            metadata={k: str(v)[:1000] for k, v in error.context.items()},
+            allow_retries=False,
         ) from error
 
 
 def check_specs(key: dg.AssetKey, suites: Sequence[Suite]) -> list[dg.AssetCheckSpec]:
     """Declarations of the suites as asset checks; blocking ones keep downstream assets from running as well."""
     return [
-        dg.AssetCheckSpec(suite.name, asset=key, blocking=suite.blocking, description=suite.description or None)
+        dg.AssetCheckSpec(
+            suite.name, asset=key, blocking=suite.blocking, description=suite.description or None
+        )
         for suite in suites
     ]
 
 
-def check_results(key: dg.AssetKey, suites: Sequence[Suite], outcomes: Sequence[CheckOutcome]) -> Iterator[dg.AssetCheckResult]:
+def check_results(
+    key: dg.AssetKey, suites: Sequence[Suite], outcomes: Sequence[CheckOutcome]
+) -> Iterator[dg.AssetCheckResult]:
     """One result for each suite; a suite that was not evaluated, because nothing was written, passes and says so."""
     found = {outcome.name: outcome for outcome in outcomes}
     for suite in suites:
         outcome = found.get(suite.name)
         if outcome is None:
             yield dg.AssetCheckResult(
-                passed=True, asset_key=key, check_name=suite.name, description="nothing was written, nothing to check"
+                passed=True,
+                asset_key=key,
+                check_name=suite.name,
+                description="nothing was written, nothing to check",
             )
             continue
         yield dg.AssetCheckResult(
             passed=outcome.passed,
             asset_key=key,
             check_name=suite.name,
-            severity=dg.AssetCheckSeverity.ERROR if outcome.blocking else dg.AssetCheckSeverity.WARN,
+            severity=dg.AssetCheckSeverity.ERROR
+            if outcome.blocking
+            else dg.AssetCheckSeverity.WARN,
             description="; ".join(outcome.failures)[:2000] or None,
             metadata=_values(outcome.metadata),
         )
@@ -94,6 +107,8 @@ def audit_failure(error: AuditFailedError) -> dg.Failure:
 
 def _values(metadata: Mapping[str, object]) -> dict[str, dg.MetadataValue]:
     return {
-        name: dg.MetadataValue.int(value) if isinstance(value, int) else dg.MetadataValue.text(str(value))
+        name: dg.MetadataValue.int(value)
+        if isinstance(value, int)
+        else dg.MetadataValue.text(str(value))
         for name, value in metadata.items()
     }

@@ -61,7 +61,9 @@ def plan_atlas(kept: dict[str, Any]) -> Iterator[Ratio]:
     for title, query in kept["queries"].items():
         for contender, one in query.items():
             if isinstance(one, dict) and "times_faster_than_pyiceberg" in one:
-                yield Ratio(f"{title}, {contender}", "pyiceberg", one["times_faster_than_pyiceberg"])
+                yield Ratio(
+                    f"{title}, {contender}", "pyiceberg", one["times_faster_than_pyiceberg"]
+                )
 
 
 def plan_growth(kept: dict[str, Any]) -> Iterator[Ratio]:
@@ -79,12 +81,20 @@ def plan_cost(kept: dict[str, Any]) -> Iterator[Ratio]:
 
 def open_table(kept: dict[str, Any]) -> Iterator[Ratio]:
     for row in kept["rows"]:
-        yield Ratio(f"{row['snapshots']:,} snapshots in {row['ours_ms']} ms", "pyiceberg", row["times_faster_than_pyiceberg"])
+        yield Ratio(
+            f"{row['snapshots']:,} snapshots in {row['ours_ms']} ms",
+            "pyiceberg",
+            row["times_faster_than_pyiceberg"],
+        )
 
 
 def manifest_write(kept: dict[str, Any]) -> Iterator[Ratio]:
     for peer in ("pyiceberg", "fastavro"):
-        yield Ratio(f"{kept['ours_with_twin']['entries_per_second']:,} entries/s", peer, kept[f"times_faster_than_{peer}"])
+        yield Ratio(
+            f"{kept['ours_with_twin']['entries_per_second']:,} entries/s",
+            peer,
+            kept[f"times_faster_than_{peer}"],
+        )
 
 
 def commit(kept: dict[str, Any]) -> Iterator[Ratio]:
@@ -96,14 +106,24 @@ def commit(kept: dict[str, Any]) -> Iterator[Ratio]:
 def race(kept: dict[str, Any]) -> Iterator[Ratio]:
     for row in kept["rows"]:
         failed = f"{row['lakehouse']['failed_percent']} % failed, pyiceberg {row['pyiceberg']['failed_percent']} %"
-        yield Ratio(f"{row['catalog']}, {row['writers']} writers: {failed}", "pyiceberg", row["ratio"], "appends/s")
+        yield Ratio(
+            f"{row['catalog']}, {row['writers']} writers: {failed}",
+            "pyiceberg",
+            row["ratio"],
+            "appends/s",
+        )
 
 
 def arrow_read(kept: dict[str, Any]) -> Iterator[Ratio]:
     for case, times in kept["cases"].items():
         for peer in ("duckdb", "pyiceberg"):
             yield Ratio(case, peer, times[peer] / times["lakehouse"])
-            yield Ratio(case, peer, times[f"{peer} processor"] / times["lakehouse processor"], "processor time")
+            yield Ratio(
+                case,
+                peer,
+                times[f"{peer} processor"] / times["lakehouse processor"],
+                "processor time",
+            )
 
 
 def compaction(kept: dict[str, Any]) -> Iterator[Ratio]:
@@ -116,14 +136,21 @@ def week(kept: dict[str, Any]) -> Iterator[Ratio]:
         yield Ratio(f"after a week: {key}", "no maintenance", times, key)
     days = kept.get("advisor_one_day", kept).get("days")
     for name, times in kept.get("advisor_times_better", {}).items():
-        yield Ratio(f"the advisor's first choice, {days} days", name.replace("_", " "), times, "files removed per GB")
+        yield Ratio(
+            f"the advisor's first choice, {days} days",
+            name.replace("_", " "),
+            times,
+            "files removed per GB",
+        )
 
 
 def spark(kept: dict[str, Any]) -> Iterator[Ratio]:
     for row in kept["rows"]:
         if row["contender"] != "lakehouse":
             yield Ratio(row["case"], row["contender"], 1 / row["ours_to_it"])
-            yield Ratio(row["case"], row["contender"], 1 / row["ours_to_it_processor"], "processor time")
+            yield Ratio(
+                row["case"], row["contender"], 1 / row["ours_to_it_processor"], "processor time"
+            )
     for case, times in kept.get("iceberg", {}).get("ours_to_it", {}).items():
         yield Ratio(case, "Iceberg's Spark runtime", 1 / times)
 
@@ -157,7 +184,10 @@ def run(names: list[str], *, quick: bool) -> list[str]:
         start = time.perf_counter()
         command = [sys.executable, "-m", f"benchmarks.{name}", *(QUICK[name] if quick else ())]
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
-        print(f"[{number}/{len(names)}] {name}: exit code {code} after {time.perf_counter() - start:.0f} s", flush=True)
+        print(
+            f"[{number}/{len(names)}] {name}: exit code {code} after {time.perf_counter() - start:.0f} s",
+            flush=True,
+        )
         if code:
             failed.append(name)
     return failed
@@ -194,7 +224,12 @@ def show(names: list[str], results: Path = RESULTS) -> Table:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(existing())}; all of them by default")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"of {', '.join(existing())}; all of them by default",
+    )
     parser.add_argument("--quick", action="store_true", help="small scales; keeps no result")
     parser.add_argument("--show", action="store_true", help="run nothing, print the kept results")
     arguments = parser.parse_args()

@@ -66,7 +66,9 @@ def rows(count: int, seed: int, start_day: int = 0, days: int = 30) -> pa.Table:
     first = (np.datetime64("2026-06-01", "D").astype(np.int64) + start_day) * DAY_MICROS
     return pa.table(
         {
-            "event_ts": pa.array(first + np.sort(rng.integers(0, days * DAY_MICROS, count)), pa.int64()).view(pa.timestamp("us")),
+            "event_ts": pa.array(
+                first + np.sort(rng.integers(0, days * DAY_MICROS, count)), pa.int64()
+            ).view(pa.timestamp("us")),
             "user_id": rng.integers(0, 1000, count),
             "amount": rng.random(count).round(2),
             "quantity": pa.array(rng.integers(0, 100, count), pa.int32()),
@@ -97,20 +99,30 @@ def engines(catalog: lh.Lakehouse, case: Case) -> dict[str, Callable[[], pa.Tabl
     for extension in ("avro", "iceberg"):
         duckdb_extensions.import_extension(extension, con=connection)
     columns = ", ".join(case.select) if case.select else "*"
-    sql = f"select {columns} from iceberg_scan('{location}')" + (f" where {case.where}" if case.where else "")
+    sql = f"select {columns} from iceberg_scan('{location}')" + (
+        f" where {case.where}" if case.where else ""
+    )
 
     def ours() -> pa.Table:
-        return catalog.load_table(case.table).scan(where=case.where, select=list(case.select) if case.select else None).to_arrow()
+        return (
+            catalog.load_table(case.table)
+            .scan(where=case.where, select=list(case.select) if case.select else None)
+            .to_arrow()
+        )
 
     def pyiceberg() -> pa.Table:
-        scan = StaticTable.from_metadata(location).scan(row_filter=case.where or "true", selected_fields=case.select or ("*",))
+        scan = StaticTable.from_metadata(location).scan(
+            row_filter=case.where or "true", selected_fields=case.select or ("*",)
+        )
         return scan.to_arrow()
 
     def duck() -> pa.Table:
         return connection.execute(sql).to_arrow_table()
 
     def decoding() -> pa.Table:
-        return pa.concat_tables([pq.read_table(path, columns=columns_read, partitioning=None) for path in paths])
+        return pa.concat_tables(
+            [pq.read_table(path, columns=columns_read, partitioning=None) for path in paths]
+        )
 
     columns_read = list(case.select) if case.select else None
     paths = [one.file_path.removeprefix("file://") for one in table.scan().plan().files]
@@ -148,7 +160,11 @@ def stream(warehouse: str, limit_mb: int) -> None:
         count += batch.num_rows
         size += batch.nbytes
     peak = high_water_kb() - before
-    print(json.dumps({"rows": count, "data_mb": size >> 20, "limit_mb": limit_mb, "peak_mb": peak >> 10}))
+    print(
+        json.dumps(
+            {"rows": count, "data_mb": size >> 20, "limit_mb": limit_mb, "peak_mb": peak >> 10}
+        )
+    )
 
 
 def high_water_kb() -> int:
@@ -199,18 +215,35 @@ def main() -> None:
         for case in CASES:
             times = measure(catalog, case, options.repeat)
             names = ("lakehouse", "pyiceberg", "duckdb", "read_table")
-            shown = [f"{times[one]:.3f} ({times[f'{one} processor']:.3f})" if one in times else "" for one in names]
+            shown = [
+                f"{times[one]:.3f} ({times[f'{one} processor']:.3f})" if one in times else ""
+                for one in names
+            ]
             shown += [
                 f"{times[name] / times['lakehouse']:.2f} ({times[f'{name} processor'] / times['lakehouse processor']:.2f})"
                 for name in ("pyiceberg", "duckdb")
             ]
-            print(f"{case.name:32s} {int(times['rows']):9d} " + " ".join(f"{text:>14s}" for text in shown))
+            print(
+                f"{case.name:32s} {int(times['rows']):9d} "
+                + " ".join(f"{text:>14s}" for text in shown)
+            )
             cases[case.name] = times
         report["cases"] = cases
         large(catalog, options.stream_mb)
-        command = [sys.executable, __file__, "--stream-from", warehouse, "--stream-mb", str(options.stream_mb)]
-        streamed = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        print(f"to_batches: {streamed['data_mb']} MB of data, limit {streamed['limit_mb']} MB, peak {streamed['peak_mb']} MB")
+        command = [
+            sys.executable,
+            __file__,
+            "--stream-from",
+            warehouse,
+            "--stream-mb",
+            str(options.stream_mb),
+        ]
+        streamed = json.loads(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        )
+        print(
+            f"to_batches: {streamed['data_mb']} MB of data, limit {streamed['limit_mb']} MB, peak {streamed['peak_mb']} MB"
+        )
         report["stream"] = streamed
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(report, indent=2) + "\n")

@@ -35,7 +35,14 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import AddSnapshotUpdate, SetSnapshotRefUpdate, update_table_metadata
 from pyiceberg.transforms import BucketTransform, HourTransform
 from pyiceberg.typedef import Record
-from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, StringType, TimestamptzType
+from pyiceberg.types import (
+    DoubleType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestamptzType,
+)
 
 DAYS = 28
 BUCKETS = 4
@@ -59,9 +66,21 @@ SCHEMA = Schema(
     NestedField(10, "variance", DoubleType()),
 )
 SPEC = PartitionSpec(
-    PartitionField(1, 1000, HourTransform(), "ts_hour"), PartitionField(2, 1001, BucketTransform(BUCKETS), "name_bucket")
+    PartitionField(1, 1000, HourTransform(), "ts_hour"),
+    PartitionField(2, 1001, BucketTransform(BUCKETS), "name_bucket"),
 )
-COLUMN_BYTES = (310_000, 420_000, 95_000, 130_000, 2_400_000, 21_000, 9_000, 780_000, 12_300_000, 7_600_000)
+COLUMN_BYTES = (
+    310_000,
+    420_000,
+    95_000,
+    130_000,
+    2_400_000,
+    21_000,
+    9_000,
+    780_000,
+    12_300_000,
+    7_600_000,
+)
 KINDS = [field.field_type for field in SCHEMA.fields]
 
 
@@ -96,14 +115,21 @@ def build(root: Path, files_per_partition: int, *, workers: int | None = None) -
     if done.exists():
         return Atlas(str(done), files, manifests)
     (table / "metadata").mkdir(parents=True, exist_ok=True)
-    jobs = [(str(table), start, chunk_hours, files_per_partition) for start in range(0, hours, chunk_hours)]
+    jobs = [
+        (str(table), start, chunk_hours, files_per_partition)
+        for start in range(0, hours, chunk_hours)
+    ]
     with ProcessPoolExecutor(workers or os.cpu_count()) as pool:
         written = list(pool.map(_manifest, jobs))
     io = PyArrowFileIO()
     list_path = f"{table}/metadata/snap-{SNAPSHOT_ID}.avro"
-    with write_manifest_list(2, io.new_output(list_path), SNAPSHOT_ID, None, 1, "deflate") as writer:
+    with write_manifest_list(
+        2, io.new_output(list_path), SNAPSHOT_ID, None, 1, "deflate"
+    ) as writer:
         writer.add_manifests(written)
-    metadata = new_table_metadata(SCHEMA, SPEC, UNSORTED_SORT_ORDER, str(table), {"format-version": "2"}, uuid.UUID(int=2018))
+    metadata = new_table_metadata(
+        SCHEMA, SPEC, UNSORTED_SORT_ORDER, str(table), {"format-version": "2"}, uuid.UUID(int=2018)
+    )
     snapshot = Snapshot(
         snapshot_id=SNAPSHOT_ID,
         sequence_number=1,
@@ -116,7 +142,9 @@ def build(root: Path, files_per_partition: int, *, workers: int | None = None) -
         metadata,
         (
             AddSnapshotUpdate(snapshot=snapshot),
-            SetSnapshotRefUpdate(ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=SNAPSHOT_ID),
+            SetSnapshotRefUpdate(
+                ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=SNAPSHOT_ID
+            ),
         ),
     )
     ToOutputFile.table_metadata(metadata, io.new_output(str(done)))
@@ -133,14 +161,18 @@ def _manifest(job: tuple[str, int, int, int]) -> ManifestFile:
             for bucket in range(BUCKETS):
                 for data_file in partition_files(table, hour, bucket, count):
                     entry = ManifestEntry.from_args(
-                        status=ManifestEntryStatus.ADDED, snapshot_id=SNAPSHOT_ID, data_file=data_file
+                        status=ManifestEntryStatus.ADDED,
+                        snapshot_id=SNAPSHOT_ID,
+                        data_file=data_file,
                     )
                     writer.add(entry)
     return writer.to_manifest_file()
 
 
 def _assigned() -> tuple[PartitionSpec, Schema]:
-    metadata = new_table_metadata(SCHEMA, SPEC, UNSORTED_SORT_ORDER, "file:///", {"format-version": "2"}, uuid.UUID(int=2018))
+    metadata = new_table_metadata(
+        SCHEMA, SPEC, UNSORTED_SORT_ORDER, "file:///", {"format-version": "2"}, uuid.UUID(int=2018)
+    )
     return metadata.spec(), metadata.schema()
 
 
@@ -157,7 +189,18 @@ def partition_files(table: str, hour: int, bucket: int, count: int) -> list[Data
     made = []
     for k in range(count):
         n = int(rows[k])
-        low = (start, metric(k / count), "accounts", "accounts-main", "i-00", "eu-west-1", 5000, 1, 0.0, 0.0)
+        low = (
+            start,
+            metric(k / count),
+            "accounts",
+            "accounts-main",
+            "i-00",
+            "eu-west-1",
+            5000,
+            1,
+            0.0,
+            0.0,
+        )
         high = (
             start + 3_595_000_000,
             metric(min((k + SPAN) / count, 1)),

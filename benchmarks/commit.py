@@ -51,7 +51,9 @@ def prepare(folder: Path, snapshots: int) -> str:
     catalog.create_namespace(TABLE.namespace)
     location = catalog.default_location(TABLE)
     unique = str(uuid.uuid4())
-    metadata = new_table_metadata(SCHEMA, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location, {}, 2, unique, START_MS)
+    metadata = new_table_metadata(
+        SCHEMA, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, location, {}, 2, unique, START_MS
+    )
     catalog.create(TABLE, metadata)
     first = Transaction(catalog, TABLE).append([write_data(location, 0)]).commit()
     head = first.snapshot
@@ -100,7 +102,10 @@ def ours(folder: Path, uri: str, commits: int) -> list[float]:
 def theirs(folder: Path, uri: str, commits: int) -> list[float]:
     catalog = PyIcebergSqlCatalog("lakehouse", uri=uri, warehouse=str(folder / "warehouse"))
     table = catalog.load_table(("bench", "events"))
-    paths = [folder / "warehouse" / "bench" / "events" / "data" / f"py-{number}.parquet" for number in range(commits)]
+    paths = [
+        folder / "warehouse" / "bench" / "events" / "data" / f"py-{number}.parquet"
+        for number in range(commits)
+    ]
     rows = table.schema().as_arrow()
     for number, path in enumerate(paths):
         pq.write_table(pa.table({"id": pa.array([number], pa.int64())}).cast(rows), path)
@@ -115,7 +120,9 @@ def theirs(folder: Path, uri: str, commits: int) -> list[float]:
 
 def metadata_bytes(folder: Path) -> int:
     """Size of the newest metadata file."""
-    return max(folder.rglob("*.metadata.json"), key=lambda path: path.stat().st_mtime).stat().st_size
+    return (
+        max(folder.rglob("*.metadata.json"), key=lambda path: path.stat().st_mtime).stat().st_size
+    )
 
 
 def cost_of_bytes(folder: Path) -> float:
@@ -142,11 +149,17 @@ def main() -> None:
     alone = [int(number) for number in options.alone.split(",") if number]
     for snapshots in [*map(int, options.snapshots.split(",")), *alone]:
         row: dict[str, float] = {"snapshots": snapshots}
-        for name, work in (("lakehouse", ours), ("pyiceberg", theirs))[: 1 if snapshots in alone else 2]:
+        for name, work in (("lakehouse", ours), ("pyiceberg", theirs))[
+            : 1 if snapshots in alone else 2
+        ]:
             folder = Path(tempfile.mkdtemp(prefix="commit-", dir=Path.cwd()))
             try:
                 uri = prepare(folder, snapshots)
-                count = options.commits if name == "lakehouse" or snapshots < 2000 else max(5, options.commits // 4)
+                count = (
+                    options.commits
+                    if name == "lakehouse" or snapshots < 2000
+                    else max(5, options.commits // 4)
+                )
                 seconds = work(folder, uri, count)
                 row[f"{name}_commits_per_s"] = round(1 / statistics.median(seconds), 1)
                 row[f"{name}_ms_median"] = round(statistics.median(seconds) * 1000, 1)

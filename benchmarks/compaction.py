@@ -58,7 +58,13 @@ ICEBERG, WRITER, BESIDE, PEER = (
     Path(__file__).parent / "peers" / "iceberg_compaction.py",
 )
 SCHEMA = pa.schema(
-    [("id", pa.int64()), ("part", pa.int32()), ("at", pa.timestamp("us")), ("kind", pa.string()), ("amount", pa.float64())]
+    [
+        ("id", pa.int64()),
+        ("part", pa.int32()),
+        ("at", pa.timestamp("us")),
+        ("kind", pa.string()),
+        ("amount", pa.float64()),
+    ]
 )
 KINDS = pa.array([f"kind-{number}" for number in range(50)])
 
@@ -70,7 +76,9 @@ def batch(start: int, rows: int, part: int) -> pa.Table:
     columns = [
         pa.array(ids),
         pa.array(np.full(rows, part, np.int32)),
-        pa.array(1_767_225_600_000_000 + ids * 1000 + chance.integers(0, 1000, rows)).cast(pa.timestamp("us")),
+        pa.array(1_767_225_600_000_000 + ids * 1000 + chance.integers(0, 1000, rows)).cast(
+            pa.timestamp("us")
+        ),
         KINDS.take(pa.array(chance.integers(0, 50, rows))),
         pa.array(chance.integers(0, 10**7, rows) / 100),
     ]
@@ -80,7 +88,9 @@ def batch(start: int, rows: int, part: int) -> pa.Table:
 def build(folder: Path, files: int) -> Table:
     """The table: `files` data files of about FILE_BYTES over PARTITIONS partitions."""
     properties = {"write.target-file-size-bytes": str(TARGET_BYTES)}
-    table = lh.load_catalog(folder.as_uri()).create_table(NAME, SCHEMA, partition_by=["part"], properties=properties)
+    table = lh.load_catalog(folder.as_uri()).create_table(
+        NAME, SCHEMA, partition_by=["part"], properties=properties
+    )
     probe = pa.BufferOutputStream()
     pq.write_table(batch(0, 10_000, 0), probe, compression="zstd")
     rows = FILE_BYTES * 10_000 // probe.tell()
@@ -107,7 +117,12 @@ def ours(folder: Path) -> dict[str, Any]:
     result = execute_compaction(table.catalog, plan)
     seconds = time.perf_counter() - start
     assert result.stopped is None, result.stopped
-    return {"seconds": seconds, "planning_seconds": planned, "files": result.added_files, "bytes": result.added_bytes}
+    return {
+        "seconds": seconds,
+        "planning_seconds": planned,
+        "files": result.added_files,
+        "bytes": result.added_bytes,
+    }
 
 
 def ours_beside_a_writer(folder: Path) -> dict[str, Any]:
@@ -131,7 +146,9 @@ def ours_beside_a_writer(folder: Path) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     done.set()
     thread.join()
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # before all rows are read, below
+    memory = (
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    )  # before all rows are read, below
     assert result.stopped is None, result.stopped
     found = np.sort(table.refresh().scan(select=["id"]).to_arrow()["id"].to_numpy())
     assert len(found) == rows + len(quiet) + len(waits)
@@ -183,7 +200,10 @@ def stream(folder: Path) -> dict[str, Any]:
 
 def dataset(folder: Path) -> dict[str, Any]:
     """Raw pyarrow: `write_dataset`, partitioned, as short as it can be said."""
-    files, target = [file for found in inputs(folder).values() for file in found], Path(tempfile.mkdtemp(dir=folder))
+    files, target = (
+        [file for found in inputs(folder).values() for file in found],
+        Path(tempfile.mkdtemp(dir=folder)),
+    )
     options = ds.ParquetFileFormat().make_write_options(compression="zstd")
     start = time.perf_counter()
     ds.write_dataset(
@@ -216,16 +236,37 @@ CONTENDERS: dict[str, Callable[[Path], dict[str, Any]]] = {
 }
 
 
-PARTS = {"pyarrow": ["ours", "pyarrow_stream", "pyarrow_dataset"], ICEBERG: ["ours", ICEBERG], WRITER: [BESIDE]}
+PARTS = {
+    "pyarrow": ["ours", "pyarrow_stream", "pyarrow_dataset"],
+    ICEBERG: ["ours", ICEBERG],
+    WRITER: [BESIDE],
+}
 
 
 def in_child(name: str, folder: Path, peer: tuple[str, str] | None = None) -> dict[str, Any]:
     """Run a contender in a process of its own, then put the table back."""
     before = open_table(folder).metadata.current_snapshot_id
-    command = [sys.executable, "-m", "benchmarks.compaction", "--child", name, "--folder", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.compaction",
+        "--child",
+        name,
+        "--folder",
+        str(folder),
+    ]
     if name == ICEBERG and peer is not None:
         python, jar = peer
-        command = [python, str(PEER), "--runtime", jar, "--warehouse", folder.as_uri(), "--table", NAME]
+        command = [
+            python,
+            str(PEER),
+            "--runtime",
+            jar,
+            "--warehouse",
+            folder.as_uri(),
+            "--table",
+            NAME,
+        ]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     if answer.returncode:
         raise SystemExit(f"{name} failed:\n{answer.stderr[-3000:]}")
@@ -237,7 +278,9 @@ def in_child(name: str, folder: Path, peer: tuple[str, str] | None = None) -> di
     return found
 
 
-def run(folder: Path, scale: float, rounds: int, part: str, peer: tuple[str, str] | None) -> dict[str, Any]:
+def run(
+    folder: Path, scale: float, rounds: int, part: str, peer: tuple[str, str] | None
+) -> dict[str, Any]:
     built = folder.exists() and any(folder.iterdir())
     table = open_table(folder) if built else build(folder, max(PARTITIONS, round(FILES * scale)))
     sizes = [file.file_size_in_bytes for file in table.scan().plan().files]
@@ -247,7 +290,11 @@ def run(folder: Path, scale: float, rounds: int, part: str, peer: tuple[str, str
         table.storage.read(one.file_path)
     facts = {
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "machine": {"cpus": os.cpu_count(), "load": round(os.getloadavg()[0], 2), "python": platform.python_version()},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "load": round(os.getloadavg()[0], 2),
+            "python": platform.python_version(),
+        },
         "versions": {name: version(name) for name in ("pyarrow", "numpy")},
     }
     for turn in range(rounds):
@@ -260,9 +307,18 @@ def run(folder: Path, scale: float, rounds: int, part: str, peer: tuple[str, str
     return {
         "benchmark": "compaction",
         **facts,
-        "input": {"files": len(sizes), "bytes": sum(sizes), "mean_file_bytes": round(statistics.mean(sizes)), "rounds": rounds},
+        "input": {
+            "files": len(sizes),
+            "bytes": sum(sizes),
+            "mean_file_bytes": round(statistics.mean(sizes)),
+            "rounds": rounds,
+        },
         "contenders": best,
-        "speed_of_ours": {name: round(best[name]["seconds"] / best["ours"]["seconds"], 2) for name in names if name != "ours"},
+        "speed_of_ours": {
+            name: round(best[name]["seconds"] / best["ours"]["seconds"], 2)
+            for name in names
+            if name != "ours"
+        },
     }
 
 
@@ -275,7 +331,11 @@ def kept(part: str, result: dict[str, Any]) -> dict[str, Any]:
     speeds = {**before.get("speed_of_ours", {}), **result["speed_of_ours"]}
     if part == ICEBERG:
         return {**before, "iceberg": result, "speed_of_ours": speeds}
-    return {**result, **{name: before[name] for name in ("iceberg", WRITER) if name in before}, "speed_of_ours": speeds}
+    return {
+        **result,
+        **{name: before[name] for name in ("iceberg", WRITER) if name in before},
+        "speed_of_ours": speeds,
+    }
 
 
 def main() -> None:
@@ -284,9 +344,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--part", choices=["all", *PARTS], default="all")
     parser.add_argument("--iceberg-runtime", help="jar of iceberg-spark-runtime")
-    parser.add_argument("--iceberg-python", default=sys.executable, help="Python whose PySpark the jar was built for")
+    parser.add_argument(
+        "--iceberg-python",
+        default=sys.executable,
+        help="Python whose PySpark the jar was built for",
+    )
     parser.add_argument("--child", choices=list(CONTENDERS), help=argparse.SUPPRESS)
-    parser.add_argument("--folder", type=Path, help="where the table goes, or is from an earlier run; a temporary one by default")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        help="where the table goes, or is from an earlier run; a temporary one by default",
+    )
     arguments = parser.parse_args()
     if arguments.child:
         started = time.process_time()
@@ -298,10 +366,16 @@ def main() -> None:
         }
         print(json.dumps({**facts, **found, "seconds": facts["seconds"]}))
         return
-    peer = (arguments.iceberg_python, arguments.iceberg_runtime) if arguments.iceberg_runtime else None
+    peer = (
+        (arguments.iceberg_python, arguments.iceberg_runtime) if arguments.iceberg_runtime else None
+    )
     if arguments.part == ICEBERG and peer is None:
         parser.error("beside Iceberg: give its --iceberg-runtime")
-    parts = [part for part in PARTS if part != ICEBERG or peer] if arguments.part == "all" else [arguments.part]
+    parts = (
+        [part for part in PARTS if part != ICEBERG or peer]
+        if arguments.part == "all"
+        else [arguments.part]
+    )
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="lakehouse-compaction-"))
     try:
         for part in parts:
@@ -319,7 +393,9 @@ def show(result: dict[str, Any]) -> None:
         print("beside a writer:", json.dumps(result[WRITER]))
         return
     given = result["input"]
-    print(f"{given['files']:,} files of {given['mean_file_bytes']:,} bytes, load {result['machine']['load']:.1f}")
+    print(
+        f"{given['files']:,} files of {given['mean_file_bytes']:,} bytes, load {result['machine']['load']:.1f}"
+    )
     for name, one in result["contenders"].items():
         speed, memory = given["bytes"] / one["seconds"] / 1e6, one["peak_memory_bytes"] >> 20
         used = f"{one['seconds']:7.2f} s {one['processor_seconds']:7.2f} s of CPU {memory:6} MiB"

@@ -44,10 +44,15 @@ def one_manifest(folder: Path) -> tuple[Path, float]:
     """A manifest of 8 Atlas partitions written by pyiceberg, and how many entries a second that took."""
     path = folder / "pyiceberg-m0.avro"
     files = [
-        file for hour in (0, 1) for bucket in range(4) for file in partition_files("/t", hour, bucket, MANIFEST_ENTRIES // 8)
+        file
+        for hour in (0, 1)
+        for bucket in range(4)
+        for file in partition_files("/t", hour, bucket, MANIFEST_ENTRIES // 8)
     ]
     start = time.perf_counter()
-    with write_manifest(2, SPEC, SCHEMA, PyArrowFileIO().new_output(str(path)), 1, "deflate") as writer:
+    with write_manifest(
+        2, SPEC, SCHEMA, PyArrowFileIO().new_output(str(path)), 1, "deflate"
+    ) as writer:
         for file in files:
             writer.add(PyManifestEntry.from_args(status=1, snapshot_id=1, data_file=file))
     return path, len(files) / (time.perf_counter() - start)
@@ -56,7 +61,9 @@ def one_manifest(folder: Path) -> tuple[Path, float]:
 def ours(entries: Entries) -> int:
     """Write a manifest and its twin to memory; bytes of Avro."""
     data = encode_manifest(entries, SCHEMA, format_version=2)
-    encode_twin(entries, manifest_path="m.avro", manifest_length=len(data), checksum=manifest_checksum(data))
+    encode_twin(
+        entries, manifest_path="m.avro", manifest_length=len(data), checksum=manifest_checksum(data)
+    )
     return len(data)
 
 
@@ -85,11 +92,18 @@ def run(folder: Path, wanted: int) -> dict[str, Any]:
     count = max(wanted // len(entries), 1)
     avro_bytes = ours(entries)
     fast, fast_bytes = fastavro_rate(path)
-    one, cores = max(rate(count, 1, entries) for _ in range(3)), max(rate(count, os.cpu_count() or 1, entries) for _ in range(3))
+    one, cores = (
+        max(rate(count, 1, entries) for _ in range(3)),
+        max(rate(count, os.cpu_count() or 1, entries) for _ in range(3)),
+    )
     return {
         "benchmark": "manifest_write",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "python": platform.python_version(),
+            "system": platform.platform(),
+        },
         "versions": {name: version(name) for name in ("pyiceberg", "fastavro", "pyarrow", "numpy")},
         "entries": count * len(entries),
         "ours_with_twin": {
@@ -101,7 +115,10 @@ def run(folder: Path, wanted: int) -> dict[str, Any]:
             "entries_per_second": round(pyiceberg_rate),
             "avro_bytes_per_entry": round(path.stat().st_size / len(entries), 1),
         },
-        "fastavro": {"entries_per_second": round(fast), "avro_bytes_per_entry": round(fast_bytes, 1)},
+        "fastavro": {
+            "entries_per_second": round(fast),
+            "avro_bytes_per_entry": round(fast_bytes, 1),
+        },
         "times_faster_than_pyiceberg": round(cores / pyiceberg_rate, 1),
         "times_faster_than_fastavro": round(cores / fast, 1),
     }
@@ -111,13 +128,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--entries", type=int, default=160_000)
     parser.add_argument("--folder", type=Path, default=ROOT / ".lakehouse" / "benchmarks")
-    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "manifest_write.json")
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "benchmarks" / "results" / "manifest_write.json"
+    )
     arguments = parser.parse_args()
     result = run(arguments.folder, arguments.entries)
     mine = result["ours_with_twin"]
     rate_text = f"{mine['entries_per_second']:,} entries/s on all cores, {mine['entries_per_second_one_thread']:,} on one"
     print(f"ours, with twin: {rate_text} (target {TARGET_ENTRIES_PER_SECOND:,})")
-    print(f"                 {mine['avro_bytes_per_entry']} bytes of Avro an entry (target {TARGET_BYTES_PER_ENTRY})")
+    print(
+        f"                 {mine['avro_bytes_per_entry']} bytes of Avro an entry (target {TARGET_BYTES_PER_ENTRY})"
+    )
     for name in ("pyiceberg", "fastavro"):
         peer = result[name]
         faster = result[f"times_faster_than_{name}"]

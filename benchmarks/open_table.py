@@ -31,11 +31,23 @@ from lakehouse.spec.metadata_file import parse, serialize  # noqa: E402
 
 def document(snapshots: int) -> bytes:
     """Metadata of a table after so many appends, each with the summary that a commit writes."""
-    table = lh.load_catalog(f"memory://open-{snapshots}/warehouse").create_table("raw.t", pa.schema([("id", pa.int64())]))
+    table = lh.load_catalog(f"memory://open-{snapshots}/warehouse").create_table(
+        "raw.t", pa.schema([("id", pa.int64())])
+    )
     base = json.loads(serialize(table.metadata))
     now = base["last-updated-ms"]
-    summary = {"operation": "append", "added-data-files": "1", "added-records": "1000", "added-files-size": "52431"}
-    summary |= {"total-data-files": "1", "total-records": "1000", "total-files-size": "52431", "changed-partition-count": "1"}
+    summary = {
+        "operation": "append",
+        "added-data-files": "1",
+        "added-records": "1000",
+        "added-files-size": "52431",
+    }
+    summary |= {
+        "total-data-files": "1",
+        "total-records": "1000",
+        "total-files-size": "52431",
+        "changed-partition-count": "1",
+    }
     made = [
         {
             "snapshot-id": 10**18 + number,
@@ -56,7 +68,9 @@ def document(snapshots: int) -> bytes:
         "last-updated-ms": now + snapshots,
     }
     base["refs"] = {"main": {"snapshot-id": last, "type": "branch"}}
-    base["snapshot-log"] = [{"snapshot-id": one["snapshot-id"], "timestamp-ms": one["timestamp-ms"]} for one in made]
+    base["snapshot-log"] = [
+        {"snapshot-id": one["snapshot-id"], "timestamp-ms": one["timestamp-ms"]} for one in made
+    ]
     return json.dumps(base, separators=(",", ":")).encode()
 
 
@@ -81,13 +95,20 @@ def run(counts: list[int], repeat: int) -> dict[str, Any]:
         assert ours.manifest_list == theirs.manifest_list
         row: dict[str, Any] = {"snapshots": count, "bytes": len(data)}
         row["ours_ms"] = median_ms(lambda: parse(data, "m").current_snapshot(), repeat)  # noqa: B023 - called at once
-        row["pyiceberg_ms"] = median_ms(lambda: TableMetadataUtil.parse_raw(text).current_snapshot(), min(repeat, 3))  # noqa: B023
+        row["pyiceberg_ms"] = median_ms(
+            lambda: TableMetadataUtil.parse_raw(text).current_snapshot(),  # noqa: B023 - at once
+            min(repeat, 3),
+        )
         row["times_faster_than_pyiceberg"] = round(row["pyiceberg_ms"] / row["ours_ms"], 1)
         rows.append(row)
     return {
         "benchmark": "open_table",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "python": platform.python_version(),
+            "system": platform.platform(),
+        },
         "versions": {name: version(name) for name in ("pyiceberg", "orjson")},
         "rows": rows,
     }
@@ -97,12 +118,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--snapshots", default="600,10000,50000")
     parser.add_argument("--repeat", type=int, default=7)
-    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "open_table.json")
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "benchmarks" / "results" / "open_table.json"
+    )
     arguments = parser.parse_args()
     result = run([int(count) for count in arguments.snapshots.split(",")], arguments.repeat)
     for row in result["rows"]:
         faster = f"{row['times_faster_than_pyiceberg']} x faster"
-        print(f"{row['snapshots']:>6} snapshots: {row['ours_ms']} ms, pyiceberg {row['pyiceberg_ms']} ms, ours is {faster}")
+        print(
+            f"{row['snapshots']:>6} snapshots: {row['ours_ms']} ms, pyiceberg {row['pyiceberg_ms']} ms, ours is {faster}"
+        )
     arguments.results.parent.mkdir(parents=True, exist_ok=True)
     arguments.results.write_text(json.dumps(result, indent=1) + "\n")
 

@@ -53,12 +53,17 @@ def queries(files_per_partition: int) -> dict[str, str]:
 def plan_ours(location: str, where: str, *, twins: bool) -> tuple[list[str], dict[str, Any]]:
     storage = storage_for(location)
     metadata = parse(storage.read(location), location)
-    plan = plan_scan(ScanRequest(metadata=metadata, where=where, use_twins=twins), storage, cache=None)
+    plan = plan_scan(
+        ScanRequest(metadata=metadata, where=where, use_twins=twins), storage, cache=None
+    )
     return [file.file_path for file in plan.files], plan.report.to_dict()
 
 
 def plan_pyiceberg(location: str, where: str) -> tuple[list[str], dict[str, Any]]:
-    return [task.file.file_path for task in StaticTable.from_metadata(location).scan(row_filter=where).plan_files()], {}
+    return [
+        task.file.file_path
+        for task in StaticTable.from_metadata(location).scan(row_filter=where).plan_files()
+    ], {}
 
 
 def child(contender: str, location: str, where: str) -> None:
@@ -70,7 +75,13 @@ def child(contender: str, location: str, where: str) -> None:
         paths, report = plan_ours(location, where, twins=contender == "with twins")
     seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
     digest = hashlib.sha256("\n".join(sorted(paths)).encode()).hexdigest()
-    measured = {"seconds": seconds, "cpu_seconds": cpu_seconds, "files": len(paths), "digest": digest, "rss_mib": peak_mib()}
+    measured = {
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "files": len(paths),
+        "digest": digest,
+        "rss_mib": peak_mib(),
+    }
     print(json.dumps({**measured, "report": report}))
 
 
@@ -90,7 +101,11 @@ def measure(contender: str, location: str, where: str, repeat: int) -> dict[str,
         done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
         runs.append(json.loads(done.stdout))
     best = min(runs, key=lambda run: run["seconds"])
-    return {**best, "rss_mib": max(run["rss_mib"] for run in runs), "all_seconds": [round(run["seconds"], 4) for run in runs]}
+    return {
+        **best,
+        "rss_mib": max(run["rss_mib"] for run in runs),
+        "all_seconds": [round(run["seconds"], 4) for run in runs],
+    }
 
 
 def make_twins(location: str) -> float:
@@ -103,7 +118,12 @@ def make_twins(location: str) -> float:
     manifests = load_manifests(storage, snapshot)
     start = time.perf_counter()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda one: write_twin(storage, one, metadata.spec(one.partition_spec_id), types), manifests))
+        list(
+            pool.map(
+                lambda one: write_twin(storage, one, metadata.spec(one.partition_spec_id), types),
+                manifests,
+            )
+        )
     return time.perf_counter() - start
 
 
@@ -117,41 +137,63 @@ def run(folder: Path, scale: float, repeat: int) -> dict[str, Any]:
     result: dict[str, Any] = {
         "benchmark": "plan_atlas",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
-        "versions": {name: version(name) for name in ("pyiceberg", "pyarrow", "datafusion", "numpy")},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "python": platform.python_version(),
+            "system": platform.platform(),
+        },
+        "versions": {
+            name: version(name) for name in ("pyiceberg", "pyarrow", "datafusion", "numpy")
+        },
         "table": {"files": atlas.files, "manifests": atlas.manifests, "scale": scale},
         "twins_built_seconds": round(twin_seconds, 2),
         "twins_built_entries_per_second": round(atlas.files / twin_seconds),
         "queries": {},
     }
     for title, where in queries(files_per_partition).items():
-        result["queries"][title] = compare(atlas.metadata_location, where, repeat, peer=title.startswith("six"))
+        result["queries"][title] = compare(
+            atlas.metadata_location, where, repeat, peer=title.startswith("six")
+        )
     return result
 
 
 def compare(location: str, where: str, repeat: int, *, peer: bool) -> dict[str, Any]:
     """All contenders on one query; pyiceberg only where its patience allows."""
-    found = {name: measure(name, location, where, repeat) for name in ("with twins", "without twins")}
+    found = {
+        name: measure(name, location, where, repeat) for name in ("with twins", "without twins")
+    }
     if peer:
         found["pyiceberg"] = measure("pyiceberg", location, where, 1)
         for name in ("with twins", "without twins"):
-            found[name]["times_faster_than_pyiceberg"] = round(found["pyiceberg"]["seconds"] / found[name]["seconds"], 1)
-    assert len({one["digest"] for one in found.values()}) == 1, "the contenders planned different files"
+            found[name]["times_faster_than_pyiceberg"] = round(
+                found["pyiceberg"]["seconds"] / found[name]["seconds"], 1
+            )
+    assert len({one["digest"] for one in found.values()}) == 1, (
+        "the contenders planned different files"
+    )
     return {"where": where, **found}
 
 
 def show(result: dict[str, Any]) -> None:
     table = result["table"]
-    print(f"Atlas: {table['files']:,} files in {table['manifests']} manifests; twins built in {result['twins_built_seconds']} s")
+    print(
+        f"Atlas: {table['files']:,} files in {table['manifests']} manifests; twins built in {result['twins_built_seconds']} s"
+    )
     for title, query in result["queries"].items():
         print(f"\n{title}: {query['with twins']['files']} files planned")
         for name in ("with twins", "without twins", "pyiceberg"):
             if name in query:
                 one = query[name]
                 ratio = one.get("times_faster_than_pyiceberg")
-                against = "" if ratio is None else f"  {ratio:7.1f} x faster (target {TARGETS[name]:.0f})"
-                print(f"  {name:14} {one['seconds']:8.3f} s {one['cpu_seconds']:8.3f} s cpu {one['rss_mib']:6.0f} MiB{against}")
-    print(f"\ntargets: at most {RSS_MIB_MAX} MiB, whole month with twins under {MONTH_SECONDS_MAX} s")
+                against = (
+                    "" if ratio is None else f"  {ratio:7.1f} x faster (target {TARGETS[name]:.0f})"
+                )
+                print(
+                    f"  {name:14} {one['seconds']:8.3f} s {one['cpu_seconds']:8.3f} s cpu {one['rss_mib']:6.0f} MiB{against}"
+                )
+    print(
+        f"\ntargets: at most {RSS_MIB_MAX} MiB, whole month with twins under {MONTH_SECONDS_MAX} s"
+    )
 
 
 def main() -> None:
@@ -159,11 +201,17 @@ def main() -> None:
         child(*sys.argv[2:5])
         return
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0, help="part of the 1,004 files of each partition")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="part of the 1,004 files of each partition"
+    )
     parser.add_argument("--repeat", type=int, default=3)
     kept = ROOT / ".lakehouse" / "benchmarks"
-    parser.add_argument("--folder", type=Path, default=kept, help="where the table is kept between runs")
-    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "plan_atlas.json")
+    parser.add_argument(
+        "--folder", type=Path, default=kept, help="where the table is kept between runs"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "benchmarks" / "results" / "plan_atlas.json"
+    )
     arguments = parser.parse_args()
     result = run(arguments.folder, arguments.scale, arguments.repeat)
     show(result)

@@ -57,7 +57,9 @@ FIRST_DAY = (dt.date(2024, 7, 1) - dt.date(1970, 1, 1)).days
 WEEK = [(dt.date(2026, 6, 1) - dt.date(1970, 1, 1)).days + n for n in range(7)]
 USERS = 1_000_000
 DAY_US = 86_400_000_000
-SCHEMA = pa.schema([("event_ts", pa.timestamp("us", "UTC")), ("user_id", pa.int64()), ("amount", pa.float64())])
+SCHEMA = pa.schema(
+    [("event_ts", pa.timestamp("us", "UTC")), ("user_id", pa.int64()), ("amount", pa.float64())]
+)
 TABLE = Identifier.parse("raw.events")
 WHERE = "event_ts >= '2026-06-01T00:00:00+00:00' and event_ts < '2026-06-08T00:00:00+00:00'"
 
@@ -88,7 +90,10 @@ def entries(shape: Shape, location: str, start: int, stop: int, spec: Any) -> En
     day, k = FIRST_DAY + number // shape.files_per_day, number % shape.files_per_day
     count = len(number)
     per_file = USERS // shape.files_per_day
-    folders = {one: f"{location}/data/event_ts_day={dt.date(1970, 1, 1) + dt.timedelta(int(one))}" for one in np.unique(day)}
+    folders = {
+        one: f"{location}/data/event_ts_day={dt.date(1970, 1, 1) + dt.timedelta(int(one))}"
+        for one in np.unique(day)
+    }
 
     def filled(value: int) -> pa.Array:
         return pa.array(np.full(count, value), pa.int64())
@@ -99,7 +104,9 @@ def entries(shape: Shape, location: str, start: int, stop: int, spec: Any) -> En
         "sequence_number": pa.nulls(count, pa.int64()),
         "file_sequence_number": pa.nulls(count, pa.int64()),
         "content": pa.array(np.zeros(count), pa.int32()),
-        "file_path": pa.array([f"{folders[d]}/{n:05d}.parquet" for d, n in zip(day, k, strict=True)]),
+        "file_path": pa.array(
+            [f"{folders[d]}/{n:05d}.parquet" for d, n in zip(day, k, strict=True)]
+        ),
         "file_format": pa.array(["parquet"] * count),
         "record_count": filled(100_000),
         "file_size_in_bytes": filled(128 << 20),
@@ -111,13 +118,17 @@ def entries(shape: Shape, location: str, start: int, stop: int, spec: Any) -> En
     columns["lower.1"] = pa.array(day * DAY_US, pa.int64())
     columns["upper.1"] = pa.array(day * DAY_US + DAY_US - 1, pa.int64())
     columns["lower.2"] = pa.array(k * per_file, pa.int64())
-    columns["upper.2"] = pa.array(np.where(k == shape.files_per_day - 1, USERS, (k + 1) * per_file) - 1, pa.int64())
+    columns["upper.2"] = pa.array(
+        np.where(k == shape.files_per_day - 1, USERS, (k + 1) * per_file) - 1, pa.int64()
+    )
     return Entries(pa.table(columns), spec)
 
 
 def build(shape: Shape, storage: CountingStorage) -> Lakehouse:
     """Write the table: manifests with their columnar twins, a manifest list, one commit."""
-    catalog = FilesystemCatalog("memory://bench/warehouse", storage_factory=lambda _location, _properties: storage)
+    catalog = FilesystemCatalog(
+        "memory://bench/warehouse", storage_factory=lambda _location, _properties: storage
+    )
     lake = Lakehouse(catalog)
     table = lake.create_table(str(TABLE), SCHEMA, partition_by=["day(event_ts)"])
     workspace = Workspace(storage, Environment.system())
@@ -127,15 +138,28 @@ def build(shape: Shape, storage: CountingStorage) -> Lakehouse:
     for start, stop in itertools.pairwise(cuts):
         part = entries(shape, table.location, int(start), int(stop), table.spec())
         storage.add_keys(part.table["file_path"].to_pylist())
-        manifests.append(workspace.write_manifest(part, table.metadata, content=CONTENT_DATA_MANIFEST, snapshot_id=snapshot_id))
-    catalog.commit(TABLE, table.version, (), publish(workspace, table.metadata, manifests, snapshot_id))
+        manifests.append(
+            workspace.write_manifest(
+                part, table.metadata, content=CONTENT_DATA_MANIFEST, snapshot_id=snapshot_id
+            )
+        )
+    catalog.commit(
+        TABLE, table.version, (), publish(workspace, table.metadata, manifests, snapshot_id)
+    )
     return lake
 
 
-def publish(workspace: Workspace, metadata: TableMetadata, manifests: list[Any], snapshot_id: int) -> list[Any]:
+def publish(
+    workspace: Workspace, metadata: TableMetadata, manifests: list[Any], snapshot_id: int
+) -> list[Any]:
     """Write the manifest list; the changes that make it the current snapshot."""
     data, _ = write_manifest_list(
-        manifests, snapshot_id=snapshot_id, parent_snapshot_id=None, sequence_number=1, format_version=2, first_row_id=None
+        manifests,
+        snapshot_id=snapshot_id,
+        parent_snapshot_id=None,
+        sequence_number=1,
+        format_version=2,
+        first_row_id=None,
     )
     location = workspace.list_location(metadata, snapshot_id)
     workspace.write(location, data)
@@ -163,15 +187,24 @@ def hive(storage: CountingStorage, location: str, days: Iterable[int] | None) ->
     return measured(storage, files)
 
 
-def ours(storage: CountingStorage, lake: Lakehouse, where: str, *, twins: bool, known: str | None = None) -> dict[str, Any]:
+def ours(
+    storage: CountingStorage, lake: Lakehouse, where: str, *, twins: bool, known: str | None = None
+) -> dict[str, Any]:
     """From the table's name to the files, nothing cached; `known` is the metadata file when another catalog holds the pointer."""
     storage.forget()
     start = time.perf_counter()
-    metadata = lake.load_table(str(TABLE)).metadata if known is None else parse(storage.read(known), known)
-    plan = plan_scan(ScanRequest(metadata=metadata, where=where, use_twins=twins), storage, cache=None)
+    metadata = (
+        lake.load_table(str(TABLE)).metadata if known is None else parse(storage.read(known), known)
+    )
+    plan = plan_scan(
+        ScanRequest(metadata=metadata, where=where, use_twins=twins), storage, cache=None
+    )
     files = len(plan.files)
     spent = time.perf_counter() - start
-    computing = {"manifests_read": plan.report.data_manifests.read, "seconds_of_computing": round(spent, 3)}
+    computing = {
+        "manifests_read": plan.report.data_manifests.read,
+        "seconds_of_computing": round(spent, 3),
+    }
     return measured(storage, files) | computing
 
 
@@ -226,7 +259,9 @@ def run(scale: float) -> dict[str, Any]:
         "filesystem catalog, Avro manifests": ours(storage, lake, where, twins=False),
         "SQL catalog, columnar twins": ours(storage, lake, where, twins=True, known=pointer),
         "SQL catalog, Avro manifests": ours(storage, lake, where, twins=False, known=pointer),
-        "SQL catalog, Avro, user_id of no use": ours(storage, lake, WHERE, twins=False, known=pointer),
+        "SQL catalog, Avro, user_id of no use": ours(
+            storage, lake, WHERE, twins=False, known=pointer
+        ),
     }
     worst = contenders["hive, no filter on the partition column"]
     for one in contenders.values():
@@ -237,7 +272,12 @@ def run(scale: float) -> dict[str, Any]:
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "machine": {"python": platform.python_version(), "system": platform.platform()},
         "versions": {name: version(name) for name in ("pyarrow", "numpy")},
-        "table": {"scale": scale, "days": shape.days, "files": shape.files, "manifests": shape.manifests},
+        "table": {
+            "scale": scale,
+            "days": shape.days,
+            "files": shape.files,
+            "manifests": shape.manifests,
+        },
         "built_seconds": round(built, 1),
         "where": where,
         "derived_from": {"seconds_a_request": SECONDS, "parallel": PARALLEL},
@@ -247,18 +287,30 @@ def run(scale: float) -> dict[str, Any]:
 
 def show(result: dict[str, Any]) -> None:
     table = result["table"]
-    print(f"{table['files']:,} files in {table['days']} partitions, {table['manifests']} manifests; {result['where']}")
+    print(
+        f"{table['files']:,} files in {table['days']} partitions, {table['manifests']} manifests; {result['where']}"
+    )
     print(f"{'':42} {'requests':>9} {'files':>8} {'derived s':>10}  by verb")
     for name, one in result["contenders"].items():
         verbs = ", ".join(f"{verb} {count:,}" for verb, count in one["requests"].items())
-        print(f"  {name:40} {one['requests_total']:9,} {one['files_planned']:8,} {one['derived_seconds']:10.2f}  {verbs}")
-    print("requests are counted by the storage; seconds are derived from them: 30 ms a LIST, 60 ms a GET or HEAD, 64 at a time")
+        print(
+            f"  {name:40} {one['requests_total']:9,} {one['files_planned']:8,} {one['derived_seconds']:10.2f}  {verbs}"
+        )
+    print(
+        "requests are counted by the storage; seconds are derived from them: 30 ms a LIST, 60 ms a GET or HEAD, 64 at a time"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scale", type=float, default=1.0, help="part of the 1,400 files of each day")
-    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "plan_cost.json")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="part of the 1,400 files of each day"
+    )
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "benchmarks" / "results" / "plan_cost.json"
+    )
     arguments = parser.parse_args()
     result = run(arguments.scale)
     show(result)

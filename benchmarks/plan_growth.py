@@ -28,22 +28,38 @@ CONTENDERS = ("with twins", "without twins", "pyiceberg")
 COLOURS = {"with twins": "#1b6ca8", "without twins": "#6aaed6", "pyiceberg": "#999999"}
 
 
-def run(folder: Path, sizes: list[int], repeat: int, peer_up_to: int, *, keep_twins: bool = False) -> dict[str, Any]:
-    points = [point(folder, size, repeat, peer_up_to, keep_twins=keep_twins) for size in sorted(sizes)]
+def run(
+    folder: Path, sizes: list[int], repeat: int, peer_up_to: int, *, keep_twins: bool = False
+) -> dict[str, Any]:
+    points = [
+        point(folder, size, repeat, peer_up_to, keep_twins=keep_twins) for size in sorted(sizes)
+    ]
     first, last = points[0], points[-1]
-    grown = {name: round(last[name]["cpu_seconds"] / first[name]["cpu_seconds"], 2) for name in CONTENDERS if name in last}
+    grown = {
+        name: round(last[name]["cpu_seconds"] / first[name]["cpu_seconds"], 2)
+        for name in CONTENDERS
+        if name in last
+    }
     return {
         "benchmark": "plan_growth",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
-        "versions": {name: version(name) for name in ("pyiceberg", "pyarrow", "datafusion", "numpy")},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "python": platform.python_version(),
+            "system": platform.platform(),
+        },
+        "versions": {
+            name: version(name) for name in ("pyiceberg", "pyarrow", "datafusion", "numpy")
+        },
         "points": points,
         "times_more_files": round(last["files"] / first["files"], 1),
         "times_more_seconds": grown,
     }
 
 
-def point(folder: Path, size: int, repeat: int, peer_up_to: int, *, keep_twins: bool = False) -> dict[str, Any]:
+def point(
+    folder: Path, size: int, repeat: int, peer_up_to: int, *, keep_twins: bool = False
+) -> dict[str, Any]:
     """Every contender at one size."""
     atlas = build(folder, size)
     if not keep_twins:
@@ -52,9 +68,15 @@ def point(folder: Path, size: int, repeat: int, peer_up_to: int, *, keep_twins: 
     found: dict[str, Any] = {"files": atlas.files, "manifests": atlas.manifests}
     for name in CONTENDERS:
         if name != "pyiceberg" or atlas.files <= peer_up_to:
-            best = measure(name, atlas.metadata_location, where, 1 if name == "pyiceberg" else repeat)
-            found[name] = {key: best[key] for key in ("seconds", "cpu_seconds", "rss_mib", "files", "digest")}
-    assert len({found[name]["digest"] for name in CONTENDERS if name in found}) == 1, "the contenders planned different files"
+            best = measure(
+                name, atlas.metadata_location, where, 1 if name == "pyiceberg" else repeat
+            )
+            found[name] = {
+                key: best[key] for key in ("seconds", "cpu_seconds", "rss_mib", "files", "digest")
+            }
+    assert len({found[name]["digest"] for name in CONTENDERS if name in found}) == 1, (
+        "the contenders planned different files"
+    )
     return found
 
 
@@ -63,19 +85,38 @@ def draw(result: dict[str, Any], stem: Path) -> list[Path]:
     try:
         matplotlib = importlib.import_module("matplotlib")
     except ModuleNotFoundError:
-        raise SystemExit("the plot needs matplotlib; install it, then draw the kept results with --draw-only") from None
+        raise SystemExit(
+            "the plot needs matplotlib; install it, then draw the kept results with --draw-only"
+        ) from None
     matplotlib.use("Agg")
-    figure, axes = importlib.import_module("matplotlib.pyplot").subplots(figsize=(8, 4.5), layout="constrained")
+    figure, axes = importlib.import_module("matplotlib.pyplot").subplots(
+        figsize=(8, 4.5), layout="constrained"
+    )
     for name in CONTENDERS:
         shown = [one for one in result["points"] if name in one]
         if shown:
             seconds = [one[name]["cpu_seconds"] for one in shown]
-            axes.plot([one["files"] for one in shown], seconds, marker="o", label=name, color=COLOURS[name])
+            axes.plot(
+                [one["files"] for one in shown],
+                seconds,
+                marker="o",
+                label=name,
+                color=COLOURS[name],
+            )
             axes.annotate(
-                f"{seconds[-1]:.2f} s", (shown[-1]["files"], seconds[-1]), xytext=(0, 7), textcoords="offset points", ha="right"
+                f"{seconds[-1]:.2f} s",
+                (shown[-1]["files"], seconds[-1]),
+                xytext=(0, 7),
+                textcoords="offset points",
+                ha="right",
             )
     kept = result["points"][-1]["with twins"]["files"]
-    axes.set(xscale="log", yscale="log", xlabel="files in the table", ylabel="planning, processor seconds")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="files in the table",
+        ylabel="planning, processor seconds",
+    )
     axes.set_title(f"Atlas table, six days and one name: {kept} files survive", fontsize=11)
     axes.grid(visible=True, which="major", alpha=0.3)
     axes.legend(frameon=False, loc="upper left")
@@ -91,27 +132,61 @@ def show(result: dict[str, Any]) -> None:
     print(f"{'files':>10} {'survive':>8}" + "".join(f"{name:>16}" for name in CONTENDERS))
     for one in result["points"]:
         cells = (f"{one[name]['cpu_seconds']:.3f} s" if name in one else "" for name in CONTENDERS)
-        print(f"{one['files']:10,} {one['with twins']['files']:8,}" + "".join(f"{cell:>16}" for cell in cells))
-    print(f"{result['times_more_files']} x the files take {result['times_more_seconds']} x the seconds")
+        print(
+            f"{one['files']:10,} {one['with twins']['files']:8,}"
+            + "".join(f"{cell:>16}" for cell in cells)
+        )
+    print(
+        f"{result['times_more_files']} x the files take {result['times_more_seconds']} x the seconds"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     full = f"4,37,372,{FULL_FILES_PER_PARTITION}"
-    parser.add_argument("--files-per-partition", default=full, help="sizes; 2,688 partitions have so many files each")
+    parser.add_argument(
+        "--files-per-partition",
+        default=full,
+        help="sizes; 2,688 partitions have so many files each",
+    )
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--peer-up-to", type=int, default=3_000_000, help="pyiceberg plans tables of at most so many files")
-    parser.add_argument("--folder", type=Path, default=ROOT / ".lakehouse" / "benchmarks", help="tables kept between runs")
-    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results" / "plan_growth.json")
-    parser.add_argument("--image", type=Path, default=ROOT / "docs" / "images" / "plan_growth", help="without suffix")
-    parser.add_argument("--keep-twins", action="store_true", help="take the columnar twins that are there")
+    parser.add_argument(
+        "--peer-up-to",
+        type=int,
+        default=3_000_000,
+        help="pyiceberg plans tables of at most so many files",
+    )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=ROOT / ".lakehouse" / "benchmarks",
+        help="tables kept between runs",
+    )
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "benchmarks" / "results" / "plan_growth.json"
+    )
+    parser.add_argument(
+        "--image",
+        type=Path,
+        default=ROOT / "docs" / "images" / "plan_growth",
+        help="without suffix",
+    )
+    parser.add_argument(
+        "--keep-twins", action="store_true", help="take the columnar twins that are there"
+    )
     parser.add_argument("--draw-only", action="store_true", help="draw the kept results again")
     arguments = parser.parse_args()
     if arguments.draw_only:
         draw(json.loads(arguments.results.read_text()), arguments.image)
         return
     sizes = [int(size) for size in arguments.files_per_partition.split(",")]
-    result = run(arguments.folder, sizes, arguments.repeat, arguments.peer_up_to, keep_twins=arguments.keep_twins)
+    result = run(
+        arguments.folder,
+        sizes,
+        arguments.repeat,
+        arguments.peer_up_to,
+        keep_twins=arguments.keep_twins,
+    )
     show(result)
     if max(sizes) >= FULL_FILES_PER_PARTITION:
         arguments.results.parent.mkdir(parents=True, exist_ok=True)

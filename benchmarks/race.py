@@ -44,7 +44,9 @@ def ours(uri: str, warehouse: str) -> tuple[Appender, Callable[[], int]]:
 def theirs(uri: str, warehouse: str) -> tuple[Appender, Callable[[], int]]:
     """(append, count rows); a fresh look at the table before each append, as its users write it."""
     catalog = PyIcebergSqlCatalog("theirs", uri=uri, warehouse=warehouse)
-    return lambda rows: catalog.load_table(NAME).append(rows), lambda: int(catalog.load_table(NAME).scan().count())
+    return lambda rows: catalog.load_table(NAME).append(rows), lambda: int(
+        catalog.load_table(NAME).scan().count()
+    )
 
 
 SIDES = {"lakehouse": ours, "pyiceberg": theirs}
@@ -59,7 +61,9 @@ def create(side: str, uri: str, warehouse: str) -> None:
         catalog.create_table(NAME, SCHEMA)
 
 
-def worker(side: str, uri: str, warehouse: str, number: int, appends: int, barrier: Any) -> dict[str, Any]:
+def worker(
+    side: str, uri: str, warehouse: str, number: int, appends: int, barrier: Any
+) -> dict[str, Any]:
     """One writer: how many appends were acknowledged, how the others ended, and when it began and stopped."""
     logging.disable(logging.CRITICAL)
     append, _ = SIDES[side](uri, warehouse)
@@ -80,7 +84,10 @@ def race(side: str, uri: str, warehouse: str, writers: int, appends: int) -> dic
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager, ProcessPoolExecutor(writers, mp_context=context) as pool:
         barrier = manager.Barrier(writers)
-        futures = [pool.submit(worker, side, uri, warehouse, number, appends, barrier) for number in range(writers)]
+        futures = [
+            pool.submit(worker, side, uri, warehouse, number, appends, barrier)
+            for number in range(writers)
+        ]
         results = [future.result() for future in futures]
     seconds = max(one["stopped"] for one in results) - min(one["started"] for one in results)
     done = sum(one["done"] for one in results)
@@ -121,10 +128,14 @@ def main() -> None:
                 folder = Path(tempfile.mkdtemp(prefix="race-", dir=Path.cwd()))
                 try:
                     with database(kind, folder) as uri:
-                        row[side] = race(side, uri, f"{folder}/{uuid.uuid4().hex}", writers, options.appends)
+                        row[side] = race(
+                            side, uri, f"{folder}/{uuid.uuid4().hex}", writers, options.appends
+                        )
                 finally:
                     shutil.rmtree(folder, ignore_errors=True)
-            row["ratio"] = round(row["lakehouse"]["appends_per_s"] / max(row["pyiceberg"]["appends_per_s"], 0.1), 1)
+            row["ratio"] = round(
+                row["lakehouse"]["appends_per_s"] / max(row["pyiceberg"]["appends_per_s"], 0.1), 1
+            )
             rows.append(row)
             print(json.dumps(row), flush=True)
     RESULTS.parent.mkdir(exist_ok=True)

@@ -18,7 +18,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from benchmarks.spark_support import Times, events, iceberg_options, iceberg_times, interleaved, keep_iceberg, report
+from benchmarks.spark_support import (
+    Times,
+    events,
+    iceberg_options,
+    iceberg_times,
+    interleaved,
+    keep_iceberg,
+    report,
+)
 from lakehouse.lake import load_catalog
 from lakehouse.spark import LakehouseSession, attach, build_session
 from lakehouse.spec.data_file import DataFile
@@ -51,24 +59,33 @@ def main() -> int:
     iceberg_options(parser)
     arguments = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="spark-read-"))
-    spark = build_session("spark_read", config={"spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED"})
+    spark = build_session(
+        "spark_read", config={"spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED"}
+    )
     try:
         lake = load_catalog(f"file://{root}/warehouse")
         session = attach(spark, lake)
         rows = events(spark, arguments.rows, days=arguments.days, slices=8)
         flat = lake.create_table("b.flat", rows.schema)
         flat.append(rows)
-        parts = lake.create_table("b.parts", rows.schema, partition_by=["day(event_ts)", "bucket(2, user_id)"])
+        parts = lake.create_table(
+            "b.parts", rows.schema, partition_by=["day(event_ts)", "bucket(2, user_id)"]
+        )
         parts.append(rows)
         day = "date(event_ts) = '2026-03-01'"
 
         def direct(name: str, where: str | None = None) -> DataFrame:
             scan = lake.load_table(name).scan(where=where)
-            return spark.read.schema(rows.schema).parquet(*[file.file_path for file in scan.plan().files])
+            return spark.read.schema(rows.schema).parquet(
+                *[file.file_path for file in scan.plan().files]
+            )
 
         def pair(name: str, work: Callable[[DataFrame], None]) -> dict[str, Times]:
             ours, theirs = session.table(name), direct(name)
-            return interleaved({"lakehouse": lambda: work(ours), "spark.read.parquet": lambda: work(theirs)}, arguments.repeat)
+            return interleaved(
+                {"lakehouse": lambda: work(ours), "spark.read.parquet": lambda: work(theirs)},
+                arguments.repeat,
+            )
 
         of_day = lake.load_table("b.parts").scan(where=DAY_RANGE).plan().files
         paths = [file.file_path for file in of_day]
@@ -79,17 +96,28 @@ def main() -> int:
             "one day of a year": interleaved(
                 {
                     "lakehouse": lambda: all_rows(session.table("b.parts").where(day)),
-                    "that day's files": lambda: all_rows(spark.read.schema(rows.schema).parquet(*paths).where(day)),
+                    "that day's files": lambda: all_rows(
+                        spark.read.schema(rows.schema).parquet(*paths).where(day)
+                    ),
                 },
                 arguments.repeat,
             ),
         }
         files = len(lake.load_table("b.parts").scan().plan().files)
         met = report(
-            "spark_read", "Spark read", cases, "lakehouse", TARGETS, rows=arguments.rows, files=files, **many_files(session)
+            "spark_read",
+            "Spark read",
+            cases,
+            "lakehouse",
+            TARGETS,
+            rows=arguments.rows,
+            files=files,
+            **many_files(session),
         )
         spark.stop()
-        keep_iceberg("spark_read", iceberg_times(arguments, "read", f"--warehouse={root}/warehouse"))
+        keep_iceberg(
+            "spark_read", iceberg_times(arguments, "read", f"--warehouse={root}/warehouse")
+        )
         return 0 if met else 1
     finally:
         spark.stop()
@@ -99,7 +127,9 @@ def main() -> int:
 def many_files(session: LakehouseSession) -> dict[str, float]:
     """Seconds to answer for 100,000 files (metadata only), and to plan a query that keeps 432 of them."""
     lake, spark = session.lake, session.spark
-    table = lake.create_table("b.many", pa.schema([("id", pa.int64()), ("k", pa.int32())]), partition_by=["k"])
+    table = lake.create_table(
+        "b.many", pa.schema([("id", pa.int64()), ("k", pa.int32())]), partition_by=["k"]
+    )
     table.transaction().append(
         DataFile(
             file_path=f"{table.location}/data/k={number // 432}/00000-{number}-6f1ed51c-0001.parquet",
@@ -114,12 +144,21 @@ def many_files(session: LakehouseSession) -> dict[str, float]:
         session.sql(query)._jdf.queryExecution().executedPlan().execute()  # noqa: SLF001
 
     spark.range(1).collect()
-    contenders = {"all": lambda: planned("SELECT * FROM b.many"), "some": lambda: planned("SELECT * FROM b.many WHERE k = 7")}
+    contenders = {
+        "all": lambda: planned("SELECT * FROM b.many"),
+        "some": lambda: planned("SELECT * FROM b.many WHERE k = 7"),
+    }
     times = interleaved(contenders, 5)
-    found = {"answer_100k_files_s": min(times["all"].wall), "plan_432_of_100k_files_s": min(times["some"].wall)}
+    found = {
+        "answer_100k_files_s": min(times["all"].wall),
+        "plan_432_of_100k_files_s": min(times["some"].wall),
+    }
     found |= {"answer_100k_files_processor_s": min(times["all"].processor)}
     found = {name: round(seconds, 3) for name, seconds in found.items()}
-    for name, limit in (("answer_100k_files_s", LIST_TARGET_S), ("plan_432_of_100k_files_s", PLAN_TARGET_S)):
+    for name, limit in (
+        ("answer_100k_files_s", LIST_TARGET_S),
+        ("plan_432_of_100k_files_s", PLAN_TARGET_S),
+    ):
         if found[name] > limit:
             print(f"  {name}: {found[name]} misses the target of {limit}")
     return found

@@ -36,7 +36,9 @@ COLUMNS = (
 def events(spark: SparkSession, rows: int, *, days: int, slices: int) -> DataFrame:
     """`rows` events of eight columns, in the order of event time, over `days` days."""
     step = days * 86_400_000_000 // rows
-    return spark.range(0, rows, 1, slices).selectExpr(*(column.format(step=step) for column in COLUMNS))
+    return spark.range(0, rows, 1, slices).selectExpr(
+        *(column.format(step=step) for column in COLUMNS)
+    )
 
 
 @dataclass
@@ -62,8 +64,14 @@ def interleaved(contenders: dict[str, Callable[[], object]], repeat: int) -> dic
 
 def iceberg_options(parser: argparse.ArgumentParser) -> None:
     """Options that bring Iceberg's Spark runtime in as a peer."""
-    parser.add_argument("--iceberg-runtime", help="jar of iceberg-spark-runtime: the peer runs alone, behind ours")
-    parser.add_argument("--iceberg-python", default=sys.executable, help="Python whose PySpark the jar was built for")
+    parser.add_argument(
+        "--iceberg-runtime", help="jar of iceberg-spark-runtime: the peer runs alone, behind ours"
+    )
+    parser.add_argument(
+        "--iceberg-python",
+        default=sys.executable,
+        help="Python whose PySpark the jar was built for",
+    )
 
 
 def iceberg_times(arguments: argparse.Namespace, task: str, *more: str) -> dict[str, Any]:
@@ -71,7 +79,12 @@ def iceberg_times(arguments: argparse.Namespace, task: str, *more: str) -> dict[
     if not arguments.iceberg_runtime:
         return {}
     command = [arguments.iceberg_python, str(PEER), task, "--runtime", arguments.iceberg_runtime]
-    done = subprocess.run([*command, "--repeat", str(arguments.repeat), *more], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "--repeat", str(arguments.repeat), *more],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     print(f"  Iceberg {found['runtime']} on Spark {found['spark']}: {found['seconds']}")
     return found
@@ -82,9 +95,17 @@ def keep_iceberg(name: str, found: dict[str, Any]) -> None:
     path = RESULTS / f"{name}.json"
     kept = json.loads(path.read_text())
     if found:
-        ours = {row["case"]: row["best_s"] for row in kept["rows"] if row["contender"] == "lakehouse"}
-        times = {case: round(ours[case] / seconds, 2) for case, seconds in found["seconds"].items() if case in ours}
-        path.write_text(json.dumps(kept | {"iceberg": found | {"ours_to_it": times}}, indent=1) + "\n")
+        ours = {
+            row["case"]: row["best_s"] for row in kept["rows"] if row["contender"] == "lakehouse"
+        }
+        times = {
+            case: round(ours[case] / seconds, 2)
+            for case, seconds in found["seconds"].items()
+            if case in ours
+        }
+        path.write_text(
+            json.dumps(kept | {"iceberg": found | {"ours_to_it": times}}, indent=1) + "\n"
+        )
 
 
 def processor_seconds() -> float:
@@ -98,7 +119,9 @@ def processor_seconds() -> float:
             continue
         parents[int(folder.name)] = int(fields[1])
         ticks[int(folder.name)] = sum(map(int, fields[11:15]))
-    return sum(spent for pid, spent in ticks.items() if _below(pid, parents)) / os.sysconf("SC_CLK_TCK")
+    return sum(spent for pid, spent in ticks.items() if _below(pid, parents)) / os.sysconf(
+        "SC_CLK_TCK"
+    )
 
 
 def _below(pid: int, parents: dict[int, int]) -> bool:
@@ -107,7 +130,14 @@ def _below(pid: int, parents: dict[int, int]) -> bool:
     return pid == os.getpid()
 
 
-def report(name: str, title: str, cases: dict[str, dict[str, Times]], ours: str, targets: dict[str, float], **facts: Any) -> bool:
+def report(
+    name: str,
+    title: str,
+    cases: dict[str, dict[str, Times]],
+    ours: str,
+    targets: dict[str, float],
+    **facts: Any,
+) -> bool:
     """Print best times of each case and their ratio to the peers, keep them in `results/<name>.json`.
 
     Returns:
@@ -125,7 +155,8 @@ def report(name: str, title: str, cases: dict[str, dict[str, Times]], ours: str,
                 "median_s": statistics.median(spent.wall),
                 "best_processor_s": min(spent.processor),
                 "ours_to_it": min(times[ours].wall) / min(spent.wall),
-                "ours_to_it_processor": min(times[ours].processor) / max(0.01, min(spent.processor)),
+                "ours_to_it_processor": min(times[ours].processor)
+                / max(0.01, min(spent.processor)),
             }
             rows.append(row)
             print(

@@ -11,7 +11,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.spark_support import events, iceberg_options, iceberg_times, interleaved, keep_iceberg, report
+from benchmarks.spark_support import (
+    events,
+    iceberg_options,
+    iceberg_times,
+    interleaved,
+    keep_iceberg,
+    report,
+)
 from lakehouse.lake import load_catalog
 from lakehouse.spark import build_session
 
@@ -29,26 +36,34 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="spark-write-"))
     spark = build_session("spark_write")
     try:
-        events(spark, arguments.rows, days=arguments.days, slices=8).write.parquet(str(root / "source"))
+        events(spark, arguments.rows, days=arguments.days, slices=8).write.parquet(
+            str(root / "source")
+        )
         source = spark.read.parquet(str(root / "source"))
         lake = load_catalog(f"file://{root}/warehouse")
         numbers = itertools.count()
 
         def ours(*partition_by: str) -> None:
-            lake.create_table(f"b.t{next(numbers)}", source.schema, partition_by=partition_by).append(source)
+            lake.create_table(
+                f"b.t{next(numbers)}", source.schema, partition_by=partition_by
+            ).append(source)
 
         def theirs() -> None:
-            source.write.mode("overwrite").option("compression", "zstd").parquet(str(root / "plain"))
+            source.write.mode("overwrite").option("compression", "zstd").parquet(
+                str(root / "plain")
+            )
 
         def theirs_partitioned() -> None:
             keyed = source.selectExpr("*", "date(event_ts) AS day", f"{NATIVE_BUCKET} AS bucket")
             shuffled = keyed.repartition("day", "bucket")
-            shuffled.write.mode("overwrite").option("compression", "zstd").partitionBy("day", "bucket").parquet(
-                str(root / "parts")
-            )
+            shuffled.write.mode("overwrite").option("compression", "zstd").partitionBy(
+                "day", "bucket"
+            ).parquet(str(root / "parts"))
 
         cases = {
-            "unpartitioned": interleaved({"lakehouse": ours, "df.write.parquet": theirs}, arguments.repeat),
+            "unpartitioned": interleaved(
+                {"lakehouse": ours, "df.write.parquet": theirs}, arguments.repeat
+            ),
             "by day and bucket": interleaved(
                 {
                     "lakehouse": lambda: ours("day(event_ts)", "bucket(4, user_id)"),
@@ -57,7 +72,15 @@ def main() -> int:
                 arguments.repeat,
             ),
         }
-        met = report("spark_write", "Spark write", cases, "lakehouse", TARGETS, rows=arguments.rows, days=arguments.days)
+        met = report(
+            "spark_write",
+            "Spark write",
+            cases,
+            "lakehouse",
+            TARGETS,
+            rows=arguments.rows,
+            days=arguments.days,
+        )
         spark.stop()
         where = (f"--warehouse={root}/iceberg", f"--source={root}/source")
         keep_iceberg("spark_write", iceberg_times(arguments, "write", *where))

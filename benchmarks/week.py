@@ -81,7 +81,12 @@ PROPERTIES = {
     "lakehouse.maintenance.max-manifests": "60",
 }
 SCHEMA = pa.schema(
-    [("event_ts", pa.timestamp("us", tz="UTC")), ("region", pa.string()), ("user_id", pa.int64()), ("cents", pa.int64())]
+    [
+        ("event_ts", pa.timestamp("us", tz="UTC")),
+        ("region", pa.string()),
+        ("user_id", pa.int64()),
+        ("cents", pa.int64()),
+    ]
 )
 
 
@@ -99,10 +104,15 @@ class Week:
         self.now = START_MS
         chance = random.Random(7)
         self.environment = dataclasses.replace(
-            Environment.system(), now_ms=lambda: self.now, random=chance.random, sleep=lambda _seconds: None
+            Environment.system(),
+            now_ms=lambda: self.now,
+            random=chance.random,
+            sleep=lambda _seconds: None,
         )
         lake = lh.load_catalog(folder.as_uri(), environment=self.environment)
-        self.table = lake.create_table(NAME, SCHEMA, partition_by=["day(event_ts)", "region"], properties=PROPERTIES)
+        self.table = lake.create_table(
+            NAME, SCHEMA, partition_by=["day(event_ts)", "region"], properties=PROPERTIES
+        )
         self.price, self.device = "cents", False
 
     def run(self, *then: Callable[[Week, int], None]) -> None:
@@ -114,9 +124,13 @@ class Week:
                 self.table.refresh().append(self._increment(minute))
             if minute % 360 == 359:
                 victim = int(np.random.default_rng([3, minute]).integers(0, 500))
-                self.table.refresh().delete(f"user_id = {victim} and event_ts >= '{self.ago(3 * HOUR)}'")
+                self.table.refresh().delete(
+                    f"user_id = {victim} and event_ts >= '{self.ago(3 * HOUR)}'"
+                )
             if minute and minute % 1440 == 0:
-                self.table.refresh().delete(f"event_ts < '{moment(START_MS + minute * MINUTE - KEEP_DAYS * DAY)}'")
+                self.table.refresh().delete(
+                    f"event_ts < '{moment(START_MS + minute * MINUTE - KEEP_DAYS * DAY)}'"
+                )
             for one in then:
                 one(self, minute)
 
@@ -131,12 +145,19 @@ class Week:
     def _increment(self, minute: int) -> pa.Table:
         chance = np.random.default_rng([1, minute])
         late = LATE_ROWS if minute // self.every % LATE_EVERY == 0 else 0
-        ages = np.concatenate([chance.integers(0, self.every * MINUTE, ROWS), chance.integers(0, KEEP_DAYS * DAY, late)])
+        ages = np.concatenate(
+            [
+                chance.integers(0, self.every * MINUTE, ROWS),
+                chance.integers(0, KEEP_DAYS * DAY, late),
+            ]
+        )
         rows = len(ages)
         stamps = np.maximum(self.now - ages, START_MS - KEEP_DAYS * DAY)
         columns = {
             "event_ts": pa.array(stamps * 1000).cast(pa.timestamp("us", tz="UTC")),
-            "region": pa.array([REGIONS[one] for one in chance.choice(len(REGIONS), rows, p=WEIGHTS)]),
+            "region": pa.array(
+                [REGIONS[one] for one in chance.choice(len(REGIONS), rows, p=WEIGHTS)]
+            ),
             "user_id": pa.array(chance.integers(0, 500, rows)),
             self.price: pa.array(chance.integers(0, 5000, rows)),
         }
@@ -179,10 +200,14 @@ class Question:
     def answer(self, table: Table, snapshot_id: int | None = None) -> list[Any]:
         """Events, users and prices by region since a moment; every event of one user since then."""
         select = ["event_ts", "region", "user_id", self.price]
-        recent = table.scan(f"event_ts >= '{self.since}'", select=select, snapshot_id=snapshot_id).to_arrow()
+        recent = table.scan(
+            f"event_ts >= '{self.since}'", select=select, snapshot_id=snapshot_id
+        ).to_arrow()
         wanted = [("user_id", "count"), ("user_id", "sum"), (self.price, "sum")]
         found = recent.group_by("region").aggregate(wanted).sort_by("region")
-        one = table.scan(f"user_id = 42 and event_ts >= '{self.since}'", select=select, snapshot_id=snapshot_id).to_arrow()
+        one = table.scan(
+            f"user_id = 42 and event_ts >= '{self.since}'", select=select, snapshot_id=snapshot_id
+        ).to_arrow()
         rows = one.sort_by([("event_ts", "ascending"), (self.price, "ascending")])
         return [
             *(column.to_pylist() for column in found.columns),
@@ -220,8 +245,14 @@ class Analyst:
         if self._now is None:
             return
         table = week.table.refresh()
-        assert self._now[0].answer(table) == self._now[1], f"maintenance changed an answer in minute {minute}"
-        self._kept = {one: asked for one, asked in self._kept.items() if table.metadata.snapshot_or_none(one) is not None}
+        assert self._now[0].answer(table) == self._now[1], (
+            f"maintenance changed an answer in minute {minute}"
+        )
+        self._kept = {
+            one: asked
+            for one, asked in self._kept.items()
+            if table.metadata.snapshot_or_none(one) is not None
+        }
         for snapshot_id in {*list(self._kept)[:1], *list(self._kept)[-2:-1]}:
             self.again(table, snapshot_id)
         self.asked_again += 1
@@ -229,7 +260,9 @@ class Analyst:
     def again(self, table: Table, snapshot_id: int) -> None:
         """What was asked at a snapshot must be answered alike."""
         question, answer = self._kept[snapshot_id]
-        assert question.answer(table, snapshot_id) == answer, f"another answer at snapshot {snapshot_id}"
+        assert question.answer(table, snapshot_id) == answer, (
+            f"another answer at snapshot {snapshot_id}"
+        )
         self.asked_again += 1
 
     def at_tags(self, week: Week) -> None:
@@ -248,10 +281,16 @@ class Sensors:
         self.rewritten = 0
 
     def __call__(self, week: Week, _minute: int) -> None:  # noqa: D102 - see the class
-        for action in actions_due(week.table.refresh(), ActionKind.COMPACT, ActionKind.REWRITE_MANIFESTS):
+        for action in actions_due(
+            week.table.refresh(), ActionKind.COMPACT, ActionKind.REWRITE_MANIFESTS
+        ):
             if action.kind is ActionKind.COMPACT:
-                report = compact(week.table, Request(partitions=frozenset(action.partitions) or None))
-                self.rewritten += report.rewritten_bytes if isinstance(report, CompactionResult) else 0
+                report = compact(
+                    week.table, Request(partitions=frozenset(action.partitions) or None)
+                )
+                self.rewritten += (
+                    report.rewritten_bytes if isinstance(report, CompactionResult) else 0
+                )
             else:
                 cluster(week.table.refresh(), Request())
             self._ran(action.kind)
@@ -279,7 +318,9 @@ class Chooser:
             cluster(table, Request())
             expire(table.refresh(), Request())
             table.refresh()
-        advice = advise_table(table.catalog, table.identifier, environment=week.environment, project=PROJECT_POLICY)
+        advice = advise_table(
+            table.catalog, table.identifier, environment=week.environment, project=PROJECT_POLICY
+        )
         choices = [one for one in advice.choices if one.kind is ActionKind.COMPACT]
         if not choices:
             return
@@ -287,7 +328,9 @@ class Chooser:
         self._turn += 1
         report = compact(table.refresh(), Request(partitions=frozenset({chosen.partition})))
         if isinstance(report, CompactionResult):
-            self.removed += report.rewritten_files + report.removed_delete_files - report.added_files
+            self.removed += (
+                report.rewritten_files + report.removed_delete_files - report.added_files
+            )
             self.rewritten += report.rewritten_bytes
             self.compactions += 1
 
@@ -345,11 +388,17 @@ class Observer:
 
 def fingerprint(week: Week) -> dict[str, list[int]]:
     """Rows, sum of users and of prices by region and day."""
-    rows = week.table.refresh().scan(select=["event_ts", "region", "user_id", week.price]).to_arrow()
+    rows = (
+        week.table.refresh().scan(select=["event_ts", "region", "user_id", week.price]).to_arrow()
+    )
     keyed = rows.append_column("day", pc.strftime(rows["event_ts"], "%Y-%m-%d"))
-    found = keyed.group_by(["day", "region"]).aggregate([("user_id", "count"), ("user_id", "sum"), (week.price, "sum")])
+    found = keyed.group_by(["day", "region"]).aggregate(
+        [("user_id", "count"), ("user_id", "sum"), (week.price, "sum")]
+    )
     names = ["user_id_count", "user_id_sum", f"{week.price}_sum"]
-    return {f"{one['day']} {one['region']}": [one[name] for name in names] for one in found.to_pylist()}
+    return {
+        f"{one['day']} {one['region']}": [one[name] for name in names] for one in found.to_pylist()
+    }
 
 
 def planning(week: Week) -> float:
@@ -415,7 +464,11 @@ def moment(milliseconds: int) -> str:
 @contextmanager
 def temporary() -> Iterator[Path]:
     memory = Path("/dev/shm")  # noqa: S108 - a place in memory, and a folder of a random name in it
-    path = Path(tempfile.mkdtemp(prefix="lakehouse-week-", dir=memory if os.access(memory, os.W_OK) else None))
+    path = Path(
+        tempfile.mkdtemp(
+            prefix="lakehouse-week-", dir=memory if os.access(memory, os.W_OK) else None
+        )
+    )
     try:
         yield path
     finally:
@@ -428,26 +481,51 @@ def main() -> None:
     parser.add_argument("--days", type=float, default=7.0)
     parser.add_argument("--part", choices=("all", *WORLDS, *CHOICES, "report"), default="all")
     arguments = parser.parse_args()
-    parts = [*WORLDS, *CHOICES] if arguments.part == "all" else [] if arguments.part == "report" else [arguments.part]
+    parts = (
+        [*WORLDS, *CHOICES]
+        if arguments.part == "all"
+        else []
+        if arguments.part == "report"
+        else [arguments.part]
+    )
     found: dict[str, Any] = {}
     for name in parts:
         if name in WORLDS:
             found[name] = world(name, arguments.every, arguments.days)
-            print(name, found[name]["rows"], "rows,", found[name]["samples"][-1:], found[name]["seconds"], "s", flush=True)
+            print(
+                name,
+                found[name]["rows"],
+                "rows,",
+                found[name]["samples"][-1:],
+                found[name]["seconds"],
+                "s",
+                flush=True,
+            )
         else:
             found[name] = chosen(name, arguments.every, arguments.days)
             print(name, found[name], flush=True)
-    kept = json.loads(RESULTS.read_text()) if arguments.part != "all" and arguments.days >= 7 and RESULTS.exists() else {}
+    kept = (
+        json.loads(RESULTS.read_text())
+        if arguments.part != "all" and arguments.days >= 7 and RESULTS.exists()
+        else {}
+    )
     result: dict[str, Any] = kept if kept.get("every_minutes") == arguments.every else {}
     result |= {
         "benchmark": "week",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "machine": {"cpus": os.cpu_count(), "load": os.getloadavg()[0], "python": platform.python_version()},
+        "machine": {
+            "cpus": os.cpu_count(),
+            "load": os.getloadavg()[0],
+            "python": platform.python_version(),
+        },
         "versions": {name: version(name) for name in ("pyarrow", "numpy")},
         "every_minutes": arguments.every,
         "days": arguments.days,
         **{name: one for name, one in found.items() if name in WORLDS},
-        "advisor": {**result.get("advisor", {}), **{name: one for name, one in found.items() if name in CHOICES}},
+        "advisor": {
+            **result.get("advisor", {}),
+            **{name: one for name, one in found.items() if name in CHOICES},
+        },
     }
     report(result)
     if arguments.days >= 7:

@@ -29,7 +29,11 @@ def draw(result: dict[str, Any], picture: Path) -> None:
         for name, colour in (("unmaintained", "#c2410c"), ("maintained", "#1d4ed8")):
             samples = [one for one in result[name]["samples"] if key in one]
             axis.plot(
-                [one["hour"] / 24 for one in samples], [one[key] / unit for one in samples], color=colour, label=name, lw=1.2
+                [one["hour"] / 24 for one in samples],
+                [one[key] / unit for one in samples],
+                color=colour,
+                label=name,
+                lw=1.2,
             )
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("day", fontsize=8)
@@ -37,7 +41,11 @@ def draw(result: dict[str, Any], picture: Path) -> None:
         axis.grid(alpha=0.25, which="both")
     samples = result["maintained"]["samples"]
     axes.flat[0].plot(
-        [one["hour"] / 24 for one in samples], [one["partitions"] for one in samples], color="#1d4ed8", ls=":", lw=1.2
+        [one["hour"] / 24 for one in samples],
+        [one["partitions"] for one in samples],
+        color="#1d4ed8",
+        ls=":",
+        lw=1.2,
     )
     axes.flat[0].legend(fontsize=9, frameon=False)
     figure.suptitle(
@@ -65,23 +73,39 @@ def report(result: dict[str, Any]) -> None:
             assert maintained[what] == other[what], f"maintenance changed {what}"
         for title, day in AGAINST.items():
             result[title] = {
-                name: {key: flatness(result[name]["samples"], key, day) for key in ("partitions", *KEYS)} for name in WORLDS
+                name: {
+                    key: flatness(result[name]["samples"], key, day)
+                    for key in ("partitions", *KEYS)
+                }
+                for name in WORLDS
             }
         last = {name: _last_day(result[name]["samples"]) for name in WORLDS}
         result["mean_of_the_last_day"] = last
-        result["times_better_at_the_end"] = {key: round(last["unmaintained"][key] / last["maintained"][key], 1) for key in KEYS}
+        result["times_better_at_the_end"] = {
+            key: round(last["unmaintained"][key] / last["maintained"][key], 1) for key in KEYS
+        }
     advisor = result.get("advisor", {})
     if all(name in advisor for name in ADVISOR):
         first = advisor["advised"]["files_removed_per_gb"]
         result["advisor_times_better"] = {
-            name: round(first / max(1, advisor[name]["files_removed_per_gb"]), 2) for name in ("by_chance", "in_turn")
+            name: round(first / max(1, advisor[name]["files_removed_per_gb"]), 2)
+            for name in ("by_chance", "in_turn")
         }
-    for key in (*AGAINST, "mean_of_the_last_day", "times_better_at_the_end", "advisor_times_better"):
+    for key in (
+        *AGAINST,
+        "mean_of_the_last_day",
+        "times_better_at_the_end",
+        "advisor_times_better",
+    ):
         print(key, json.dumps(result.get(key)))
 
 
 def _last_day(samples: Sequence[dict[str, Any]]) -> dict[str, float]:
     end = samples[-1]["hour"]
     members = [one for one in samples if one["hour"] > end - end / 7]
-    values = {key: [one[key] for one in members if key in one] for key in samples[-1] | {"planning_ms": 0} if key != "hour"}
+    values = {
+        key: [one[key] for one in members if key in one]
+        for key in samples[-1] | {"planning_ms": 0}
+        if key != "hour"
+    }
     return {key: round(sum(found) / max(1, len(found)), 1) for key, found in values.items()}

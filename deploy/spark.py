@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pyspark
 
-MAIN = {"master": "org.apache.spark.deploy.master.Master", "worker": "org.apache.spark.deploy.worker.Worker"}
+MAIN = {
+    "master": "org.apache.spark.deploy.master.Master",
+    "worker": "org.apache.spark.deploy.worker.Worker",
+}
 
 
 def command(arguments: list[str]) -> list[str]:
@@ -18,7 +21,11 @@ def command(arguments: list[str]) -> list[str]:
     Raises:
         SystemExit: usage, when the arguments are neither.
     """
-    if not arguments or arguments[0] not in MAIN or (arguments[0] == "worker") != (len(arguments) == 2):
+    if (
+        not arguments
+        or arguments[0] not in MAIN
+        or (arguments[0] == "worker") != (len(arguments) == 2)
+    ):
         raise SystemExit(__doc__)
     spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
     return [spark_class, MAIN[arguments[0]], "--host", socket.gethostname(), *arguments[1:]]

@@ -13,7 +13,9 @@ SKIP = {".venv", ".tools", ".git", ".lakehouse", "node_modules"}
 
 def anchors(text: str) -> set[str]:
     """GitHub's anchors of the headings in `text`."""
-    headings = re.findall(r"^#{1,6}\s+(.+?)\s*$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE)
+    headings = re.findall(
+        r"^#{1,6}\s+(.+?)\s*$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), flags=re.MULTILINE
+    )
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
@@ -36,7 +38,9 @@ def main() -> int:
     """Print the broken links; the exit code says whether there were any."""
     pages = [p for p in sorted(ROOT.rglob("*.md")) if not SKIP & set(p.relative_to(ROOT).parts)]
     problems = [line for page in pages for line in broken(page)]
-    sys.stdout.write("\n".join([*problems, f"{len(pages)} pages, {len(problems)} broken links"]) + "\n")
+    sys.stdout.write(
+        "\n".join([*problems, f"{len(pages)} pages, {len(problems)} broken links"]) + "\n"
+    )
     return 1 if problems else 0
 
 

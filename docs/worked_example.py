@@ -27,9 +27,14 @@ from lakehouse.spec.avro_container import inflated_blocks, read_blocks, read_hea
 from lakehouse.spec.columnar_manifest import twin_path
 
 PAGE = Path(__file__).resolve().parent / "format.md"
-BEGIN, END = "<!-- worked example: made by docs/worked_example.py -->", "<!-- end of the worked example -->"
+BEGIN, END = (
+    "<!-- worked example: made by docs/worked_example.py -->",
+    "<!-- end of the worked example -->",
+)
 VERSIONS = f"pyarrow {pa.__version__}, zlib {zlib.ZLIB_RUNTIME_VERSION}"
-SCHEMA = pa.schema([("event_ts", pa.timestamp("us", tz="UTC")), ("user_id", pa.int64()), ("amount", pa.float64())])
+SCHEMA = pa.schema(
+    [("event_ts", pa.timestamp("us", tz="UTC")), ("user_id", pa.int64()), ("amount", pa.float64())]
+)
 WANTED = 12.5
 
 
@@ -55,9 +60,13 @@ def example() -> str:
 def _table() -> lh.Table:
     catalog = lh.load_catalog("memory://lake", environment=Environment.seeded(9))
     properties = {"write.parquet.compression-codec": "uncompressed"}
-    table = catalog.create_table("raw.events", SCHEMA, partition_by=["day(event_ts)"], properties=properties)
+    table = catalog.create_table(
+        "raw.events", SCHEMA, partition_by=["day(event_ts)"], properties=properties
+    )
     days = [dt.datetime(2026, 6, day, 9, 30, tzinfo=dt.UTC) for day in (8, 9)]
-    table.append(pa.table({"event_ts": days, "user_id": [41, 42], "amount": [3.0, WANTED]}, schema=SCHEMA))
+    table.append(
+        pa.table({"event_ts": days, "user_id": [41, 42], "amount": [3.0, WANTED]}, schema=SCHEMA)
+    )
     return table
 
 
@@ -76,8 +85,21 @@ def _metadata(table: lh.Table, snapshot: lh.Snapshot) -> Iterator[str]:
     yield "The current snapshot names its manifest list; the partition spec says what a partition value means: field 1000 is"
     yield "`day` of the column with id 1.\n"
     document = json.loads(table.storage.read(table.metadata_location))
-    shown = {key: document[key] for key in ("format-version", "current-snapshot-id", "last-sequence-number", "partition-specs")}
-    shown["snapshots"] = [{key: document["snapshots"][0][key] for key in ("snapshot-id", "sequence-number", "manifest-list")}]
+    shown = {
+        key: document[key]
+        for key in (
+            "format-version",
+            "current-snapshot-id",
+            "last-sequence-number",
+            "partition-specs",
+        )
+    }
+    shown["snapshots"] = [
+        {
+            key: document["snapshots"][0][key]
+            for key in ("snapshot-id", "sequence-number", "manifest-list")
+        }
+    ]
     yield from _block(json.dumps(shown, indent=1).splitlines(), "json")
     if snapshot.manifest_list != shown["snapshots"][0]["manifest-list"]:
         raise AssertionError("another manifest list")
@@ -95,7 +117,9 @@ def _manifest_list(table: lh.Table, snapshot: lh.Snapshot) -> Iterator[str]:
 
 
 def _manifest(table: lh.Table) -> Iterator[str]:
-    (manifest,) = load_manifests(table.storage, table.metadata.snapshot(table.snapshots()[-1].snapshot_id))
+    (manifest,) = load_manifests(
+        table.storage, table.metadata.snapshot(table.snapshots()[-1].snapshot_id)
+    )
     location = manifest.manifest_path
     data = table.storage.read(location)
     write_twin(table.storage, manifest, table.spec(), types_of(table.metadata))
@@ -104,14 +128,27 @@ def _manifest(table: lh.Table) -> Iterator[str]:
     yield f"The manifest, {len(data)} bytes, has one entry a data file. The second:\n"
     yield from _block(_annotated(data, location))
     file = pq.ParquetFile(io.BytesIO(twin))
-    wanted = ["status", "file_path", "record_count", "partition.1000", "lower.3", "upper.3", "sequence_number"]
+    wanted = [
+        "status",
+        "file_path",
+        "record_count",
+        "partition.1000",
+        "lower.3",
+        "upper.3",
+        "sequence_number",
+    ]
     yield f"\nIts twin is `{twin_path(location).rpartition('/')[2]}`, the same entries as columns (a commit writes it from 32"
     yield "entries on; here `write_twin` did). A filter on `event_ts` reads `partition.1000` of it first:\n"
     lines = [
-        f"{key.decode()} = {value.decode()}" for key, value in sorted((file.metadata.metadata or {}).items()) if b"lake" in key
+        f"{key.decode()} = {value.decode()}"
+        for key, value in sorted((file.metadata.metadata or {}).items())
+        if b"lake" in key
     ]
     for name in wanted:
-        values = [f"...{value[-14:]}" if isinstance(value, str) else value for value in file.read([name])[name].to_pylist()]
+        values = [
+            f"...{value[-14:]}" if isinstance(value, str) else value
+            for value in file.read([name])[name].to_pylist()
+        ]
         lines.append(f"{name:16} {file.schema_arrow.field(name).type!s:7} {values}")
     yield from _block(lines)
     day = (dt.date(2026, 6, 9) - dt.date(1970, 1, 1)).days
@@ -126,14 +163,20 @@ def _data_file(table: lh.Table) -> Iterator[str]:
     (length,) = struct.unpack("<I", data[-8:-4])
     metadata = pq.read_metadata(io.BytesIO(data))
     chunk = metadata.row_group(0).column(2)
-    at = data.index(struct.pack("<d", WANTED), chunk.dictionary_page_offset or chunk.data_page_offset)
+    at = data.index(
+        struct.pack("<d", WANTED), chunk.dictionary_page_offset or chunk.data_page_offset
+    )
     yield "\n### 5. The data file and the row\n"
     yield f"`{file.file_path.rpartition('/')[2]}`, {len(data)} bytes, ends with the length of its footer and the magic:\n"
     yield from _block(
         [
             *_dump(data[:4]),
             "...",
-            *_dump(data[at : at + 8], at, f"row 0, column 2 (field id {_field_id(metadata, 2)}): amount = {WANTED}"),
+            *_dump(
+                data[at : at + 8],
+                at,
+                f"row 0, column 2 (field id {_field_id(metadata, 2)}): amount = {WANTED}",
+            ),
             "...",
             *_dump(data[-8:], len(data) - 8, f"footer of {length} bytes"),
         ]
@@ -146,11 +189,15 @@ def _data_file(table: lh.Table) -> Iterator[str]:
         for number, one in enumerate(columns)
     )
     yield "\nand the row is\n"
-    yield from _block([str(scan.to_arrow().to_pylist()[0]).replace("zoneinfo.ZoneInfo(key='UTC')", "UTC")])
+    yield from _block(
+        [str(scan.to_arrow().to_pylist()[0]).replace("zoneinfo.ZoneInfo(key='UTC')", "UTC")]
+    )
 
 
 def _field_id(metadata: pq.FileMetaData, column: int) -> str:
-    return str(metadata.schema.to_arrow_schema().field(column).metadata[b"PARQUET:field_id"].decode())
+    return str(
+        metadata.schema.to_arrow_schema().field(column).metadata[b"PARQUET:field_id"].decode()
+    )
 
 
 def _block(lines: Any, language: str = "text") -> Iterator[str]:

@@ -21,11 +21,16 @@ def ingestion_jobs(pipeline: Pipeline) -> list[AssetJob]:
         family = SourceAssets(source)
         index = dg.AssetSelection.assets(family.ledger_key)
         everything = dg.AssetSelection.assets(
-            family.ledger_key, family.raw_key, family.quarantine_key, *(table.key for table in tables)
+            family.ledger_key,
+            family.raw_key,
+            family.quarantine_key,
+            *(table.key for table in tables),
         )
         jobs.append(
             dg.define_asset_job(
-                index_job_name(source.name), index, description=f"Read what landed for {source.name} into its ledger."
+                index_job_name(source.name),
+                index,
+                description=f"Read what landed for {source.name} into its ledger.",
             )
         )
         jobs.append(

@@ -32,7 +32,12 @@ from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots, plan_e
 from lakehouse.maintenance.file_groups import CompactionOptions
 from lakehouse.maintenance.health import health
 from lakehouse.maintenance.manifests import execute_manifest_rewrite, plan_manifest_rewrite
-from lakehouse.maintenance.orphans import OrphanOptions, OrphanResult, execute_orphan_removal, plan_orphan_removal
+from lakehouse.maintenance.orphans import (
+    OrphanOptions,
+    OrphanResult,
+    execute_orphan_removal,
+    plan_orphan_removal,
+)
 from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.report import Progress, Report, no_progress
 from lakehouse.orchestration.materialization import SNAPSHOT_ID
@@ -73,7 +78,9 @@ class Request:
             named = orjson.loads(tags[PARTITIONS_TAG]) if PARTITIONS_TAG in tags else None
             keep = int(tags[RETAIN_LAST_TAG]) if RETAIN_LAST_TAG in tags else None
         except ValueError as error:
-            raise InvalidInputError(f"Tags {PARTITIONS_TAG} (a JSON list) or {RETAIN_LAST_TAG} (a number): {error}") from error
+            raise InvalidInputError(
+                f"Tags {PARTITIONS_TAG} (a JSON list) or {RETAIN_LAST_TAG} (a number): {error}"
+            ) from error
         if keep is not None and keep < 1:
             raise InvalidInputError(f"Tag {RETAIN_LAST_TAG} must be at least 1, not {keep}")
         return cls(
@@ -107,17 +114,23 @@ def cluster(table: Table, request: Request, progress: Progress = no_progress) ->
     plan = plan_manifest_rewrite(table.catalog, table.identifier, environment=table.environment)
     if request.dry_run:
         return plan
-    return execute_manifest_rewrite(table.catalog, plan, environment=table.environment, progress=progress)
+    return execute_manifest_rewrite(
+        table.catalog, plan, environment=table.environment, progress=progress
+    )
 
 
 def expire(table: Table, request: Request, progress: Progress = no_progress) -> Report:
     """Forget snapshots beyond retention and remove exactly the files that only they reached."""
     options = ExpiryOptions()
     if request.retain_last is not None:
-        options = ExpiryOptions(older_than_ms=table.environment.now_ms(), retain_last=request.retain_last)
+        options = ExpiryOptions(
+            older_than_ms=table.environment.now_ms(), retain_last=request.retain_last
+        )
     if request.dry_run:
         return plan_expiry(table.catalog, table.identifier, options, environment=table.environment)
-    return expire_snapshots(table.catalog, table.identifier, options, environment=table.environment, progress=progress)
+    return expire_snapshots(
+        table.catalog, table.identifier, options, environment=table.environment, progress=progress
+    )
 
 
 def remove_orphans(table: Table, request: Request, progress: Progress = no_progress) -> Report:
@@ -125,14 +138,33 @@ def remove_orphans(table: Table, request: Request, progress: Progress = no_progr
     environment, now_ms = table.environment, table.environment.now_ms()
     cut = now_ms - policy(table).orphan_age_ms
     if request.if_due:
-        found = health(table.catalog, table.identifier, environment=environment, project=PROJECT_POLICY, list_files=True)
-        if not any(one.kind is ActionKind.REMOVE_ORPHANS for one in decide(found, policy(table), now_ms)):
+        found = health(
+            table.catalog,
+            table.identifier,
+            environment=environment,
+            project=PROJECT_POLICY,
+            list_files=True,
+        )
+        if not any(
+            one.kind is ActionKind.REMOVE_ORPHANS for one in decide(found, policy(table), now_ms)
+        ):
             cut = 0  # nothing is that old: what lies in the trash too long goes, or back to where it is needed
-    plan = plan_orphan_removal(table.catalog, table.identifier, OrphanOptions(older_than_ms=cut), environment=environment)
-    return plan if request.dry_run else execute_orphan_removal(table.catalog, plan, environment=environment, progress=progress)
+    plan = plan_orphan_removal(
+        table.catalog, table.identifier, OrphanOptions(older_than_ms=cut), environment=environment
+    )
+    return (
+        plan
+        if request.dry_run
+        else execute_orphan_removal(table.catalog, plan, environment=environment, progress=progress)
+    )
 
 
-WORK: Mapping[str, Work] = {COMPACT_JOB: compact, CLUSTER_JOB: cluster, EXPIRE_JOB: expire, ORPHANS_JOB: remove_orphans}
+WORK: Mapping[str, Work] = {
+    COMPACT_JOB: compact,
+    CLUSTER_JOB: cluster,
+    EXPIRE_JOB: expire,
+    ORPHANS_JOB: remove_orphans,
+}
 
 
 def maintenance_jobs(tables: Sequence[str]) -> list[dg.JobDefinition]:
@@ -142,7 +174,9 @@ def maintenance_jobs(tables: Sequence[str]) -> list[dg.JobDefinition]:
 
 def state_job() -> AssetJob:
     """Renders the state of the lakehouse and checks every table against its policy."""
-    return dg.define_asset_job(STATE_JOB, dg.AssetSelection.assets(STATE_KEY), description=state_job.__doc__)
+    return dg.define_asset_job(
+        STATE_JOB, dg.AssetSelection.assets(STATE_KEY), description=state_job.__doc__
+    )
 
 
 def _job(name: str, tables: Sequence[str], work: Work) -> dg.JobDefinition:
@@ -164,14 +198,18 @@ def _step(job: str, name: str, work: Work) -> dg.OpDefinition:
         out=dg.Out(dg.Nothing),
         description=f"{job} {name}",
     )
-    def step(context: dg.OpExecutionContext, lakehouse: LakehouseResource) -> Iterator[dg.Output[None]]:
+    def step(
+        context: dg.OpExecutionContext, lakehouse: LakehouseResource
+    ) -> Iterator[dg.Output[None]]:
         chosen = context.run_tags.get(TABLES_TAG)
         lake = lakehouse.lake()
         if (chosen is None or name in chosen.split(",")) and lake.table_exists(name):
             try:
                 _maintain(context, lake.load_table(name), work, Request.of(context.run_tags))
             except LakehouseError as error:
-                raise dg.Failure(description=error.message, allow_retries=error.retryable) from error
+                raise dg.Failure(
+                    description=error.message, allow_retries=error.retryable
+                ) from error
         yield dg.Output(None)
 
     return step
@@ -201,16 +239,27 @@ def measures(table: Table) -> dict[str, int]:
         "lakehouse/bytes": "total-files-size",
     }
     found = {key: int(summary[entry]) for key, entry in entries.items() if entry in summary}
-    return {**found, "lakehouse/manifests": len(table.inspect.manifests()), "lakehouse/snapshots": len(table.metadata.snapshots)}
+    return {
+        **found,
+        "lakehouse/manifests": len(table.inspect.manifests()),
+        "lakehouse/snapshots": len(table.metadata.snapshots),
+    }
 
 
 def event_metadata(
     action: str, report: Report, before: Mapping[str, int], after: Mapping[str, int]
 ) -> dict[str, dg.MetadataValue]:
     """Metadata of a maintenance event: numbers after it, the same before it under `_before`, and what the report says."""
-    numbers = {**after, **{f"{key}_before": value for key, value in before.items() if key.startswith("lakehouse/")}}
+    numbers = {
+        **after,
+        **{f"{key}_before": value for key, value in before.items() if key.startswith("lakehouse/")},
+    }
     snapshot_ids = report.to_dict().get("snapshot_ids") or [report.to_dict().get("snapshot_id")]
-    made = [str(one) for one in snapshot_ids if one is not None] if isinstance(snapshot_ids, list) else []
+    made = (
+        [str(one) for one in snapshot_ids if one is not None]
+        if isinstance(snapshot_ids, list)
+        else []
+    )
     return {
         "lakehouse/maintenance": dg.MetadataValue.text(action),
         **({SNAPSHOT_ID: dg.MetadataValue.text(made[-1])} if made else {}),

@@ -26,14 +26,21 @@ class Engine(Protocol):
     def to_schema(self, schema: object) -> Schema:
         """The Iceberg schema of an engine schema, ids assigned. Raises UnsupportedTypeError."""
 
-    def write_data_files(self, data: object, request: WriteRequest, storage: Storage) -> list[DataFile]:
+    def write_data_files(
+        self, data: object, request: WriteRequest, storage: Storage
+    ) -> list[DataFile]:
         """Write a frame as data files, in place, on the engine's workers."""
 
     def group_executor(self, session: object) -> GroupExecutor:
         """Compaction on the engine's workers."""
 
     def read(
-        self, name: str, request: ScanRequest, storage: Storage, session: object, listeners: Listeners | None = None
+        self,
+        name: str,
+        request: ScanRequest,
+        storage: Storage,
+        session: object,
+        listeners: Listeners | None = None,
     ) -> object:
         """A frame over one snapshot, pruned again by each query that uses it; `listeners` are told of every plan."""
 
@@ -51,7 +58,9 @@ def executor_for(session: object | None) -> GroupExecutor | None:
         return None
     engine = engine_for(session)
     if engine is None:
-        raise InvalidInputError(f"Compaction runs on a SparkSession, not on {type(session).__name__}")
+        raise InvalidInputError(
+            f"Compaction runs on a SparkSession, not on {type(session).__name__}"
+        )
     return engine.group_executor(session)
 
 

@@ -28,7 +28,12 @@ class Environment:
     @classmethod
     def system(cls) -> Environment:
         """The real world."""
-        return cls(now_ms=lambda: time.time_ns() // 1_000_000, new_uuid=uuid.uuid4, random=random.random, sleep=time.sleep)
+        return cls(
+            now_ms=lambda: time.time_ns() // 1_000_000,
+            new_uuid=uuid.uuid4,
+            random=random.random,
+            sleep=time.sleep,
+        )
 
     @classmethod
     def seeded(cls, seed: int, *, start_ms: int = 1_767_225_600_000) -> Environment:
@@ -43,7 +48,12 @@ class Environment:
         def sleep(seconds: float) -> None:
             clock[0] += int(seconds * 1000)
 
-        return cls(now_ms=now_ms, new_uuid=lambda: uuid.UUID(int=rng.getrandbits(128), version=4), random=rng.random, sleep=sleep)
+        return cls(
+            now_ms=now_ms,
+            new_uuid=lambda: uuid.UUID(int=rng.getrandbits(128), version=4),
+            random=rng.random,
+            sleep=sleep,
+        )
 
     def new_snapshot_id(self) -> int:
         """A random positive 63-bit integer (spec: snapshot-id is a unique long)."""

@@ -56,7 +56,9 @@ class LakehouseError(Exception):
         return (_rebuild, (type(self), self.message, self.context))
 
 
-def _rebuild(kind: type[LakehouseError], message: str, context: dict[str, object]) -> LakehouseError:
+def _rebuild(
+    kind: type[LakehouseError], message: str, context: dict[str, object]
+) -> LakehouseError:
     return kind(message, **context)
 
 

@@ -105,7 +105,11 @@ class Lakehouse:
         """Dotted names, sorted: of one namespace, or of all of them."""
         if namespace is not None:
             return sorted(str(i) for i in self.catalog.list_tables(_namespace(namespace)))
-        return sorted(str(i) for space in self.catalog.list_namespaces() for i in self.catalog.list_tables(space))
+        return sorted(
+            str(i)
+            for space in self.catalog.list_namespaces()
+            for i in self.catalog.list_tables(space)
+        )
 
     def drop_table(self, name: Name, *, purge: bool = False) -> None:
         """Remove the name; with `purge` what is in the table's folder as well, but not data that `write.data.path` put elsewhere.
@@ -164,7 +168,12 @@ class Lakehouse:
 
 
 def load_catalog(
-    uri: str, *, warehouse: str | None = None, name: str = "lakehouse", environment: Environment | None = None, **properties: str
+    uri: str,
+    *,
+    warehouse: str | None = None,
+    name: str = "lakehouse",
+    environment: Environment | None = None,
+    **properties: str,
 ) -> Lakehouse:
     """Open a catalog.
 
@@ -178,7 +187,10 @@ def load_catalog(
     Raises:
         InvalidInputError: an unknown scheme or a missing warehouse.
     """
-    return Lakehouse(open_catalog(uri, warehouse=warehouse, name=name, environment=environment, **properties), environment)
+    return Lakehouse(
+        open_catalog(uri, warehouse=warehouse, name=name, environment=environment, **properties),
+        environment,
+    )
 
 
 def to_schema(schema: object) -> Schema:

@@ -15,7 +15,9 @@ from lakehouse.orchestration.resources import LakehouseResource
 def daily_schedules(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.ScheduleDefinition]:
     """One for each source. A file that could not be read before is tried again; the landing sensor ingests what is pending."""
     by_name = {job.name: job for job in jobs}
-    return [_schedule(source, by_name[index_job_name(source.name)]) for source, _ in pipeline.sources]
+    return [
+        _schedule(source, by_name[index_job_name(source.name)]) for source, _ in pipeline.sources
+    ]
 
 
 def _schedule(source: Source, job: AssetJob) -> dg.ScheduleDefinition:
@@ -27,7 +29,9 @@ def _schedule(source: Source, job: AssetJob) -> dg.ScheduleDefinition:
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description=f"Reads what landed for {source.name} into its ledger at 02:00 UTC. The switch beside its name stops it.",
     )
-    def nightly(context: dg.ScheduleEvaluationContext, lakehouse: LakehouseResource) -> dg.RunRequest | dg.SkipReason:
+    def nightly(
+        context: dg.ScheduleEvaluationContext, lakehouse: LakehouseResource
+    ) -> dg.RunRequest | dg.SkipReason:
         folder = landing_folder(lakehouse.landing, source)
         if not folder_exists(folder):
             return dg.SkipReason(f"landing folder {folder} does not exist")

@@ -4,7 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
-from assets.ingestion.landing import LedgerRow, day_ranges, digest, list_landing, pending_days, unindexed
+from assets.ingestion.landing import (
+    LedgerRow,
+    day_ranges,
+    digest,
+    list_landing,
+    pending_days,
+    unindexed,
+)
 from assets.ingestion.source import Source
 from assets.ingestion.tables import read_ledger
 from assets.pipeline import Pipeline
@@ -26,13 +33,19 @@ def landing_sensors(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.Sen
 def _sensor(source: Source, jobs: Sequence[AssetJob]) -> dg.SensorDefinition:
     @dg.sensor(
         name=f"landed_{source.name}",
-        jobs=[job for job in jobs if job.name in (index_job_name(source.name), ingest_job_name(source.name))],
+        jobs=[
+            job
+            for job in jobs
+            if job.name in (index_job_name(source.name), ingest_job_name(source.name))
+        ],
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="New or changed landing files start an indexing run; days that then have pending events start an ingestion. "
         "Stop it with the switch beside its name.",
     )
-    def landed(context: dg.SensorEvaluationContext, lakehouse: LakehouseResource) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    def landed(
+        context: dg.SensorEvaluationContext, lakehouse: LakehouseResource
+    ) -> Iterator[dg.RunRequest | dg.SkipReason]:
         try:
             files = list_landing(lakehouse.landing, source)
         except NoSuchFileError as error:
@@ -46,7 +59,9 @@ def _sensor(source: Source, jobs: Sequence[AssetJob]) -> dg.SensorDefinition:
         fresh = unindexed(files, ledger)
         context.update_cursor(f"{digest(files)}@{snapshot_id}")
         if fresh:
-            yield dg.RunRequest(run_key=f"index:{digest(fresh)}", job_name=index_job_name(source.name))
+            yield dg.RunRequest(
+                run_key=f"index:{digest(fresh)}", job_name=index_job_name(source.name)
+            )
             return
         requests = list(_ingest_requests(source, ledger, snapshot_id))
         yield from requests
@@ -56,7 +71,9 @@ def _sensor(source: Source, jobs: Sequence[AssetJob]) -> dg.SensorDefinition:
     return landed
 
 
-def _ingest_requests(source: Source, ledger: Sequence[LedgerRow], snapshot_id: int | None) -> Iterator[dg.RunRequest]:
+def _ingest_requests(
+    source: Source, ledger: Sequence[LedgerRow], snapshot_id: int | None
+) -> Iterator[dg.RunRequest]:
     for first, last in day_ranges(pending_days(ledger))[:RUNS_PER_TICK]:
         yield dg.RunRequest(
             run_key=f"ingest:{first}:{last}:{snapshot_id}",

@@ -53,7 +53,13 @@ def maintenance_sensors(tables: Sequence[str]) -> list[dg.SensorDefinition]:
             clustering_due,
             "Rewrites the manifests of tables that have more than `lakehouse.maintenance.max-manifests`.",
         ),
-        _sensor("old_snapshots", EXPIRE_JOB, tables, expiry_due, "Expires snapshots and refs beyond each table's retention."),
+        _sensor(
+            "old_snapshots",
+            EXPIRE_JOB,
+            tables,
+            expiry_due,
+            "Expires snapshots and refs beyond each table's retention.",
+        ),
     ]
 
 
@@ -100,7 +106,11 @@ def expiry_due(table: Table) -> list[Action]:
 def actions_due(table: Table, *kinds: ActionKind) -> list[Action]:
     """What health and policy ask for now, of these kinds."""
     now_ms = table.environment.now_ms()
-    return [one for one in due(decide(health_of(table), policy(table), now_ms), now_ms) if one.kind in kinds]
+    return [
+        one
+        for one in due(decide(health_of(table), policy(table), now_ms), now_ms)
+        if one.kind in kinds
+    ]
 
 
 def health_of(table: Table) -> TableHealth:
@@ -113,7 +123,13 @@ def health_of(table: Table) -> TableHealth:
     found = _MEASURED.get(where)
     if found is None or found.identifier != table.identifier:
         clock = table.environment
-        found = health(table.catalog, table.identifier, version=table.version, environment=clock, project=PROJECT_POLICY)
+        found = health(
+            table.catalog,
+            table.identifier,
+            version=table.version,
+            environment=clock,
+            project=PROJECT_POLICY,
+        )
         _MEASURED[where] = found
         while len(_MEASURED) > _MOST_MEASURED:
             _MEASURED.pop(next(iter(_MEASURED)), None)
@@ -127,7 +143,11 @@ def expirable_snapshots(table: Table) -> int:
 
 
 def _sensor(
-    name: str, job: str, tables: Sequence[str], wanted: Callable[[Table], list[Action]], description: str
+    name: str,
+    job: str,
+    tables: Sequence[str],
+    wanted: Callable[[Table], list[Action]],
+    description: str,
 ) -> dg.SensorDefinition:
     @dg.sensor(
         name=name,
@@ -136,7 +156,9 @@ def _sensor(
         default_status=dg.DefaultSensorStatus.RUNNING,
         description=f"{description} Stop it with the switch beside its name.",
     )
-    def watch(context: dg.SensorEvaluationContext, lakehouse: LakehouseResource) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    def watch(
+        context: dg.SensorEvaluationContext, lakehouse: LakehouseResource
+    ) -> Iterator[dg.RunRequest | dg.SkipReason]:
         lake = lakehouse.lake()
         seen: dict[str, str] = orjson.loads(context.cursor) if context.cursor else {}
         skipped: list[str] = []
@@ -162,7 +184,9 @@ def _sensor(
                     continue
                 seen[table.name] = state
                 asked += 1
-                yield dg.RunRequest(run_key=f"{job}:{table.name}:{state}", tags=_tags(table.name, action))
+                yield dg.RunRequest(
+                    run_key=f"{job}:{table.name}:{state}", tags=_tags(table.name, action)
+                )
         context.update_cursor(orjson.dumps(seen, option=orjson.OPT_SORT_KEYS).decode())
         if not asked:
             yield dg.SkipReason("; ".join(skipped) or "nothing to do")
@@ -179,4 +203,8 @@ def _tags(table: str, action: Action) -> dict[str, str]:
 
 def _unfinished(instance: dg.DagsterInstance, job: str, table: str) -> bool:
     """Whether a run for the table waits or works: another one would only wait behind it."""
-    return bool(instance.get_run_records(dg.RunsFilter(job_name=job, tags={TABLES_TAG: table}, statuses=_UNFINISHED), limit=1))
+    return bool(
+        instance.get_run_records(
+            dg.RunsFilter(job_name=job, tags={TABLES_TAG: table}, statuses=_UNFINISHED), limit=1
+        )
+    )

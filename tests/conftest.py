@@ -9,8 +9,12 @@ import pytest
 from duckdb_extensions import import_extension
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
@@ -20,7 +24,9 @@ def spark():
     from lakehouse.spark.session import build_session
 
     session = build_session(
-        "lakehouse-tests", master="local[2]", config={"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
+        "lakehouse-tests",
+        master="local[2]",
+        config={"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"},
     )
     yield session
     session.stop()
@@ -29,7 +35,9 @@ def spark():
 @pytest.fixture(scope="session")
 def duck():
     """DuckDB with its Iceberg extension, from PyPI; nothing is downloaded."""
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "true"})
+    connection = duckdb.connect(
+        config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "true"}
+    )
     for name in ("avro", "httpfs", "iceberg"):
         import_extension(name, con=connection)
         connection.load_extension(name)

@@ -50,12 +50,21 @@ class Handler(BaseHTTPRequestHandler):
             plan = server.script.pop(0) if server.script else None
             server.puts.append(plan or "honest")
             if plan in {"409", "403", "503"}:
-                self._answer(int(plan), {"409": "ConditionalRequestConflict", "403": "AccessDenied", "503": "SlowDown"}[plan])
+                self._answer(
+                    int(plan),
+                    {"409": "ConditionalRequestConflict", "403": "AccessDenied", "503": "SlowDown"}[
+                        plan
+                    ],
+                )
                 return
             if key in server.objects and self.headers.get("If-None-Match") == "*":
                 self._answer(412, "PreconditionFailed")
                 return
-            meta = {name.lower(): value for name, value in self.headers.items() if name.lower().startswith("x-amz-meta-")}
+            meta = {
+                name.lower(): value
+                for name, value in self.headers.items()
+                if name.lower().startswith("x-amz-meta-")
+            }
             server.objects[key] = (body, meta)
         if plan == "lost":
             self.close_connection = True
@@ -72,7 +81,11 @@ class Handler(BaseHTTPRequestHandler):
             return
         body, meta = found
         self.send_response(200)
-        headers = {"Content-Length": str(len(body)), "ETag": '"x"', "Last-Modified": "Wed, 21 Oct 2026 07:28:00 GMT"}
+        headers = {
+            "Content-Length": str(len(body)),
+            "ETag": '"x"',
+            "Last-Modified": "Wed, 21 Oct 2026 07:28:00 GMT",
+        }
         for name, value in {**headers, **meta}.items():
             self.send_header(name, value)
         self.end_headers()
@@ -83,7 +96,11 @@ class Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def _answer(self, status: int, code: str | None) -> None:
-        body = f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode() if code else b""
+        body = (
+            f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
+            if code
+            else b""
+        )
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("ETag", '"x"')

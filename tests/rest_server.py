@@ -71,12 +71,20 @@ class Handler(BaseHTTPRequestHandler):
                     document = self._do(method, parts, parse_qs(url.query), body)
         except tuple(_STATUS) as error:
             status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
-            document = {"error": {"message": str(error), "type": type(error).__name__, "code": status}}
+            document = {
+                "error": {"message": str(error), "type": type(error).__name__, "code": status}
+            }
         except (ValueError, exceptions.ValidationException) as error:
-            status, document = 400, {"error": {"message": str(error), "type": "BadRequestException", "code": 400}}
+            status, document = (
+                400,
+                {"error": {"message": str(error), "type": "BadRequestException", "code": 400}},
+            )
         if self.server.lose and method == "POST" and status == 200 and len(parts) == 4:
             self.server.lose -= 1
-            status, document = 500, {"error": {"message": "lost", "type": "InternalServerError", "code": 500}}
+            status, document = (
+                500,
+                {"error": {"message": "lost", "type": "InternalServerError", "code": 500}},
+            )
         data = document if isinstance(document, bytes) else json.dumps(document).encode()
         self.send_response(status if document != b"" else 204)
         self.send_header("Content-Length", str(len(data)))
@@ -90,7 +98,12 @@ class Handler(BaseHTTPRequestHandler):
             return {"defaults": {}, "overrides": {}}
         if parts == ["tables", "rename"]:
             names = json.loads(body)
-            catalog.rename_table(*((*names[one]["namespace"], names[one]["name"]) for one in ("source", "destination")))
+            catalog.rename_table(
+                *(
+                    (*names[one]["namespace"], names[one]["name"])
+                    for one in ("source", "destination")
+                )
+            )
             return b""
         if parts == ["namespaces"]:
             if method == "POST":
@@ -104,21 +117,31 @@ class Handler(BaseHTTPRequestHandler):
             return self._namespace(method, namespace, parts, body)
         if parts[2] == "register":
             asked = json.loads(body)
-            return self._table(catalog.register_table((*namespace, asked["name"]), asked["metadata-location"]))
+            return self._table(
+                catalog.register_table((*namespace, asked["name"]), asked["metadata-location"])
+            )
         if len(parts) == 3:
             return self._tables(method, namespace, body)
         return self._one_table(method, (*namespace, parts[3]), query, body)
 
-    def _namespace(self, method: str, namespace: tuple[str, ...], parts: list[str], body: str) -> object:
+    def _namespace(
+        self, method: str, namespace: tuple[str, ...], parts: list[str], body: str
+    ) -> object:
         catalog = self.server.catalog
         if method == "DELETE":
             catalog.drop_namespace(namespace)
             return b""
         if method == "POST":
             asked = json.loads(body)
-            done = catalog.update_namespace_properties(namespace, set(asked["removals"]), asked["updates"])
+            done = catalog.update_namespace_properties(
+                namespace, set(asked["removals"]), asked["updates"]
+            )
             return {"removed": done.removed, "updated": done.updated, "missing": done.missing}
-        properties = {key: value for key, value in catalog.load_namespace_properties(namespace).items() if key != "exists"}
+        properties = {
+            key: value
+            for key, value in catalog.load_namespace_properties(namespace).items()
+            if key != "exists"
+        }
         return {"namespace": list(namespace), "properties": properties}
 
     def _tables(self, method: str, namespace: tuple[str, ...], body: str) -> object:
@@ -127,7 +150,9 @@ class Handler(BaseHTTPRequestHandler):
             if not catalog.namespace_exists(namespace):
                 raise exceptions.NoSuchNamespaceError(".".join(namespace))
             found = catalog.list_tables(namespace)
-            return {"identifiers": [{"namespace": list(one[:-1]), "name": one[-1]} for one in found]}
+            return {
+                "identifiers": [{"namespace": list(one[:-1]), "name": one[-1]} for one in found]
+            }
         asked = CreateTableRequest.model_validate_json(body)
         made = catalog.create_table(
             (*namespace, asked.name),
@@ -139,10 +164,16 @@ class Handler(BaseHTTPRequestHandler):
         )
         return self._table(made)
 
-    def _one_table(self, method: str, name: tuple[str, ...], query: dict[str, list[str]], body: str) -> object:
+    def _one_table(
+        self, method: str, name: tuple[str, ...], query: dict[str, list[str]], body: str
+    ) -> object:
         catalog = self.server.catalog
         if method == "DELETE":
-            (catalog.purge_table if query.get("purgeRequested") in (["true"], ["True"]) else catalog.drop_table)(name)
+            (
+                catalog.purge_table
+                if query.get("purgeRequested") in (["true"], ["True"])
+                else catalog.drop_table
+            )(name)
             return b""
         table = catalog.load_table(name)
         if method == "POST":
@@ -154,13 +185,21 @@ class Handler(BaseHTTPRequestHandler):
     def _table(self, table: Table) -> dict[str, object]:
         metadata, planted = json.loads(table.metadata.model_dump_json()), self.server.planted
         metadata["properties"] |= planted
-        return {"metadata-location": table.metadata_location, "metadata": metadata, "config": planted}
+        return {
+            "metadata-location": table.metadata_location,
+            "metadata": metadata,
+            "config": planted,
+        }
 
 
 @contextmanager
 def rest(folder: Path) -> Iterator[Server]:
     """A server whose tables are below `folder`/warehouse."""
-    catalog = SqlCatalog("rest", uri=f"sqlite:///{folder}/rest.db?check_same_thread=false", warehouse=str(folder / "warehouse"))
+    catalog = SqlCatalog(
+        "rest",
+        uri=f"sqlite:///{folder}/rest.db?check_same_thread=false",
+        warehouse=str(folder / "warehouse"),
+    )
     with Server(catalog) as server:
         thread = Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()

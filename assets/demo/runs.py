@@ -12,7 +12,14 @@ from dataclasses import dataclass
 import dagster as dg
 from dagster import DagsterEventType
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 from lakehouse.errors import LakehouseError
 
@@ -27,7 +34,13 @@ class RunFailedError(LakehouseError):
 @contextmanager
 def bars(console: Console) -> Iterator[Progress]:
     """Progress bars that stay visible when done; on something that is no terminal only their last state is printed."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         yield progress
 
@@ -47,7 +60,12 @@ class Runner:
     console: Console
 
     def run(
-        self, title: str, job: str, *, tags: Mapping[str, str] | None = None, config: Mapping[str, object] | None = None
+        self,
+        title: str,
+        job: str,
+        *,
+        tags: Mapping[str, str] | None = None,
+        config: Mapping[str, object] | None = None,
     ) -> str:
         """Run a job to its end; returns the run's id. Raises RunFailedError with the first step's failure."""
         definition = self.definitions.resolve_job_def(job)
@@ -56,7 +74,9 @@ class Runner:
         finished = threading.Event()
         with bars(self.console) as progress:
             task = progress.add_task(title, total=steps)
-            watcher = threading.Thread(target=self._watch, args=(run_id, progress, task, finished), daemon=True)
+            watcher = threading.Thread(
+                target=self._watch, args=(run_id, progress, task, finished), daemon=True
+            )
             watcher.start()
             try:
                 result = definition.execute_in_process(
@@ -72,10 +92,14 @@ class Runner:
             if result.success:
                 progress.update(task, completed=steps)
         if not result.success:
-            raise RunFailedError(f"run {run_id} of job {job} failed: {_reason(result)}", run_id=run_id, job=job)
+            raise RunFailedError(
+                f"run {run_id} of job {job} failed: {_reason(result)}", run_id=run_id, job=job
+            )
         return run_id
 
-    def _watch(self, run_id: str, progress: Progress, task: object, finished: threading.Event) -> None:
+    def _watch(
+        self, run_id: str, progress: Progress, task: object, finished: threading.Event
+    ) -> None:
         while not finished.wait(0.5):
             if self.instance.has_run(run_id):
                 done = self.instance.all_logs(run_id, of_type=DagsterEventType.STEP_SUCCESS)
@@ -85,7 +109,9 @@ class Runner:
 def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """Mark runs of earlier demos that were killed as failed, and free their pool slots; returns their ids."""
     ended = []
-    for run in instance.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING])):
+    for run in instance.get_runs(
+        dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING])
+    ):
         tag = run.tags.get(PROCESS_TAG)
         if tag is not None and tag != process_tag() and not _alive(tag):
             instance.report_run_failed(run, "the process of this run was killed")

@@ -20,7 +20,9 @@ def synthetic_days(events: int) -> Iterator[LandedDay]:
     rng = random.Random(SEED)  # noqa: S311 - a replay, not a secret
     files = -(-events // EVENTS_PER_FILE)
     for number in range(files):
-        day = FIRST_DAY + timedelta(days=number * DAYS // max(files, 1) if files < DAYS else number % DAYS)
+        day = FIRST_DAY + timedelta(
+            days=number * DAYS // max(files, 1) if files < DAYS else number % DAYS
+        )
         count = min(EVENTS_PER_FILE, events - number * EVENTS_PER_FILE)
         yield LandedDay(day, [_line(day, number * EVENTS_PER_FILE + i, rng) for i in range(count)])
 

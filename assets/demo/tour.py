@@ -12,7 +12,15 @@ import dagster as dg
 from rich.console import Console
 from rich.table import Table as Grid
 
-from assets.demo.flights_data import CUT_OFF_DAY, DAYS, LATE_DAYS, LandedDay, landed_days, pieces, read_flights
+from assets.demo.flights_data import (
+    CUT_OFF_DAY,
+    DAYS,
+    LATE_DAYS,
+    LandedDay,
+    landed_days,
+    pieces,
+    read_flights,
+)
 from assets.demo.landing_zone import count_lines, lay_down, lay_down_cut_off
 from assets.demo.runs import Runner, bars, end_dead_runs
 from assets.demo.synthetic import EVENTS_PER_FILE, synthetic_days
@@ -67,7 +75,11 @@ class Tour:
 
     def ledger(self) -> list[LedgerRow]:
         """The ledger as it is."""
-        return read_ledger(self.lake.load_table(FLIGHTS.ledger_table)) if self.lake.table_exists(FLIGHTS.ledger_table) else []
+        return (
+            read_ledger(self.lake.load_table(FLIGHTS.ledger_table))
+            if self.lake.table_exists(FLIGHTS.ledger_table)
+            else []
+        )
 
     def catch_up(self, what: str) -> int:
         """Index what landed and ingest what is pending; returns how many runs it took."""
@@ -109,12 +121,16 @@ def run(
         _say(console, f"run {ended} was killed earlier: marked as failed, its pool slots are free")
     _heading(console, "1. Events land")
     late = _land(tour, options)
-    _heading(console, "2. The pipeline runs: landing files, raw, quarantine, checks, derived tables")
+    _heading(
+        console, "2. The pipeline runs: landing files, raw, quarantine, checks, derived tables"
+    )
     if not tour.catch_up("landed files"):
         _say(console, "nothing new: every landing file is ingested")
     first = lake.load_table(FLIGHTS.table).history()[0]
     if not options.synthetic:
-        _heading(console, "3. Late files arrive, in small pieces, with a column that nobody announced")
+        _heading(
+            console, "3. Late files arrive, in small pieces, with a column that nobody announced"
+        )
         _land_late(tour, late)
         if not tour.catch_up("late files"):
             _say(console, "nothing new: the late files are ingested")
@@ -142,16 +158,23 @@ def _land(tour: Tour, options: DemoOptions) -> list[LandedDay]:
         task = progress.add_task("landing files", total=total)
         for number, landed in enumerate(days):
             if options.synthetic:
-                written += lay_down(tour.landing, f"{landed.day}-{number:06}.jsonl.gz", landed.lines)
+                written += lay_down(
+                    tour.landing, f"{landed.day}-{number:06}.jsonl.gz", landed.lines
+                )
             elif landed.day in LATE_DAYS:
                 late.append(landed)
             else:
                 written += lay_down(tour.landing, f"{landed.day}.jsonl.gz", landed.lines)
                 if landed.day == CUT_OFF_DAY:
-                    written += lay_down_cut_off(tour.landing, f"{landed.day}.again.jsonl.gz", landed.lines)
+                    written += lay_down_cut_off(
+                        tour.landing, f"{landed.day}.again.jsonl.gz", landed.lines
+                    )
             files += 1
             progress.advance(task)
-    _say(tour.console, f"{written} of {files} landing files were new in {tour.landing}; {len(late)} days are late")
+    _say(
+        tour.console,
+        f"{written} of {files} landing files were new in {tour.landing}; {len(late)} days are late",
+    )
     return late
 
 
@@ -170,15 +193,24 @@ def _maintain(tour: Tour) -> None:
     after = _file_counts(tour)
     if tour.lake.table_exists(AIRCRAFT):
         # rewritten as a whole by each run: its old snapshots are worth nothing; other tables keep theirs for replays
-        tour.runner.run(f"expire old snapshots of {AIRCRAFT}", EXPIRE_JOB, tags={TABLES_TAG: AIRCRAFT, RETAIN_LAST_TAG: "1"})
-    grid = _grid("table", "files before", "after", "on disk", title="data files: compaction and expiry")
+        tour.runner.run(
+            f"expire old snapshots of {AIRCRAFT}",
+            EXPIRE_JOB,
+            tags={TABLES_TAG: AIRCRAFT, RETAIN_LAST_TAG: "1"},
+        )
+    grid = _grid(
+        "table", "files before", "after", "on disk", title="data files: compaction and expiry"
+    )
     for name, files in before.items():
         grid.add_row(name, f"{files:,}", f"{after[name]:,}", f"{_disk_files(tour, name):,}")
     tour.console.print(grid)
 
 
 def _file_counts(tour: Tour) -> dict[str, int]:
-    return {name: _number(tour.lake.load_table(name).current_snapshot(), "total-data-files") for name in _existing(tour)}
+    return {
+        name: _number(tour.lake.load_table(name).current_snapshot(), "total-data-files")
+        for name in _existing(tour)
+    }
 
 
 def _disk_files(tour: Tour, name: str) -> int:
@@ -191,7 +223,10 @@ def _show_tables(tour: Tour) -> None:
     for name in _existing(tour):
         table = tour.lake.load_table(name)
         head = table.current_snapshot()
-        rows, files, size = (_number(head, entry) for entry in ("total-records", "total-data-files", "total-files-size"))
+        rows, files, size = (
+            _number(head, entry)
+            for entry in ("total-records", "total-data-files", "total-files-size")
+        )
         grid.add_row(
             name,
             f"{rows:,}",
@@ -203,12 +238,22 @@ def _show_tables(tour: Tour) -> None:
 
 
 def _show_history(tour: Tour) -> None:
-    grid = _grid("snapshot", "operation", "rows", "files", "run", "days", title=f"history of {FLIGHTS.table}")
+    grid = _grid(
+        "snapshot", "operation", "rows", "files", "run", "days", title=f"history of {FLIGHTS.table}"
+    )
     for snapshot in tour.lake.load_table(FLIGHTS.table).history()[-8:]:
         run_id = snapshot.summary.get("dagster.run-id", "")[:8]
         first, _, last = snapshot.summary.get("dagster.partition", "").partition("...")
-        numbers = [f"{_number(snapshot, entry):,}" for entry in ("total-records", "total-data-files")]
-        days = first if not last else f"{first} to {last[5:]}" if first[:4] == last[:4] else f"{first}..{last}"
+        numbers = [
+            f"{_number(snapshot, entry):,}" for entry in ("total-records", "total-data-files")
+        ]
+        days = (
+            first
+            if not last
+            else f"{first} to {last[5:]}"
+            if first[:4] == last[:4]
+            else f"{first}..{last}"
+        )
         grid.add_row(str(snapshot.snapshot_id), str(snapshot.operation), *numbers, run_id, days)
     tour.console.print(grid)
 
@@ -221,7 +266,8 @@ def _show_time_travel(tour: Tour, first: Snapshot) -> None:
     report = now.plan().report
     _say(tour.console, "time travel: flights of the February snow storm")
     _say(
-        tour.console, f"  FOR VERSION AS OF {first.snapshot_id}: {then.count():,} rows, {len(then.plan().schema.fields)} columns"
+        tour.console,
+        f"  FOR VERSION AS OF {first.snapshot_id}: {then.count():,} rows, {len(then.plan().schema.fields)} columns",
     )
     _say(tour.console, f"  now: {now.count():,} rows, {len(now.plan().schema.fields)} columns")
     _say(
@@ -235,7 +281,9 @@ def _show_conservation(tour: Tour) -> None:
     with tour.console.status("counting the landed lines once more, without the pipeline"):
         landed = count_lines(files)
     rows = tour.lake.load_table(FLIGHTS.table).scan().count()
-    quarantined = tour.lake.load_table(FLIGHTS.quarantine_table).scan("landing_line is not null").count()
+    quarantined = (
+        tour.lake.load_table(FLIGHTS.quarantine_table).scan("landing_line is not null").count()
+    )
     duplicates = combined(tour.ledger()).duplicates
     verdict = "conserved" if landed == rows + quarantined + duplicates else "NOT CONSERVED"
     _say(
@@ -251,10 +299,19 @@ def _show_next(console: Console, seconds: float) -> None:
         console,
         "  make dev                                       the Dagster UI on http://localhost:3000: assets, checks, runs, sensors",
     )
-    _say(console, "  lakehouse tables                               every table; describe, history and files show more of one")
-    _say(console, '  lakehouse sql "SELECT carrier, count(*) FROM raw.flights GROUP BY 1 ORDER BY 2 DESC"')
+    _say(
+        console,
+        "  lakehouse tables                               every table; describe, history and files show more of one",
+    )
+    _say(
+        console,
+        '  lakehouse sql "SELECT carrier, count(*) FROM raw.flights GROUP BY 1 ORDER BY 2 DESC"',
+    )
     _say(console, "  lakehouse plan raw.flights --where \"event_ts < '2013-01-03T00:00:00+00:00'\"")
-    _say(console, "  lakehouse lineage marts/aircraft --replay      compute it again from exactly the snapshots that it read")
+    _say(
+        console,
+        "  lakehouse lineage marts/aircraft --replay      compute it again from exactly the snapshots that it read",
+    )
 
 
 def _grid(*headers: str, title: str) -> Grid:

@@ -10,7 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from assets.derived import DerivedTable
 from lakehouse.orchestration.expectations import Suite, expect
 
-RAW, CLEAN, CARRIER_DAY, AIRCRAFT = "raw.flights", "clean.flights", "marts.carrier_day", "marts.aircraft"
+RAW, CLEAN, CARRIER_DAY, AIRCRAFT = (
+    "raw.flights",
+    "clean.flights",
+    "marts.carrier_day",
+    "marts.aircraft",
+)
 
 
 def clean(inputs: Mapping[str, DataFrame]) -> DataFrame:
@@ -68,7 +73,8 @@ def aircraft(inputs: Mapping[str, DataFrame]) -> DataFrame:
 
 def _from(table: str, **columns: str | tuple[str, ...]) -> dict[str, list[tuple[str, str]]]:
     return {
-        out: [(table, one) for one in ((sources,) if isinstance(sources, str) else sources)] for out, sources in columns.items()
+        out: [(table, one) for one in ((sources,) if isinstance(sources, str) else sources)]
+        for out, sources in columns.items()
     }
 
 
@@ -100,16 +106,32 @@ CLEAN_FLIGHTS = DerivedTable(
             "contract",
             (
                 expect("column_values_to_not_be_null", column="event_ts"),
-                expect("column_values_to_be_in_set", column="origin", value_set=["EWR", "JFK", "LGA"]),
-                expect("column_values_to_be_in_set", column="status", value_set=["flown", "cancelled", "diverted"]),
-                expect("column_values_to_be_between", column="distance_miles", min_value=1, max_value=6000),
+                expect(
+                    "column_values_to_be_in_set", column="origin", value_set=["EWR", "JFK", "LGA"]
+                ),
+                expect(
+                    "column_values_to_be_in_set",
+                    column="status",
+                    value_set=["flown", "cancelled", "diverted"],
+                ),
+                expect(
+                    "column_values_to_be_between",
+                    column="distance_miles",
+                    min_value=1,
+                    max_value=6000,
+                ),
             ),
             description="what the tables below build on",
         ),
         Suite(
             "plausible",
             (
-                expect("column_values_to_be_between", column="departure_delay_minutes", min_value=-60, max_value=720),
+                expect(
+                    "column_values_to_be_between",
+                    column="departure_delay_minutes",
+                    min_value=-60,
+                    max_value=720,
+                ),
                 expect("column_values_to_not_be_null", column="tailnum", mostly=0.95),
             ),
             blocking=False,
@@ -168,7 +190,10 @@ AIRCRAFTS = DerivedTable(
     suites=(
         Suite(
             "contract",
-            (expect("column_values_to_be_unique", column="tailnum"), expect("column_values_to_not_be_null", column="tailnum")),
+            (
+                expect("column_values_to_be_unique", column="tailnum"),
+                expect("column_values_to_not_be_null", column="tailnum"),
+            ),
             description="one row a key",
         ),
     ),

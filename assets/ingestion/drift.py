@@ -29,7 +29,12 @@ class Drift:
 
 def usable_name(name: str) -> bool:
     """Whether a field name can be a column: printable, without dots and backquotes, not one of the pipeline's own."""
-    return bool(name) and name.isprintable() and not set(name) & set(".`") and name not in (LANDING_FILE, LANDING_LINE)
+    return (
+        bool(name)
+        and name.isprintable()
+        and not set(name) & set(".`")
+        and name not in (LANDING_FILE, LANDING_LINE)
+    )
 
 
 def resolve(source: Source, current: Sequence[Column], observed: Observed) -> Drift:

@@ -22,7 +22,9 @@ class BadEventTime:
     detail: str
 
 
-def instant_parser(event_time: EventTime, first_day: date, last_day: date) -> Callable[[object], datetime | BadEventTime]:
+def instant_parser(
+    event_time: EventTime, first_day: date, last_day: date
+) -> Callable[[object], datetime | BadEventTime]:
     """A function from a record's value to its instant in UTC.
 
     Values outside `first_day` to `last_day` (days of UTC, inclusive), values that are missing, of another type or malformed,
@@ -42,7 +44,10 @@ def instant_parser(event_time: EventTime, first_day: date, last_day: date) -> Ca
         except (ValueError, OverflowError, TypeError) as error:
             return BadEventTime("event time malformed", f"{str(value)[:100]!r}: {error}")
         if not low <= instant < high:
-            return BadEventTime("event time out of range", f"{instant.isoformat()} is not within {first_day} to {last_day}")
+            return BadEventTime(
+                "event time out of range",
+                f"{instant.isoformat()} is not within {first_day} to {last_day}",
+            )
         return instant
 
     return parse

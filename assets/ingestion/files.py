@@ -31,7 +31,11 @@ REJECTS_SCHEMA = pa.schema(
 VANISHED, UNREADABLE, INDEXED = "vanished", "unreadable", "indexed"
 # a file's ledger rows as one JSON text beside its rejects: both come out of one pass
 INDEX_SCHEMA = pa.schema(
-    [pa.field("outcome", pa.string()), pa.field("ledger", pa.string()), *(f.with_nullable(True) for f in REJECTS_SCHEMA)]
+    [
+        pa.field("outcome", pa.string()),
+        pa.field("ledger", pa.string()),
+        *(f.with_nullable(True) for f in REJECTS_SCHEMA),
+    ]
 )
 
 _TASK_BYTES = 32 << 20
@@ -76,7 +80,9 @@ class LandingReader:
     def index_batches(self, file: LandingFile) -> Iterator[pa.RecordBatch]:
         """First pass over one file in `INDEX_SCHEMA`: a row with the ledger, then a row for each reject."""
         outcome, found = self.index(file)
-        rows: list[dict[str, object]] = [{"outcome": outcome, "landing_file": file.path, "ledger": _ledger_json(found)}]
+        rows: list[dict[str, object]] = [
+            {"outcome": outcome, "landing_file": file.path, "ledger": _ledger_json(found)}
+        ]
         rows += [
             {
                 "landing_file": file.path,
@@ -102,9 +108,13 @@ class LandingReader:
             with self.open(task.file) as stream:
                 yield from file_batches(task, stream, self.source, columns, self.today)
         except FileNotFoundError as error:
-            raise NoSuchFileError(f"landing file {location} vanished while it was read", file=location) from error
+            raise NoSuchFileError(
+                f"landing file {location} vanished while it was read", file=location
+            ) from error
         except OSError as error:
-            raise StorageError(f"landing file {location} could not be read: {error}", retryable=True, file=location) from error
+            raise StorageError(
+                f"landing file {location} could not be read: {error}", retryable=True, file=location
+            ) from error
 
 
 def _ledger_json(found: FileIndex) -> str:

@@ -90,12 +90,17 @@ def dated_records(
 
 
 def _by_day(
-    chunk: Chunk, source: Source, parse: Callable[[object], datetime | BadEventTime], rejects: list[Reject]
+    chunk: Chunk,
+    source: Source,
+    parse: Callable[[object], datetime | BadEventTime],
+    rejects: list[Reject],
 ) -> dict[date, list[dict[str, object]]]:
     days: dict[date, list[dict[str, object]]] = {}
     for position, instant in dated_records(chunk, source, parse):
         if isinstance(instant, BadEventTime):
-            rejects.append(reject(chunk.lines[position], instant.reason, instant.detail, chunk.text(position)))
+            rejects.append(
+                reject(chunk.lines[position], instant.reason, instant.detail, chunk.text(position))
+            )
         else:
             days.setdefault(instant.date(), []).append(chunk.values[position])
     return days
@@ -105,4 +110,6 @@ def _observe(day: _Day, records: list[dict[str, object]], *, guess: bool) -> Non
     day.lines += len(records)
     for name in dict.fromkeys(name for record in records for name in record):
         values: list[object] = [record.get(name) for record in records]
-        day.kinds.setdefault(name, Counter()).update(kinds_of(map(guessed_value, values) if guess else values))
+        day.kinds.setdefault(name, Counter()).update(
+            kinds_of(map(guessed_value, values) if guess else values)
+        )

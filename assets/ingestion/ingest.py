@@ -16,11 +16,34 @@ from pyspark.sql import DataFrame, SparkSession
 from assets.frames import read_frame
 from assets.ingestion.drift import Drift, merge, resolve
 from assets.ingestion.files import LandingReader
-from assets.ingestion.landing import LandingFile, LedgerRow, LineCount, landing_folder, ledger_to_arrow, list_landing, unindexed
-from assets.ingestion.passes import Indexed, first_pass, line_counts, raw_rows, rejected_rows, second_pass
+from assets.ingestion.landing import (
+    LandingFile,
+    LedgerRow,
+    LineCount,
+    landing_folder,
+    ledger_to_arrow,
+    list_landing,
+    unindexed,
+)
+from assets.ingestion.passes import (
+    Indexed,
+    first_pass,
+    line_counts,
+    raw_rows,
+    rejected_rows,
+    second_pass,
+)
 from assets.ingestion.plan import IngestPlan, Mode, combined, plan_ingest, settled
 from assets.ingestion.source import Column, Source
-from assets.ingestion.tables import day_in, event_ts_in, ledger_table, quarantine_table, raw_table, read_ledger, source_columns
+from assets.ingestion.tables import (
+    day_in,
+    event_ts_in,
+    ledger_table,
+    quarantine_table,
+    raw_table,
+    read_ledger,
+    source_columns,
+)
 from lakehouse.errors import NoSuchFileError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.audit import CheckOutcome, write_audit_publish
@@ -136,7 +159,14 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     after = read_ledger(ledger)
     undated = sum(row.lines for row in rows if row.event_day is None)
     problems = _problems([*after, *found.ledger])
-    return IndexOutcome(ledger.current_snapshot(), len(fresh), sum(row.lines for row in rows), undated, problems, _pending(after))
+    return IndexOutcome(
+        ledger.current_snapshot(),
+        len(fresh),
+        sum(row.lines for row in rows),
+        undated,
+        problems,
+        _pending(after),
+    )
 
 
 def reindexed(rows: Sequence[LedgerRow], known: Sequence[LedgerRow]) -> list[LedgerRow]:
@@ -144,7 +174,10 @@ def reindexed(rows: Sequence[LedgerRow], known: Sequence[LedgerRow]) -> list[Led
     earlier: dict[str, list[LedgerRow]] = {}
     for row in known:
         earlier.setdefault(row.landing_file, []).append(row)
-    result = [replace(row, replaces=row.event_day is not None and row.landing_file in earlier) for row in rows]
+    result = [
+        replace(row, replaces=row.event_day is not None and row.landing_file in earlier)
+        for row in rows
+    ]
     present = {(row.landing_file, row.event_day) for row in rows}
     version = {row.landing_file: row.file for row in rows}
     for path, file in version.items():
@@ -159,7 +192,9 @@ def reindexed(rows: Sequence[LedgerRow], known: Sequence[LedgerRow]) -> list[Led
     return result
 
 
-def ingest_days(work: Workplace, source: Source, days: Sequence[date], mode: Mode, audit: Audit) -> IngestOutcome:
+def ingest_days(
+    work: Workplace, source: Source, days: Sequence[date], mode: Mode, audit: Audit
+) -> IngestOutcome:
     """Write days of the raw table and their quarantine from the landing files that the ledger names.
 
     Args:
@@ -206,7 +241,13 @@ def ingest_days(work: Workplace, source: Source, days: Sequence[date], mode: Mod
     )
 
 
-def rows_at(work: Workplace, source: Source, days: Sequence[date], ledger_snapshot_id: int, raw_snapshot_id: int) -> DataFrame:
+def rows_at(
+    work: Workplace,
+    source: Source,
+    days: Sequence[date],
+    ledger_snapshot_id: int,
+    raw_snapshot_id: int,
+) -> DataFrame:
     """The raw rows of days as they follow from the landing files that the ledger named at a snapshot.
 
     Raises:
@@ -237,10 +278,14 @@ def _write(
         def write(branch: str, commit_id: str) -> Snapshot:
             rows, summary = raw_rows(parsed, columns), work.stamp.summary()
             if plan.replace:
-                return raw.overwrite(rows, where, branch=branch, summary=summary, commit_id=commit_id)
+                return raw.overwrite(
+                    rows, where, branch=branch, summary=summary, commit_id=commit_id
+                )
             return raw.append(rows, branch=branch, summary=summary, commit_id=commit_id)
 
-        _, checks = write_audit_publish(raw, work.stamp, "rows", write, lambda snapshot: audit(snapshot, plan.days))
+        _, checks = write_audit_publish(
+            raw, work.stamp, "rows", write, lambda snapshot: audit(snapshot, plan.days)
+        )
         return done, tuple(checks)
     finally:
         parsed.unpersist()
@@ -250,7 +295,9 @@ def _columns(lake: Lakehouse, source: Source, plan: IngestPlan) -> tuple[list[Co
     current = source_columns(lake, source)
     drift = resolve(source, current, merge([row.observed() for row in plan.rows]))
     if not lake.table_exists(source.table) and source.drift == "quarantine" and not source.columns:
-        drift = resolve(replace(source, drift="evolve"), current, merge([row.observed() for row in plan.rows]))
+        drift = resolve(
+            replace(source, drift="evolve"), current, merge([row.observed() for row in plan.rows])
+        )
     wider = {column.name: column for column in drift.promoted}
     return [*(wider.get(column.name, column) for column in current), *drift.added], drift
 
@@ -262,31 +309,60 @@ def _half_done(lake: Lakehouse, source: Source, plan: IngestPlan) -> bool:
     files = sorted({row.landing_file for row in plan.rows})
     return (
         lake.load_table(source.table)
-        .scan(And(event_ts_in(plan.days), In(term="landing_file", literals=files)), ["landing_file"])
+        .scan(
+            And(event_ts_in(plan.days), In(term="landing_file", literals=files)), ["landing_file"]
+        )
         .count()
         > 0
     )
 
 
-def _quarantine_undated(work: Workplace, source: Source, fresh: Sequence[LandingFile], found: Indexed) -> None:
+def _quarantine_undated(
+    work: Workplace, source: Source, fresh: Sequence[LandingFile], found: Indexed
+) -> None:
     quarantine = quarantine_table(work.lake, source)
-    where = And(IsNull(term="event_day"), In(term="landing_file", literals=sorted(file.path for file in fresh)))
-    if found.reject_count or (quarantine.current_snapshot() and quarantine.scan(where, ["landing_file"]).count()):
-        quarantine.overwrite(found.rejects, where, summary=work.stamp.summary(), commit_id=work.stamp.commit_id("undated"))
+    where = And(
+        IsNull(term="event_day"),
+        In(term="landing_file", literals=sorted(file.path for file in fresh)),
+    )
+    if found.reject_count or (
+        quarantine.current_snapshot() and quarantine.scan(where, ["landing_file"]).count()
+    ):
+        quarantine.overwrite(
+            found.rejects,
+            where,
+            summary=work.stamp.summary(),
+            commit_id=work.stamp.commit_id("undated"),
+        )
 
 
-def _quarantine_dated(work: Workplace, source: Source, plan: IngestPlan, parsed: DataFrame, done: Sequence[LedgerRow]) -> None:
+def _quarantine_dated(
+    work: Workplace, source: Source, plan: IngestPlan, parsed: DataFrame, done: Sequence[LedgerRow]
+) -> None:
     quarantine = quarantine_table(work.lake, source)
     where = day_in(plan.days)
     if not plan.replace:
-        where = And(where, In(term="landing_file", literals=sorted({row.landing_file for row in plan.rows})))
-    if combined(done).quarantined or (quarantine.current_snapshot() and quarantine.scan(where, ["landing_file"]).count()):
-        quarantine.overwrite(rejected_rows(parsed), where, summary=work.stamp.summary(), commit_id=work.stamp.commit_id("dated"))
+        where = And(
+            where, In(term="landing_file", literals=sorted({row.landing_file for row in plan.rows}))
+        )
+    if combined(done).quarantined or (
+        quarantine.current_snapshot() and quarantine.scan(where, ["landing_file"]).count()
+    ):
+        quarantine.overwrite(
+            rejected_rows(parsed),
+            where,
+            summary=work.stamp.summary(),
+            commit_id=work.stamp.commit_id("dated"),
+        )
 
 
 def _untouched(known: Sequence[LedgerRow], plan: IngestPlan) -> list[LedgerRow]:
     taken = {(row.landing_file, row.event_day) for row in plan.rows}
-    return [row for row in known if row.event_day in plan.days and (row.landing_file, row.event_day) not in taken]
+    return [
+        row
+        for row in known
+        if row.event_day in plan.days and (row.landing_file, row.event_day) not in taken
+    ]
 
 
 def _refuse_missing(work: Workplace, source: Source, plan: IngestPlan) -> None:
@@ -305,7 +381,9 @@ def _problems(ledger: Sequence[LedgerRow]) -> dict[str, str]:
 
 
 def _pending(ledger: Sequence[LedgerRow]) -> tuple[date, ...]:
-    return tuple(sorted({row.event_day for row in ledger if row.pending and row.event_day is not None}))
+    return tuple(
+        sorted({row.event_day for row in ledger if row.pending and row.event_day is not None})
+    )
 
 
 def _current(lake: Lakehouse, name: str) -> Snapshot | None:

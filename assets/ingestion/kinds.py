@@ -43,7 +43,11 @@ def kinds_of(values: Iterable[object]) -> Counter[str]:
         elif python_type is Decimal:
             found.update(_decimal_kind(value) for value in values if type(value) is Decimal)
         elif python_type is datetime:
-            found.update("timestamp" if v.tzinfo is None else "timestamptz" for v in values if type(v) is datetime)
+            found.update(
+                "timestamp" if v.tzinfo is None else "timestamptz"
+                for v in values
+                if type(v) is datetime
+            )
         elif python_type is not type(None):
             found[_PYTHON_KINDS.get(python_type, "json")] += count
     return found
@@ -59,7 +63,12 @@ def _integer_kinds(values: list[object], count: int) -> Counter[str]:
     if min(integers) >= -_INT_MAX and max(integers) <= _INT_MAX:
         return Counter({"int": count})
     return Counter(
-        "int" if -_INT_MAX - 1 <= v <= _INT_MAX else "long" if -_LONG_MAX - 1 <= v <= _LONG_MAX else "huge" for v in integers
+        "int"
+        if -_INT_MAX - 1 <= v <= _INT_MAX
+        else "long"
+        if -_LONG_MAX - 1 <= v <= _LONG_MAX
+        else "huge"
+        for v in integers
     )
 
 

@@ -123,11 +123,13 @@ def list_landing(landing_root: str, source: Source) -> list[LandingFile]:
         LandingFile(path, info.size, info.modified_ms)
         for info in storage_for(folder).list(folder)
         for path in [info.location[len(folder) :].lstrip("/")]
-        if fnmatchcase(path, source.pattern) and not any(part[0] in "._" for part in path.split("/"))
+        if fnmatchcase(path, source.pattern)
+        and not any(part[0] in "._" for part in path.split("/"))
     ]
     if not found and not folder_exists(folder):
         raise NoSuchFileError(
-            f"source {source.name!r}: landing folder {folder} does not exist; create it or fix LAKEHOUSE_LANDING", file=folder
+            f"source {source.name!r}: landing folder {folder} does not exist; create it or fix LAKEHOUSE_LANDING",
+            file=folder,
         )
     return sorted(found)
 

@@ -13,9 +13,25 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from assets.ingestion.files import INDEX_SCHEMA, REJECTS_SCHEMA, UNREADABLE, VANISHED, LandingReader, balanced
+from assets.ingestion.files import (
+    INDEX_SCHEMA,
+    REJECTS_SCHEMA,
+    UNREADABLE,
+    VANISHED,
+    LandingReader,
+    balanced,
+)
 from assets.ingestion.landing import LandingFile, LedgerRow, LineCount
-from assets.ingestion.rows import DETAIL, EVENT_DAY, MODIFIED_MS, REASON, RECORD, RECORD_BYTES, FileTask, parsed_schema
+from assets.ingestion.rows import (
+    DETAIL,
+    EVENT_DAY,
+    MODIFIED_MS,
+    REASON,
+    RECORD,
+    RECORD_BYTES,
+    FileTask,
+    parsed_schema,
+)
 from assets.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE, Column, Source
 
 DUPLICATE = "__duplicate"
@@ -51,7 +67,12 @@ def first_pass(spark: SparkSession, reader: LandingReader, files: Sequence[Landi
                 yield from reader.index_batches(file)
 
     found = _over_groups(spark, len(groups), run, INDEX_SCHEMA).persist()
-    heads = found.where("outcome is not null").select("outcome", "landing_file", "ledger").toArrow().to_pylist()
+    heads = (
+        found.where("outcome is not null")
+        .select("outcome", "landing_file", "ledger")
+        .toArrow()
+        .to_pylist()
+    )
     rejects = found.where("outcome is null").select(*REJECTS_SCHEMA.names)
     return Indexed(
         ledger=[_ledger_row(row) for head in heads for row in orjson.loads(head["ledger"])],
@@ -86,16 +107,20 @@ def second_pass(
             for file in groups[group]:
                 yield from reader.row_batches(by_file[file], columns)
 
-    parsed = _over_groups(spark, len(groups), run, parsed_schema(columns)).withColumn(_ORDER, F.lit(1))
+    parsed = _over_groups(spark, len(groups), run, parsed_schema(columns)).withColumn(
+        _ORDER, F.lit(1)
+    )
     if present is not None:
         earlier = (
-            present.withColumn(EVENT_DAY, F.to_date(EVENT_TS)).withColumn(MODIFIED_MS, F.lit(0)).withColumn(_ORDER, F.lit(0))
+            present.withColumn(EVENT_DAY, F.to_date(EVENT_TS))
+            .withColumn(MODIFIED_MS, F.lit(0))
+            .withColumn(_ORDER, F.lit(0))
         )
         parsed = parsed.unionByName(earlier, allowMissingColumns=True)
     rank = F.row_number().over(
-        Window.partitionBy(EVENT_DAY, F.col(REASON).isNotNull(), *identity_columns(reader.source, columns)).orderBy(
-            _ORDER, MODIFIED_MS, LANDING_FILE, LANDING_LINE
-        )
+        Window.partitionBy(
+            EVENT_DAY, F.col(REASON).isNotNull(), *identity_columns(reader.source, columns)
+        ).orderBy(_ORDER, MODIFIED_MS, LANDING_FILE, LANDING_LINE)
     )
     marked = parsed.withColumn(DUPLICATE, (rank > 1) & F.col(REASON).isNull())
     return marked.where(F.col(_ORDER) == 1).drop(_ORDER)
@@ -115,7 +140,9 @@ def identity_columns(source: Source, columns: Sequence[Column]) -> list[SparkCol
 def raw_rows(parsed: DataFrame, columns: Sequence[Column]) -> DataFrame:
     """The rows of a second pass, as the raw table keeps them."""
     names = [EVENT_TS, *(column.name for column in columns), LANDING_FILE, LANDING_LINE]
-    return parsed.where(F.col(REASON).isNull() & ~F.col(DUPLICATE)).select(*(F.col(f"`{name}`") for name in names))
+    return parsed.where(F.col(REASON).isNull() & ~F.col(DUPLICATE)).select(
+        *(F.col(f"`{name}`") for name in names)
+    )
 
 
 def rejected_rows(parsed: DataFrame) -> DataFrame:
@@ -141,13 +168,18 @@ def line_counts(parsed: DataFrame) -> dict[tuple[str, date], LineCount]:
         F.count_if(F.col(DUPLICATE)).alias("duplicates"),
     )
     return {
-        (row[LANDING_FILE], row[EVENT_DAY]): LineCount(row["lines"], row["rows"], row["quarantined"], row["duplicates"])
+        (row[LANDING_FILE], row[EVENT_DAY]): LineCount(
+            row["lines"], row["rows"], row["quarantined"], row["duplicates"]
+        )
         for row in counted.collect()
     }
 
 
 def _over_groups(
-    spark: SparkSession, count: int, run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: pa.Schema
+    spark: SparkSession,
+    count: int,
+    run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: pa.Schema,
 ) -> DataFrame:
     return spark.range(0, count, 1, count).mapInArrow(run, from_arrow_schema(schema))
 
@@ -159,4 +191,5 @@ def _ids(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
 
 def _ledger_row(row: dict[str, object]) -> LedgerRow:
     day = row["event_day"]
-    return LedgerRow(**{**row, "event_day": date.fromisoformat(day) if isinstance(day, str) else None})  # type: ignore[arg-type]
+    parsed = date.fromisoformat(day) if isinstance(day, str) else None
+    return LedgerRow(**{**row, "event_day": parsed})  # type: ignore[arg-type]

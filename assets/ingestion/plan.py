@@ -40,7 +40,9 @@ class IngestPlan:
         return [FileTask(file, frozenset(found)) for file, found in sorted(days.items())]
 
 
-def plan_ingest(ledger: Sequence[LedgerRow], landed: Sequence[LandingFile], days: Sequence[date], mode: Mode) -> IngestPlan:
+def plan_ingest(
+    ledger: Sequence[LedgerRow], landed: Sequence[LandingFile], days: Sequence[date], mode: Mode
+) -> IngestPlan:
     """Plan the days.
 
     Args:
@@ -73,7 +75,9 @@ def plan_ingest(ledger: Sequence[LedgerRow], landed: Sequence[LandingFile], days
     )
 
 
-def settled(rows: Sequence[LedgerRow], counts: Mapping[tuple[str, date], LineCount]) -> list[LedgerRow]:
+def settled(
+    rows: Sequence[LedgerRow], counts: Mapping[tuple[str, date], LineCount]
+) -> list[LedgerRow]:
     """The ledger's rows after their lines were written.
 
     Raises:
@@ -93,7 +97,12 @@ def settled(rows: Sequence[LedgerRow], counts: Mapping[tuple[str, date], LineCou
             )
         done.append(
             replace(
-                row, pending=False, replaces=False, rows=count.rows, quarantined=count.quarantined, duplicates=count.duplicates
+                row,
+                pending=False,
+                replaces=False,
+                rows=count.rows,
+                quarantined=count.quarantined,
+                duplicates=count.duplicates,
             )
         )
     return done

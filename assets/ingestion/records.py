@@ -61,14 +61,22 @@ class Chunk:
 
     def text(self, position: int) -> bytes:
         """The record as text; what the format does not have as text is rendered as JSON."""
-        return self.texts[position] or orjson.dumps(self.values[position], default=str, option=orjson.OPT_NON_STR_KEYS)
+        return self.texts[position] or orjson.dumps(
+            self.values[position], default=str, option=orjson.OPT_NON_STR_KEYS
+        )
 
     def full(self) -> bool:
         """Whether it is time for the next chunk."""
         return len(self.lines) + len(self.rejects) >= CHUNK_RECORDS
 
 
-def reject(line: int | None, reason: str, detail: str = "", text: bytes | None = None, length: int | None = None) -> Reject:
+def reject(
+    line: int | None,
+    reason: str,
+    detail: str = "",
+    text: bytes | None = None,
+    length: int | None = None,
+) -> Reject:
     """A reject with its text shortened and made printable."""
     if text is None:
         return Reject(line, reason, detail)
@@ -122,12 +130,18 @@ class _Lines:
             yield self.count, self._start(rest), -1 if self.problem else len(rest) + dropped
 
     def _start(self, line: bytes) -> bytes:
-        return line.removeprefix(b"\xef\xbb\xbf") + b" " * 3 if self.count == 1 and line.startswith(b"\xef\xbb\xbf") else line
+        return (
+            line.removeprefix(b"\xef\xbb\xbf") + b" " * 3
+            if self.count == 1 and line.startswith(b"\xef\xbb\xbf")
+            else line
+        )
 
     def _grown(self, rest: bytes, dropped: int, more: bytes) -> tuple[bytes, int]:
         """The beginning of a line that goes on, at most `max_bytes` of it, and how much of it was dropped."""
         room = self._max_bytes - len(rest)
-        return (rest + more[:room] if room > 0 and more else rest), dropped + max(0, len(more) - max(0, room))
+        return (rest + more[:room] if room > 0 and more else rest), dropped + max(
+            0, len(more) - max(0, room)
+        )
 
     def _plain_blocks(self) -> Iterator[bytes]:
         if not self._gzip:
@@ -193,7 +207,9 @@ def _jsonl(lines: _Lines) -> Iterator[Chunk]:
                     chunk.values.append(value)
                     chunk.texts.append(text)
                 else:
-                    chunk.rejects.append(reject(number, "not a JSON object", type(value).__name__, text))
+                    chunk.rejects.append(
+                        reject(number, "not a JSON object", type(value).__name__, text)
+                    )
         if chunk.full():
             yield chunk
             chunk = Chunk()
@@ -224,10 +240,16 @@ def _csv(lines: _Lines) -> Iterator[Chunk]:
         elif not fields:
             chunk.rejects.append(pending.reject("blank line"))
         elif header is None or len(fields) != len(header):
-            chunk.rejects.append(pending.reject("malformed CSV", f"{len(fields)} fields under {len(header or ())} names"))
+            chunk.rejects.append(
+                pending.reject(
+                    "malformed CSV", f"{len(fields)} fields under {len(header or ())} names"
+                )
+            )
         else:
             chunk.lines.append(pending.number)
-            chunk.values.append({name: value or None for name, value in zip(header, fields, strict=True)})
+            chunk.values.append(
+                {name: value or None for name, value in zip(header, fields, strict=True)}
+            )
             chunk.texts.append(pending.text())
         if chunk.full():
             yield chunk
@@ -259,7 +281,9 @@ class _CsvRecord:
         return b"\n".join(self._texts)
 
     def reject(self, reason: str, detail: str = "") -> Reject:
-        return reject(self.number, reason, detail, self.text(), max(self.too_long, len(self.text())))
+        return reject(
+            self.number, reason, detail, self.text(), max(self.too_long, len(self.text()))
+        )
 
 
 def _parquet(stream: ByteStream) -> Iterator[Chunk]:
@@ -272,7 +296,9 @@ def _parquet(stream: ByteStream) -> Iterator[Chunk]:
             yield Chunk(list(range(number + 1, number + 1 + len(rows))), rows, [b""] * len(rows))
             number += len(rows)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        yield Chunk(rejects=[reject(None, "unreadable Parquet", f"after row {number}: {str(error)[:500]}")])
+        yield Chunk(
+            rejects=[reject(None, "unreadable Parquet", f"after row {number}: {str(error)[:500]}")]
+        )
         return
     if number == 0:
         yield Chunk(rejects=[reject(None, "empty file")])

@@ -90,13 +90,22 @@ def _batch(
         for index, why in bad.items():
             reasons.setdefault(index, ("type conflict", f"{column.name}: {why}"))
     rejected = [reasons.get(index) for index in range(len(taken))]
-    texts = [chunk.text(position) if rejected[index] else None for index, (position, _) in enumerate(taken)]
+    texts = [
+        chunk.text(position) if rejected[index] else None
+        for index, (position, _) in enumerate(taken)
+    ]
     arrays |= {
         EVENT_DAY: pa.array([instant.date() for _, instant in taken], pa.date32()),
         MODIFIED_MS: pa.array([file.modified_ms] * len(taken), pa.int64()),
         REASON: pa.array([r and r[0] for r in rejected], pa.string()),
         DETAIL: pa.array([r and r[1] for r in rejected], pa.string()),
-        RECORD: pa.array([t and t[:QUARANTINED_TEXT_MAX].decode("utf-8", errors="backslashreplace") for t in texts], pa.string()),
+        RECORD: pa.array(
+            [
+                t and t[:QUARANTINED_TEXT_MAX].decode("utf-8", errors="backslashreplace")
+                for t in texts
+            ],
+            pa.string(),
+        ),
         RECORD_BYTES: pa.array([None if t is None else len(t) for t in texts], pa.int64()),
         EVENT_TS: pa.array([instant for _, instant in taken], pa.timestamp("us", "UTC")),
         LANDING_FILE: pa.array([file.path] * len(taken), pa.string()),

@@ -116,9 +116,13 @@ class Source:
                 f"{where}: {self.event_time.zone!r} is no IANA time zone; name one such as 'Europe/Berlin' or 'UTC'"
             ) from error
         if self.last_day is not None and self.last_day < self.first_day:
-            raise InvalidInputError(f"{where}: last_day {self.last_day} is before first_day {self.first_day}")
+            raise InvalidInputError(
+                f"{where}: last_day {self.last_day} is before first_day {self.first_day}"
+            )
         if self.format == "parquet" and self.gzip:
-            raise InvalidInputError(f"{where}: Parquet files are not compressed as a whole; set gzip=False")
+            raise InvalidInputError(
+                f"{where}: Parquet files are not compressed as a whole; set gzip=False"
+            )
         if self.buckets < 1:
             raise InvalidInputError(f"{where}: buckets must be at least 1, not {self.buckets}")
         self._check_columns(where)
@@ -133,11 +137,15 @@ class Source:
                     f"{where}: column {column.name!r} has unknown type {column.type!r}; known: {', '.join(COLUMN_TYPES)}"
                 )
             if column.name in RESERVED_COLUMNS and column.name != self.event_time.column:
-                raise InvalidInputError(f"{where}: the pipeline adds the column {column.name!r} itself; it cannot be declared")
+                raise InvalidInputError(
+                    f"{where}: the pipeline adds the column {column.name!r} itself; it cannot be declared"
+                )
         if names:
             for name in (*self.natural_key, self.bucket):
                 if name not in names:
-                    raise InvalidInputError(f"{where}: the key or bucket column {name!r} is not among the declared columns")
+                    raise InvalidInputError(
+                        f"{where}: the key or bucket column {name!r} is not among the declared columns"
+                    )
 
     @property
     def table(self) -> str:

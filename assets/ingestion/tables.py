@@ -47,7 +47,11 @@ def raw_table(lake: Lakehouse, source: Source, drift: Drift) -> Table:
     if drift:
         with table.update_schema() as change:
             for column in drift.added:
-                change.add_column(column.name, arrow_type(column.type), doc=JSON_DOC if column.type == "json" else None)
+                change.add_column(
+                    column.name,
+                    arrow_type(column.type),
+                    doc=JSON_DOC if column.type == "json" else None,
+                )
             for column in drift.promoted:
                 change.update_column(column.name, arrow_type(column.type))
     return table
@@ -58,9 +62,15 @@ def source_columns(lake: Lakehouse, source: Source, snapshot_id: int | None = No
     if not lake.table_exists(source.table):
         return [column for column in source.columns if column.name != EVENT_TS]
     metadata = lake.load_table(source.table).metadata
-    schema = metadata.schema() if snapshot_id is None else metadata.schema_for(metadata.snapshot(snapshot_id))
+    schema = (
+        metadata.schema()
+        if snapshot_id is None
+        else metadata.schema_for(metadata.snapshot(snapshot_id))
+    )
     return [
-        Column(field.name, "json" if field.doc == JSON_DOC else str(field.field_type).replace(" ", ""))
+        Column(
+            field.name, "json" if field.doc == JSON_DOC else str(field.field_type).replace(" ", "")
+        )
         for field in schema.fields
         if field.name not in (EVENT_TS, LANDING_FILE, LANDING_LINE)
     ]
@@ -77,7 +87,9 @@ def event_ts_in(days: Sequence[date], column: str = EVENT_TS) -> BooleanExpressi
     """Rows whose timestamp lies on one of the days (UTC)."""
     return _any(
         [
-            _between(column, f"{first}T00:00:00+00:00", f"{last + timedelta(days=1)}T00:00:00+00:00")
+            _between(
+                column, f"{first}T00:00:00+00:00", f"{last + timedelta(days=1)}T00:00:00+00:00"
+            )
             for first, last in day_ranges(days)
         ]
     )
@@ -85,7 +97,12 @@ def event_ts_in(days: Sequence[date], column: str = EVENT_TS) -> BooleanExpressi
 
 def day_in(days: Sequence[date], column: str = "event_day") -> BooleanExpression:
     """Rows whose date is one of the days."""
-    return _any([_between(column, str(first), str(last + timedelta(days=1))) for first, last in day_ranges(days)])
+    return _any(
+        [
+            _between(column, str(first), str(last + timedelta(days=1)))
+            for first, last in day_ranges(days)
+        ]
+    )
 
 
 def _between(column: str, low: str, high: str) -> BooleanExpression:
@@ -100,7 +117,11 @@ def _any(conditions: list[BooleanExpression]) -> BooleanExpression:
 
 
 def _table(lake: Lakehouse, name: str, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
-    return lake.load_table(name) if lake.table_exists(name) else lake.create_table(name, schema, partition_by=partition_by)
+    return (
+        lake.load_table(name)
+        if lake.table_exists(name)
+        else lake.create_table(name, schema, partition_by=partition_by)
+    )
 
 
 def _raw_schema(source: Source, added: Sequence[Column]) -> pa.Schema:
@@ -114,7 +135,14 @@ def _raw_schema(source: Source, added: Sequence[Column]) -> pa.Schema:
     return pa.schema(
         [
             pa.field(EVENT_TS, pa.timestamp("us", "UTC"), nullable=False),
-            *(pa.field(c.name, arrow_type(c.type), metadata={"doc": JSON_DOC} if c.type == "json" else None) for c in columns),
+            *(
+                pa.field(
+                    c.name,
+                    arrow_type(c.type),
+                    metadata={"doc": JSON_DOC} if c.type == "json" else None,
+                )
+                for c in columns
+            ),
             pa.field(LANDING_FILE, pa.string(), nullable=False),
             pa.field(LANDING_LINE, pa.int64(), nullable=False),
         ]

@@ -27,7 +27,10 @@ def main() -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "4g")
-        .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
+        .config(
+            "spark.sql.extensions",
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        )
         .config(catalog, "org.apache.iceberg.spark.SparkCatalog")
         .config(f"{catalog}.type", "hadoop")
         .config(f"{catalog}.warehouse", arguments.warehouse)
@@ -35,7 +38,9 @@ def main() -> None:
     )
     session.sql(f"SELECT * FROM bench.{arguments.table} LIMIT 1").collect()
     start, processor = time.perf_counter(), _processor_seconds(session)
-    row = session.sql(f"CALL bench.system.rewrite_data_files(table => 'bench.{arguments.table}')").collect()[0]
+    row = session.sql(
+        f"CALL bench.system.rewrite_data_files(table => 'bench.{arguments.table}')"
+    ).collect()[0]
     found = {
         "seconds": round(time.perf_counter() - start, 3),
         "processor_seconds": round(_processor_seconds(session) - processor, 3),
@@ -58,7 +63,11 @@ def _processor_seconds(session: SparkSession) -> float:
 
 def _peak_memory(session: SparkSession) -> int:
     """Resident memory of the JVM at its highest; from Linux."""
-    return next(int(line.split()[1]) * 1024 for line in _process(session, "status").splitlines() if line.startswith("VmHWM"))
+    return next(
+        int(line.split()[1]) * 1024
+        for line in _process(session, "status").splitlines()
+        if line.startswith("VmHWM")
+    )
 
 
 def _process(session: SparkSession, name: str) -> str:

@@ -33,7 +33,10 @@ def main() -> None:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "4g")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.extensions", "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions")
+        .config(
+            "spark.sql.extensions",
+            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        )
         .config(catalog, "org.apache.iceberg.spark.SparkCatalog")
         .config(f"{catalog}.type", "hadoop")
         .config(f"{catalog}.warehouse", arguments.warehouse)
@@ -41,7 +44,15 @@ def main() -> None:
     )
     cases = reading(spark) if arguments.task == "read" else writing(spark, arguments.source)
     found = {name: best(run, arguments.repeat) for name, run in cases.items()}
-    print(json.dumps({"seconds": found, "spark": spark.version, "runtime": arguments.runtime.rsplit("/", 1)[-1]}))
+    print(
+        json.dumps(
+            {
+                "seconds": found,
+                "spark": spark.version,
+                "runtime": arguments.runtime.rsplit("/", 1)[-1],
+            }
+        )
+    )
     spark.stop()
 
 
@@ -62,7 +73,9 @@ def reading(spark: SparkSession) -> dict[str, Callable[[], object]]:
     return {
         "unpartitioned, all rows": lambda: all_rows(spark.table("bench.b.flat")),
         "day and bucket, all rows": lambda: all_rows(spark.table("bench.b.parts")),
-        "day and bucket, aggregate": lambda: spark.table("bench.b.parts").groupBy("kind").sum("amount").collect(),
+        "day and bucket, aggregate": lambda: (
+            spark.table("bench.b.parts").groupBy("kind").sum("amount").collect()
+        ),
         "one day of a year": lambda: all_rows(spark.table("bench.b.parts").where(DAY)),
     }
 
@@ -73,7 +86,9 @@ def writing(spark: SparkSession, source: str) -> dict[str, Callable[[], object]]
 
     def append(partitioned_by: str) -> None:
         spark.sql("DROP TABLE IF EXISTS bench.b.written PURGE")
-        spark.sql(f"CREATE TABLE bench.b.written USING iceberg {partitioned_by} AS SELECT * FROM source LIMIT 0")
+        spark.sql(
+            f"CREATE TABLE bench.b.written USING iceberg {partitioned_by} AS SELECT * FROM source LIMIT 0"
+        )
         frame.writeTo("bench.b.written").append()
 
     return {"unpartitioned": lambda: append(""), "by day and bucket": lambda: append(PARTITIONED)}

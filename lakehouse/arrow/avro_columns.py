@@ -67,7 +67,9 @@ class AvroColumn:
         return found if self.stored is None else found.cast(self.type)
 
     def _struct(self, values: Sequence[Any]) -> pa.Array:
-        children = [one.array([None if v is None else v[one.name] for v in values]) for one in self.children]
+        children = [
+            one.array([None if v is None else v[one.name] for v in values]) for one in self.children
+        ]
         mask = pa.array([one is None for one in values])
         return pa.StructArray.from_arrays(children, fields=list(self.type), mask=mask)
 
@@ -81,7 +83,9 @@ class AvroColumn:
         if pa.types.is_list(self.type):
             return pa.ListArray.from_arrays(ends, self.children[0].array(items), type=self.type)
         pairs = [(one["key"], one["value"]) if isinstance(one, dict) else one for one in items]
-        keys, found = (child.array([pair[n] for pair in pairs]) for n, child in enumerate(self.children))
+        keys, found = (
+            child.array([pair[n] for pair in pairs]) for n, child in enumerate(self.children)
+        )
         return pa.MapArray.from_arrays(ends, keys, found, type=self.type)
 
 
@@ -136,13 +140,20 @@ class _Types:
             space = schema.get("namespace", "")
             self._named |= {schema["name"]: schema, f"{space}.{schema['name']}": schema}
         if kind == "record":
-            children = [self.column(one["name"], one.get("field-id"), one["type"]) for one in schema["fields"]]
-            return AvroColumn(name, field_id, pa.struct([one.arrow() for one in children]), children=children)
+            children = [
+                self.column(one["name"], one.get("field-id"), one["type"])
+                for one in schema["fields"]
+            ]
+            return AvroColumn(
+                name, field_id, pa.struct([one.arrow() for one in children]), children=children
+            )
         if kind == "array":
             return self._array(name, field_id, schema)
         if kind == "map":
             key = AvroColumn("key", schema.get("key-id"), pa.string())
-            return self._map(name, field_id, key, self.column("value", schema.get("value-id"), schema["values"]))
+            return self._map(
+                name, field_id, key, self.column("value", schema.get("value-id"), schema["values"])
+            )
         return self._primitive(name, field_id, schema)
 
     def _array(self, name: str, field_id: int | None, schema: Any) -> AvroColumn:
@@ -151,8 +162,15 @@ class _Types:
             return self._map(name, field_id, item.children[0], item.children[1])
         return AvroColumn(name, field_id, pa.list_(item.arrow()), children=[item])
 
-    def _map(self, name: str, field_id: int | None, key: AvroColumn, value: AvroColumn) -> AvroColumn:
-        return AvroColumn(name, field_id, pa.map_(key.arrow().with_nullable(False), value.arrow()), children=[key, value])
+    def _map(
+        self, name: str, field_id: int | None, key: AvroColumn, value: AvroColumn
+    ) -> AvroColumn:
+        return AvroColumn(
+            name,
+            field_id,
+            pa.map_(key.arrow().with_nullable(False), value.arrow()),
+            children=[key, value],
+        )
 
     def _primitive(self, name: str, field_id: int | None, schema: Any) -> AvroColumn:
         kind, logical = schema["type"], schema.get("logicalType", "")
@@ -165,8 +183,14 @@ class _Types:
             def decimal(value: bytes) -> Decimal:
                 return Decimal(int.from_bytes(value, "big", signed=True)).scaleb(-scale, _EXACT)
 
-            return AvroColumn(name, field_id, pa.decimal128(int(schema["precision"]), scale), decode=decimal)
-        zoned = "UTC" if not logical.startswith("local-") and schema.get("adjust-to-utc", True) else None
+            return AvroColumn(
+                name, field_id, pa.decimal128(int(schema["precision"]), scale), decode=decimal
+            )
+        zoned = (
+            "UTC"
+            if not logical.startswith("local-") and schema.get("adjust-to-utc", True)
+            else None
+        )
         found = {
             "date": pa.date32(),
             "time-millis": pa.time32("ms"),

@@ -58,7 +58,13 @@ class AvroTaskReader(TaskReader):
         batch_rows: int = 32_768,
     ) -> None:
         # nothing of a Parquet file: the rows are shaped like those of one
-        self._task, self._scan, self._deleted, self._keys, self._batch_rows = task, scan, deleted, keys, batch_rows
+        self._task, self._scan, self._deleted, self._keys, self._batch_rows = (
+            task,
+            scan,
+            deleted,
+            keys,
+            batch_rows,
+        )
         self._path = task.data_file.file_path
         self._data = storage.read(self._path) if task.start == 0 else b""
         self.row_groups: list[RowGroup] = []
@@ -69,7 +75,9 @@ class AvroTaskReader(TaskReader):
         self._schema = pa.schema([one.arrow() for one in self._avro])
         known = file_columns(self._schema, name_mapping, self._path)
         constants = scan.constants(task.data_file)
-        self._projection = Projection(known, scan.read_fields, scan.read_arrow, constants, self._path, pruned=False)
+        self._projection = Projection(
+            known, scan.read_fields, scan.read_arrow, constants, self._path, pruned=False
+        )
         self.row_groups = [RowGroup(0, 0, task.data_file.record_count)]
 
     @property
@@ -97,7 +105,10 @@ class AvroTaskReader(TaskReader):
             if wanted is not None and wanted.num_rows:
                 yield wanted
         if position != group.rows:
-            raise CorruptMetadataError(f"{self._path} holds {position} rows, its manifest says {group.rows}", file=self._path)
+            raise CorruptMetadataError(
+                f"{self._path} holds {position} rows, its manifest says {group.rows}",
+                file=self._path,
+            )
 
     def _records(self) -> Iterator[list[dict[str, Any]]]:
         try:
@@ -120,4 +131,6 @@ class AvroTaskReader(TaskReader):
             yield records
 
     def _damaged(self, error: Exception) -> CorruptMetadataError:
-        return CorruptMetadataError(f"file {self._path} is not readable Avro: {error}", file=self._path)
+        return CorruptMetadataError(
+            f"file {self._path} is not readable Avro: {error}", file=self._path
+        )

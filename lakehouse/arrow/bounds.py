@@ -44,7 +44,15 @@ def to_single_value(kind: PrimitiveType, value: Any) -> bytes:
         return b"\x01" if value else b"\x00"
     if isinstance(kind, IntegerType | DateType):
         return struct.pack("<i", value)
-    if isinstance(kind, LongType | TimeType | TimestampType | TimestamptzType | TimestampNanoType | TimestamptzNanoType):
+    if isinstance(
+        kind,
+        LongType
+        | TimeType
+        | TimestampType
+        | TimestamptzType
+        | TimestampNanoType
+        | TimestamptzNanoType,
+    ):
         return struct.pack("<q", value)
     if isinstance(kind, FloatType):
         return struct.pack("<f", value)

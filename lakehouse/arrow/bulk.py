@@ -82,7 +82,9 @@ class DecodedColumns:
     types: tuple[pa.DataType, ...]
 
 
-def decoded_columns(columns: Sequence[FileColumn], leaves: Sequence[int], schema: pq.ParquetSchema) -> DecodedColumns | None:
+def decoded_columns(
+    columns: Sequence[FileColumn], leaves: Sequence[int], schema: pq.ParquetSchema
+) -> DecodedColumns | None:
     """What Polars has to decode; None when a column is nested, or of a type or name that it takes for something else.
 
     Args:
@@ -96,10 +98,17 @@ def decoded_columns(columns: Sequence[FileColumn], leaves: Sequence[int], schema
     all_names = [one.name for one in columns]
     if not chosen or any(one.children for one in chosen) or len(set(all_names)) < len(all_names):
         return None
-    if any(schema.column(one.leaves[0]).physical_type not in _PHYSICAL or _is_pattern(one.name) for one in chosen):
+    if any(
+        schema.column(one.leaves[0]).physical_type not in _PHYSICAL or _is_pattern(one.name)
+        for one in chosen
+    ):
         return None
     types = tuple(kind for kind in kinds if kind is not None)
-    return DecodedColumns(tuple(one.name for one in chosen), types) if len(types) == len(kinds) else None
+    return (
+        DecodedColumns(tuple(one.name for one in chosen), types)
+        if len(types) == len(kinds)
+        else None
+    )
 
 
 def _is_pattern(name: str) -> bool:

@@ -59,7 +59,9 @@ def cast_primitive(array: pa.Array, kind: IcebergType, target: pa.DataType) -> p
         return array
     accepts = _ACCEPTS.get(type(kind))
     if accepts is None or not accepts(array.type):
-        raise CastError(f"is {array.type} in the data but {kind} in the table{_advice(array.type, kind)}")
+        raise CastError(
+            f"is {array.type} in the data but {kind} in the table{_advice(array.type, kind)}"
+        )
     storage = target.storage_type if isinstance(target, pa.BaseExtensionType) else target
     try:
         plain = _to_storage(array, kind, storage)
@@ -95,7 +97,9 @@ def _exact_float(array: pa.Array, storage: pa.DataType) -> pa.Array:
     changed = pc.and_(pc.not_equal(back, array), pc.invert(pc.is_nan(array)))
     row = pc.index(pc.fill_null(changed, False), True).as_py()
     if row >= 0:
-        raise CastError(f"holds {array[row].as_py()!r}, which a 32-bit float cannot represent exactly; round it first")
+        raise CastError(
+            f"holds {array[row].as_py()!r}, which a 32-bit float cannot represent exactly; round it first"
+        )
     return narrow
 
 
@@ -112,7 +116,11 @@ _NAIVE = (TimestampType, TimestampNanoType)
 
 
 def _is_text(source: pa.DataType) -> bool:
-    return bool(pa.types.is_string(source) or pa.types.is_large_string(source) or pa.types.is_string_view(source))
+    return bool(
+        pa.types.is_string(source)
+        or pa.types.is_large_string(source)
+        or pa.types.is_string_view(source)
+    )
 
 
 def _is_bytes(source: pa.DataType) -> bool:

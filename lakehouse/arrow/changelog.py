@@ -26,7 +26,9 @@ CHANGE_COLUMNS = (
 )
 
 
-def read_changelog(steps: Sequence[ChangelogStep], request: ReadRequest, storage: Storage, *, net: bool = False) -> pa.Table:
+def read_changelog(
+    steps: Sequence[ChangelogStep], request: ReadRequest, storage: Storage, *, net: bool = False
+) -> pa.Table:
     """The rows that came and went, in the order of the snapshots, deleted before inserted ones.
 
     A row that a snapshot only carried from one file into another (copy on write) has not changed and is left out. One
@@ -62,7 +64,10 @@ def _changed(step: ChangelogStep, request: ReadRequest, storage: Storage) -> pa.
     if gone.num_rows and come.num_rows:
         codes = row_codes(pa.concat_tables([gone, come]))
         old, new = codes[: gone.num_rows], codes[gone.num_rows :]
-        gone, come = gone.filter(pa.array(surplus(old, new))), come.filter(pa.array(surplus(new, old)))
+        gone, come = (
+            gone.filter(pa.array(surplus(old, new))),
+            come.filter(pa.array(surplus(new, old))),
+        )
     return pa.concat_tables([_marked(gone, DELETE, step), _marked(come, INSERT, step)])
 
 
@@ -76,9 +81,13 @@ def _marked(rows: pa.Table, kind: str, step: ChangelogStep) -> pa.Table:
 def _lasting(changes: pa.Table, columns: int) -> npt.NDArray[np.bool_]:
     """The last insertions of rows that are more than before, the first deletions of rows that are fewer."""
     codes = row_codes(changes.select(range(columns)))
-    inserted = np.asarray(changes["_change_type"].combine_chunks().to_numpy(zero_copy_only=False) == INSERT)
+    inserted = np.asarray(
+        changes["_change_type"].combine_chunks().to_numpy(zero_copy_only=False) == INSERT
+    )
     size = int(codes.max(initial=-1)) + 1
-    more = np.bincount(codes[inserted], minlength=size) - np.bincount(codes[~inserted], minlength=size)
+    more = np.bincount(codes[inserted], minlength=size) - np.bincount(
+        codes[~inserted], minlength=size
+    )
     keep = np.zeros(len(codes), bool)
     keep[~inserted] = occurrence(codes[~inserted]) < -more[codes[~inserted]]
     keep[inserted] = _from_last(codes[inserted]) < more[codes[inserted]]
@@ -93,10 +102,16 @@ def _projected(changes: pa.Table, schema: Schema) -> pa.Table:
     targets = list(schema_to_arrow(schema))
     source = "the changelog"
     rows = changes.drop_columns([one.name for one in CHANGE_COLUMNS])
-    projection = Projection(file_columns(rows.schema, "[]", source), schema.fields, targets, {}, source, pruned=False)
+    projection = Projection(
+        file_columns(rows.schema, "[]", source), schema.fields, targets, {}, source, pruned=False
+    )
     marks = pa.schema([*targets, *CHANGE_COLUMNS])
     batches = []
     for batch in changes.to_batches():
         columns = projection.columns(batch.select(rows.column_names), batch.num_rows)
-        batches.append(pa.RecordBatch.from_arrays([*columns, *(batch[one.name] for one in CHANGE_COLUMNS)], schema=marks))
+        batches.append(
+            pa.RecordBatch.from_arrays(
+                [*columns, *(batch[one.name] for one in CHANGE_COLUMNS)], schema=marks
+            )
+        )
     return pa.Table.from_batches(batches, schema=marks)

@@ -11,7 +11,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from lakehouse.arrow.cast import CastError, cast_primitive, without_encoding
-from lakehouse.arrow.nested import list_parts, make_list, make_map, make_struct, map_parts, without_nulls
+from lakehouse.arrow.nested import (
+    list_parts,
+    make_list,
+    make_map,
+    make_struct,
+    map_parts,
+    without_nulls,
+)
 from lakehouse.arrow.values import constant_array
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.spec.arrow_types import schema_to_arrow
@@ -39,7 +46,11 @@ def coerce(data: ArrowData, schema: Schema, *, table: str = "") -> Iterator[pa.R
         yield coercer.batch(data)
         return
     if isinstance(data, pa.Table | pa.RecordBatchReader):
-        coercer.batch(pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in data.schema], schema=_all_nullable(data.schema)))
+        coercer.batch(
+            pa.RecordBatch.from_arrays(
+                [pa.nulls(0, f.type) for f in data.schema], schema=_all_nullable(data.schema)
+            )
+        )
     for batch in data.to_batches() if isinstance(data, pa.Table) else data:
         yield coercer.batch(batch)
 
@@ -69,7 +80,9 @@ class Coercer:
     def batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """One batch in the table's Arrow schema; see `coerce` for the errors."""
         sources = [(f.name, batch.column(i)) for i, f in enumerate(batch.schema)]
-        columns = self._fields(sources, self._schema.fields, list(self.arrow_schema), batch.num_rows, None, "")
+        columns = self._fields(
+            sources, self._schema.fields, list(self.arrow_schema), batch.num_rows, None, ""
+        )
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow_schema)
 
     def _fields(
@@ -105,7 +118,14 @@ class Coercer:
                 result.append(pa.nulls(rows, target.type))
         return result
 
-    def _field(self, array: pa.Array, one: NestedField, target: pa.Field, present: pa.BooleanArray | None, path: str) -> pa.Array:
+    def _field(
+        self,
+        array: pa.Array,
+        one: NestedField,
+        target: pa.Field,
+        present: pa.BooleanArray | None,
+        path: str,
+    ) -> pa.Array:
         result = self._array(array, one.field_type, target.type, path)
         if one.required and result.null_count:
             self._require(result, present, path)
@@ -118,7 +138,9 @@ class Coercer:
         if row >= 0:
             raise self._error(path, f"is required but null in row {row} of the batch")
 
-    def _array(self, array: pa.Array, kind: IcebergType, target: pa.DataType, path: str) -> pa.Array:
+    def _array(
+        self, array: pa.Array, kind: IcebergType, target: pa.DataType, path: str
+    ) -> pa.Array:
         array = without_encoding(array)
         if pa.types.is_null(array.type):
             return pa.nulls(len(array), target)
@@ -133,7 +155,9 @@ class Coercer:
         except CastError as error:
             raise self._error(path, str(error)) from error
 
-    def _struct(self, array: pa.Array, kind: StructType, target: pa.DataType, path: str) -> pa.Array:
+    def _struct(
+        self, array: pa.Array, kind: StructType, target: pa.DataType, path: str
+    ) -> pa.Array:
         if not pa.types.is_struct(array.type):
             raise self._error(path, f"is {array.type} in the data but a struct in the table")
         present = array.is_valid()
@@ -159,7 +183,9 @@ class Coercer:
 
     def _error(self, column: str, what: str) -> InvalidSchemaError:
         where = f" of table {self._table}" if self._table else ""
-        return InvalidSchemaError(f"column {column!r}{where} {what}", table=self._table, column=column)
+        return InvalidSchemaError(
+            f"column {column!r}{where} {what}", table=self._table, column=column
+        )
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -36,7 +36,9 @@ def _search(struct: StructType, field_id: int) -> tuple[tuple[int, ...], NestedF
     return None
 
 
-def column_at(batch: pa.RecordBatch | pa.Table, path: tuple[int, ...]) -> pa.Array | pa.ChunkedArray:
+def column_at(
+    batch: pa.RecordBatch | pa.Table, path: tuple[int, ...]
+) -> pa.Array | pa.ChunkedArray:
     """The column at a path of positions; null where a parent is null."""
     column = batch.column(path[0])
     return column if len(path) == 1 else pc.struct_field(column, list(path[1:]))

@@ -40,7 +40,9 @@ class FileDeletes:
     positions: Positions
 
 
-def write_deletes(deletes: Iterable[FileDeletes], request: WriteRequest, storage: Storage, *, task: str = "0") -> list[DataFile]:
+def write_deletes(
+    deletes: Iterable[FileDeletes], request: WriteRequest, storage: Storage, *, task: str = "0"
+) -> list[DataFile]:
     """Write deletes in the form of the table's format version: position delete files in v2, deletion vectors in v3.
 
     Args:
@@ -74,24 +76,39 @@ def write_deletes(deletes: Iterable[FileDeletes], request: WriteRequest, storage
 def _checked(one: FileDeletes, request: WriteRequest) -> FileDeletes:
     path = one.data_file.file_path
     if one.data_file.content != CONTENT_DATA:
-        raise InvalidInputError(f"{path} is a delete file: only rows of data files are deleted", file=path)
+        raise InvalidInputError(
+            f"{path} is a delete file: only rows of data files are deleted", file=path
+        )
     if one.data_file.spec_id != request.spec.spec_id:
         raise InvalidInputError(
-            f"{path} belongs to partition spec {one.data_file.spec_id}, the request to {request.spec.spec_id}", file=path
+            f"{path} belongs to partition spec {one.data_file.spec_id}, the request to {request.spec.spec_id}",
+            file=path,
         )
     positions = np.unique(np.asarray(one.positions, dtype=np.int64))
     if len(positions) and (positions[0] < 0 or positions[-1] >= one.data_file.record_count):
-        raise InvalidInputError(f"a deleted position lies outside {path}, which has {one.data_file.record_count} rows", file=path)
+        raise InvalidInputError(
+            f"a deleted position lies outside {path}, which has {one.data_file.record_count} rows",
+            file=path,
+        )
     return FileDeletes(one.data_file, positions)
 
 
-def _write_vectors(items: Sequence[FileDeletes], request: WriteRequest, storage: Storage, task: str) -> list[DataFile]:
-    location = f"{request.location.rstrip('/')}/00000-{task}-{request.write_id}-00001-deletes.puffin"
+def _write_vectors(
+    items: Sequence[FileDeletes], request: WriteRequest, storage: Storage, task: str
+) -> list[DataFile]:
+    location = (
+        f"{request.location.rstrip('/')}/00000-{task}-{request.write_id}-00001-deletes.puffin"
+    )
     puffin = PuffinWriter(_CREATED_BY)
     blobs = []
     for one in items:
-        properties = {"referenced-data-file": one.data_file.file_path, "cardinality": str(len(one.positions))}
-        blobs.append(puffin.add(encode_vector(one.positions), BLOB_TYPE, [POSITION_ROW.field_id], properties))
+        properties = {
+            "referenced-data-file": one.data_file.file_path,
+            "cardinality": str(len(one.positions)),
+        }
+        blobs.append(
+            puffin.add(encode_vector(one.positions), BLOB_TYPE, [POSITION_ROW.field_id], properties)
+        )
     data = puffin.finish()
     with storage.open_output(location) as stream:
         stream.write(data)
@@ -112,7 +129,9 @@ def _write_vectors(items: Sequence[FileDeletes], request: WriteRequest, storage:
     ]
 
 
-def _write_position_files(items: Sequence[FileDeletes], request: WriteRequest, storage: Storage, task: str) -> list[DataFile]:
+def _write_position_files(
+    items: Sequence[FileDeletes], request: WriteRequest, storage: Storage, task: str
+) -> list[DataFile]:
     by_file = TableProperties(request.properties).delete_granularity == "file"
     groups: dict[tuple[object, ...], list[FileDeletes]] = {}
     for one in items:
@@ -123,7 +142,9 @@ def _write_position_files(items: Sequence[FileDeletes], request: WriteRequest, s
         for number, group in zip(count(1), groups.values()):
             folder = partition_path(request.spec, request.schema, group[0].data_file.partition)
             name = f"00000-{task}-{request.write_id}-{number:05d}-deletes.parquet"
-            location = "/".join(part for part in (request.location.rstrip("/"), folder, name) if part)
+            location = "/".join(
+                part for part in (request.location.rstrip("/"), folder, name) if part
+            )
             written.append(_write_position_file(group, request, storage, location))
     except BaseException:
         storage.delete([one.file_path for one in written])
@@ -131,13 +152,17 @@ def _write_position_files(items: Sequence[FileDeletes], request: WriteRequest, s
     return written
 
 
-def _write_position_file(items: Sequence[FileDeletes], request: WriteRequest, storage: Storage, location: str) -> DataFile:
+def _write_position_file(
+    items: Sequence[FileDeletes], request: WriteRequest, storage: Storage, location: str
+) -> DataFile:
     schema = schema_to_arrow(POSITION_DELETE_SCHEMA)
     modes = {POSITION_PATH.field_id: FULL, POSITION_ROW.field_id: FULL}
     options = ParquetOptions.from_properties(request.properties)
     writer = ParquetFileWriter(storage, location, schema, POSITION_DELETE_SCHEMA, modes, options)
     try:
-        for table in _rows(sorted(items, key=lambda one: one.data_file.file_path.encode("utf-8")), schema):
+        for table in _rows(
+            sorted(items, key=lambda one: one.data_file.file_path.encode("utf-8")), schema
+        ):
             writer.write(table)
         metrics, size = writer.close()
     finally:

@@ -59,7 +59,9 @@ class EqualityKeys:
             here = pc.index_in(_plain(columns[field_id]), value_set=distinct)
             found &= here.is_valid().to_numpy(zero_copy_only=False)
             codes = codes * len(distinct) + here.fill_null(0).to_numpy(zero_copy_only=False)
-            keys = keys * len(distinct) + pc.index_in(deleted, value_set=distinct).to_numpy(zero_copy_only=False)
+            keys = keys * len(distinct) + pc.index_in(deleted, value_set=distinct).to_numpy(
+                zero_copy_only=False
+            )
             size *= max(len(distinct), 1)
         return found & np.isin(codes, keys)
 
@@ -73,7 +75,9 @@ class DeleteLoader:
         cache_bytes: most bytes of decoded deletes kept for the next task.
     """
 
-    def __init__(self, storage: Storage, read_file: ReadFile, cache_bytes: int = 134_217_728) -> None:
+    def __init__(
+        self, storage: Storage, read_file: ReadFile, cache_bytes: int = 134_217_728
+    ) -> None:
         self._storage = storage
         self._read_file = read_file
         self._cache = _Cache(cache_bytes)
@@ -89,12 +93,20 @@ class DeleteLoader:
         vectors = [one for one in deletes if one.is_deletion_vector]
         if vectors:
             # A deletion vector holds everything that older position delete files said.
-            return _union([self._vector(one) for one in vectors if one.referenced_data_file in (None, data_file.file_path)])
+            return _union(
+                [
+                    self._vector(one)
+                    for one in vectors
+                    if one.referenced_data_file in (None, data_file.file_path)
+                ]
+            )
         files = [one for one in deletes if one.content not in (0, CONTENT_EQUALITY_DELETES)]
         found = [self._by_path(one).get(data_file.file_path) for one in files]
         return _union([one for one in found if one is not None])
 
-    def equality(self, deletes: Sequence[DataFile], fields: Callable[[int], NestedField]) -> list[EqualityKeys]:
+    def equality(
+        self, deletes: Sequence[DataFile], fields: Callable[[int], NestedField]
+    ) -> list[EqualityKeys]:
         """Keys of the equality delete files among `deletes`, one item for each set of columns.
 
         Args:
@@ -105,13 +117,23 @@ class DeleteLoader:
         for one in deletes:
             if one.content == CONTENT_EQUALITY_DELETES:
                 if not one.equality_ids:
-                    raise CorruptMetadataError(f"equality delete file {one.file_path} has no equality ids", file=one.file_path)
+                    raise CorruptMetadataError(
+                        f"equality delete file {one.file_path} has no equality ids",
+                        file=one.file_path,
+                    )
                 groups.setdefault(tuple(sorted(one.equality_ids)), []).append(one)
         return [self._keys(ids, files, fields) for ids, files in groups.items()]
 
-    def _keys(self, ids: tuple[int, ...], files: Sequence[DataFile], fields: Callable[[int], NestedField]) -> EqualityKeys:
+    def _keys(
+        self, ids: tuple[int, ...], files: Sequence[DataFile], fields: Callable[[int], NestedField]
+    ) -> EqualityKeys:
         wanted = [fields(field_id) for field_id in ids]
-        schema = Schema(*(NestedField(one.field_id, str(one.field_id), one.field_type, required=False) for one in wanted))
+        schema = Schema(
+            *(
+                NestedField(one.field_id, str(one.field_id), one.field_type, required=False)
+                for one in wanted
+            )
+        )
         tables = []
         for one in files:
             key = f"equality {one.file_path} {ids}"
@@ -124,12 +146,18 @@ class DeleteLoader:
 
     def _vector(self, one: DataFile) -> Positions:
         if one.content_offset is None or one.content_size_in_bytes is None:
-            raise CorruptMetadataError(f"deletion vector in {one.file_path} has no offset or no length", file=one.file_path)
-        blob = self._storage.read_range(one.file_path, one.content_offset, one.content_size_in_bytes)
+            raise CorruptMetadataError(
+                f"deletion vector in {one.file_path} has no offset or no length", file=one.file_path
+            )
+        blob = self._storage.read_range(
+            one.file_path, one.content_offset, one.content_size_in_bytes
+        )
         return decode_vector(blob, one.file_path, one.record_count)
 
     def _by_path(self, one: DataFile) -> Mapping[str, Positions]:
-        found: Mapping[str, Positions] = self._cache.get(f"position {one.file_path}", partial(self._read_positions, one))
+        found: Mapping[str, Positions] = self._cache.get(
+            f"position {one.file_path}", partial(self._read_positions, one)
+        )
         return found
 
     def _read_positions(self, one: DataFile) -> tuple[Mapping[str, Positions], int]:

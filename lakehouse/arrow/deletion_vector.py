@@ -39,18 +39,27 @@ def decode_vector(blob: bytes, path: str, cardinality: int | None = None) -> Pos
         CorruptMetadataError: wrong length, magic or checksum, an unreadable bitmap, or another number of positions.
     """
     if len(blob) < _OVERHEAD or struct.unpack(">I", blob[:4])[0] != len(blob) - 8:
-        raise CorruptMetadataError(f"deletion vector in {path} is cut short or has a wrong length", file=path)
+        raise CorruptMetadataError(
+            f"deletion vector in {path} is cut short or has a wrong length", file=path
+        )
     body, checksum = blob[4:-4], struct.unpack(">I", blob[-4:])[0]
     if body[:4] != _MAGIC:
-        raise CorruptMetadataError(f"deletion vector in {path} does not start with its magic number", file=path)
+        raise CorruptMetadataError(
+            f"deletion vector in {path} does not start with its magic number", file=path
+        )
     if zlib.crc32(body) != checksum:
-        raise CorruptMetadataError(f"deletion vector in {path} does not match its checksum", file=path)
+        raise CorruptMetadataError(
+            f"deletion vector in {path} does not match its checksum", file=path
+        )
     try:
         bitmap = BitMap64.deserialize(body[4:])
     except (ValueError, MemoryError, OverflowError) as error:
-        raise CorruptMetadataError(f"deletion vector in {path} holds no readable bitmap: {error}", file=path) from error
+        raise CorruptMetadataError(
+            f"deletion vector in {path} holds no readable bitmap: {error}", file=path
+        ) from error
     if cardinality is not None and len(bitmap) != cardinality:
         raise CorruptMetadataError(
-            f"deletion vector in {path} holds {len(bitmap)} positions, its manifest entry says {cardinality}", file=path
+            f"deletion vector in {path} holds {len(bitmap)} positions, its manifest entry says {cardinality}",
+            file=path,
         )
     return np.frombuffer(bitmap.to_array(), dtype=np.uint64).astype(np.int64)

@@ -99,7 +99,9 @@ class FanOut:
 
     def add(self, partition: Partition, rows: pa.RecordBatch) -> Iterator[DataFile]:
         """Take rows of one partition; files that became full meanwhile come out."""
-        lane = self._lanes.setdefault(partition_key(self._target.spec.spec_id, partition), _Lane(partition))
+        lane = self._lanes.setdefault(
+            partition_key(self._target.spec.spec_id, partition), _Lane(partition)
+        )
         step = self._rows_per_row_group(rows)
         for start in range(0, rows.num_rows, step):
             part = rows.slice(start, step)
@@ -108,7 +110,10 @@ class FanOut:
             lane.waiting_bytes += size
             lane.waiting_rows += part.num_rows
             self._waiting_bytes += size
-            if lane.waiting_bytes >= self._row_group_bytes() or lane.waiting_rows >= self._target.options.row_group_rows:
+            if (
+                lane.waiting_bytes >= self._row_group_bytes()
+                or lane.waiting_rows >= self._target.options.row_group_rows
+            ):
                 yield from self._flush(lane)
         while self._waiting_bytes > self._buffer_bytes:
             yield from self._flush(max(self._lanes.values(), key=lambda one: one.waiting_bytes))
@@ -134,11 +139,17 @@ class FanOut:
         options = self._target.options
         limit = min(float(options.row_group_bytes), self._target.target_bytes / self._ratio)
         # A sorted file is sorted in memory, so that the buffer decides how long its runs are.
-        return min(max(limit, self._buffer_bytes / 2), float(self._buffer_bytes)) if self._sorter.sorts else limit
+        return (
+            min(max(limit, self._buffer_bytes / 2), float(self._buffer_bytes))
+            if self._sorter.sorts
+            else limit
+        )
 
     def _rows_per_row_group(self, rows: pa.RecordBatch) -> int:
         per_row = max(rows.nbytes / max(rows.num_rows, 1), 1 / 64)
-        return max(1, min(int(self._row_group_bytes() / per_row), self._target.options.row_group_rows))
+        return max(
+            1, min(int(self._row_group_bytes() / per_row), self._target.options.row_group_rows)
+        )
 
     def _flush(self, lane: _Lane) -> Iterator[DataFile]:
         """Write the waiting rows of a partition; finish its file when it is full or can not go on in order."""
@@ -148,7 +159,11 @@ class FanOut:
         lane.waiting, lane.waiting_bytes, lane.waiting_rows = [], 0, 0
         if self._sorter.sorts:
             table = self._sorter.sort(table)
-            if lane.writer is not None and lane.last is not None and not self._sorter.follows(lane.last, table):
+            if (
+                lane.writer is not None
+                and lane.last is not None
+                and not self._sorter.follows(lane.last, table)
+            ):
                 yield self._close(lane)
         for rows in self._row_groups(table, size):
             if lane.writer is None:
@@ -185,7 +200,14 @@ class FanOut:
         folder = partition_path(target.spec, target.table_schema, partition)
         parts = [target.location, folder, f"{target.name}-{self._files:05d}.parquet"]
         location = "/".join(part for part in parts if part)
-        return ParquetFileWriter(target.storage, location, target.arrow_schema, target.schema, target.modes, target.options)
+        return ParquetFileWriter(
+            target.storage,
+            location,
+            target.arrow_schema,
+            target.schema,
+            target.modes,
+            target.options,
+        )
 
     def _close(self, lane: _Lane) -> DataFile:
         writer = lane.writer

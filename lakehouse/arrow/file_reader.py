@@ -25,7 +25,13 @@ from lakehouse.arrow.page_checksums import verified, verify_pages
 from lakehouse.arrow.projection import Projection
 from lakehouse.arrow.row_groups import in_range, prune
 from lakehouse.arrow.scan_columns import FileShape, ScanColumns
-from lakehouse.errors import CorruptMetadataError, LakehouseError, NoSuchFileError, StorageError, UnsupportedFeatureError
+from lakehouse.errors import (
+    CorruptMetadataError,
+    LakehouseError,
+    NoSuchFileError,
+    StorageError,
+    UnsupportedFeatureError,
+)
 from lakehouse.expressions.bound import TRUE
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.data_file import DataFile
@@ -65,7 +71,8 @@ def load_footer(storage: Storage, one: DataFile) -> Footer:
     """
     if one.file_format.lower() != "parquet":
         raise UnsupportedFeatureError(
-            f"file {one.file_path} has format {one.file_format}; this version reads Parquet", file=one.file_path
+            f"file {one.file_path} has format {one.file_format}; this version reads Parquet",
+            file=one.file_path,
         )
     tail = read_footer(storage, one.file_path, one.file_size_in_bytes)
     with readable(one.file_path):
@@ -75,7 +82,9 @@ def load_footer(storage: Storage, one: DataFile) -> Footer:
         return Footer(tail.footer, reader.metadata, tail.whole)
 
 
-def open_parquet(storage: Storage, one: DataFile, found: Footer, dictionaries: Sequence[int] = ()) -> pq.ParquetFile:
+def open_parquet(
+    storage: Storage, one: DataFile, found: Footer, dictionaries: Sequence[int] = ()
+) -> pq.ParquetFile:
     """Open a file whose footer was read; leaf columns in `dictionaries` are read dictionary encoded.
 
     Raises:
@@ -109,14 +118,26 @@ def readable(path: str) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise NoSuchFileError(f"file {path} of the table does not exist", file=path) from error
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, pa.ArrowKeyError, UnicodeDecodeError) as error:
-        raise CorruptMetadataError(f"file {path} is not readable Parquet: {error}", file=path) from error
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowNotImplementedError,
+        pa.ArrowTypeError,
+        pa.ArrowKeyError,
+        UnicodeDecodeError,
+    ) as error:
+        raise CorruptMetadataError(
+            f"file {path} is not readable Parquet: {error}", file=path
+        ) from error
     except (pa.ArrowMemoryError, MemoryError, OverflowError) as error:
-        raise CorruptMetadataError(f"file {path} claims more data than memory can hold: {error}", file=path) from error
+        raise CorruptMetadataError(
+            f"file {path} claims more data than memory can hold: {error}", file=path
+        ) from error
     except OSError as error:
         # parquet-cpp reports damaged pages as plain OSError without errno
         if error.errno is None:
-            raise CorruptMetadataError(f"file {path} is not readable Parquet: {error}", file=path) from error
+            raise CorruptMetadataError(
+                f"file {path} is not readable Parquet: {error}", file=path
+            ) from error
         raise StorageError(f"cannot read {path}: {error}", file=path) from error
 
 
@@ -156,7 +177,13 @@ class TaskReader:
         name_mapping: str | None = None,
         batch_rows: int = 32_768,
     ) -> None:
-        self._task, self._scan, self._deleted, self._keys, self._batch_rows = task, scan, deleted, keys, batch_rows
+        self._task, self._scan, self._deleted, self._keys, self._batch_rows = (
+            task,
+            scan,
+            deleted,
+            keys,
+            batch_rows,
+        )
         self._path = task.data_file.file_path
         self._storage = storage
         self._footer = load_footer(storage, task.data_file)
@@ -164,14 +191,20 @@ class TaskReader:
         self._shared: FileShape | None = None
         with readable(self._path):
             self._columns = self._shape(name_mapping)
-            self._probe = self._project(self._columns, scan.filter_fields, scan.filter_arrow) if scan.filter is not None else None
+            self._probe = (
+                self._project(self._columns, scan.filter_fields, scan.filter_arrow)
+                if scan.filter is not None
+                else None
+            )
             self.row_groups = self._select(self._columns)
 
     @cached_property
     def _file(self) -> pq.ParquetFile:
         """The file, opened for its only row group."""
         if self._dictionaries or self._opened is None:
-            self._opened = open_parquet(self._storage, self._task.data_file, self._footer, self._dictionaries)
+            self._opened = open_parquet(
+                self._storage, self._task.data_file, self._footer, self._dictionaries
+            )
         return self._opened
 
     def _shape(self, name_mapping: str | None) -> Sequence[FileColumn]:
@@ -188,7 +221,9 @@ class TaskReader:
         self._projection = self._project(columns, scan.read_fields, scan.read_arrow)
         self._decoded_columns = decoded_columns(columns, self._projection.leaves, parsed.schema)
         if self._projection.plain:
-            self._shared = scan.shape = FileShape(parsed.schema, hint, columns, self._projection, self._decoded_columns)
+            self._shared = scan.shape = FileShape(
+                parsed.schema, hint, columns, self._projection, self._decoded_columns
+            )
         return columns
 
     @cached_property
@@ -202,7 +237,11 @@ class TaskReader:
         only_rows = self._deleted is None and not self._keys and not self._scan.has_metadata
         filters = complete and only_rows and self._scan.filter is not None
         names = set(columns.names)
-        filterable = {i: (one.name, one.type) for one in self._columns if (i := one.field_id) is not None and one.name in names}
+        filterable = {
+            i: (one.name, one.type)
+            for one in self._columns
+            if (i := one.field_id) is not None and one.name in names
+        }
         return BulkFile(
             source=source,
             columns=columns,
@@ -230,10 +269,14 @@ class TaskReader:
         if (
             whole is not None
             and parsed.num_row_groups == 1
-            and verified(whole, parsed.num_columns, parsed.num_rows, parsed.row_group(0).total_byte_size)
+            and verified(
+                whole, parsed.num_columns, parsed.num_rows, parsed.row_group(0).total_byte_size
+            )
         ):
             return True
-        chunks = [self._chunks[group.index][leaf] for group in groups for leaf in self._projection.leaves]
+        chunks = [
+            self._chunks[group.index][leaf] for group in groups for leaf in self._projection.leaves
+        ]
         if whole is not None:
             return verify_pages(whole, chunks, self._path)
         with (
@@ -249,8 +292,15 @@ class TaskReader:
             return None
         return [batch for group in self.row_groups for batch in self.batches(group)]
 
-    def _project(self, columns: Sequence[FileColumn], fields: Sequence[NestedField], targets: Sequence[pa.Field]) -> Projection:
-        return Projection(columns, fields, targets, self._scan.constants(self._task.data_file), self._path)
+    def _project(
+        self,
+        columns: Sequence[FileColumn],
+        fields: Sequence[NestedField],
+        targets: Sequence[pa.Field],
+    ) -> Projection:
+        return Projection(
+            columns, fields, targets, self._scan.constants(self._task.data_file), self._path
+        )
 
     def close(self) -> None:
         """Release the file."""
@@ -262,7 +312,9 @@ class TaskReader:
         with readable(self._path):
             if len(self.row_groups) > 1:
                 # A ParquetFile buffers ahead for one reader at a time.
-                source = open_parquet(self._storage, self._task.data_file, self._footer, self._dictionaries)
+                source = open_parquet(
+                    self._storage, self._task.data_file, self._footer, self._dictionaries
+                )
             else:
                 source = self._file
             if self._should_probe(group) and not self._any_match(source, group):
@@ -288,7 +340,9 @@ class TaskReader:
                 chosen = in_range(self._chunks, start, length)
             if self._scan.where != TRUE:
                 leaf_of = _primitive_leaves(columns, self._scan.types)
-                chosen = prune(footer, self._chunks, chosen, self._scan.where, leaf_of, self._scan.types)
+                chosen = prune(
+                    footer, self._chunks, chosen, self._scan.where, leaf_of, self._scan.types
+                )
         keep = set(chosen)
         groups, first = [], 0
         for index in range(footer.num_row_groups):
@@ -304,13 +358,19 @@ class TaskReader:
         if sum(group.rows for group in self.row_groups) < _TWICE_ROWS:
             return []
         wanted = set(self._projection.leaves)
-        texts = [one for one in self._columns if not one.children and one.leaves[0] in wanted and _is_text(one.type)]
+        texts = [
+            one
+            for one in self._columns
+            if not one.children and one.leaves[0] in wanted and _is_text(one.type)
+        ]
         return [one.leaves[0] for one in texts if self._refers_to_dictionary(one.leaves[0])]
 
     def _refers_to_dictionary(self, leaf: int) -> bool:
         chunks = [self._chunks[group.index][leaf] for group in self.row_groups]
         # Plain text takes more than the four bytes of its length a value: below that, pages refer to a dictionary.
-        compact = sum(chunk.uncompressed_bytes for chunk in chunks) < 4 * sum(chunk.values for chunk in chunks)
+        compact = sum(chunk.uncompressed_bytes for chunk in chunks) < 4 * sum(
+            chunk.values for chunk in chunks
+        )
         return compact and all(chunk.has_dictionary for chunk in chunks)
 
     def _decoded(
@@ -323,26 +383,36 @@ class TaskReader:
             return
         decoded = 0
         for batch in source.reader.iter_batches(
-            self._batch_rows, [group.index], column_indices=list(columns), use_threads=group.rows >= _MANY_ROWS
+            self._batch_rows,
+            [group.index],
+            column_indices=list(columns),
+            use_threads=group.rows >= _MANY_ROWS,
         ):
             decoded += batch.num_rows
             yield batch, batch.num_rows
         if decoded != group.rows:
             raise CorruptMetadataError(
-                f"row group {group.index} of {self._path} holds {decoded} rows, its footer says {group.rows}", file=self._path
+                f"row group {group.index} of {self._path} holds {decoded} rows, its footer says {group.rows}",
+                file=self._path,
             )
 
-    def wanted(self, batch: pa.RecordBatch | None, rows: int, position: int) -> pa.RecordBatch | None:
+    def wanted(
+        self, batch: pa.RecordBatch | None, rows: int, position: int
+    ) -> pa.RecordBatch | None:
         """Filter, delete and arrange one decoded batch that starts at row `position` of the file; None when nothing is left."""
         columns = self._projection.columns(batch, rows)
         mask = alive(self._deleted, position, rows) if self._deleted is not None else None
         if mask is not None and not mask.any() and not self._scan.shows_deleted:
             return None
         for keys in self._keys:
-            hit = keys.matches({field_id: self._scan.by_id(columns, field_id) for field_id in keys.field_ids})
+            hit = keys.matches(
+                {field_id: self._scan.by_id(columns, field_id) for field_id in keys.field_ids}
+            )
             if hit.any():
                 mask = ~hit if mask is None else mask & ~hit
-        positions = pa.array(np.arange(position, position + rows)) if self._scan.needs_positions else None
+        positions = (
+            pa.array(np.arange(position, position + rows)) if self._scan.needs_positions else None
+        )
         if self._scan.shows_deleted:
             deleted = pa.array(np.zeros(rows, bool) if mask is None else ~mask)
             working = self._scan.assemble(columns, rows, positions=positions, deleted=deleted)
@@ -354,7 +424,11 @@ class TaskReader:
 
     def _should_probe(self, group: RowGroup) -> bool:
         """Whether decoding the filter's columns alone first is cheap beside decoding everything."""
-        if self._probe is None or group.rows < _TWICE_ROWS or len(self._probe.leaves) == len(self._projection.leaves):
+        if (
+            self._probe is None
+            or group.rows < _TWICE_ROWS
+            or len(self._probe.leaves) == len(self._projection.leaves)
+        ):
             return False
         chunks = self._chunks[group.index]
         everything = sum(chunks[leaf].compressed_bytes for leaf in self._projection.leaves)
@@ -365,7 +439,9 @@ class TaskReader:
         if self._probe is None:
             return True
         for batch, rows in self._decoded(source, group, self._probe.leaves):
-            columns = pa.RecordBatch.from_arrays(self._probe.columns(batch, rows), schema=pa.schema(self._scan.filter_arrow))
+            columns = pa.RecordBatch.from_arrays(
+                self._probe.columns(batch, rows), schema=pa.schema(self._scan.filter_arrow)
+            )
             if columns.filter(self._scan.filter).num_rows:
                 return True
         return False
@@ -386,5 +462,11 @@ def _by_id(columns: Sequence[FileColumn]) -> dict[int, FileColumn]:
     return result
 
 
-def _primitive_leaves(columns: Sequence[FileColumn], types: Mapping[int, PrimitiveType]) -> dict[int, int]:
-    return {field_id: one.leaves[0] for field_id, one in _by_id(columns).items() if not one.children and field_id in types}
+def _primitive_leaves(
+    columns: Sequence[FileColumn], types: Mapping[int, PrimitiveType]
+) -> dict[int, int]:
+    return {
+        field_id: one.leaves[0]
+        for field_id, one in _by_id(columns).items()
+        if not one.children and field_id in types
+    }

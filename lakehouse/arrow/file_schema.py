@@ -57,7 +57,9 @@ def file_columns(arrow_schema: pa.Schema, name_mapping: str | None, path: str) -
         try:
             mapping = parse_mapping_from_json(name_mapping)
         except (ValidationError, ValueError) as error:
-            raise InvalidPropertyError(f"{NAME_MAPPING} is not a name mapping: {error}", property=NAME_MAPPING) from error
+            raise InvalidPropertyError(
+                f"{NAME_MAPPING} is not a name mapping: {error}", property=NAME_MAPPING
+            ) from error
         _assign(columns, mapping.root)
     return columns
 
@@ -69,7 +71,9 @@ def _column(one: pa.Field, counter: list[int]) -> FileColumn:
         children = [_column(child, counter) for child in kind]
     elif pa.types.is_map(kind):
         children = [_column(kind.key_field, counter), _column(kind.item_field, counter)]
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    elif (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    ):
         children = [_column(kind.value_field, counter)]
     else:
         children = []

@@ -106,7 +106,9 @@ def _tail(storage: Storage, path: str, size: int) -> Tail | None:
     length = min(size, _TAIL_BYTES)
     tail = storage.read_range(path, size - length, length)
     if tail[-4:] == _ENCRYPTED_MAGIC:
-        raise UnsupportedFeatureError(f"{path} has an encrypted footer, which this version does not read", file=path)
+        raise UnsupportedFeatureError(
+            f"{path} has an encrypted footer, which this version does not read", file=path
+        )
     if len(tail) != length or tail[-4:] != _MAGIC:
         return None
     (footer,) = struct.unpack("<I", tail[-_TRAILER_BYTES:-4])
@@ -139,9 +141,13 @@ def column_chunks(footer: bytes, columns: int, path: str) -> list[list[ColumnChu
         ordered = bool(root.get(7))
         groups = [[_chunk(one, ordered) for one in group[1]] for group in root[4]]
     except (IndexError, KeyError, TypeError, ValueError, AttributeError, struct.error) as error:
-        raise CorruptMetadataError(f"the footer of {path} is not what the Parquet format says: {error!r}", file=path) from error
+        raise CorruptMetadataError(
+            f"the footer of {path} is not what the Parquet format says: {error!r}", file=path
+        ) from error
     if any(len(group) != columns for group in groups):
-        raise CorruptMetadataError(f"the row groups in the footer of {path} do not have one chunk a column", file=path)
+        raise CorruptMetadataError(
+            f"the row groups in the footer of {path} do not have one chunk a column", file=path
+        )
     return groups
 
 

@@ -52,7 +52,10 @@ class ForeignRequest:
 
 
 def describe_file(
-    info: FileInfo, request: ForeignRequest, storage: Storage, texts: Mapping[str, str | None] | None = None
+    info: FileInfo,
+    request: ForeignRequest,
+    storage: Storage,
+    texts: Mapping[str, str | None] | None = None,
 ) -> DataFile:
     """A data file out of a Parquet file as it lies there.
 
@@ -98,8 +101,12 @@ def describe_file(
         column_sizes=metrics.column_sizes,
         value_counts=metrics.value_counts,
         null_value_counts=metrics.null_value_counts,
-        lower_bounds={key: value for key, value in metrics.lower_bounds.items() if key not in unsure},
-        upper_bounds={key: value for key, value in metrics.upper_bounds.items() if key not in unsure},
+        lower_bounds={
+            key: value for key, value in metrics.lower_bounds.items() if key not in unsure
+        },
+        upper_bounds={
+            key: value for key, value in metrics.upper_bounds.items() if key not in unsure
+        },
         split_offsets=metrics.split_offsets,
     )
 
@@ -107,7 +114,13 @@ def describe_file(
 class _Facts:
     """What the footer of one file tells."""
 
-    def __init__(self, path: str, footer: pq.FileMetaData, columns: Sequence[FileColumn], request: ForeignRequest) -> None:
+    def __init__(
+        self,
+        path: str,
+        footer: pq.FileMetaData,
+        columns: Sequence[FileColumn],
+        request: ForeignRequest,
+    ) -> None:
         self._path, self._footer, self._columns, self._request = path, footer, columns, request
         self._fields = index_by_id(request.schema)
         self.leaf_ids: list[int | None] = [None] * footer.num_columns
@@ -115,7 +128,11 @@ class _Facts:
 
     def values_of(self, texts: Mapping[str, str | None]) -> dict[int, Any]:
         """Field id -> value of columns that the path names."""
-        identity = {one.source_id for one in self._request.spec.fields if isinstance(one.transform, IdentityTransform)}
+        identity = {
+            one.source_id
+            for one in self._request.spec.fields
+            if isinstance(one.transform, IdentityTransform)
+        }
         values: dict[int, Any] = {}
         for name, text in texts.items():
             one = next((field for field in self._request.schema.fields if field.name == name), None)
@@ -159,7 +176,9 @@ class _Facts:
         if low == high:
             return transform_value(one.transform, low, source.field_type)
         if low is not None and high is not None and one.transform.preserves_order:
-            first, last = (transform_value(one.transform, value, source.field_type) for value in (low, high))
+            first, last = (
+                transform_value(one.transform, value, source.field_type) for value in (low, high)
+            )
             if first == last:
                 return first
         raise InvalidInputError(
@@ -172,8 +191,15 @@ class _Facts:
         """Floating point fields with a NaN among their statistics: old writers put it there, and then bounds say nothing."""
         unsure: set[int] = set()
         for leaf, field_id in enumerate(self.leaf_ids):
-            if field_id is not None and isinstance(self._fields[field_id].field_type, FloatType | DoubleType):
-                bounds = [bound for one in self._statistics(leaf) if one and one.has_min_max for bound in (one.min, one.max)]
+            if field_id is not None and isinstance(
+                self._fields[field_id].field_type, FloatType | DoubleType
+            ):
+                bounds = [
+                    bound
+                    for one in self._statistics(leaf)
+                    if one and one.has_min_max
+                    for bound in (one.min, one.max)
+                ]
                 if any(math.isnan(bound) for bound in bounds):
                     unsure.add(field_id)
         return unsure
@@ -216,8 +242,12 @@ class _Facts:
         if nulls or not all(group.has_min_max for group in statistics):
             raise unclear
         column = self._footer.schema.column(leaf)
-        lows = [_internal(decode_statistic(group.min_raw, column, kind), kind) for group in statistics]
-        highs = [_internal(decode_statistic(group.max_raw, column, kind), kind) for group in statistics]
+        lows = [
+            _internal(decode_statistic(group.min_raw, column, kind), kind) for group in statistics
+        ]
+        highs = [
+            _internal(decode_statistic(group.max_raw, column, kind), kind) for group in statistics
+        ]
         if any(value is None for value in (*lows, *highs)):
             raise unclear
         return min(lows), max(highs)

@@ -30,7 +30,9 @@ def _collect(field: pa.Field, ids: list[int | None]) -> None:
     elif pa.types.is_map(kind):
         _collect(kind.key_field, ids)
         _collect(kind.item_field, ids)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    elif (
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    ):
         _collect(kind.value_field, ids)
     else:
         ids.append(field_id_of(field))

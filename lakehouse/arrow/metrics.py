@@ -12,7 +12,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.schema import Schema, index_by_id, index_name_by_id
 from pyiceberg.table.sorting import SortOrder
-from pyiceberg.types import DoubleType, FloatType, IcebergType, ListType, MapType, PrimitiveType, StructType, UnknownType
+from pyiceberg.types import (
+    DoubleType,
+    FloatType,
+    IcebergType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    StructType,
+    UnknownType,
+)
 
 from lakehouse.arrow.bounds import decode_statistic, lower_bound, upper_bound
 from lakehouse.arrow.nested import list_parts, map_parts
@@ -61,11 +70,14 @@ def parse_mode(text: str, property_name: str = DEFAULT_MODE) -> MetricsMode:
     if match and int(match[1]) > 0:
         return MetricsMode(counts=True, bounds=True, length=int(match[1]))
     raise InvalidPropertyError(
-        f"{property_name} is {text!r}; it must be none, counts, truncate(<length above 0>) or full", property=property_name
+        f"{property_name} is {text!r}; it must be none, counts, truncate(<length above 0>) or full",
+        property=property_name,
     )
 
 
-def metrics_modes(schema: Schema, properties: Mapping[str, str], sort_order: SortOrder | None = None) -> dict[int, MetricsMode]:
+def metrics_modes(
+    schema: Schema, properties: Mapping[str, str], sort_order: SortOrder | None = None
+) -> dict[int, MetricsMode]:
     """Mode of each primitive field by id.
 
     Without a configured default, a schema of more than `max-inferred-column-defaults` (100) primitive fields infers
@@ -96,11 +108,15 @@ def metrics_modes(schema: Schema, properties: Mapping[str, str], sort_order: Sor
 def _max_inferred(properties: Mapping[str, str]) -> int:
     text = properties.get(MAX_INFERRED, "100")
     if not text.isdecimal():
-        raise InvalidPropertyError(f"{MAX_INFERRED} is {text!r}; it must be a number of columns", property=MAX_INFERRED)
+        raise InvalidPropertyError(
+            f"{MAX_INFERRED} is {text!r}; it must be a number of columns", property=MAX_INFERRED
+        )
     return int(text)
 
 
-def _leaves(kind: IcebergType, field_id: int = -1, repeated: bool = False) -> Iterable[tuple[int, bool]]:
+def _leaves(
+    kind: IcebergType, field_id: int = -1, repeated: bool = False
+) -> Iterable[tuple[int, bool]]:
     if isinstance(kind, StructType):
         for child in kind.fields:
             yield from _leaves(child.field_type, child.field_id, repeated)
@@ -127,7 +143,13 @@ class FileMetrics:
     split_offsets: tuple[int, ...] = ()
 
     def data_file(
-        self, *, file_path: str, partition: tuple[Any, ...], spec_id: int, file_size_in_bytes: int, sort_order_id: int | None
+        self,
+        *,
+        file_path: str,
+        partition: tuple[Any, ...],
+        spec_id: int,
+        file_size_in_bytes: int,
+        sort_order_id: int | None,
     ) -> DataFile:
         """The measured file; sort order 0, unsorted, is not recorded."""
         return DataFile(
@@ -185,7 +207,12 @@ def footer_metrics(
 
 
 def _add_bounds(
-    result: FileMetrics, field_id: int, kind: PrimitiveType, mode: MetricsMode, column: Any, statistics: Sequence[Any]
+    result: FileMetrics,
+    field_id: int,
+    kind: PrimitiveType,
+    mode: MetricsMode,
+    column: Any,
+    statistics: Sequence[Any],
 ) -> None:
     lows: list[Any] = []
     highs: list[Any] = []
@@ -199,7 +226,10 @@ def _add_bounds(
             return  # values without statistics could lie anywhere; floating point lacks them only when all are NaN
     if not lows or any(value is None for value in (*lows, *highs)):
         return
-    low, high = lower_bound(min(lows), kind, mode.length), upper_bound(max(highs), kind, mode.length)
+    low, high = (
+        lower_bound(min(lows), kind, mode.length),
+        upper_bound(max(highs), kind, mode.length),
+    )
     result.lower_bounds[field_id] = low
     if high is not None:
         result.upper_bounds[field_id] = high
@@ -207,7 +237,9 @@ def _add_bounds(
 
 def split_offsets(footer: pq.FileMetaData) -> tuple[int, ...]:
     """Byte at which each row group starts, ascending; a reader of a byte range reads the row groups that start in it."""
-    return tuple(sorted(row_group_start(footer.row_group(group)) for group in range(footer.num_row_groups)))
+    return tuple(
+        sorted(row_group_start(footer.row_group(group)) for group in range(footer.num_row_groups))
+    )
 
 
 def row_group_start(group: pq.RowGroupMetaData) -> int:
@@ -216,16 +248,26 @@ def row_group_start(group: pq.RowGroupMetaData) -> int:
         return 0
     column = group.column(0)
     dictionary = column.dictionary_page_offset if column.has_dictionary_page else None
-    return int(column.data_page_offset if not dictionary else min(dictionary, column.data_page_offset))
+    return int(
+        column.data_page_offset if not dictionary else min(dictionary, column.data_page_offset)
+    )
 
 
-def count_nans(batch: pa.RecordBatch, schema: Schema, modes: Mapping[int, MetricsMode], counts: dict[int, int]) -> None:
+def count_nans(
+    batch: pa.RecordBatch, schema: Schema, modes: Mapping[int, MetricsMode], counts: dict[int, int]
+) -> None:
     """Add the NaN values of a batch (Arrow schema of `schema`) to `counts`, by field id, where the mode asks for counts."""
     for column, one in zip(batch.columns, schema.fields, strict=True):
         _count(column, one.field_type, one.field_id, modes, counts)
 
 
-def _count(array: pa.Array, kind: IcebergType, field_id: int, modes: Mapping[int, MetricsMode], counts: dict[int, int]) -> None:
+def _count(
+    array: pa.Array,
+    kind: IcebergType,
+    field_id: int,
+    modes: Mapping[int, MetricsMode],
+    counts: dict[int, int],
+) -> None:
     if isinstance(kind, FloatType | DoubleType):
         if modes.get(field_id, NONE).counts:
             found = pc.sum(pc.is_nan(array)).as_py() or 0

@@ -11,7 +11,10 @@ import pyarrow.compute as pc
 
 
 def make_struct(
-    children: Sequence[pa.Array], target: pa.StructType, present: pa.BooleanArray | None, length: int
+    children: Sequence[pa.Array],
+    target: pa.StructType,
+    present: pa.BooleanArray | None,
+    length: int,
 ) -> pa.StructArray:
     """A struct array of the given type and length; null where `present` is false."""
     if not children:
@@ -25,13 +28,19 @@ def make_list(values: pa.Array, lengths: pa.Array, target: pa.DataType) -> pa.Ar
     offsets, mask = _offsets(lengths)
     if pa.types.is_large_list(target):
         return pa.LargeListArray.from_arrays(pa.array(offsets), values, type=target, mask=mask)
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), values, type=target, mask=mask)
+    return pa.ListArray.from_arrays(
+        pa.array(offsets.astype(np.int32)), values, type=target, mask=mask
+    )
 
 
-def make_map(keys: pa.Array, values: pa.Array, lengths: pa.Array, target: pa.MapType) -> pa.MapArray:
+def make_map(
+    keys: pa.Array, values: pa.Array, lengths: pa.Array, target: pa.MapType
+) -> pa.MapArray:
     """A map array from flattened keys and values and the length of each map."""
     offsets, mask = _offsets(lengths)
-    return pa.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), keys, values, type=target, mask=mask)
+    return pa.MapArray.from_arrays(
+        pa.array(offsets.astype(np.int32)), keys, values, type=target, mask=mask
+    )
 
 
 def list_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -53,8 +53,13 @@ def verify_pages(data: bytes | mmap, chunks: Iterable[ColumnChunk], path: str) -
                 if page is None or page.body + page.size > end:
                     return False
                 stop = page.body + page.size
-                if page.checksum is not None and isal_zlib.crc32(view[page.body : stop]) != page.checksum:
-                    raise CorruptMetadataError(f"the page of {path} at byte {at} does not match its checksum", file=path)
+                if (
+                    page.checksum is not None
+                    and isal_zlib.crc32(view[page.body : stop]) != page.checksum
+                ):
+                    raise CorruptMetadataError(
+                        f"the page of {path} at byte {at} does not match its checksum", file=path
+                    )
                 values += page.values
                 uncompressed += page.body - at + page.uncompressed
                 at = stop
@@ -108,7 +113,11 @@ def _usual(data: bytes | mmap, at: int) -> _Page | None:
     if found is None:
         return None
     before, after, checksum, values, _ = found.groups()
-    uncompressed, size, count = _zigzag(before), _zigzag(after), 0 if values is None else _zigzag(values)
+    uncompressed, size, count = (
+        _zigzag(before),
+        _zigzag(after),
+        0 if values is None else _zigzag(values),
+    )
     if uncompressed < 0 or size < 0 or count < 0:
         return None
     return _Page(found.end(), size, uncompressed, count, _zigzag(checksum) & 0xFFFFFFFF)
@@ -122,10 +131,18 @@ def _page(data: bytes | mmap, at: int) -> _Page | None:
     try:
         header, body = read_struct(data, at)
         kind = header.get(_DATA_PAGE) or header.get(_DATA_PAGE_V2) or {1: 0}
-        page = _Page(body, header[_COMPRESSED_BYTES], header[_UNCOMPRESSED_BYTES], kind[1], header.get(_CHECKSUM))
+        page = _Page(
+            body,
+            header[_COMPRESSED_BYTES],
+            header[_UNCOMPRESSED_BYTES],
+            kind[1],
+            header.get(_CHECKSUM),
+        )
     except (AttributeError, IndexError, KeyError, TypeError, ValueError, struct.error):
         return None
-    if any(type(number) is not int or number < 0 for number in page[1:4]) or type(page.checksum) not in (int, NoneType):
+    if any(type(number) is not int or number < 0 for number in page[1:4]) or type(
+        page.checksum
+    ) not in (int, NoneType):
         return None
     return page if page.checksum is None else page._replace(checksum=page.checksum & 0xFFFFFFFF)
 

@@ -60,11 +60,19 @@ class ParquetOptions:
         level = properties.get("write.parquet.compression-level")
         return cls(
             codec=_CODECS[codec],
-            level=None if level in (None, "null") else number(properties, "write.parquet.compression-level", 0),
+            level=None
+            if level in (None, "null")
+            else number(properties, "write.parquet.compression-level", 0),
             page_bytes=number(properties, "write.parquet.page-size-bytes", default.page_bytes),
-            dictionary_bytes=number(properties, "write.parquet.dict-size-bytes", default.dictionary_bytes),
-            row_group_bytes=number(properties, "write.parquet.row-group-size-bytes", default.row_group_bytes),
-            row_group_rows=number(properties, "write.parquet.row-group-limit", default.row_group_rows),
+            dictionary_bytes=number(
+                properties, "write.parquet.dict-size-bytes", default.dictionary_bytes
+            ),
+            row_group_bytes=number(
+                properties, "write.parquet.row-group-size-bytes", default.row_group_bytes
+            ),
+            row_group_rows=number(
+                properties, "write.parquet.row-group-limit", default.row_group_rows
+            ),
         )
 
 
@@ -80,7 +88,9 @@ def number(properties: Mapping[str, str], name: str, default: int) -> int:
     try:
         value = int(text)
     except ValueError as error:
-        raise InvalidPropertyError(f"{name} is {text!r}; it must be a whole number", property=name) from error
+        raise InvalidPropertyError(
+            f"{name} is {text!r}; it must be a whole number", property=name
+        ) from error
     if value <= 0 and not name.endswith("-level"):
         raise InvalidPropertyError(f"{name} is {text!r}; it must be above zero", property=name)
     return value
@@ -159,7 +169,9 @@ class ParquetFileWriter:
             self._stream.abort()
             raise
         footer = self._writer.writer.metadata
-        metrics = footer_metrics(footer, leaf_field_ids(footer), self._schema, self._modes, self._nan_counts)
+        metrics = footer_metrics(
+            footer, leaf_field_ids(footer), self._schema, self._modes, self._nan_counts
+        )
         return metrics, size
 
     def abort(self) -> None:
@@ -174,7 +186,9 @@ class ParquetFileWriter:
         except StorageError:
             raise
         except OSError as error:
-            raise StorageError(f"cannot write {self.location}: {error}", file=self.location) from error
+            raise StorageError(
+                f"cannot write {self.location}: {error}", file=self.location
+            ) from error
 
 
 class _Sink:
@@ -218,4 +232,8 @@ class _Sink:
 
 def _float_ids(schema: Schema, modes: Mapping[int, MetricsMode]) -> Sequence[int]:
     floats = {"float", "double"}
-    return [field_id for field_id, mode in modes.items() if mode.counts and str(schema.find_type(field_id)) in floats]
+    return [
+        field_id
+        for field_id, mode in modes.items()
+        if mode.counts and str(schema.find_type(field_id)) in floats
+    ]

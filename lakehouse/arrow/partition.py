@@ -22,7 +22,9 @@ Partition = tuple[Any, ...]
 _MOST_CODES = 2**62
 
 
-def split_by_partition(data: pa.RecordBatch, spec: PartitionSpec, schema: Schema) -> list[tuple[Partition, pa.RecordBatch]]:
+def split_by_partition(
+    data: pa.RecordBatch, spec: PartitionSpec, schema: Schema
+) -> list[tuple[Partition, pa.RecordBatch]]:
     """Rows grouped by partition tuple, in order of first appearance; the order of rows within a partition is kept.
 
     Partition tuples hold Iceberg's internal values (day and date: int days, timestamps: int, decimal: Decimal, uuid: UUID, None).
@@ -66,11 +68,14 @@ class PartitionSplitter:
         codes, first_rows = _group(columns)
         firsts = pa.array(first_rows)
         values = [
-            internal_values(column.take(firsts), kind) for column, (_, _, _, kind) in zip(columns, self._transforms, strict=True)
+            internal_values(column.take(firsts), kind)
+            for column, (_, _, _, kind) in zip(columns, self._transforms, strict=True)
         ]
         known = iter(values)
         nulls = [None] * len(first_rows)
-        partitions = list(zip(*(nulls if void else next(known) for void in self._void), strict=True))
+        partitions = list(
+            zip(*(nulls if void else next(known) for void in self._void), strict=True)
+        )
         if len(partitions) == 1:
             return [(partitions[0], data)]
         order = pa.array(np.argsort(codes, kind="stable"))
@@ -115,7 +120,9 @@ def _group(columns: Sequence[pa.Array]) -> tuple[npt.NDArray[Any], npt.NDArray[n
 
 
 def _dense(codes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    dense: npt.NDArray[np.int64] = pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
+    dense: npt.NDArray[np.int64] = (
+        pa.array(codes).dictionary_encode().indices.to_numpy().astype(np.int64)
+    )
     return dense
 
 

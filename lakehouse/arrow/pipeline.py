@@ -103,7 +103,11 @@ class _Unit:
     """Batches of one row group on their way from a worker to the consumer; None ends them."""
 
     def __init__(
-        self, number: int, produce: Callable[[], Iterator[pa.RecordBatch]], done: Callable[[], None], budget: _Budget
+        self,
+        number: int,
+        produce: Callable[[], Iterator[pa.RecordBatch]],
+        done: Callable[[], None],
+        budget: _Budget,
     ) -> None:
         self._number, self._produce, self._done, self._budget = number, produce, done, budget
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
@@ -171,7 +175,9 @@ class Pipeline(Generic[Group]):
         buffer_bytes: most bytes of batches that wait for the consumer; None is without limit.
     """
 
-    def __init__(self, openers: Iterable[Callable[[], Opened[Group]]], threads: int, buffer_bytes: int | None) -> None:
+    def __init__(
+        self, openers: Iterable[Callable[[], Opened[Group]]], threads: int, buffer_bytes: int | None
+    ) -> None:
         self._openers = iter(openers)
         self._window = threads + 1
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lakehouse-read")
@@ -195,7 +201,9 @@ class Pipeline(Generic[Group]):
         while len(self._units) < self._window:
             if self._waiting:
                 self._submit(*self._waiting.popleft())
-            elif not self._opening or (self._budget.bounded and self._units and not _succeeded(self._opening[0])):
+            elif not self._opening or (
+                self._budget.bounded and self._units and not _succeeded(self._opening[0])
+            ):
                 # Waiting for a file while units wait for the consumer could wait for ever; without a limit they never do.
                 break
             else:
@@ -220,7 +228,9 @@ class Pipeline(Generic[Group]):
             self._opening.append(self._pool.submit(_open, opener))
 
     def _submit(self, task: _Task[Group], group: Group) -> None:
-        unit = _Unit(next(self._numbers), lambda: task.opened.batches(group), task.done, self._budget)
+        unit = _Unit(
+            next(self._numbers), lambda: task.opened.batches(group), task.done, self._budget
+        )
         self._units.append(unit)
         self._pool.submit(unit.run)
 

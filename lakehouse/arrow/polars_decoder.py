@@ -44,7 +44,9 @@ def decode(
     """
     predicate = None if where is None else to_polars_filter(where, filterable or {})
     try:
-        scan = pl.scan_parquet(sources, glob=False, hive_partitioning=False, use_statistics=False, cache=False)
+        scan = pl.scan_parquet(
+            sources, glob=False, hive_partitioning=False, use_statistics=False, cache=False
+        )
         if first_row is not None:
             scan = scan.slice(first_row, sum(lengths))
         if predicate is not None:
@@ -82,5 +84,7 @@ def _pieces(lengths: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
 def _batch(frame: pl.DataFrame, columns: DecodedColumns) -> pa.RecordBatch:
     table = pa.table(frame)
     if tuple(table.schema.types) != columns.types:
-        raise NotDecodedError(f"columns {', '.join(columns.names)} came as {table.schema.types}, not {columns.types}")
+        raise NotDecodedError(
+            f"columns {', '.join(columns.names)} came as {table.schema.types}, not {columns.types}"
+        )
     return table.combine_chunks().to_batches()[0]

@@ -21,7 +21,9 @@ _COMPARISONS: dict[Op, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
 }
 
 
-def to_polars_filter(where: Bound, columns: Mapping[int, tuple[str, pa.DataType]]) -> pl.Expr | None:
+def to_polars_filter(
+    where: Bound, columns: Mapping[int, tuple[str, pa.DataType]]
+) -> pl.Expr | None:
     """An expression that keeps every row that the filter keeps, and as few others as it can; None when it keeps all.
 
     The filter itself has the last word over what this lets through, so what Polars sees differently (or not at all) is left out.
@@ -32,12 +34,24 @@ def to_polars_filter(where: Bound, columns: Mapping[int, tuple[str, pa.DataType]
     """
 
     def both(left: pl.Expr | None, right: pl.Expr | None) -> pl.Expr | None:
-        return left & right if left is not None and right is not None else right if left is None else left
+        return (
+            left & right
+            if left is not None and right is not None
+            else right
+            if left is None
+            else left
+        )
 
     def either(left: pl.Expr | None, right: pl.Expr | None) -> pl.Expr | None:
         return left | right if left is not None and right is not None else None
 
-    return fold(where, lambda leaf: _leaf(leaf, columns), lambda value: None if value else pl.lit(value=False), both, either)
+    return fold(
+        where,
+        lambda leaf: _leaf(leaf, columns),
+        lambda value: None if value else pl.lit(value=False),
+        both,
+        either,
+    )
 
 
 def _leaf(leaf: Leaf, columns: Mapping[int, tuple[str, pa.DataType]]) -> pl.Expr | None:

@@ -73,11 +73,19 @@ class Projection:
                 part = self._part(column, one, target, one.name)
                 self._parts.append(part)
                 chosen.append(number)
-        self.leaves = sorted(leaf for part in self._parts if part is not None for leaf in part.leaves)
+        self.leaves = sorted(
+            leaf for part in self._parts if part is not None for leaf in part.leaves
+        )
         # Columns come in the order of the file.
-        present = [rank for rank, column in enumerate(columns) if not pruned or set(column.leaves) & set(self.leaves)]
+        present = [
+            rank
+            for rank, column in enumerate(columns)
+            if not pruned or set(column.leaves) & set(self.leaves)
+        ]
         rank_of = {id(columns[position]): rank for rank, position in enumerate(present)}
-        self._source = {number: rank_of[id(by_id[self._fields[number][0].field_id])] for number in chosen}
+        self._source = {
+            number: rank_of[id(by_id[self._fields[number][0].field_id])] for number in chosen
+        }
 
     @property
     def plain(self) -> bool:
@@ -90,7 +98,9 @@ class Projection:
         other._path = path  # noqa: SLF001 - of the same class
         return other
 
-    def columns(self, batch: pa.RecordBatch | None, rows: int, present: pa.BooleanArray | None = None) -> list[pa.Array]:
+    def columns(
+        self, batch: pa.RecordBatch | None, rows: int, present: pa.BooleanArray | None = None
+    ) -> list[pa.Array]:
         """The wanted columns.
 
         Args:
@@ -109,7 +119,10 @@ class Projection:
             source = batch.column(self._source[number])
             array = source if part.exact and source.type == target.type else part.build(source)
             if one.required and array.null_count and _any_null(array, present):
-                raise InvalidSchemaError(f"column {one.name!r} of {self._path} is required and holds nulls", file=self._path)
+                raise InvalidSchemaError(
+                    f"column {one.name!r} of {self._path} is required and holds nulls",
+                    file=self._path,
+                )
             result.append(array)
         return result
 
@@ -118,7 +131,11 @@ class Projection:
         return constant_array(value, one.field_type, target.type, rows)
 
     def _check_absent(self, one: NestedField, name: str) -> None:
-        if one.required and one.initial_default is None and self._constants.get(one.field_id) is None:
+        if (
+            one.required
+            and one.initial_default is None
+            and self._constants.get(one.field_id) is None
+        ):
             raise InvalidSchemaError(
                 f"file {self._path} lacks required column {name!r} (field id {one.field_id}), which has no default",
                 file=self._path,
@@ -131,42 +148,73 @@ class Projection:
             self._expect(pa.types.is_struct(column.type), column, one, name)
             return self._struct_part(column, kind, target.type)
         if isinstance(kind, ListType):
-            self._expect(len(column.children) == 1 and not pa.types.is_struct(column.type), column, one, name)
+            self._expect(
+                len(column.children) == 1 and not pa.types.is_struct(column.type), column, one, name
+            )
             return self._list_part(column, kind, target.type, name)
         if isinstance(kind, MapType):
             self._expect(pa.types.is_map(column.type), column, one, name)
             return self._map_part(column, kind, target.type, name)
-        self._expect(not column.children and can_promote(_plain(column.type), kind), column, one, name)
+        self._expect(
+            not column.children and can_promote(_plain(column.type), kind), column, one, name
+        )
         return _Part(
-            lambda array: self._promote(array, one, target, name), tuple(column.leaves), exact=column.type == target.type
+            lambda array: self._promote(array, one, target, name),
+            tuple(column.leaves),
+            exact=column.type == target.type,
         )
 
     def _promote(self, array: pa.Array, one: NestedField, target: pa.Field, name: str) -> pa.Array:
         try:
             return promote(array, one.field_type, target.type)
         except PromotionError as error:
-            raise InvalidSchemaError(f"column {name!r} of {self._path} {error}", file=self._path, column=name) from error
+            raise InvalidSchemaError(
+                f"column {name!r} of {self._path} {error}", file=self._path, column=name
+            ) from error
 
     def _expect(self, fits: bool, column: FileColumn, one: NestedField, name: str) -> None:
         if not fits:
             what = f"column {name!r} (field id {one.field_id}) is {column.type} in {self._path}"
-            raise InvalidSchemaError(f"{what}, which cannot be read as {one.field_type}", file=self._path, column=name)
+            raise InvalidSchemaError(
+                f"{what}, which cannot be read as {one.field_type}", file=self._path, column=name
+            )
 
     def _struct_part(self, column: FileColumn, kind: StructType, target: pa.StructType) -> _Part:
-        below = Projection(column.children, kind.fields, list(target), self._constants, self._path, pruned=self._pruned)
+        below = Projection(
+            column.children,
+            kind.fields,
+            list(target),
+            self._constants,
+            self._path,
+            pruned=self._pruned,
+        )
         if not below.leaves:
             # None of the wanted children is in the file: any leaf tells where the struct itself is null.
             leaves = (column.leaves[0],)
-            return _Part(lambda array: _rebuild(array, below, target, decoded=False), leaves, exact=False)
-        names_in_order = [child.name for child in column.children if not self._pruned or set(child.leaves) & set(below.leaves)]
+            return _Part(
+                lambda array: _rebuild(array, below, target, decoded=False), leaves, exact=False
+            )
+        names_in_order = [
+            child.name
+            for child in column.children
+            if not self._pruned or set(child.leaves) & set(below.leaves)
+        ]
         exact = below.passes_through() and names_in_order == [f.name for f in target]
-        return _Part(lambda array: _rebuild(array, below, target, decoded=True), tuple(below.leaves), exact=exact)
+        return _Part(
+            lambda array: _rebuild(array, below, target, decoded=True),
+            tuple(below.leaves),
+            exact=exact,
+        )
 
     def passes_through(self) -> bool:
         """Whether every column is taken as it is and in the order of the file."""
-        return self.plain and [self._source[number] for number in range(len(self._parts))] == list(range(len(self._parts)))
+        return self.plain and [self._source[number] for number in range(len(self._parts))] == list(
+            range(len(self._parts))
+        )
 
-    def _list_part(self, column: FileColumn, kind: ListType, target: pa.DataType, name: str) -> _Part:
+    def _list_part(
+        self, column: FileColumn, kind: ListType, target: pa.DataType, name: str
+    ) -> _Part:
         (element,) = column.children
         part = self._child(element, kind.element_field, target.value_field, name + ".element")
 
@@ -191,14 +239,19 @@ class Projection:
         """The element of a list, the key or the value of a map: always there, its id needs no match to be found."""
         if column.field_id is not None and column.field_id != one.field_id:
             raise InvalidSchemaError(
-                f"{name!r} has field id {column.field_id} in {self._path} but {one.field_id} in the table", file=self._path
+                f"{name!r} has field id {column.field_id} in {self._path} but {one.field_id} in the table",
+                file=self._path,
             )
         return self._part(column, one, target, name)
 
 
-def _rebuild(array: pa.StructArray, below: Projection, target: pa.StructType, *, decoded: bool) -> pa.Array:
+def _rebuild(
+    array: pa.StructArray, below: Projection, target: pa.StructType, *, decoded: bool
+) -> pa.Array:
     present = array.is_valid() if array.null_count else None
-    inner = pa.RecordBatch.from_arrays([array.field(i) for i in range(array.type.num_fields)], schema=pa.schema(list(array.type)))
+    inner = pa.RecordBatch.from_arrays(
+        [array.field(i) for i in range(array.type.num_fields)], schema=pa.schema(list(array.type))
+    )
     children = below.columns(inner if decoded else None, len(array), present)
     return make_struct(children, target, present, len(array))
 
@@ -210,4 +263,8 @@ def _any_null(array: pa.Array, present: pa.BooleanArray | None) -> bool:
 def _plain(kind: pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.BaseExtensionType):
         return kind.storage_type
-    return kind.value_type if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
+    return (
+        kind.value_type
+        if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)
+        else kind
+    )

@@ -55,7 +55,11 @@ def promote(array: pa.Array, kind: IcebergType, target: pa.DataType) -> pa.Array
         plain = array if array.type == storage else _convert(array, kind, storage)
     except pa.ArrowInvalid as error:
         raise PromotionError(f"holds a value that is not a valid {kind}: {error}") from error
-    return pa.ExtensionArray.from_storage(target, plain) if isinstance(target, pa.BaseExtensionType) else plain
+    return (
+        pa.ExtensionArray.from_storage(target, plain)
+        if isinstance(target, pa.BaseExtensionType)
+        else plain
+    )
 
 
 def can_promote(source: pa.DataType, kind: IcebergType) -> bool:
@@ -66,11 +70,19 @@ def can_promote(source: pa.DataType, kind: IcebergType) -> bool:
     if isinstance(kind, BooleanType):
         return bool(types.is_boolean(source))
     if isinstance(kind, IntegerType | LongType):
-        return bool(types.is_integer(source) and (isinstance(kind, LongType) or source.bit_width <= 32))
+        return bool(
+            types.is_integer(source) and (isinstance(kind, LongType) or source.bit_width <= 32)
+        )
     if isinstance(kind, FloatType | DoubleType):
-        return bool(types.is_floating(source) and (isinstance(kind, DoubleType) or source.bit_width <= 32))
+        return bool(
+            types.is_floating(source) and (isinstance(kind, DoubleType) or source.bit_width <= 32)
+        )
     if isinstance(kind, DecimalType):
-        return bool(types.is_decimal(source) and source.scale == kind.scale and source.precision <= kind.precision)
+        return bool(
+            types.is_decimal(source)
+            and source.scale == kind.scale
+            and source.precision <= kind.precision
+        )
     if isinstance(kind, DateType):
         return bool(types.is_date(source))
     if isinstance(kind, TimeType):

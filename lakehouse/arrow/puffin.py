@@ -87,7 +87,12 @@ class PuffinWriter:
 
     def footer(self) -> bytes:
         """What stands behind the blobs, the magic bytes around it included."""
-        text = orjson.dumps({"blobs": [_to_json(blob) for blob in self._blobs], "properties": {"created-by": self._created_by}})
+        text = orjson.dumps(
+            {
+                "blobs": [_to_json(blob) for blob in self._blobs],
+                "properties": {"created-by": self._created_by},
+            }
+        )
         return b"".join([_MAGIC, text, struct.pack("<i", len(text)), bytes(4), _MAGIC])
 
 
@@ -104,25 +109,34 @@ def read_blobs(storage: Storage, location: str) -> list[Blob]:
         raise CorruptMetadataError(f"Puffin file {location} is cut short", file=location)
     trailer = storage.read_range(location, size - _TRAILER, _TRAILER)
     length, flags = struct.unpack("<iI", trailer[:8])
-    if trailer[8:] != _MAGIC or not 0 <= length <= min(size - 2 * len(_MAGIC) - _TRAILER, _MOST_FOOTER_BYTES):
+    if trailer[8:] != _MAGIC or not 0 <= length <= min(
+        size - 2 * len(_MAGIC) - _TRAILER, _MOST_FOOTER_BYTES
+    ):
         raise CorruptMetadataError(f"{location} does not end as a Puffin file", file=location)
     if flags & _COMPRESSED_FOOTER:
         raise UnsupportedFeatureError(
-            f"Puffin file {location} has a compressed footer, which this version does not read", file=location
+            f"Puffin file {location} has a compressed footer, which this version does not read",
+            file=location,
         )
     start = size - _TRAILER - length - len(_MAGIC)
     footer = storage.read_range(location, start, length + len(_MAGIC))
     if footer[:4] != _MAGIC:
-        raise CorruptMetadataError(f"the footer of Puffin file {location} does not start with its magic number", file=location)
+        raise CorruptMetadataError(
+            f"the footer of Puffin file {location} does not start with its magic number",
+            file=location,
+        )
     try:
         blobs = [_from_json(item) for item in orjson.loads(footer[4:])["blobs"]]
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise CorruptMetadataError(
-            f"the footer of Puffin file {location} is not what the Puffin spec says: {error}", file=location
+            f"the footer of Puffin file {location} is not what the Puffin spec says: {error}",
+            file=location,
         ) from error
     for blob in blobs:
         if blob.offset < 0 or blob.length < 0 or blob.offset + blob.length > start:
-            raise CorruptMetadataError(f"a blob of Puffin file {location} lies outside the file", file=location)
+            raise CorruptMetadataError(
+                f"a blob of Puffin file {location} lies outside the file", file=location
+            )
     return blobs
 
 

@@ -33,7 +33,9 @@ from lakehouse.storage.protocol import Storage
 
 __all__ = ["METADATA_COLUMNS", "ReadRequest", "read_table", "read_tasks"]
 
-_POSITION_NAMES = '[{"field-id":2147483546,"names":["file_path"]},{"field-id":2147483545,"names":["pos"]}]'
+_POSITION_NAMES = (
+    '[{"field-id":2147483546,"names":["file_path"]},{"field-id":2147483545,"names":["pos"]}]'
+)
 _WHOLE_ROW_GROUPS = 1 << 20
 # Nothing waits for memory when everything is kept: fewer, larger chunks, and whole row groups when no row is left out.
 _FILTERED_BATCH_ROWS = 131_072
@@ -73,7 +75,9 @@ class ReadRequest:
     bulk: bool | None = None
 
 
-def read_tasks(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> Iterator[pa.RecordBatch]:
+def read_tasks(
+    tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage
+) -> Iterator[pa.RecordBatch]:
     """Stream the rows of the tasks, in their order, with bounded memory.
 
     Every batch has exactly the schema `schema_to_arrow(request.schema)`; empty batches are left out. Files are read by
@@ -138,7 +142,12 @@ class _Session:
     def open(self, task: FileScanTask) -> TaskReader:
         """Footer, deletes and resolved columns of one task."""
         reader = AvroTaskReader if task.data_file.file_format.lower() == AVRO else TaskReader
-        ids = {i for one in task.deletes if one.content == CONTENT_EQUALITY_DELETES for i in one.equality_ids or ()}
+        ids = {
+            i
+            for one in task.deletes
+            if one.content == CONTENT_EQUALITY_DELETES
+            for i in one.equality_ids or ()
+        }
         columns = self._scan_columns(task.residual, tuple(sorted(ids)))
         rows = self._request.batch_rows
         return reader(
@@ -155,7 +164,9 @@ class _Session:
         """Tasks that are decoded in bulk where they allow it."""
         return WholeFiles([self.open(task) for task in tasks], lone=self._request.bulk is True)
 
-    def _scan_columns(self, residual: BooleanExpression, equality_ids: tuple[int, ...]) -> ScanColumns:
+    def _scan_columns(
+        self, residual: BooleanExpression, equality_ids: tuple[int, ...]
+    ) -> ScanColumns:
         with self._lock:
             # Planners give few distinct residuals, most of them as the same object; not all are hashable.
             if id(residual) not in self._texts:
@@ -166,9 +177,14 @@ class _Session:
                 request = self._request
                 where = self._where
                 if residual != request.where:
-                    where = conjunction(where, bind(residual, self._table_schema, case_sensitive=request.case_sensitive))
+                    where = conjunction(
+                        where,
+                        bind(residual, self._table_schema, case_sensitive=request.case_sensitive),
+                    )
                 extra = [self._field(field_id) for field_id in equality_ids]
-                found = self._columns[key] = ScanColumns(request.schema, self._table_schema, where, extra, request.specs)
+                found = self._columns[key] = ScanColumns(
+                    request.schema, self._table_schema, where, extra, request.specs
+                )
             return found
 
     def _field(self, field_id: int) -> NestedField:
@@ -177,12 +193,16 @@ class _Session:
                 return schema.find_field(field_id)
             except ValueError:
                 continue
-        raise InvalidSchemaError(f"an equality delete compares field id {field_id}, which no schema of the table has")
+        raise InvalidSchemaError(
+            f"an equality delete compares field id {field_id}, which no schema of the table has"
+        )
 
     def _read_delete_file(self, one: DataFile, schema: Schema) -> pa.Table:
         """Columns of a Parquet delete file, by field id (position delete files also by name)."""
         arrow = schema_to_arrow(schema)
-        mapping = _POSITION_NAMES if schema is POSITION_DELETE_SCHEMA else self._request.name_mapping
+        mapping = (
+            _POSITION_NAMES if schema is POSITION_DELETE_SCHEMA else self._request.name_mapping
+        )
         source = open_parquet(self._storage, one, load_footer(self._storage, one))
         with readable(one.file_path):
             columns = file_columns(source.schema_arrow, mapping, one.file_path)
@@ -190,6 +210,8 @@ class _Session:
             groups = list(range(source.metadata.num_row_groups))
             batches = [
                 pa.RecordBatch.from_arrays(projection.columns(batch, batch.num_rows), schema=arrow)
-                for batch in source.reader.iter_batches(_WHOLE_ROW_GROUPS, groups, column_indices=projection.leaves)
+                for batch in source.reader.iter_batches(
+                    _WHOLE_ROW_GROUPS, groups, column_indices=projection.leaves
+                )
             ]
         return pa.Table.from_batches(batches, schema=arrow)

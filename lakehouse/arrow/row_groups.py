@@ -23,7 +23,11 @@ from lakehouse.spec.physical import physical_type, to_physical
 
 def in_range(chunks: Sequence[Sequence[ColumnChunk]], start: int, length: int) -> list[int]:
     """Row groups whose first byte lies in the byte range."""
-    return [group for group, columns in enumerate(chunks) if columns and start <= columns[0].start < start + length]
+    return [
+        group
+        for group, columns in enumerate(chunks)
+        if columns and start <= columns[0].start < start + length
+    ]
 
 
 def prune(
@@ -48,7 +52,9 @@ def prune(
     if not wanted or not groups:
         return list(groups)
     table: dict[str, pa.Array] = {
-        "record_count": pa.array([footer.row_group(group).num_rows for group in groups], pa.int64()),
+        "record_count": pa.array(
+            [footer.row_group(group).num_rows for group in groups], pa.int64()
+        ),
     }
     for field_id in wanted:
         index = columns[field_id]
@@ -58,7 +64,9 @@ def prune(
     return [group for group, keep in zip(groups, np.asarray(mask).tolist(), strict=True) if keep]
 
 
-def _statistics(chunks: Sequence[ColumnChunk], column: Any, field_id: int, kind: PrimitiveType) -> dict[str, pa.Array]:
+def _statistics(
+    chunks: Sequence[ColumnChunk], column: Any, field_id: int, kind: PrimitiveType
+) -> dict[str, pa.Array]:
     def bound(raw: bytes | None) -> Any:
         return _usable(decode_statistic(plain_value(raw, column.physical_type), column, kind))
 

@@ -36,7 +36,9 @@ def occurrence(codes: Codes) -> Codes:
     order = np.argsort(codes, kind="stable")
     ordered = codes[order]
     positions = np.arange(len(codes))
-    starts = np.maximum.accumulate(np.where(np.r_[True, ordered[1:] != ordered[:-1]][: len(codes)], positions, 0))
+    starts = np.maximum.accumulate(
+        np.where(np.r_[True, ordered[1:] != ordered[:-1]][: len(codes)], positions, 0)
+    )
     ranks = np.empty(len(codes), np.int64)
     ranks[order] = positions - starts
     return ranks
@@ -62,7 +64,9 @@ def _codes(array: pa.Array) -> Codes:
     if pa.types.is_null(kind):
         return np.zeros(len(array), np.int64)
     if pa.types.is_struct(kind):
-        return _combined([_validity(array), *(_codes(child) for child in array.flatten())], len(array))
+        return _combined(
+            [_validity(array), *(_codes(child) for child in array.flatten())], len(array)
+        )
     if pa.types.is_map(kind):
         keys, values, lengths = map_parts(array)
         return _nested(array, _combined([_codes(keys), _codes(values)], len(keys)), lengths)
@@ -72,7 +76,9 @@ def _codes(array: pa.Array) -> Codes:
     if pa.types.is_floating(kind):
         array = pc.if_else(pc.is_nan(array), pa.scalar(float("nan"), kind), array)
         array = array.view(pa.int32() if pa.types.is_float32(kind) else pa.int64())
-    codes: Codes = array.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+    codes: Codes = (
+        array.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+    )
     return codes
 
 
@@ -86,5 +92,8 @@ def _nested(array: pa.Array, inner: Codes, lengths: Any) -> Codes:
     ends = np.cumsum([0, *counts])
     seen: dict[Any, int] = {}
     valid = array.is_valid().to_pylist()
-    items = (tuple(inner[ends[at] : ends[at + 1]].tolist()) if present else None for at, present in enumerate(valid))
+    items = (
+        tuple(inner[ends[at] : ends[at + 1]].tolist()) if present else None
+        for at, present in enumerate(valid)
+    )
     return np.array([seen.setdefault(item, len(seen)) for item in items], np.int64)

@@ -75,7 +75,12 @@ class ScanColumns:
     """
 
     def __init__(
-        self, schema: Schema, table_schema: Schema, where: Bound, extra: Sequence[NestedField], specs: Mapping[int, PartitionSpec]
+        self,
+        schema: Schema,
+        table_schema: Schema,
+        where: Bound,
+        extra: Sequence[NestedField],
+        specs: Mapping[int, PartitionSpec],
     ) -> None:
         self.where = where
         self.shape: FileShape | None = None
@@ -87,21 +92,42 @@ class ScanColumns:
         self.read_fields = _read_fields(schema, table_schema, filter_ids, extra)
         self.read_arrow = [field_to_arrow(one) for one in self.read_fields]
         self._read_schema = pa.schema(self.read_arrow)
-        self._by_id = {one.field_id: find_path(_schema_of(self.read_fields), one.field_id)[0] for one in extra}
-        self.filter_fields = list(prune_columns(table_schema, filter_ids, select_full_types=False).fields) if filter_ids else []
+        self._by_id = {
+            one.field_id: find_path(_schema_of(self.read_fields), one.field_id)[0] for one in extra
+        }
+        self.filter_fields = (
+            list(prune_columns(table_schema, filter_ids, select_full_types=False).fields)
+            if filter_ids
+            else []
+        )
         self.filter_arrow = [field_to_arrow(one) for one in self.filter_fields]
         self.filter = None if where == TRUE else to_arrow_filter(where, table_schema)
         filter_tops = {one.field_id for one in self.filter_fields}
-        self._filter_columns = [index for index, one in enumerate(self.read_fields) if one.field_id in filter_tops]
-        self._filter_schema = pa.schema([*(self.read_arrow[i] for i in self._filter_columns), pa.field(_POSITION, pa.int32())])
+        self._filter_columns = [
+            index for index, one in enumerate(self.read_fields) if one.field_id in filter_tops
+        ]
+        self._filter_schema = pa.schema(
+            [*(self.read_arrow[i] for i in self._filter_columns), pa.field(_POSITION, pa.int32())]
+        )
         names = {one.name for one in schema.fields if one.field_id in _BY_ID}
         self.needs_positions = bool(names & {"_pos", "_row_id"})
         self.shows_deleted = "_deleted" in names
         self.has_metadata = bool(names)
         data = [one for one in schema.fields if one.field_id not in _BY_ID]
         self._as_read = data == self.read_fields and len(data) == len(schema.fields)
-        targets = [target for one, target in zip(self._fields, self._arrow, strict=True) if one.field_id not in _BY_ID]
-        self._arrange = Projection(file_columns(self._read_schema, "[]", "the scan"), data, targets, {}, "the scan", pruned=False)
+        targets = [
+            target
+            for one, target in zip(self._fields, self._arrow, strict=True)
+            if one.field_id not in _BY_ID
+        ]
+        self._arrange = Projection(
+            file_columns(self._read_schema, "[]", "the scan"),
+            data,
+            targets,
+            {},
+            "the scan",
+            pruned=False,
+        )
 
     def constants(self, one: DataFile) -> dict[int, Any]:
         """Values of columns by identity partitioning, for files that lack the column."""
@@ -117,14 +143,26 @@ class ScanColumns:
     def by_id(self, columns: Sequence[pa.Array], field_id: int) -> pa.Array:
         """A column that was asked for as extra, out of the read columns."""
         path = self._by_id[field_id]
-        return columns[path[0]] if len(path) == 1 else pc.struct_field(columns[path[0]], list(path[1:]))
+        return (
+            columns[path[0]]
+            if len(path) == 1
+            else pc.struct_field(columns[path[0]], list(path[1:]))
+        )
 
     def assemble(
-        self, columns: Sequence[pa.Array], rows: int, *, positions: pa.Array | None = None, deleted: pa.Array | None = None
+        self,
+        columns: Sequence[pa.Array],
+        rows: int,
+        *,
+        positions: pa.Array | None = None,
+        deleted: pa.Array | None = None,
     ) -> pa.RecordBatch:
         """The read columns as a batch, with the positions, and which rows are deleted, when these are asked for."""
         schema, arrays = self._read_schema, list(columns)
-        for name, kind, values in ((_POSITION, pa.int64(), positions), (_DELETED, pa.bool_(), deleted)):
+        for name, kind, values in (
+            (_POSITION, pa.int64(), positions),
+            (_DELETED, pa.bool_(), deleted),
+        ):
             if values is not None:
                 schema, arrays = schema.append(pa.field(name, kind)), [*arrays, values]
         if not arrays:
@@ -138,7 +176,8 @@ class ScanColumns:
         # Only the filter's columns go through the expression: the others are touched for the rows that stay.
         rows = pa.array(np.arange(working.num_rows, dtype=np.int32))
         narrow = pa.RecordBatch.from_arrays(
-            [*(working.column(index) for index in self._filter_columns), rows], schema=self._filter_schema
+            [*(working.column(index) for index in self._filter_columns), rows],
+            schema=self._filter_schema,
         )
         chosen = narrow.filter(self.filter).column(_POSITION)
         if len(chosen) == 0:
@@ -152,7 +191,8 @@ class ScanColumns:
         rows = working.num_rows
         data = iter(self._arrange.columns(working.select(range(len(self.read_fields))), rows))
         columns = [
-            self._metadata_column(one.name, working, task) if one.field_id in _BY_ID else next(data) for one in self._fields
+            self._metadata_column(one.name, working, task) if one.field_id in _BY_ID else next(data)
+            for one in self._fields
         ]
         if not columns:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
@@ -168,7 +208,9 @@ class ScanColumns:
             return working.column(_DELETED)
         if name == "_spec_id":
             return pa.repeat(pa.scalar(task.data_file.spec_id, pa.int32()), rows)
-        stored = column_at(working, (self._read_schema.get_field_index(_hidden(METADATA_COLUMNS[name])),))
+        stored = column_at(
+            working, (self._read_schema.get_field_index(_hidden(METADATA_COLUMNS[name])),)
+        )
         if name == "_last_updated_sequence_number":
             return pc.fill_null(stored, task.sequence_number)
         if task.data_file.first_row_id is None:
@@ -181,15 +223,24 @@ def _hidden(one: NestedField) -> str:
     return f"\x00{one.field_id}"
 
 
-def _read_fields(schema: Schema, table_schema: Schema, filter_ids: set[int], extra: Sequence[NestedField]) -> list[NestedField]:
+def _read_fields(
+    schema: Schema, table_schema: Schema, filter_ids: set[int], extra: Sequence[NestedField]
+) -> list[NestedField]:
     data = [one for one in schema.fields if one.field_id not in _BY_ID]
     known = set(index_by_id(_schema_of(data)))
     in_table = index_by_id(table_schema)
     needed = filter_ids | {one.field_id for one in extra if one.field_id in in_table}
-    fields = data if needed <= known else list(prune_columns(table_schema, known | needed, select_full_types=False).fields)
+    fields = (
+        data
+        if needed <= known
+        else list(prune_columns(table_schema, known | needed, select_full_types=False).fields)
+    )
     for one in extra:
         if one.field_id not in in_table:
-            fields = [*fields, NestedField(one.field_id, _hidden(one), one.field_type, required=False)]
+            fields = [
+                *fields,
+                NestedField(one.field_id, _hidden(one), one.field_type, required=False),
+            ]
     for one in schema.fields:
         if one.name in _STORED and one.field_id in _BY_ID:
             fields = [*fields, NestedField(one.field_id, _hidden(one), LongType(), required=False)]

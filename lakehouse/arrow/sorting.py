@@ -40,7 +40,9 @@ class RowSorter:
                 sort_keys.append((f"n{number}", "ascending" if first else "descending"))
             columns.append(_comparable(values))
             names.append(f"v{number}")
-            sort_keys.append((f"v{number}", "ascending" if one.direction == SortDirection.ASC else "descending"))
+            sort_keys.append(
+                (f"v{number}", "ascending" if one.direction == SortDirection.ASC else "descending")
+            )
         return pc.sort_indices(pa.table(columns, names=names), sort_keys=sort_keys)
 
     def sort(self, data: pa.Table) -> pa.Table:
@@ -71,5 +73,10 @@ def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
         numbers = np.where(np.isnan(numbers), np.nan, numbers)
         bits = numbers.view(np.int64)
         ordered = bits ^ ((bits >> np.int64(63)) & np.int64(0x7FFF_FFFF_FFFF_FFFF))
-        chunks.append(pa.array(ordered, mask=chunk.is_null().to_numpy(zero_copy_only=False) if chunk.null_count else None))
+        chunks.append(
+            pa.array(
+                ordered,
+                mask=chunk.is_null().to_numpy(zero_copy_only=False) if chunk.null_count else None,
+            )
+        )
     return pa.chunked_array(chunks, pa.int64())

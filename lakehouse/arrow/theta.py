@@ -35,9 +35,10 @@ class ThetaSketch:
     def add(self, values: pa.BinaryArray) -> None:
         """Take in values as bytes; nulls and empty ones do not count, as in the library. Different ones only is faster."""
         hash64 = mmh3.hash64
-        found = np.array([hash64(one, seed=_SEED, signed=False)[0] for one in values.to_pylist() if one], np.uint64) >> np.uint64(
-            1
-        )
+        found = np.array(
+            [hash64(one, seed=_SEED, signed=False)[0] for one in values.to_pylist() if one],
+            np.uint64,
+        ) >> np.uint64(1)
         found = found[(found < self._theta) & (found > 0)]
         kept = np.unique(np.concatenate([self._hashes, found]))
         if len(kept) > _ENTRIES:
@@ -48,7 +49,11 @@ class ThetaSketch:
     @property
     def estimate(self) -> int:
         """Different values, rounded."""
-        return len(self._hashes) if self._theta == _FOREVER else round(len(self._hashes) * (1 << 63) / self._theta)
+        return (
+            len(self._hashes)
+            if self._theta == _FOREVER
+            else round(len(self._hashes) * (1 << 63) / self._theta)
+        )
 
     def to_bytes(self) -> bytes:
         """The compact, ordered form."""

@@ -49,11 +49,15 @@ def to_internal(value: Any, kind: IcebergType) -> Any:
     if isinstance(kind, DateType) and isinstance(value, dt.date):
         return (value - _EPOCH_DAY).days
     if isinstance(kind, TimeType) and isinstance(value, dt.time):
-        return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+        return (
+            (value.hour * 60 + value.minute) * 60 + value.second
+        ) * 1_000_000 + value.microsecond
     if isinstance(value, dt.datetime):
         aware = value if value.tzinfo is not None else value.replace(tzinfo=dt.UTC)
         micros = (aware - _EPOCH) // _MICROSECOND
-        return micros * 1_000 if isinstance(kind, TimestampNanoType | TimestamptzNanoType) else micros
+        return (
+            micros * 1_000 if isinstance(kind, TimestampNanoType | TimestamptzNanoType) else micros
+        )
     if isinstance(kind, UUIDType) and not isinstance(value, UUID):
         return UUID(bytes=bytes(value)) if isinstance(value, bytes) else UUID(value)
     if isinstance(kind, BinaryType | FixedType):
@@ -67,7 +71,9 @@ def to_scalar(value: Any, kind: IcebergType, arrow_type: pa.DataType) -> pa.Scal
     if internal is None:
         return pa.scalar(None, arrow_type)
     if isinstance(arrow_type, pa.BaseExtensionType):
-        return pa.ExtensionScalar.from_storage(arrow_type, to_scalar(value, kind, arrow_type.storage_type))
+        return pa.ExtensionScalar.from_storage(
+            arrow_type, to_scalar(value, kind, arrow_type.storage_type)
+        )
     if isinstance(kind, DateType):
         return pa.array([internal], pa.int32()).view(pa.date32()).cast(arrow_type)[0]
     if isinstance(kind, _LONG_BACKED):

@@ -92,7 +92,9 @@ class WholeFiles:
 
     def __init__(self, readers: Sequence[TaskReader], *, lone: bool = False) -> None:
         self._readers = readers
-        self.row_groups = [unit for _, run in groupby(readers, _shared) for unit in _units(tuple(run), lone=lone)]
+        self.row_groups = [
+            unit for _, run in groupby(readers, _shared) for unit in _units(tuple(run), lone=lone)
+        ]
 
     def batches(self, unit: Unit) -> Iterator[pa.RecordBatch]:
         """Wanted rows and columns of a unit.
@@ -122,7 +124,11 @@ class WholeFiles:
 def _shared(reader: TaskReader) -> tuple[int, type]:
     """Readers that follow each other with the same key can be decoded as one file."""
     bulk = reader.bulk
-    return (id(reader), TaskReader) if bulk is None or bulk.shape is None else (id(bulk.shape), type(bulk.source))
+    return (
+        (id(reader), TaskReader)
+        if bulk is None or bulk.shape is None
+        else (id(bulk.shape), type(bulk.source))
+    )
 
 
 def _units(run: tuple[TaskReader, ...], *, lone: bool) -> Iterator[Unit]:
@@ -133,7 +139,10 @@ def _units(run: tuple[TaskReader, ...], *, lone: bool) -> Iterator[Unit]:
         yield Unit(tuple((reader, group) for reader in run for group in reader.row_groups), bulk)
     else:
         part = replace(bulk, is_whole=bulk.is_whole and len(first.row_groups) == 1)
-        yield from (Unit(tuple((first, group) for group in groups), part) for groups in _slices(first.row_groups))
+        yield from (
+            Unit(tuple((first, group) for group in groups), part)
+            for groups in _slices(first.row_groups)
+        )
 
 
 def _slices(groups: Sequence[RowGroup]) -> Iterator[list[RowGroup]]:
@@ -154,10 +163,17 @@ def _in_bulk(unit: Unit) -> list[pa.RecordBatch] | None:
     bulk = unit.bulk
     if bulk is None:
         return None
-    from lakehouse.arrow.polars_decoder import NotDecodedError, decode  # noqa: PLC0415 - loads Polars, see `worthwhile`
+    from lakehouse.arrow.polars_decoder import (  # noqa: PLC0415 - loads Polars, see `worthwhile`
+        NotDecodedError,
+        decode,
+    )
 
     by_reader = groupby(unit.groups, itemgetter(0))
-    doubtful = [reader.path for reader, found in by_reader if not reader.verify([group for _, group in found])]
+    doubtful = [
+        reader.path
+        for reader, found in by_reader
+        if not reader.verify([group for _, group in found])
+    ]
     if doubtful:
         _log.info("Arrow reads %s: its pages are not what its footer says", ", ".join(doubtful))
         return None
@@ -176,6 +192,8 @@ def _in_bulk(unit: Unit) -> list[pa.RecordBatch] | None:
             wanted.append(first.wanted(batch, batch.num_rows, position))
             position += batch.num_rows
     except (NotDecodedError, InvalidSchemaError, pa.ArrowInvalid) as error:
-        _log.info("Arrow reads %s and %d files with it: %s", first.path, len(unit.sources) - 1, error)
+        _log.info(
+            "Arrow reads %s and %d files with it: %s", first.path, len(unit.sources) - 1, error
+        )
         return None
     return [batch for batch in wanted if batch is not None and batch.num_rows]

@@ -51,7 +51,9 @@ class WriteRequest:
     table: str = ""
 
 
-def write_data_files(data: ArrowData, request: WriteRequest, storage: Storage, *, task: str = "0") -> Iterator[DataFile]:
+def write_data_files(
+    data: ArrowData, request: WriteRequest, storage: Storage, *, task: str = "0"
+) -> Iterator[DataFile]:
     """Write rows as data files `<location>/<partition path>/00000-<task>-<write id>-<n>.parquet`.
 
     Each file is durable when its DataFile is yielded, and nothing of it is visible before. Rows are coerced to the schema
@@ -88,7 +90,9 @@ def write_data_files(data: ArrowData, request: WriteRequest, storage: Storage, *
         fan_out.abort()
 
 
-def write_all(data: ArrowData, request: WriteRequest, storage: Storage, *, task: str = "0") -> list[DataFile]:
+def write_all(
+    data: ArrowData, request: WriteRequest, storage: Storage, *, task: str = "0"
+) -> list[DataFile]:
     """All files of `write_data_files`; when anything fails, finished files are deleted too, as nobody has seen them.
 
     Raises:

@@ -51,7 +51,9 @@ class ZOrder:
         bits = min(_MOST_BITS, _CURVE_BITS // len(paths))
         step = max(1, sample.num_rows // _SAMPLE_ROWS)
         rows = sample.take(np.arange(0, sample.num_rows, step)) if step > 1 else sample
-        return cls(paths, tuple(_quantiles(column_at(rows, path), (1 << bits) - 2) for path in paths), bits)
+        return cls(
+            paths, tuple(_quantiles(column_at(rows, path), (1 << bits) - 2) for path in paths), bits
+        )
 
     def positions(self, rows: pa.Table) -> npt.NDArray[np.int64]:
         """Where on the curve each row lies; the columns of `rows` are those of the schema."""
@@ -71,13 +73,19 @@ def zorder_ids(names: Sequence[str], schema: Schema) -> tuple[int, ...]:
         InvalidInputError: fewer than two or more than eight columns, an unknown one, one that is no single value, one twice.
     """
     if not 2 <= len(names) <= MOST_COLUMNS or len(set(names)) != len(names):
-        raise InvalidInputError(f"A z-order takes 2 to {MOST_COLUMNS} different columns, not {', '.join(names) or 'none'}")
+        raise InvalidInputError(
+            f"A z-order takes 2 to {MOST_COLUMNS} different columns, not {', '.join(names) or 'none'}"
+        )
     for name in names:
         if name not in schema.column_names:
-            raise InvalidInputError(f"Cannot z-order by {name}: the table has {', '.join(schema.column_names)}")
+            raise InvalidInputError(
+                f"Cannot z-order by {name}: the table has {', '.join(schema.column_names)}"
+            )
         field = schema.find_field(name)
         inside = [one for one in schema.fields if one.name == name.partition(".")[0]]
-        if not isinstance(field.field_type, PrimitiveType) or not _reachable(inside[0].field_type, name.split(".")[1:]):
+        if not isinstance(field.field_type, PrimitiveType) or not _reachable(
+            inside[0].field_type, name.split(".")[1:]
+        ):
             raise InvalidInputError(
                 f"Cannot z-order by {name}: {field.field_type} inside {inside[0].field_type} is no single value"
             )
@@ -127,7 +135,10 @@ def _storage(column: pa.ChunkedArray) -> pa.Array:
 
 def _numeric(kind: pa.DataType) -> bool:
     return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind) or pa.types.is_boolean(kind)
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_temporal(kind)
+        or pa.types.is_boolean(kind)
     )
 
 
@@ -137,7 +148,9 @@ def _comparable(values: pa.Array) -> _Array:
     if pa.types.is_boolean(kind):
         return np.asarray(values.to_numpy(zero_copy_only=False)).astype(np.int64)
     if pa.types.is_temporal(kind):
-        return np.asarray(values.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).to_numpy())
+        return np.asarray(
+            values.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).to_numpy()
+        )
     if _numeric(kind):
         return np.asarray(values.to_numpy(zero_copy_only=False))
     found = np.empty(len(values), object)

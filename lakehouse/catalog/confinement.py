@@ -25,8 +25,14 @@ def check_locations(metadata: TableMetadata, roots: Iterable[str]) -> None:
     known = tuple(roots)
     check_within("The table location", metadata.location, known)
     properties = TableProperties(metadata.properties)
-    check_within("The data location (write.data.path)", properties.data_location(metadata.location), known)
-    check_within("The metadata location (write.metadata.path)", properties.metadata_location(metadata.location), known)
+    check_within(
+        "The data location (write.data.path)", properties.data_location(metadata.location), known
+    )
+    check_within(
+        "The metadata location (write.metadata.path)",
+        properties.metadata_location(metadata.location),
+        known,
+    )
 
 
 def check_within(what: str, location: str, roots: tuple[str, ...]) -> None:

@@ -16,7 +16,12 @@ from contextlib import AbstractContextManager, nullcontext
 
 import orjson
 
-from lakehouse.catalog.confinement import allowed_roots, check_locations, check_no_overlap, check_purge
+from lakehouse.catalog.confinement import (
+    allowed_roots,
+    check_locations,
+    check_no_overlap,
+    check_purge,
+)
 from lakehouse.catalog.folder_namespaces import FolderNamespaces
 from lakehouse.catalog.metadata_files import (
     codec_after,
@@ -92,8 +97,12 @@ class FilesystemCatalog:
         self._storage_factory = storage_factory
         self._store = storage_factory(self._warehouse, self._properties)
         self._settled: dict[str, int] = {}
-        self._takes_turns = storage_factory is storage_for and self._properties.get(TURNS, "true") == "true"
-        self._namespaces = FolderNamespaces(self._warehouse, self._store, self._is_live, self._is_table_folder)
+        self._takes_turns = (
+            storage_factory is storage_for and self._properties.get(TURNS, "true") == "true"
+        )
+        self._namespaces = FolderNamespaces(
+            self._warehouse, self._store, self._is_live, self._is_table_folder
+        )
 
     @property
     def name(self) -> str:
@@ -119,7 +128,9 @@ class FilesystemCatalog:
         """See Catalog."""
         return self._storage_factory(location, self._properties)
 
-    def create_namespace(self, namespace: Namespace, properties: Mapping[str, str] | None = None) -> None:
+    def create_namespace(
+        self, namespace: Namespace, properties: Mapping[str, str] | None = None
+    ) -> None:
         """See Catalog."""
         self._namespaces.create(namespace, properties or {})
 
@@ -171,7 +182,9 @@ class FilesystemCatalog:
                 break
             self._settle(folder, location)
             return TableVersion(identifier, parse(data, location), location)
-        raise NoSuchTableError(f"No table {identifier} in {self._warehouse}.", table=str(identifier))
+        raise NoSuchTableError(
+            f"No table {identifier} in {self._warehouse}.", table=str(identifier)
+        )
 
     def refresh(self, version: TableVersion) -> TableVersion:
         """See Catalog."""
@@ -197,7 +210,11 @@ class FilesystemCatalog:
         return self._create(identifier, metadata)
 
     def commit(
-        self, identifier: Identifier, base: TableVersion, requirements: Sequence[Requirement], updates: Sequence[Update]
+        self,
+        identifier: Identifier,
+        base: TableVersion,
+        requirements: Sequence[Requirement],
+        updates: Sequence[Update],
     ) -> TableVersion:
         """See Catalog."""
         new = next_metadata(base, requirements, updates, self._environment.now_ms())
@@ -220,7 +237,11 @@ class FilesystemCatalog:
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
         """See Catalog."""
-        return machine_turn(canonical(self.default_location(identifier))) if self._takes_turns else nullcontext()
+        return (
+            machine_turn(canonical(self.default_location(identifier)))
+            if self._takes_turns
+            else nullcontext()
+        )
 
     def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
         """See Catalog. Without `purge` every file stays; the newest metadata file can be registered again."""
@@ -231,7 +252,12 @@ class FilesystemCatalog:
                 check_purge(version)
             number = _number(version.metadata_location) + 1
             tombstone = self._version_location(folder, number, codec_after(version.metadata))
-            content = orjson.dumps({"lakehouse-dropped": self._environment.now_ms(), "by": str(self._environment.new_uuid())})
+            content = orjson.dumps(
+                {
+                    "lakehouse-dropped": self._environment.now_ms(),
+                    "by": str(self._environment.new_uuid()),
+                }
+            )
             try:
                 self._swap(identifier, tombstone, content)
                 break
@@ -239,12 +265,24 @@ class FilesystemCatalog:
                 continue
         self._write_hint(folder, number)
         if purge:
-            self._purge(identifier, folder, kept={canonical(tombstone), canonical(join(folder, "metadata", HINT))})
+            self._purge(
+                identifier,
+                folder,
+                kept={canonical(tombstone), canonical(join(folder, "metadata", HINT))},
+            )
 
     def _purge(self, identifier: Identifier, folder: str, kept: set[str]) -> None:
         """Delete what is below `folder`; versions last and oldest first, so that no late writer finds its number free again."""
-        doomed = [info.location for info in self._store.list(folder) if canonical(info.location) not in kept]
-        numbers = {one: int(found.group(1)) for one in doomed if (found := _VERSION.match(one.rpartition("/")[2]))}
+        doomed = [
+            info.location
+            for info in self._store.list(folder)
+            if canonical(info.location) not in kept
+        ]
+        numbers = {
+            one: int(found.group(1))
+            for one in doomed
+            if (found := _VERSION.match(one.rpartition("/")[2]))
+        }
         failed = dict(self._store.delete([one for one in doomed if one not in numbers]).failed)
         for one in sorted(numbers, key=numbers.__getitem__):
             if not failed:
@@ -288,7 +326,9 @@ class FilesystemCatalog:
         try:
             self._swap(identifier, location, metadata_bytes(metadata))
         except CommitConflictError as error:
-            raise TableAlreadyExistsError(f"Table {identifier} was created by someone else.", table=str(identifier)) from error
+            raise TableAlreadyExistsError(
+                f"Table {identifier} was created by someone else.", table=str(identifier)
+            ) from error
         self._write_hint(folder, number)
         return TableVersion(identifier, metadata, location)
 
@@ -338,13 +378,19 @@ class FilesystemCatalog:
         number = int(found.group(1)) - 1 if found else 0
         doomed: list[str] = []
         try:
-            while number > 0 and len(doomed) < _DELETED_MAX and (location := self._at(folder, number)) is not None:
+            while (
+                number > 0
+                and len(doomed) < _DELETED_MAX
+                and (location := self._at(folder, number)) is not None
+            ):
                 doomed.append(location)
                 number -= 1
             for location in reversed(doomed):
                 report = self._store.delete([location])
                 if report.failed:
-                    log.warning("Old metadata file %s stays for now: %s", location, dict(report.failed))
+                    log.warning(
+                        "Old metadata file %s stays for now: %s", location, dict(report.failed)
+                    )
                     return
         except LakehouseError as error:
             log.warning("Old metadata files of %s stay for now: %s", identifier, error)
@@ -375,7 +421,9 @@ class FilesystemCatalog:
             (_VERSION.match(info.location.rpartition("/")[2]), info.location)
             for info in self._store.list(join(folder, "metadata"))
         )
-        return max(((int(match.group(1)), location) for match, location in found if match), default=None)
+        return max(
+            ((int(match.group(1)), location) for match, location in found if match), default=None
+        )
 
     def _at(self, folder: str, number: int) -> str | None:
         for spelling in _SPELLINGS:
@@ -396,7 +444,9 @@ class FilesystemCatalog:
         try:
             self._store.write(join(folder, "metadata", HINT), str(number).encode(), durable=False)
         except LakehouseError as error:
-            log.warning("The version hint of %s stays behind, readers probe from it: %s", folder, error)
+            log.warning(
+                "The version hint of %s stays behind, readers probe from it: %s", folder, error
+            )
 
     def _version_location(self, folder: str, number: int, codec: str = "none") -> str:
         return join(folder, "metadata", version_name(number, codec))
@@ -417,7 +467,11 @@ class FilesystemCatalog:
                 return newest, self._store.read_range(newest[1], 0, len(_DROPPED)) != _DROPPED
             except NoSuchFileError:
                 continue  # deleted between looking and reading: a newer version is there
-        raise StorageError(f"{folder} changes faster than it can be looked at. Try again.", retryable=True, location=folder)
+        raise StorageError(
+            f"{folder} changes faster than it can be looked at. Try again.",
+            retryable=True,
+            location=folder,
+        )
 
     def _all_tables(self, parent: Namespace) -> Iterator[Identifier]:
         for namespace in self.list_namespaces(parent):

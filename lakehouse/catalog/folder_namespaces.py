@@ -36,9 +36,18 @@ class FolderNamespaces:
     """
 
     def __init__(
-        self, warehouse: str, storage: Storage, is_live: Callable[[str], bool], is_table_folder: Callable[[str], bool]
+        self,
+        warehouse: str,
+        storage: Storage,
+        is_live: Callable[[str], bool],
+        is_table_folder: Callable[[str], bool],
     ) -> None:
-        self._warehouse, self._storage, self._is_live, self._is_table_folder = warehouse, storage, is_live, is_table_folder
+        self._warehouse, self._storage, self._is_live, self._is_table_folder = (
+            warehouse,
+            storage,
+            is_live,
+            is_table_folder,
+        )
 
     def folder(self, namespace: Namespace) -> str:
         """Where a namespace is. Raises InvalidIdentifierError for a name that could escape."""
@@ -48,7 +57,10 @@ class FolderNamespaces:
         """Its folder. Raises NoSuchNamespaceError."""
         folder = self.folder(namespace)
         if not self.exists(namespace):
-            raise NoSuchNamespaceError(f"No namespace {'.'.join(namespace)} in {self._warehouse}.", namespace=".".join(namespace))
+            raise NoSuchNamespaceError(
+                f"No namespace {'.'.join(namespace)} in {self._warehouse}.",
+                namespace=".".join(namespace),
+            )
         return folder
 
     def exists(self, namespace: Namespace) -> bool:
@@ -79,7 +91,9 @@ class FolderNamespaces:
         folder, name = self.require(namespace), ".".join(namespace)
         for child in self._storage.list_folders(folder):
             if self._is_live(join(folder, child)) or self.exists((*namespace, child)):
-                raise NamespaceNotEmptyError(f"Namespace {name} still holds {child}: drop it first.", namespace=name)
+                raise NamespaceNotEmptyError(
+                    f"Namespace {name} still holds {child}: drop it first.", namespace=name
+                )
         self._storage.delete([join(folder, MARKER)])
         if isinstance(self._storage, LocalStorage):
             self._storage.remove_folders(folder)
@@ -88,7 +102,9 @@ class FolderNamespaces:
         """Sorted namespaces directly below."""
         folder = self.require(parent)
         return [
-            (*parent, name) for name in self._storage.list_folders(folder) if self._is_name(name) and self.exists((*parent, name))
+            (*parent, name)
+            for name in self._storage.list_folders(folder)
+            if self._is_name(name) and self.exists((*parent, name))
         ]
 
     def properties(self, namespace: Namespace) -> Mapping[str, str]:
@@ -99,19 +115,29 @@ class FolderNamespaces:
         except NoSuchFileError:
             return {}
         except orjson.JSONDecodeError as error:
-            raise CorruptMetadataError(f"{marker} is not JSON: {error}. Delete it to forget the properties.") from error
+            raise CorruptMetadataError(
+                f"{marker} is not JSON: {error}. Delete it to forget the properties."
+            ) from error
         return {str(key): str(value) for key, value in content.items()}
 
-    def update_properties(self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str]) -> Mapping[str, str]:
+    def update_properties(
+        self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str]
+    ) -> Mapping[str, str]:
         """Set and remove; the last writer wins."""
-        kept = {key: value for key, value in self.properties(namespace).items() if key not in set(removals)}
+        kept = {
+            key: value
+            for key, value in self.properties(namespace).items()
+            if key not in set(removals)
+        }
         changed = {**kept, **updates}
         self._storage.write(join(self.folder(namespace), MARKER), orjson.dumps(changed))
         return changed
 
     def _create_marker(self, namespace: Namespace, properties: Mapping[str, str]) -> bool:
         try:
-            self._storage.create(join(self.folder(namespace), MARKER), orjson.dumps(dict(properties)))
+            self._storage.create(
+                join(self.folder(namespace), MARKER), orjson.dumps(dict(properties))
+            )
         except FileAlreadyExistsError:
             return False
         return True
@@ -119,7 +145,9 @@ class FolderNamespaces:
     def _holds_table(self, folder: str) -> bool:
         for name in self._storage.list_folders(folder):
             below = join(folder, name)
-            if self._is_live(below) or (not self._is_table_folder(below) and self._holds_table(below)):
+            if self._is_live(below) or (
+                not self._is_table_folder(below) and self._holds_table(below)
+            ):
                 return True
         return False
 

@@ -17,7 +17,12 @@ _SQL = ("sqlite", "postgresql", "postgres")
 
 
 def open_catalog(
-    uri: str, *, warehouse: str | None = None, name: str = "lakehouse", environment: Environment | None = None, **properties: str
+    uri: str,
+    *,
+    warehouse: str | None = None,
+    name: str = "lakehouse",
+    environment: Environment | None = None,
+    **properties: str,
 ) -> Catalog:
     """Open (and where it is new, create) a catalog.
 
@@ -36,12 +41,20 @@ def open_catalog(
     scheme = uri.partition(":")[0].partition("+")[0].lower() if ":" in uri else ""
     if scheme in _SQL:
         if warehouse is None:
-            raise InvalidInputError("A SQL catalog needs a warehouse: the location below which tables are created.")
-        return SqlCatalog(uri, _absolute(warehouse), name=name, properties=properties, environment=environment)
+            raise InvalidInputError(
+                "A SQL catalog needs a warehouse: the location below which tables are created."
+            )
+        return SqlCatalog(
+            uri, _absolute(warehouse), name=name, properties=properties, environment=environment
+        )
     if scheme in _REST:
         if warehouse is None:
-            raise InvalidInputError("A REST catalog needs a warehouse: the location below which tables are created.")
-        return RestCatalog(uri, _absolute(warehouse), name=name, properties=properties, environment=environment)
+            raise InvalidInputError(
+                "A REST catalog needs a warehouse: the location below which tables are created."
+            )
+        return RestCatalog(
+            uri, _absolute(warehouse), name=name, properties=properties, environment=environment
+        )
     root = _absolute(uri)
     if warehouse is not None and canonical(_absolute(warehouse)) != canonical(root):
         raise InvalidInputError(

@@ -27,7 +27,9 @@ from lakehouse.storage.protocol import Storage
 
 log = logging.getLogger(__name__)
 
-_NUMBERED = re.compile(r"^(\d+)-.*\.metadata\.json$|^(\d+)-.*\.metadata\.json\.gz$|^(\d+)-.*\.gz\.metadata\.json$")
+_NUMBERED = re.compile(
+    r"^(\d+)-.*\.metadata\.json$|^(\d+)-.*\.metadata\.json\.gz$|^(\d+)-.*\.gz\.metadata\.json$"
+)
 _SUFFIX = {"none": ".metadata.json", "gzip": ".gz.metadata.json"}
 _CREATE_ATTEMPTS = 3
 _HEAD_BYTES = 4096
@@ -70,7 +72,9 @@ def next_metadata(
     """The metadata a commit would make; the base's own object when nothing changes. Raises CommitConflictError."""
     try:
         check_requirements(base.metadata, requirements)
-        return apply_updates(base.metadata, updates, now_ms=now_ms, base_location=base.metadata_location)
+        return apply_updates(
+            base.metadata, updates, now_ms=now_ms, base_location=base.metadata_location
+        )
     except CommitConflictError as error:
         context = {**error.context, "table": str(base.identifier)}
         raise CommitConflictError(f"Table {base.identifier}: {error.message}", **context) from error
@@ -122,7 +126,9 @@ def create_resolved(storage: Storage, location: str, data: bytes) -> None:
                 raise
             unclear = unclear or not certain
             if attempt + 1 == _CREATE_ATTEMPTS:
-                raise StorageError(error.message, retryable=error.retryable, location=location, outcome="unknown") from error
+                raise StorageError(
+                    error.message, retryable=error.retryable, location=location, outcome="unknown"
+                ) from error
         else:
             return
 
@@ -137,7 +143,9 @@ def _holds(storage: Storage, location: str, data: bytes) -> bool:
     try:
         return storage.read(location) == data
     except LakehouseError as error:
-        raise StorageError(error.message, retryable=True, location=location, outcome="unknown") from error
+        raise StorageError(
+            error.message, retryable=True, location=location, outcome="unknown"
+        ) from error
 
 
 def delete_expired(storage: Storage, base: TableMetadata, new: TableMetadata) -> None:

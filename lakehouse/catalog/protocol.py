@@ -59,7 +59,9 @@ class Catalog(Protocol):
     def storage(self, location: str) -> Storage:
         """The storage that keeps `location`, configured by the catalog's properties."""
 
-    def create_namespace(self, namespace: Namespace, properties: Mapping[str, str] | None = None) -> None:
+    def create_namespace(
+        self, namespace: Namespace, properties: Mapping[str, str] | None = None
+    ) -> None:
         """Create it, and its parents where the catalog has a tree. Raises NamespaceAlreadyExistsError."""
 
     def drop_namespace(self, namespace: Namespace) -> None:
@@ -101,7 +103,11 @@ class Catalog(Protocol):
         """
 
     def commit(
-        self, identifier: Identifier, base: TableVersion, requirements: Sequence[Requirement], updates: Sequence[Update]
+        self,
+        identifier: Identifier,
+        base: TableVersion,
+        requirements: Sequence[Requirement],
+        updates: Sequence[Update],
     ) -> TableVersion:
         """Swap `base` for `base` plus updates, if `base` is still current and the requirements hold.
 

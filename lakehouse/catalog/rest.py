@@ -64,19 +64,29 @@ class _NoFiles(FileIO):
     """In place of the file access that pyiceberg would make: we read files ourselves."""
 
     def new_input(self, location: str) -> NoReturn:
-        raise UnsupportedFeatureError(f"{location} is read by lakehouse.storage, not by the REST client.")
+        raise UnsupportedFeatureError(
+            f"{location} is read by lakehouse.storage, not by the REST client."
+        )
 
     def new_output(self, location: str) -> NoReturn:
-        raise UnsupportedFeatureError(f"{location} is written by lakehouse.storage, not by the REST client.")
+        raise UnsupportedFeatureError(
+            f"{location} is written by lakehouse.storage, not by the REST client."
+        )
 
     def delete(self, location: str | InputFile | OutputFile) -> NoReturn:
-        raise UnsupportedFeatureError(f"{location} is deleted by lakehouse.storage, not by the REST client.")
+        raise UnsupportedFeatureError(
+            f"{location} is deleted by lakehouse.storage, not by the REST client."
+        )
 
 
 class _Client(Client):
     """pyiceberg's client without its file access, whose class a table property would choose (`py-io-impl`)."""
 
-    def _load_file_io(self, properties: Mapping[str, str] | None = None, location: str | None = None) -> FileIO:  # noqa: ARG002
+    def _load_file_io(
+        self,
+        properties: Mapping[str, str] | None = None,  # noqa: ARG002
+        location: str | None = None,  # noqa: ARG002
+    ) -> FileIO:
         return _NoFiles()
 
 
@@ -107,7 +117,9 @@ class RestCatalog:
         self._properties = dict(properties or {})
         self._environment = environment if environment is not None else Environment.system()
         self._storage_factory = storage_factory
-        safe = {key: value for key, value in self._properties.items() if not key.startswith("py-")}  # those name code to import
+        safe = {
+            key: value for key, value in self._properties.items() if not key.startswith("py-")
+        }  # those name code to import
         with _translated("the catalog"):
             self._client = _Client(name, uri=self._uri, **{"warehouse": warehouse, **login, **safe})
         self._known: dict[Identifier, TheirTable] = {}
@@ -136,7 +148,9 @@ class RestCatalog:
         """See Catalog."""
         return self._storage_factory(location, self._properties)
 
-    def create_namespace(self, namespace: Namespace, properties: Mapping[str, str] | None = None) -> None:
+    def create_namespace(
+        self, namespace: Namespace, properties: Mapping[str, str] | None = None
+    ) -> None:
         """See Catalog; parents first where they are missing."""
         parts = parse_namespace(namespace)
         with _translated(".".join(parts)):
@@ -170,14 +184,17 @@ class RestCatalog:
     ) -> Mapping[str, str]:
         """See Catalog."""
         with _translated(".".join(namespace)):
-            self._client.update_namespace_properties(parse_namespace(namespace), set(removals), dict(updates))
+            self._client.update_namespace_properties(
+                parse_namespace(namespace), set(removals), dict(updates)
+            )
         return self.namespace_properties(namespace)
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
         """See Catalog."""
         with _translated(".".join(namespace)):
             return sorted(
-                Identifier(tuple(found[:-1]), found[-1]) for found in self._client.list_tables(parse_namespace(namespace))
+                Identifier(tuple(found[:-1]), found[-1])
+                for found in self._client.list_tables(parse_namespace(namespace))
             )
 
     def table_exists(self, identifier: Identifier) -> bool:
@@ -214,7 +231,11 @@ class RestCatalog:
             return self._version(identifier, made)
 
     def commit(
-        self, identifier: Identifier, base: TableVersion, requirements: Sequence[Requirement], updates: Sequence[Update]
+        self,
+        identifier: Identifier,
+        base: TableVersion,
+        requirements: Sequence[Requirement],
+        updates: Sequence[Update],
     ) -> TableVersion:
         """See Catalog."""
         new = next_metadata(base, requirements, updates, self._environment.now_ms())
@@ -223,30 +244,48 @@ class RestCatalog:
         check_locations(new, allowed_roots(self._warehouse, self._properties))
         table = self._known.get(identifier) or self._loaded(identifier)
         try:
-            sent_requirements = tuple(_REQUIREMENT.validate_python(one.to_json()) for one in requirements)
+            sent_requirements = tuple(
+                _REQUIREMENT.validate_python(one.to_json()) for one in requirements
+            )
             sent_updates = tuple(_UPDATE.validate_python(one.to_json()) for one in updates)
         except ValidationError as error:
-            raise InvalidInputError(f"Table {identifier}: the REST client cannot send this change: {error}") from error
+            raise InvalidInputError(
+                f"Table {identifier}: the REST client cannot send this change: {error}"
+            ) from error
         try:
             answer = self._client.commit_table(table, sent_requirements, sent_updates)
         except theirs.CommitFailedException as error:
-            raise CommitConflictError(f"Table {identifier}: {error} Refresh and try again.", table=str(identifier)) from error
+            raise CommitConflictError(
+                f"Table {identifier}: {error} Refresh and try again.", table=str(identifier)
+            ) from error
         except theirs.NoSuchTableError as error:
-            raise NoSuchTableError(f"Table {identifier} was dropped.", table=str(identifier)) from error
+            raise NoSuchTableError(
+                f"Table {identifier} was dropped.", table=str(identifier)
+            ) from error
         except (theirs.BadRequestError, theirs.UnauthorizedError, theirs.ForbiddenError) as error:
             if self.refresh(base) is not base:
-                raise CommitConflictError(f"Table {identifier}: {error} Refresh and try again.", table=str(identifier)) from error
+                raise CommitConflictError(
+                    f"Table {identifier}: {error} Refresh and try again.", table=str(identifier)
+                ) from error
             raise InvalidInputError(
                 f"Table {identifier}: the server refused the commit: {error}", table=str(identifier)
             ) from error
-        except (theirs.CommitStateUnknownException, theirs.RESTError, RequestException, ValidationError, OSError) as error:
+        except (
+            theirs.CommitStateUnknownException,
+            theirs.RESTError,
+            RequestException,
+            ValidationError,
+            OSError,
+        ) as error:
             raise CommitStateUnknownError(
                 f"Table {identifier}: the server did not tell whether the commit happened ({type(error).__name__}). Nothing was "
                 "deleted. Refresh the table and look for the snapshot id.",
                 table=str(identifier),
             ) from error
         data = answer.metadata.model_dump_json().encode()
-        return TableVersion(identifier, parse(data, answer.metadata_location), answer.metadata_location)
+        return TableVersion(
+            identifier, parse(data, answer.metadata_location), answer.metadata_location
+        )
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:  # noqa: ARG002 - the server decides alone
         """See Catalog."""
@@ -267,7 +306,9 @@ class RestCatalog:
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
         """See Catalog."""
         with _translated(str(identifier)):
-            return self._version(identifier, self._client.register_table(_tuple(identifier), metadata_location))
+            return self._version(
+                identifier, self._client.register_table(_tuple(identifier), metadata_location)
+            )
 
     def _loaded(self, identifier: Identifier) -> TheirTable:
         with _translated(str(identifier)):
@@ -277,7 +318,9 @@ class RestCatalog:
     def _version(self, identifier: Identifier, table: TheirTable) -> TableVersion:
         self._known[identifier] = table
         return TableVersion(
-            identifier, parse(table.metadata.model_dump_json().encode(), table.metadata_location), table.metadata_location
+            identifier,
+            parse(table.metadata.model_dump_json().encode(), table.metadata_location),
+            table.metadata_location,
         )
 
 

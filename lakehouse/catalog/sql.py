@@ -13,7 +13,12 @@ from contextlib import AbstractContextManager
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from lakehouse.catalog.confinement import allowed_roots, check_locations, check_no_overlap, check_purge
+from lakehouse.catalog.confinement import (
+    allowed_roots,
+    check_locations,
+    check_no_overlap,
+    check_purge,
+)
 from lakehouse.catalog.metadata_files import (
     compression_of,
     delete_expired,
@@ -109,7 +114,9 @@ class SqlCatalog:
         """See Catalog."""
         return self._storage_factory(location, self._properties)
 
-    def create_namespace(self, namespace: Namespace, properties: Mapping[str, str] | None = None) -> None:
+    def create_namespace(
+        self, namespace: Namespace, properties: Mapping[str, str] | None = None
+    ) -> None:
         """See Catalog."""
         self._namespaces.create(namespace, properties or {})
 
@@ -160,7 +167,11 @@ class SqlCatalog:
     def refresh(self, version: TableVersion) -> TableVersion:
         """See Catalog."""
         location = self._require_pointer(version.identifier)
-        return version if location == version.metadata_location else self._read(version.identifier, location)
+        return (
+            version
+            if location == version.metadata_location
+            else self._read(version.identifier, location)
+        )
 
     def default_location(self, identifier: Identifier) -> str:
         """See Catalog. Another table's folder is never offered: a renamed table keeps the folder of its old name.
@@ -169,7 +180,10 @@ class SqlCatalog:
         """
         plain = join(self._warehouse, *identifier.namespace, identifier.name)
         with self._database.read() as connection:
-            taken = any(overlap(_folded(plain), _folded(other)) for _, other in self._tables.locations(connection))
+            taken = any(
+                overlap(_folded(plain), _folded(other))
+                for _, other in self._tables.locations(connection)
+            )
         return f"{plain}-{self._environment.new_uuid().hex[:12]}" if taken else plain
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
@@ -189,7 +203,11 @@ class SqlCatalog:
         return TableVersion(identifier, metadata, location)
 
     def commit(
-        self, identifier: Identifier, base: TableVersion, requirements: Sequence[Requirement], updates: Sequence[Update]
+        self,
+        identifier: Identifier,
+        base: TableVersion,
+        requirements: Sequence[Requirement],
+        updates: Sequence[Update],
     ) -> TableVersion:
         """See Catalog."""
         new = next_metadata(base, requirements, updates, self._environment.now_ms())
@@ -218,7 +236,9 @@ class SqlCatalog:
         """See Catalog."""
         if not purge:
             with self._database.write() as connection:
-                gone = self._database.run(connection, f"DELETE FROM iceberg_tables WHERE {_KEY}", **self._key(identifier))
+                gone = self._database.run(
+                    connection, f"DELETE FROM iceberg_tables WHERE {_KEY}", **self._key(identifier)
+                )
             if gone == 0:
                 raise _missing(identifier, self.uri)
             return
@@ -259,7 +279,9 @@ class SqlCatalog:
                     **self._key(source),
                 )
             except IntegrityError as error:
-                raise TableAlreadyExistsError(f"Table {target} exists.", table=str(target)) from error
+                raise TableAlreadyExistsError(
+                    f"Table {target} exists.", table=str(target)
+                ) from error
             if renamed == 0:  # somebody else dropped or renamed it since we looked
                 raise _missing(source, self.uri)
 
@@ -298,7 +320,9 @@ class SqlCatalog:
         """After a lost reply to COMMIT: return if it was committed, raise CommitConflictError if certainly not."""
         try:
             with self._database.write() as connection:
-                found = self._pointer(connection, identifier, locked=True)  # waits for whoever still holds the row
+                found = self._pointer(
+                    connection, identifier, locked=True
+                )  # waits for whoever still holds the row
             # storage is read with the lock given back
             if found == location:
                 return
@@ -320,7 +344,9 @@ class SqlCatalog:
     def _check_free(self, identifier: Identifier, metadata: TableMetadata) -> None:
         with self._database.read() as connection:
             others = list(self._tables.locations(connection))
-            if self._pointer(connection, identifier) is not None:  # looked up last: its own location is no overlap
+            if (
+                self._pointer(connection, identifier) is not None
+            ):  # looked up last: its own location is no overlap
                 raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
         check_no_overlap(metadata.location, others)
         self._namespaces.require(identifier.namespace)
@@ -341,7 +367,9 @@ class SqlCatalog:
 
         def insert(connection: Connection) -> int:
             self._database.alone(connection)
-            if self._database.rows(connection, f"SELECT 1 FROM iceberg_tables WHERE {_KEY}", **self._key(identifier)):
+            if self._database.rows(
+                connection, f"SELECT 1 FROM iceberg_tables WHERE {_KEY}", **self._key(identifier)
+            ):
                 raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
             check_no_overlap(table_location, self._tables.locations(connection))
             typed = self._database.has_type_column(connection)
@@ -361,7 +389,9 @@ class SqlCatalog:
 
         outcome = self._database.attempt(insert)
         if outcome == 0:
-            raise StorageError(f"Table {identifier}: the database gave way to others. Try again.", retryable=True)
+            raise StorageError(
+                f"Table {identifier}: the database gave way to others. Try again.", retryable=True
+            )
         if outcome is not None:
             return
         try:
@@ -370,12 +400,16 @@ class SqlCatalog:
         except LakehouseError as error:
             raise _unclear(identifier, location, error.message) from error
         if found != location:
-            raise _unclear(identifier, location, "the reply was lost and the table is not there yet")
+            raise _unclear(
+                identifier, location, "the reply was lost and the table is not there yet"
+            )
 
     def _read(self, identifier: Identifier, location: str) -> TableVersion:
         while True:
             try:
-                return TableVersion(identifier, read_metadata(self.storage(location), location), location)
+                return TableVersion(
+                    identifier, read_metadata(self.storage(location), location), location
+                )
             except NoSuchFileError:
                 newer = self._require_pointer(identifier)
                 if newer == location:
@@ -387,12 +421,18 @@ class SqlCatalog:
         return join(metadata_folder(metadata), name)
 
     def _key(self, identifier: Identifier) -> dict[str, str]:
-        return {"catalog": self._name, "namespace": ".".join(identifier.namespace), "table": identifier.name}
+        return {
+            "catalog": self._name,
+            "namespace": ".".join(identifier.namespace),
+            "table": identifier.name,
+        }
 
     def _only_tables(self, connection: Connection) -> str:
         return f" AND {_IS_TABLE}" if self._database.has_type_column(connection) else ""
 
-    def _pointer(self, connection: Connection, identifier: Identifier, *, locked: bool = False) -> str | None:
+    def _pointer(
+        self, connection: Connection, identifier: Identifier, *, locked: bool = False
+    ) -> str | None:
         lock = self._database.row_lock if locked else ""
         rows = self._database.rows(
             connection,

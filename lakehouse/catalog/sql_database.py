@@ -13,8 +13,25 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Transaction, create_engine, event, inspect, make_url, text
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, ProgrammingError, SQLAlchemyError
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Transaction,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    text,
+)
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
 
 from lakehouse.catalog.turns import WAIT_SECONDS_MAX, machine_turn
 from lakehouse.errors import InvalidInputError, StorageError
@@ -58,7 +75,9 @@ class Database:
         self._path = url.database
         if self._is_sqlite:
             if not self._path or self._path == ":memory:":
-                raise InvalidInputError("A SQLite catalog needs a file: write sqlite:////absolute/path/catalog.db.")
+                raise InvalidInputError(
+                    "A SQLite catalog needs a file: write sqlite:////absolute/path/catalog.db."
+                )
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
         self.display_uri = url.set(password=None, query={}).render_as_string(hide_password=True)
         self._engine = _engine(url, is_sqlite=self._is_sqlite)
@@ -95,7 +114,9 @@ class Database:
         """A connection outside a transaction. Raises StorageError."""
         try:
             with self._engine.connect() as connection:
-                yield connection.execution_options(isolation_level="AUTOCOMMIT", lakehouse_read=True)
+                yield connection.execution_options(
+                    isolation_level="AUTOCOMMIT", lakehouse_read=True
+                )
         except SQLAlchemyError as error:
             raise self._failed(error) from error
 
@@ -154,13 +175,18 @@ class Database:
     def has_type_column(self, connection: Connection) -> bool:
         """Whether `iceberg_tables` has the later schema's `iceberg_type`."""
         if self._typed is None:
-            self._typed = "iceberg_type" in {column["name"] for column in inspect(connection).get_columns("iceberg_tables")}
+            self._typed = "iceberg_type" in {
+                column["name"] for column in inspect(connection).get_columns("iceberg_tables")
+            }
         return self._typed
 
     def alone(self, connection: Connection) -> None:
         """Until the transaction ends, no other one is that called this; a SQLite transaction is alone anyway."""
         if not self._is_sqlite:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": _number("lakehouse: names")})
+            connection.execute(
+                text("SELECT pg_advisory_xact_lock(:number)"),
+                {"number": _number("lakehouse: names")},
+            )
 
     def turn(self, key: str) -> AbstractContextManager[None]:
         """See Catalog.turn: a file lock beside SQLite, an advisory lock in PostgreSQL."""
@@ -201,7 +227,11 @@ class Database:
 
     def _failed(self, error: SQLAlchemyError) -> StorageError:
         cause = error.orig if isinstance(error, DBAPIError) else None
-        reason = str(cause).strip().partition("\n")[0] if cause is not None else f"{type(error).__name__}: {error}"
+        reason = (
+            str(cause).strip().partition("\n")[0]
+            if cause is not None
+            else f"{type(error).__name__}: {error}"
+        )
         return StorageError(
             f"The catalog database {self.display_uri} failed: {reason}",
             retryable=not isinstance(error, DataError | ProgrammingError),
@@ -223,7 +253,9 @@ def _parsed(uri: str) -> URL:
 
 def _engine(url: URL, *, is_sqlite: bool) -> Engine:
     # READ COMMITTED whatever the server's default is: the conditional UPDATE waits for a rival and then looks again.
-    options: dict[str, Any] = {} if is_sqlite else {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
+    options: dict[str, Any] = (
+        {} if is_sqlite else {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
+    )
     try:
         engine = create_engine(url, hide_parameters=True, max_overflow=50, **options)
     except (ArgumentError, ImportError) as error:

@@ -55,6 +55,8 @@ class TableLocations:
         try:
             metadata = read_metadata(self._storage(pointer), pointer)
         except LakehouseError as error:
-            log.warning("%s cannot be read, its folder is taken for the table's: %s", pointer, error)
+            log.warning(
+                "%s cannot be read, its folder is taken for the table's: %s", pointer, error
+            )
             return (folder,)
         return tuple(dict.fromkeys((metadata.location, metadata_folder(metadata))))

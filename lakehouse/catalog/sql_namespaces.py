@@ -46,7 +46,9 @@ class SqlNamespaces:
             try:
                 self._insert(connection, name, {**_EXISTS, **properties})
             except IntegrityError as error:
-                raise NamespaceAlreadyExistsError(f"Namespace {name} exists.", namespace=name) from error
+                raise NamespaceAlreadyExistsError(
+                    f"Namespace {name} exists.", namespace=name
+                ) from error
 
     def drop(self, namespace: Namespace) -> None:
         """Drop it if it holds neither tables nor namespaces."""
@@ -62,7 +64,9 @@ class SqlNamespaces:
             children = [found for found in self._all(connection) if found.startswith(name + ".")]
             held = [row[0] for row in tables] + children
             if held:
-                raise NamespaceNotEmptyError(f"Namespace {name} still holds {held[0]}: drop it first.", namespace=name)
+                raise NamespaceNotEmptyError(
+                    f"Namespace {name} still holds {held[0]}: drop it first.", namespace=name
+                )
             self._database.run(
                 connection,
                 "DELETE FROM iceberg_namespace_properties WHERE catalog_name = :catalog AND namespace = :namespace",
@@ -83,7 +87,13 @@ class SqlNamespaces:
             names = self._all(connection)
         depth = len(parent)
         split = (tuple(name.split(".")) for name in names)
-        return sorted({parts[: depth + 1] for parts in split if len(parts) > depth and parts[:depth] == tuple(parent)})
+        return sorted(
+            {
+                parts[: depth + 1]
+                for parts in split
+                if len(parts) > depth and parts[:depth] == tuple(parent)
+            }
+        )
 
     def properties(self, namespace: Namespace) -> Mapping[str, str]:
         """All properties."""
@@ -91,24 +101,32 @@ class SqlNamespaces:
         with self._database.read() as connection:
             return self._load(connection, name)
 
-    def update_properties(self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str]) -> Mapping[str, str]:
+    def update_properties(
+        self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str]
+    ) -> Mapping[str, str]:
         """Set and remove; of several who set one property at once, the last wins."""
         name = self.require(namespace)
         _check_properties(name, updates)
         try:
             return self._update(name, updates, removals)
         except IntegrityError as error:  # by a client that does not know our lock
-            raise StorageError(f"Namespace {name}: somebody else set the same property. Try again.", retryable=True) from error
+            raise StorageError(
+                f"Namespace {name}: somebody else set the same property. Try again.", retryable=True
+            ) from error
 
     def require(self, namespace: Namespace) -> str:
         """Its dotted name. Raises NoSuchNamespaceError."""
         name = dotted(namespace)
         with self._database.read() as connection:
             if not self._is_there(connection, name):
-                raise NoSuchNamespaceError(f"No namespace {name} in {self._database.display_uri}.", namespace=name)
+                raise NoSuchNamespaceError(
+                    f"No namespace {name} in {self._database.display_uri}.", namespace=name
+                )
         return name
 
-    def _update(self, name: str, updates: Mapping[str, str], removals: Sequence[str]) -> Mapping[str, str]:
+    def _update(
+        self, name: str, updates: Mapping[str, str], removals: Sequence[str]
+    ) -> Mapping[str, str]:
         with self._database.write() as connection:
             self._database.alone(connection)
             for key in sorted({*updates, *removals} - set(_EXISTS)):

@@ -7,7 +7,14 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.cli import catalog_commands, demo, maintenance_commands, pipeline_commands, scan_commands, snapshot_commands
+from lakehouse.cli import (
+    catalog_commands,
+    demo,
+    maintenance_commands,
+    pipeline_commands,
+    scan_commands,
+    snapshot_commands,
+)
 from lakehouse.cli.session import CatalogOption, NameOption, PropertyOption, WarehouseOption
 
 app = typer.Typer(
@@ -35,12 +42,27 @@ def main(
     name: NameOption = None,
     properties: PropertyOption = None,
     version_: Annotated[  # noqa: ARG001 - answered by its callback
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """Options here hold for the command that follows; the command's own win."""
-    context.obj = {"catalog": catalog, "warehouse": warehouse, "name_": name, "property_": properties}
+    context.obj = {
+        "catalog": catalog,
+        "warehouse": warehouse,
+        "name_": name,
+        "property_": properties,
+    }
 
 
-for _commands in (demo, catalog_commands, snapshot_commands, scan_commands, maintenance_commands, pipeline_commands):
+for _commands in (
+    demo,
+    catalog_commands,
+    snapshot_commands,
+    scan_commands,
+    maintenance_commands,
+    pipeline_commands,
+):
     _commands.register(app)

@@ -28,14 +28,24 @@ def register(app: typer.Typer) -> None:
 
 def tables(
     session: Session,
-    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only tables of this namespace.")] = None,
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", "-n", help="Only tables of this namespace.")
+    ] = None,
 ) -> None:
     """List the tables with rows, files, bytes and current snapshot."""
-    rows = [table_line(session.lake.load_table(name)) for name in session.lake.list_tables(namespace)]
+    rows = [
+        table_line(session.lake.load_table(name)) for name in session.lake.list_tables(namespace)
+    ]
     pretty = listing(
         ("table", "#rows", "#files", "#size", "#snapshot"),
         [
-            (row["name"], f"{row['rows']:,}", f"{row['files']:,}", human_bytes(int(str(row["bytes"]))), row["snapshot_id"] or "-")
+            (
+                row["name"],
+                f"{row['rows']:,}",
+                f"{row['files']:,}",
+                human_bytes(int(str(row["bytes"]))),
+                row["snapshot_id"] or "-",
+            )
             for row in rows
         ],
         limit=len(rows),
@@ -55,7 +65,13 @@ def table_line(table: Table) -> dict[str, object]:
     rows, files, size, delete_files = totals
     if delete_files:
         rows = table.scan().count()
-    return {"name": table.name, "rows": rows, "files": files, "bytes": size, "snapshot_id": snapshot.snapshot_id}
+    return {
+        "name": table.name,
+        "rows": rows,
+        "files": files,
+        "bytes": size,
+        "snapshot_id": snapshot.snapshot_id,
+    }
 
 
 def summary_totals(snapshot: Snapshot) -> tuple[int, int, int, int] | None:
@@ -107,26 +123,53 @@ def describe(session: Session, table: TableArgument) -> None:
         "spec_id": metadata.default_spec_id,
         "snapshots": len(metadata.snapshots),
     }
-    refs = {name: {"type": ref.type, "snapshot_id": ref.snapshot_id} for name, ref in sorted(metadata.refs.items())}
+    refs = {
+        name: {"type": ref.type, "snapshot_id": ref.snapshot_id}
+        for name, ref in sorted(metadata.refs.items())
+    }
     properties = hide_secrets(metadata.properties)
-    data = {**facts, "columns": columns, "partition_spec": spec, "sort_order": order, "refs": refs, "properties": properties}
+    data = {
+        **facts,
+        "columns": columns,
+        "partition_spec": spec,
+        "sort_order": order,
+        "refs": refs,
+        "properties": properties,
+    }
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(overflow="fold")
     for name, value in facts.items():
         grid.add_row(
-            Text(name.replace("_", " "), style="dim"), Text(human_bytes(int(str(value))) if name == "bytes" else str(value))
+            Text(name.replace("_", " "), style="dim"),
+            Text(human_bytes(int(str(value))) if name == "bytes" else str(value)),
         )
     grid.add_row(
-        Text("partitioned by", style="dim"), Text(", ".join(f"{one['transform']}({one['source']})" for one in spec) or "nothing")
+        Text("partitioned by", style="dim"),
+        Text(", ".join(f"{one['transform']}({one['source']})" for one in spec) or "nothing"),
     )
     grid.add_row(Text("sorted by", style="dim"), Text(", ".join(order) or "nothing"))
     grid.add_row(
         Text("refs", style="dim"),
-        Text(", ".join(f"{name} ({ref['type']}) -> {ref['snapshot_id']}" for name, ref in refs.items()) or "none"),
+        Text(
+            ", ".join(
+                f"{name} ({ref['type']}) -> {ref['snapshot_id']}" for name, ref in refs.items()
+            )
+            or "none"
+        ),
     )
     for name, value in sorted(properties.items()):
         grid.add_row(Text("property", style="dim"), Text(f"{name} = {value}"))
-    rows = [(c["id"], c["name"], c["type"], "required" if c["required"] else "", c["distinct"], c["doc"] or "") for c in columns]
+    rows = [
+        (
+            c["id"],
+            c["name"],
+            c["type"],
+            "required" if c["required"] else "",
+            c["distinct"],
+            c["doc"] or "",
+        )
+        for c in columns
+    ]
     shown = listing(("#id", "column", "type", "", "#distinct", "doc"), rows, limit=len(rows))
     session.show(data, Group(Text(found.name, style="bold"), grid, shown))

@@ -23,7 +23,10 @@ def demo(
     synthetic: Annotated[
         int,
         typer.Option(
-            "--synthetic", min=0, metavar="N", help="Generate N events instead of the real flights, into .lakehouse/synthetic-N/."
+            "--synthetic",
+            min=0,
+            metavar="N",
+            help="Generate N events instead of the real flights, into .lakehouse/synthetic-N/.",
         ),
     ] = 0,
 ) -> None:
@@ -41,7 +44,14 @@ def demo(
     resource = definitions.defs.resources["lakehouse"]
     with instances.open_instance() as instance:
         options = tour.DemoOptions(synthetic=synthetic)
-        tour.run(definitions.pipeline, resource.lake(), definitions.defs, instance, session.console, options)
+        tour.run(
+            definitions.pipeline,
+            resource.lake(),
+            definitions.defs,
+            instance,
+            session.console,
+            options,
+        )
 
 
 def _elsewhere(home: Path) -> None:

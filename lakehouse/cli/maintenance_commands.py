@@ -24,7 +24,11 @@ from lakehouse.maintenance.compaction import execute_compaction, plan_compaction
 from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots, plan_expiry
 from lakehouse.maintenance.file_groups import CompactionOptions
 from lakehouse.maintenance.health import health as measure
-from lakehouse.maintenance.manifests import ManifestRewriteOptions, execute_manifest_rewrite, plan_manifest_rewrite
+from lakehouse.maintenance.manifests import (
+    ManifestRewriteOptions,
+    execute_manifest_rewrite,
+    plan_manifest_rewrite,
+)
 from lakehouse.maintenance.orphans import OrphanOptions, execute_orphan_removal, plan_orphan_removal
 from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.rewriting import GroupExecutor
@@ -54,16 +58,27 @@ def _policy(session: Session, table: Table) -> MaintenancePolicy:
 
 
 TablesArgument = Annotated[list[str] | None, typer.Argument(help="Tables; all of them by default.")]
-DiskOption = Annotated[bool, typer.Option("--disk", help="List the files as well: bytes by live, historical, unreferenced.")]
+DiskOption = Annotated[
+    bool,
+    typer.Option("--disk", help="List the files as well: bytes by live, historical, unreferenced."),
+]
 
 
 ScansOption = Annotated[
     str | None,
-    typer.Option("--scans", help="Scan reports, a JSON lines file or a table: what queries filtered by, and what was skipped."),
+    typer.Option(
+        "--scans",
+        help="Scan reports, a JSON lines file or a table: what queries filtered by, and what was skipped.",
+    ),
 ]
 
 
-def health(session: Session, tables: TablesArgument = None, disk: DiskOption = False, scans: ScansOption = None) -> None:
+def health(
+    session: Session,
+    tables: TablesArgument = None,
+    disk: DiskOption = False,
+    scans: ScansOption = None,
+) -> None:
     """Measure tables from metadata alone: small files, deletes, manifests, snapshots, skew."""
     reports_of_scans = _scan_reports(session, scans)
     found = [session.table(name) for name in tables or session.lake.list_tables()]
@@ -79,14 +94,19 @@ def health(session: Session, tables: TablesArgument = None, disk: DiskOption = F
         )
         for table in found
     ]
-    session.show([report.to_dict() for report in reports], Group(*reports) if reports else Text("No tables."))
+    session.show(
+        [report.to_dict() for report in reports], Group(*reports) if reports else Text("No tables.")
+    )
 
 
 def advise(
     session: Session,
     tables: TablesArgument = None,
     filter_: Annotated[
-        list[str] | None, typer.Option("--filter", help="A column that queries filter by, repeatable, the most frequent first.")
+        list[str] | None,
+        typer.Option(
+            "--filter", help="A column that queries filter by, repeatable, the most frequent first."
+        ),
     ] = None,
     disk: DiskOption = False,
     scans: ScansOption = None,
@@ -106,26 +126,41 @@ def advise(
         )
         for table in found
     ]
-    session.show([one.to_dict() for one in advice], Group(*advice) if advice else Text("No tables."))
+    session.show(
+        [one.to_dict() for one in advice], Group(*advice) if advice else Text("No tables.")
+    )
 
 
 def analyze(
     session: Session,
     table: TableArgument,
     column: Annotated[
-        list[str] | None, typer.Option("--column", help="A column to count, repeatable; all of a primitive type by default.")
+        list[str] | None,
+        typer.Option(
+            "--column", help="A column to count, repeatable; all of a primitive type by default."
+        ),
     ] = None,
-    snapshot_id: Annotated[int | None, typer.Option("--snapshot-id", help="The current snapshot by default.")] = None,
+    snapshot_id: Annotated[
+        int | None, typer.Option("--snapshot-id", help="The current snapshot by default.")
+    ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
     """Count the different values of columns and keep the sketches as the snapshot's statistics file."""
     found = session.table(table)
     if dry_run:
-        session.report(plan_statistics(found.catalog, found.identifier, columns=column, snapshot_id=snapshot_id))
+        session.report(
+            plan_statistics(
+                found.catalog, found.identifier, columns=column, snapshot_id=snapshot_id
+            )
+        )
         session.confirm_dry_run()
         return
     result = compute_statistics(
-        found.catalog, found.identifier, columns=column, snapshot_id=snapshot_id, environment=session.environment
+        found.catalog,
+        found.identifier,
+        columns=column,
+        snapshot_id=snapshot_id,
+        environment=session.environment,
     )
     session.show(result.to_dict(), result)
 
@@ -140,39 +175,74 @@ def _scan_reports(session: Session, source: str | None) -> list[dict[str, Any]] 
     try:
         return [orjson.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
     except orjson.JSONDecodeError as error:
-        raise InvalidInputError(f"{source} is no file of scan reports, one JSON object a line: {error}") from error
+        raise InvalidInputError(
+            f"{source} is no file of scan reports, one JSON object a line: {error}"
+        ) from error
 
 
 def compact(
     session: Session,
     table: TableArgument,
-    where: Annotated[str | None, typer.Option("--where", help="Only files that may hold matching rows.")] = None,
+    where: Annotated[
+        str | None, typer.Option("--where", help="Only files that may hold matching rows.")
+    ] = None,
     target_size: Annotated[
-        int | None, typer.Option("--target-size", min=1, help="Bytes; the table's write.target-file-size-bytes by default.")
+        int | None,
+        typer.Option(
+            "--target-size",
+            min=1,
+            help="Bytes; the table's write.target-file-size-bytes by default.",
+        ),
     ] = None,
     min_input_files: Annotated[
         int | None,
-        typer.Option("--min-input-files", min=1, help="Small files that make a group worth rewriting; the policy's by default."),
+        typer.Option(
+            "--min-input-files",
+            min=1,
+            help="Small files that make a group worth rewriting; the policy's by default.",
+        ),
     ] = None,
     skip_recent: Annotated[
-        str | None, typer.Option("--skip-recent", help="Leave partitions alone that got rows within this time, such as 1h.")
+        str | None,
+        typer.Option(
+            "--skip-recent",
+            help="Leave partitions alone that got rows within this time, such as 1h.",
+        ),
     ] = None,
     budget: Annotated[
-        int | None, typer.Option("--budget", min=1, help="Bytes to read at most, the best groups first; the policy's by default.")
+        int | None,
+        typer.Option(
+            "--budget",
+            min=1,
+            help="Bytes to read at most, the best groups first; the policy's by default.",
+        ),
     ] = None,
     branch: Annotated[str, typer.Option("--branch", help="The branch to compact.")] = "main",
     partition: Annotated[
-        list[str] | None, typer.Option("--partition", help="Only this one, as `lakehouse health` names it, repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--partition", help="Only this one, as `lakehouse health` names it, repeatable."
+        ),
     ] = None,
     sort_by: Annotated[
         list[str] | None,
-        typer.Option("--sort-by", help="Sort rows over the files of a group, by a term such as 'event_ts desc', repeatable."),
+        typer.Option(
+            "--sort-by",
+            help="Sort rows over the files of a group, by a term such as 'event_ts desc', repeatable.",
+        ),
     ] = None,
     zorder_by: Annotated[
-        list[str] | None, typer.Option("--zorder-by", help="Arrange rows along a Z-curve through these columns, repeatable.")
+        list[str] | None,
+        typer.Option(
+            "--zorder-by", help="Arrange rows along a Z-curve through these columns, repeatable."
+        ),
     ] = None,
     engine: Annotated[
-        EngineName, typer.Option("--engine", help="arrow rewrites here, without a JVM; spark by tasks of a local session.")
+        EngineName,
+        typer.Option(
+            "--engine",
+            help="arrow rewrites here, without a JVM; spark by tasks of a local session.",
+        ),
     ] = EngineName.ARROW,
     rewrite_all: Annotated[bool, typer.Option("--all", help="Rewrite every file.")] = False,
     dry_run: DryRunOption = False,
@@ -194,16 +264,26 @@ def compact(
         zorder_by=tuple(zorder_by or ()),
         rewrite_all=rewrite_all,
     )
-    plan = plan_compaction(found.catalog, found.identifier, options, environment=session.environment)
+    plan = plan_compaction(
+        found.catalog, found.identifier, options, environment=session.environment
+    )
     if plan.unknown_partitions:
         names = ", ".join(plan.unknown_partitions)
-        raise InvalidInputError(f"{table} has no files in partition {names}; `lakehouse health {table}` names its partitions")
+        raise InvalidInputError(
+            f"{table} has no files in partition {names}; `lakehouse health {table}` names its partitions"
+        )
     if dry_run:
         session.report(plan)
         session.confirm_dry_run()
         return
     with _executor(engine) as executor, session.progress() as progress:
-        result = execute_compaction(found.catalog, plan, environment=session.environment, progress=progress, executor=executor)
+        result = execute_compaction(
+            found.catalog,
+            plan,
+            environment=session.environment,
+            progress=progress,
+            executor=executor,
+        )
     session.report(result)
 
 
@@ -224,35 +304,59 @@ def expire(
     session: Session,
     table: TableArgument,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", help="An age such as 5d, or ISO 8601; the table's history.expire.* by default.")
+        str | None,
+        typer.Option(
+            "--older-than",
+            help="An age such as 5d, or ISO 8601; the table's history.expire.* by default.",
+        ),
     ] = None,
     retain_last: Annotated[
-        int | None, typer.Option("--retain-last", min=1, help="Keep at least so many snapshots of each branch.")
+        int | None,
+        typer.Option(
+            "--retain-last", min=1, help="Keep at least so many snapshots of each branch."
+        ),
     ] = None,
     snapshot_id: Annotated[
-        list[int] | None, typer.Option("--snapshot-id", help="Expire this one whatever its age, repeatable.")
+        list[int] | None,
+        typer.Option("--snapshot-id", help="Expire this one whatever its age, repeatable."),
     ] = None,
-    keep_files: Annotated[bool, typer.Option("--keep-files", help="Leave unreachable files to remove-orphans.")] = False,
+    keep_files: Annotated[
+        bool, typer.Option("--keep-files", help="Leave unreachable files to remove-orphans.")
+    ] = False,
     old_metadata: Annotated[
-        bool, typer.Option("--old-metadata", help="Also delete metadata files that the metadata log no longer names.")
+        bool,
+        typer.Option(
+            "--old-metadata",
+            help="Also delete metadata files that the metadata log no longer names.",
+        ),
     ] = False,
     dry_run: DryRunOption = False,
 ) -> None:
     """Forget old snapshots and delete exactly the files that only they reached."""
     found = session.table(table)
     options = ExpiryOptions(
-        older_than_ms=None if older_than is None else moment_ms(older_than, session.environment.now_ms()),
+        older_than_ms=None
+        if older_than is None
+        else moment_ms(older_than, session.environment.now_ms()),
         retain_last=retain_last,
         snapshot_ids=tuple(snapshot_id or ()),
         remove_files=not keep_files,
         remove_old_metadata=old_metadata,
     )
     if dry_run:
-        session.report(plan_expiry(found.catalog, found.identifier, options, environment=session.environment))
+        session.report(
+            plan_expiry(found.catalog, found.identifier, options, environment=session.environment)
+        )
         session.confirm_dry_run()
         return
     with session.progress() as progress:
-        result = expire_snapshots(found.catalog, found.identifier, options, environment=session.environment, progress=progress)
+        result = expire_snapshots(
+            found.catalog,
+            found.identifier,
+            options,
+            environment=session.environment,
+            progress=progress,
+        )
     session.report(result)
 
 
@@ -260,11 +364,21 @@ def rewrite_manifests(
     session: Session,
     table: TableArgument,
     target_size: Annotated[
-        int | None, typer.Option("--target-size", min=1, help="Bytes; the table's commit.manifest.target-size-bytes by default.")
+        int | None,
+        typer.Option(
+            "--target-size",
+            min=1,
+            help="Bytes; the table's commit.manifest.target-size-bytes by default.",
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Rewrite also what is few and well clustered.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Rewrite also what is few and well clustered.")
+    ] = False,
     columnar: Annotated[
-        bool, typer.Option("--columnar", help="Only write the columnar twins that are missing; commits nothing.")
+        bool,
+        typer.Option(
+            "--columnar", help="Only write the columnar twins that are missing; commits nothing."
+        ),
     ] = False,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -274,13 +388,17 @@ def rewrite_manifests(
         _write_twins(session, found, dry_run=dry_run)
         return
     options = ManifestRewriteOptions(target_size_bytes=target_size, force=force)
-    plan = plan_manifest_rewrite(found.catalog, found.identifier, options, environment=session.environment)
+    plan = plan_manifest_rewrite(
+        found.catalog, found.identifier, options, environment=session.environment
+    )
     if dry_run:
         session.report(plan)
         session.confirm_dry_run()
         return
     with session.progress() as progress:
-        result = execute_manifest_rewrite(found.catalog, plan, environment=session.environment, progress=progress)
+        result = execute_manifest_rewrite(
+            found.catalog, plan, environment=session.environment, progress=progress
+        )
     session.report(result)
 
 
@@ -299,16 +417,29 @@ def remove_orphans(
     session: Session,
     table: TableArgument,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", help="An age such as 3d, or ISO 8601; the policy's orphan age by default.")
+        str | None,
+        typer.Option(
+            "--older-than",
+            help="An age such as 3d, or ISO 8601; the policy's orphan age by default.",
+        ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Allow less than 24 hours. Loses files of writers that still run.")
+        bool,
+        typer.Option(
+            "--force", help="Allow less than 24 hours. Loses files of writers that still run."
+        ),
     ] = False,
     no_trash: Annotated[
-        bool, typer.Option("--no-trash", help="Delete at once instead of moving to the table's _trash folder.")
+        bool,
+        typer.Option(
+            "--no-trash", help="Delete at once instead of moving to the table's _trash folder."
+        ),
     ] = False,
     purge_older_than: Annotated[
-        str | None, typer.Option("--purge-older-than", help="Delete trash older than this for good; 7d by default.")
+        str | None,
+        typer.Option(
+            "--purge-older-than", help="Delete trash older than this for good; 7d by default."
+        ),
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
@@ -316,16 +447,24 @@ def remove_orphans(
     found = session.table(table)
     now_ms = session.environment.now_ms()
     options = OrphanOptions(
-        older_than_ms=now_ms - _policy(session, found).orphan_age_ms if older_than is None else moment_ms(older_than, now_ms),
+        older_than_ms=now_ms - _policy(session, found).orphan_age_ms
+        if older_than is None
+        else moment_ms(older_than, now_ms),
         trash=not no_trash,
-        purge_trash_older_than_ms=None if purge_older_than is None else moment_ms(purge_older_than, now_ms),
+        purge_trash_older_than_ms=None
+        if purge_older_than is None
+        else moment_ms(purge_older_than, now_ms),
         force=force,
     )
-    plan = plan_orphan_removal(found.catalog, found.identifier, options, environment=session.environment)
+    plan = plan_orphan_removal(
+        found.catalog, found.identifier, options, environment=session.environment
+    )
     if dry_run:
         session.report(plan)
         session.confirm_dry_run()
         return
     with session.progress() as progress:
-        result = execute_orphan_removal(found.catalog, plan, environment=session.environment, progress=progress)
+        result = execute_orphan_removal(
+            found.catalog, plan, environment=session.environment, progress=progress
+        )
     session.report(result)

@@ -18,9 +18,14 @@ def register(app: typer.Typer) -> None:
 def lineage(
     session: Session,
     asset: Annotated[str, typer.Argument(help="Asset key, such as raw/events.")],
-    partition: Annotated[str | None, typer.Option("--partition", help="Partition key, such as 2026-06-02.")] = None,
+    partition: Annotated[
+        str | None, typer.Option("--partition", help="Partition key, such as 2026-06-02.")
+    ] = None,
     replay: Annotated[
-        bool, typer.Option("--replay", help="Recompute the output from exactly these snapshots and compare.")
+        bool,
+        typer.Option(
+            "--replay", help="Recompute the output from exactly these snapshots and compare."
+        ),
     ] = False,
 ) -> None:
     """Show each input of a materialization at the snapshot that was read."""

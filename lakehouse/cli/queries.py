@@ -29,7 +29,8 @@ from lakehouse.spec.arrow_types import schema_to_arrow
 from lakehouse.table import Table
 
 _VERSION_CLAUSE = re.compile(
-    r"\s+(?:FOR\s+)?(?:SYSTEM_)?(VERSION|TIMESTAMP|TIME)\s+AS\s+OF\s+('(?:[^']|'')*'|\d+)", re.IGNORECASE
+    r"\s+(?:FOR\s+)?(?:SYSTEM_)?(VERSION|TIMESTAMP|TIME)\s+AS\s+OF\s+('(?:[^']|'')*'|\d+)",
+    re.IGNORECASE,
 )
 
 
@@ -50,7 +51,9 @@ class QueryEngine:
             StorageError, NoSuchFileError, CorruptMetadataError: a file could not be read.
         """
         tree = _parse(query)
-        context = datafusion.SessionContext(datafusion.SessionConfig().set("datafusion.execution.time_zone", "UTC"))
+        context = datafusion.SessionContext(
+            datafusion.SessionConfig().set("datafusion.execution.time_zone", "UTC")
+        )
         text = query
         failures: list[Exception] = []
         names = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
@@ -61,7 +64,12 @@ class QueryEngine:
             self._register(context, name, node, version, failures)
             alias = "" if node.alias else f' AS "{node.name}"'
             text = text[: _start(node)] + name + alias + text[end:]
-        options = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
+        options = (
+            datafusion.SQLOptions()
+            .with_allow_ddl(False)
+            .with_allow_dml(False)
+            .with_allow_statements(False)
+        )
         try:
             return context.sql_with_options(text, options).to_arrow_table()
         except Exception as error:
@@ -70,36 +78,65 @@ class QueryEngine:
             raise InvalidInputError(f"Query failed: {_message(error)}") from error
 
     def _register(
-        self, context: Any, name: str, node: exp.Table, version: tuple[str, str] | None, failures: list[Exception]
+        self,
+        context: Any,
+        name: str,
+        node: exp.Table,
+        version: tuple[str, str] | None,
+        failures: list[Exception],
     ) -> None:
         parts = [part.name for part in node.parts]
         if len(parts) < 2:
-            raise InvalidInputError(f"Table {parts[0]!r} in the query has no namespace: write namespace.name")
+            raise InvalidInputError(
+                f"Table {parts[0]!r} in the query has no namespace: write namespace.name"
+            )
         metadata_table = parts[-1] if len(parts) > 2 and parts[-1] in METADATA_TABLES else None
-        identifier = tuple(parts[:-1] if metadata_table and not self.lake.table_exists(tuple(parts)) else parts)
+        identifier = tuple(
+            parts[:-1] if metadata_table and not self.lake.table_exists(tuple(parts)) else parts
+        )
         table = self.lake.load_table(identifier)
         snapshot_id = None if version is None else self._snapshot_id(table, *version)
         if len(identifier) < len(parts):
-            context.register_record_batches(name, [_batches(table.inspect.table(str(metadata_table), snapshot_id))])
+            context.register_record_batches(
+                name, [_batches(table.inspect.table(str(metadata_table), snapshot_id))]
+            )
             return
-        context.register_dataset(name, _ScannedTable(table, snapshot_id, _pushdown(node, table), failures))
+        context.register_dataset(
+            name, _ScannedTable(table, snapshot_id, _pushdown(node, table), failures)
+        )
 
     def _snapshot_id(self, table: Table, kind: str, value: str) -> int:
         if kind != "VERSION":
-            return table.metadata.snapshot_as_of(moment_ms(value, self.environment.now_ms())).snapshot_id
-        return table.metadata.snapshot(int(value)).snapshot_id if value.isdigit() else table.metadata.ref(value).snapshot_id
+            return table.metadata.snapshot_as_of(
+                moment_ms(value, self.environment.now_ms())
+            ).snapshot_id
+        return (
+            table.metadata.snapshot(int(value)).snapshot_id
+            if value.isdigit()
+            else table.metadata.ref(value).snapshot_id
+        )
 
 
 class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
     """A table as DataFusion wants to see it: columns and a filter in, batches out."""
 
-    def __init__(self, table: Table, snapshot_id: int | None, where: BooleanExpression, failures: list[Exception]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        snapshot_id: int | None,
+        where: BooleanExpression,
+        failures: list[Exception],
+    ) -> None:
         metadata = table.metadata
         self._failures = failures
         self._table = table
         self._snapshot_id = snapshot_id
         self._where = where
-        known = metadata.schema() if snapshot_id is None else metadata.schema_for(metadata.snapshot(snapshot_id))
+        known = (
+            metadata.schema()
+            if snapshot_id is None
+            else metadata.schema_for(metadata.snapshot(snapshot_id))
+        )
         self._schema = schema_to_arrow(known)
 
     @property
@@ -109,12 +146,23 @@ class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no typ
     def get_fragments(self, filter: Any = None) -> Iterator[_Fragment]:  # noqa: A002, ARG002 - the name is pyarrow's
         yield _Fragment(self)
 
-    def scanner(self, columns: list[str] | None = None, filter: Any = None, **_: Any) -> pads.Scanner:  # noqa: A002
+    def scanner(
+        self,
+        columns: list[str] | None = None,
+        filter: Any = None,  # noqa: A002 - pyarrow's name
+        **_: Any,
+    ) -> pads.Scanner:
         """Rows of the planned files. `filter` may name columns that are not asked for: they are read as well."""
         names = self._schema.names
         asked = names if columns is None else columns
-        filtered = [] if filter is None else [name for name in names if name in str(filter) and name not in asked]
-        scan = self._table.scan(self._where, [*asked, *filtered] or names[:1], snapshot_id=self._snapshot_id)
+        filtered = (
+            []
+            if filter is None
+            else [name for name in names if name in str(filter) and name not in asked]
+        )
+        scan = self._table.scan(
+            self._where, [*asked, *filtered] or names[:1], snapshot_id=self._snapshot_id
+        )
         # planning may use DataFusion, whose runtime refuses to be entered again from a thread that it called us on
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan") as elsewhere:
             elsewhere.submit(scan.plan).result()
@@ -172,7 +220,12 @@ def _pushdown(node: exp.Table, table: Table) -> BooleanExpression:
     found: BooleanExpression = AlwaysTrue()
     source = node.parent
     where = None if select is None else select.args.get("where")
-    if select is None or where is None or not isinstance(source, (exp.From, exp.Join)) or source.parent is not select:
+    if (
+        select is None
+        or where is None
+        or not isinstance(source, (exp.From, exp.Join))
+        or source.parent is not select
+    ):
         return found
     alone = not select.args.get("joins") and not select.args.get("laterals")
     names = (node.alias_or_name, "") if alone else (node.alias_or_name,)
@@ -186,7 +239,9 @@ def _pushdown(node: exp.Table, table: Table) -> BooleanExpression:
 _COMPARISONS = (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
-def _comparison(condition: exp.Expr, names: tuple[str, ...], table: Table) -> BooleanExpression | None:
+def _comparison(
+    condition: exp.Expr, names: tuple[str, ...], table: Table
+) -> BooleanExpression | None:
     """A single comparison as a filter; None when it is anything else, or when its literal does not fit the column."""
     condition = condition.unnest()
     operands: list[exp.Expr]
@@ -198,11 +253,17 @@ def _comparison(condition: exp.Expr, names: tuple[str, ...], table: Table) -> Bo
         operands = list(condition.expressions)
     else:
         return None
-    if not isinstance(condition.this, exp.Column) or not all(_is_literal(operand) for operand in operands):
+    if not isinstance(condition.this, exp.Column) or not all(
+        _is_literal(operand) for operand in operands
+    ):
         return None
     if condition.this.table not in names:
         return None
-    column = condition.this.name if condition.this.this.args.get("quoted") else condition.this.name.lower()
+    column = (
+        condition.this.name
+        if condition.this.this.args.get("quoted")
+        else condition.this.name.lower()
+    )
     if column not in table.schema().as_arrow().names:
         return None
     bare = condition.copy()
@@ -216,7 +277,9 @@ def _comparison(condition: exp.Expr, names: tuple[str, ...], table: Table) -> Bo
 
 
 def _is_literal(operand: exp.Expr) -> bool:
-    return isinstance(operand, exp.Literal) or (isinstance(operand, exp.Neg) and isinstance(operand.this, exp.Literal))
+    return isinstance(operand, exp.Literal) or (
+        isinstance(operand, exp.Neg) and isinstance(operand.this, exp.Literal)
+    )
 
 
 def _batches(table: pa.Table) -> list[pa.RecordBatch]:

@@ -20,10 +20,16 @@ from lakehouse.spec.partitioning import partition_path
 from lakehouse.table import Table, TableScan
 
 WhereOption = Annotated[
-    str | None, typer.Option("--where", help="Filter, such as \"event_ts >= '2026-06-01' and user_id = 42\".")
+    str | None,
+    typer.Option("--where", help="Filter, such as \"event_ts >= '2026-06-01' and user_id = 42\"."),
 ]
-SnapshotOption = Annotated[str | None, typer.Option("--snapshot", "-s", help="Snapshot id, branch or tag.")]
-AsOfOption = Annotated[str | None, typer.Option("--as-of", help="What was current then: an age such as 2h, or ISO 8601.")]
+SnapshotOption = Annotated[
+    str | None, typer.Option("--snapshot", "-s", help="Snapshot id, branch or tag.")
+]
+AsOfOption = Annotated[
+    str | None,
+    typer.Option("--as-of", help="What was current then: an age such as 2h, or ISO 8601."),
+]
 
 
 class EngineName(StrEnum):
@@ -56,7 +62,9 @@ def files(
     rows: list[dict[str, Any]] = [
         {
             "file_path": task.data_file.file_path,
-            "partition": partition_path(specs[task.data_file.spec_id], metadata.schema(), task.data_file.partition),
+            "partition": partition_path(
+                specs[task.data_file.spec_id], metadata.schema(), task.data_file.partition
+            ),
             "spec_id": task.data_file.spec_id,
             "record_count": task.data_file.record_count,
             "file_size_in_bytes": task.data_file.file_size_in_bytes,
@@ -75,7 +83,12 @@ def files(
         )
         for row in rows
     ]
-    pretty = listing(("file", "partition", "#rows", "#size", "#deletes"), lines, limit=limit, total=len(planned.tasks))
+    pretty = listing(
+        ("file", "partition", "#rows", "#size", "#deletes"),
+        lines,
+        limit=limit,
+        total=len(planned.tasks),
+    )
     session.show(rows, pretty if rows else Text("No files."))
 
 
@@ -83,7 +96,9 @@ def plan(
     session: Session,
     table: TableArgument,
     where: WhereOption = None,
-    select: Annotated[list[str] | None, typer.Option("--select", help="Columns, repeatable.")] = None,
+    select: Annotated[
+        list[str] | None, typer.Option("--select", help="Columns, repeatable.")
+    ] = None,
     snapshot: SnapshotOption = None,
     as_of: AsOfOption = None,
 ) -> None:
@@ -97,12 +112,18 @@ def plan(
 def sql(
     session: Session,
     query: Annotated[
-        str, typer.Argument(help="A SELECT; tables as namespace.name, with FOR VERSION AS OF id or FOR TIMESTAMP AS OF time.")
+        str,
+        typer.Argument(
+            help="A SELECT; tables as namespace.name, with FOR VERSION AS OF id or FOR TIMESTAMP AS OF time."
+        ),
     ],
     engine: Annotated[
-        EngineName, typer.Option("--engine", help="arrow needs no JVM; spark starts a local session.")
+        EngineName,
+        typer.Option("--engine", help="arrow needs no JVM; spark starts a local session."),
     ] = EngineName.ARROW,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most so many rows; --json prints all.")] = 100,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Show at most so many rows; --json prints all.")
+    ] = 100,
 ) -> None:
     """Query tables with SQL."""
     result = _spark(session, query) if engine is EngineName.SPARK else _arrow(session, query)
@@ -112,13 +133,25 @@ def sql(
     shown = result.slice(0, limit)
     names = [f"#{field.name}" if _is_number(field.type) else field.name for field in result.schema]
     session.console.print(
-        listing(names, zip(*(column.to_pylist() for column in shown.columns), strict=True), limit=limit, total=result.num_rows)
+        listing(
+            names,
+            zip(*(column.to_pylist() for column in shown.columns), strict=True),
+            limit=limit,
+            total=result.num_rows,
+        )
     )
-    session.console.print(f"{result.num_rows:,} row{'' if result.num_rows == 1 else 's'}", style="dim")
+    session.console.print(
+        f"{result.num_rows:,} row{'' if result.num_rows == 1 else 's'}", style="dim"
+    )
 
 
 def _scan(
-    session: Session, table: Table, where: str | None, snapshot: str | None, as_of: str | None, select: list[str] | None = None
+    session: Session,
+    table: Table,
+    where: str | None,
+    snapshot: str | None,
+    as_of: str | None,
+    select: list[str] | None = None,
 ) -> TableScan:
     if snapshot is not None and as_of is not None:
         raise typer.BadParameter("Give --snapshot or --as-of, not both.")
@@ -147,7 +180,9 @@ def _spark(session: Session, query: str) -> pa.Table:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
 
 
 def _relative(location: str, base: str) -> str:

@@ -37,13 +37,25 @@ CatalogOption = Annotated[
     ),
 ]
 WarehouseOption = Annotated[
-    str | None, typer.Option("--warehouse", "-w", help="Location of new tables, for SQL catalogs.", rich_help_panel="Catalog")
+    str | None,
+    typer.Option(
+        "--warehouse",
+        "-w",
+        help="Location of new tables, for SQL catalogs.",
+        rich_help_panel="Catalog",
+    ),
 ]
-NameOption = Annotated[str | None, typer.Option("--name", help="Name of the catalog.", rich_help_panel="Catalog")]
+NameOption = Annotated[
+    str | None, typer.Option("--name", help="Name of the catalog.", rich_help_panel="Catalog")
+]
 PropertyOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--property", "-P", metavar="KEY=VALUE", help="Catalog or storage property, repeatable.", rich_help_panel="Catalog"
+        "--property",
+        "-P",
+        metavar="KEY=VALUE",
+        help="Catalog or storage property, repeatable.",
+        rich_help_panel="Catalog",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -75,7 +87,11 @@ class Session:
         """The catalog, opened at the first use."""
         options = self.options
         return load_catalog(
-            options.uri, warehouse=options.warehouse, name=options.name, environment=self.environment, **options.properties
+            options.uri,
+            warehouse=options.warehouse,
+            name=options.name,
+            environment=self.environment,
+            **options.properties,
         )
 
     @cached_property
@@ -92,13 +108,18 @@ class Session:
             listed = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
             where = self.options.redact(self.options.uri)
             raise NoSuchTableError(
-                f"No table {name} in {where}; it has {listed or 'no tables. Is this the right --catalog?'}", table=name
+                f"No table {name} in {where}; it has {listed or 'no tables. Is this the right --catalog?'}",
+                table=name,
             ) from error
 
     def show(self, data: object, pretty: RenderableType) -> None:
         """Print `data` as JSON, or `pretty`, as the user asked."""
         if self.json:
-            encoded = orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z, default=str)
+            encoded = orjson.dumps(
+                data,
+                option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z,
+                default=str,
+            )
             sys.stdout.write(encoded.decode() + "\n")
         else:
             self.console.print(pretty)
@@ -116,8 +137,15 @@ class Session:
     def progress(self) -> Iterator[Progress]:
         """A progress bar on standard error; silent when that is no terminal."""
         errors = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with RichProgress(*columns, console=errors, transient=True, disable=self.json or not errors.is_terminal) as bars:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with RichProgress(
+            *columns, console=errors, transient=True, disable=self.json or not errors.is_terminal
+        ) as bars:
             tasks: dict[str, TaskID] = {}
 
             def advance(stage: str, done: int, total: int) -> None:
@@ -136,14 +164,21 @@ def command(
     Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
     """
 
-    def register(function: Callable[Concatenate[Session, P], None]) -> Callable[Concatenate[Session, P], None]:
+    def register(
+        function: Callable[Concatenate[Session, P], None],
+    ) -> Callable[Concatenate[Session, P], None]:
         @functools.wraps(function)
         def run(*args: Any, **arguments: Any) -> None:
             context: typer.Context = arguments.pop("context_")
             outer = context.find_object(dict) or {}
             common = {key: arguments.pop(key) or outer.get(key) for key in _COMMON}
             with one_line_errors() as errors:
-                options = catalog_options(common["catalog"], common["warehouse"], common["name_"], common["property_"] or ())
+                options = catalog_options(
+                    common["catalog"],
+                    common["warehouse"],
+                    common["name_"],
+                    common["property_"] or (),
+                )
                 errors.redact = options.redact
                 function(Session(options, json=bool(common["json_"])), *args, **arguments)
 
@@ -153,7 +188,9 @@ def command(
             for key, (kind, default) in _COMMON.items()
         ]
         own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-        added.append(inspect.Parameter("context_", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
+        added.append(
+            inspect.Parameter("context_", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        )
         del run.__wrapped__  # typer must see the signature below, not the function's
         run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}

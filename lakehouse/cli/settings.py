@@ -12,7 +12,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from lakehouse.errors import InvalidInputError
 
 DEFAULT_CATALOG = ".lakehouse/warehouse"
-_SECRET_NAME = re.compile(r"secret|passw|token|credential|access[-_.]?key|private|sas", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"secret|passw|token|credential|access[-_.]?key|private|sas", re.IGNORECASE
+)
 _URI_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 _HIDDEN = "***"
 
@@ -20,7 +22,9 @@ _HIDDEN = "***"
 class Settings(BaseSettings):
     """`LAKEHOUSE_CATALOG`, `LAKEHOUSE_WAREHOUSE`, `LAKEHOUSE_NAME` and `LAKEHOUSE_PROPERTIES` (a JSON object of strings)."""
 
-    model_config = SettingsConfigDict(env_prefix="LAKEHOUSE_", extra="ignore", hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix="LAKEHOUSE_", extra="ignore", hide_input_in_errors=True
+    )
 
     catalog: str = DEFAULT_CATALOG
     warehouse: str | None = None
@@ -65,11 +69,17 @@ def hide_password(text: str) -> str:
 
 def hide_secrets(properties: Mapping[str, str]) -> dict[str, str]:
     """Properties with the values of secret ones hidden."""
-    return {name: _HIDDEN if is_secret(name) else hide_password(value) for name, value in properties.items()}
+    return {
+        name: _HIDDEN if is_secret(name) else hide_password(value)
+        for name, value in properties.items()
+    }
 
 
 def catalog_options(
-    catalog: str | None = None, warehouse: str | None = None, name: str | None = None, properties: Sequence[str] = ()
+    catalog: str | None = None,
+    warehouse: str | None = None,
+    name: str | None = None,
+    properties: Sequence[str] = (),
 ) -> CatalogOptions:
     """Options over environment over defaults.
 
@@ -84,9 +94,15 @@ def catalog_options(
     for item in properties:
         key, equals, value = item.partition("=")
         if not equals or not key:
-            raise InvalidInputError(f"A catalog property is given as key=value; {key!r} has no value")
+            raise InvalidInputError(
+                f"A catalog property is given as key=value; {key!r} has no value"
+            )
         given[key] = value
     reserved = sorted(given.keys() & {"uri", "warehouse", "name", "environment"})
     if reserved:
-        raise InvalidInputError(f"{reserved[0]} is no catalog property: it is set by --catalog, --warehouse or --name")
-    return CatalogOptions(catalog or settings.catalog, warehouse or settings.warehouse, name or settings.name, given)
+        raise InvalidInputError(
+            f"{reserved[0]} is no catalog property: it is set by --catalog, --warehouse or --name"
+        )
+    return CatalogOptions(
+        catalog or settings.catalog, warehouse or settings.warehouse, name or settings.name, given
+    )

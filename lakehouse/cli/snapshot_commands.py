@@ -24,12 +24,16 @@ def register(app: typer.Typer) -> None:
 
 
 def history(
-    session: Session, table: TableArgument, limit: Annotated[int, typer.Option("--limit", min=1, help="Newest so many.")] = 20
+    session: Session,
+    table: TableArgument,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Newest so many.")] = 20,
 ) -> None:
     """Show the snapshots of a table, newest first, with what each changed."""
     found = session.table(table)
     metadata = found.metadata
-    current = {snapshot.snapshot_id for snapshot in metadata.ancestors(metadata.current_snapshot_id)}
+    current = {
+        snapshot.snapshot_id for snapshot in metadata.ancestors(metadata.current_snapshot_id)
+    }
     refs: dict[int, list[str]] = {}
     for name, ref in metadata.refs.items():
         refs.setdefault(ref.snapshot_id, []).append(name)
@@ -37,12 +41,16 @@ def history(
         {
             "snapshot_id": snapshot.snapshot_id,
             "parent_id": snapshot.parent_snapshot_id,
-            "committed_at": dt.datetime.fromtimestamp(snapshot.timestamp_ms / 1000, dt.UTC).isoformat(timespec="milliseconds"),
+            "committed_at": dt.datetime.fromtimestamp(
+                snapshot.timestamp_ms / 1000, dt.UTC
+            ).isoformat(timespec="milliseconds"),
             "operation": snapshot.operation,
             "sequence_number": snapshot.sequence_number,
             "is_current_ancestor": snapshot.snapshot_id in current,
             "refs": sorted(refs.get(snapshot.snapshot_id, [])),
-            "summary": {key: value for key, value in snapshot.summary.items() if key != "operation"},
+            "summary": {
+                key: value for key, value in snapshot.summary.items() if key != "operation"
+            },
         }
         for snapshot in reversed(found.snapshots())
     ]
@@ -59,25 +67,41 @@ def history(
         for row in rows[:limit]
     ]
     pretty = listing(
-        ("", "#snapshot", "committed (UTC)", "operation", "#rows", "#files", "refs"), lines, limit=limit, total=len(rows)
+        ("", "#snapshot", "committed (UTC)", "operation", "#rows", "#files", "refs"),
+        lines,
+        limit=limit,
+        total=len(rows),
     )
     session.show(rows[:limit], pretty if rows else Text(f"{found.name} has no snapshots yet."))
 
 
 def _change(summary: dict[str, str], what: str) -> str:
     added, removed = summary.get(f"added-{what}", "0"), summary.get(f"deleted-{what}", "0")
-    return " ".join(text for text in (f"+{added}" if added != "0" else "", f"-{removed}" if removed != "0" else "") if text)
+    return " ".join(
+        text
+        for text in (f"+{added}" if added != "0" else "", f"-{removed}" if removed != "0" else "")
+        if text
+    )
 
 
 def rollback(
     session: Session,
     table: TableArgument,
-    snapshot: Annotated[str | None, typer.Argument(help="Snapshot id, branch or tag to go back to.")] = None,
+    snapshot: Annotated[
+        str | None, typer.Argument(help="Snapshot id, branch or tag to go back to.")
+    ] = None,
     as_of: Annotated[
-        str | None, typer.Option("--as-of", help="Go back to what was current then: an age such as 2h, or ISO 8601.")
+        str | None,
+        typer.Option(
+            "--as-of", help="Go back to what was current then: an age such as 2h, or ISO 8601."
+        ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also to a snapshot that is no ancestor of the current one: undoes a rollback.")
+        bool,
+        typer.Option(
+            "--force",
+            help="Also to a snapshot that is no ancestor of the current one: undoes a rollback.",
+        ),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
 ) -> None:
@@ -87,7 +111,9 @@ def rollback(
         raise typer.BadParameter("Give a snapshot id (or branch or tag), or --as-of.")
     before = found.metadata.current_snapshot_id
     if as_of is not None:
-        target = found.metadata.snapshot_as_of(moment_ms(as_of, session.environment.now_ms())).snapshot_id
+        target = found.metadata.snapshot_as_of(
+            moment_ms(as_of, session.environment.now_ms())
+        ).snapshot_id
     else:
         target = find_snapshot(found, str(snapshot))
     if not force and target not in {one.snapshot_id for one in found.metadata.ancestors(before)}:
@@ -98,7 +124,12 @@ def rollback(
         found.transaction().set_current_snapshot(target).commit()
     elif not dry_run:
         found.rollback_to(target)
-    data = {"table": found.name, "from_snapshot_id": before, "snapshot_id": target, "dry_run": dry_run}
+    data = {
+        "table": found.name,
+        "from_snapshot_id": before,
+        "snapshot_id": target,
+        "dry_run": dry_run,
+    }
     verb = "Would roll" if dry_run else "Rolled"
     session.show(data, Text(f"{verb} {found.name} back from snapshot {before} to {target}."))
 
@@ -115,10 +146,16 @@ def tag(
     table: TableArgument,
     name: Annotated[str, typer.Argument(help="Name of the tag.")],
     snapshot: Annotated[
-        str | None, typer.Option("--snapshot", "-s", help="Snapshot id, branch or tag; the current snapshot by default.")
+        str | None,
+        typer.Option(
+            "--snapshot", "-s", help="Snapshot id, branch or tag; the current snapshot by default."
+        ),
     ] = None,
     keep: Annotated[
-        str | None, typer.Option("--keep", help="Let expiry drop the tag after this time, such as 90d; never by default.")
+        str | None,
+        typer.Option(
+            "--keep", help="Let expiry drop the tag after this time, such as 90d; never by default."
+        ),
     ] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Remove the tag instead.")] = False,
 ) -> None:
@@ -132,11 +169,17 @@ def tag(
             raise InvalidInputError(f"{name} of {found.name} is a branch, not a tag")
         found.remove_ref(name)
     else:
-        target = found.metadata.current_snapshot_id if snapshot is None else find_snapshot(found, snapshot)
+        target = (
+            found.metadata.current_snapshot_id
+            if snapshot is None
+            else find_snapshot(found, snapshot)
+        )
         if target is None:
             raise InvalidInputError(f"{found.name} has no snapshot to tag yet")
         snapshot_id = target
-        found.create_tag(name, snapshot_id, max_ref_age_ms=None if keep is None else duration_ms(keep))
+        found.create_tag(
+            name, snapshot_id, max_ref_age_ms=None if keep is None else duration_ms(keep)
+        )
     data = {"table": found.name, "tag": name, "snapshot_id": snapshot_id, "deleted": delete}
     text = f"Removed tag {name} from" if delete else f"Tagged {found.name} as {name} at"
     session.show(data, Text(f"{text} {found.name if delete else f'snapshot {snapshot_id}'}."))

@@ -43,7 +43,11 @@ class AddedFiles:
 
 
 def describe_paths(
-    paths: Iterable[str], metadata: TableMetadata, snapshot_id: int | None, storage: Storage, table: str
+    paths: Iterable[str],
+    metadata: TableMetadata,
+    snapshot_id: int | None,
+    storage: Storage,
+    table: str,
 ) -> AddedFiles:
     """Parquet files without field ids, by location; their partitions come from the statistics in their footers.
 
@@ -58,11 +62,15 @@ def describe_paths(
         InvalidInputError: no files, a file that is in the table already, rows of more than one partition.
         InvalidSchemaError: see `describe_file`.
     """
-    listed: list[tuple[FileInfo, _Texts]] = [(FileInfo(path, storage.size(path), 0), {}) for path in paths]
+    listed: list[tuple[FileInfo, _Texts]] = [
+        (FileInfo(path, storage.size(path), 0), {}) for path in paths
+    ]
     return _described(listed, metadata, snapshot_id, storage, table)
 
 
-def describe_hive(location: str, metadata: TableMetadata, snapshot_id: int | None, storage: Storage, table: str) -> AddedFiles:
+def describe_hive(
+    location: str, metadata: TableMetadata, snapshot_id: int | None, storage: Storage, table: str
+) -> AddedFiles:
     """Every Parquet file below a folder laid out as Hive does (`dt=2026-06-09/region=eu/part-0.parquet`).
 
     Partition values come from the path, URL-decoded, `__HIVE_DEFAULT_PARTITION__` being null. Files and folders whose names
@@ -75,13 +83,19 @@ def describe_hive(location: str, metadata: TableMetadata, snapshot_id: int | Non
         if is_hidden(relative):
             continue
         if not relative.endswith((".parquet", ".parq")):
-            raise InvalidInputError(f"{info.location} is not named like a Parquet file: move it away, or add files one by one")
+            raise InvalidInputError(
+                f"{info.location} is not named like a Parquet file: move it away, or add files one by one"
+            )
         listed.append((info, partition_texts(relative)))
     return _described(listed, metadata, snapshot_id, storage, table)
 
 
 def _described(
-    listed: list[tuple[FileInfo, _Texts]], metadata: TableMetadata, snapshot_id: int | None, storage: Storage, table: str
+    listed: list[tuple[FileInfo, _Texts]],
+    metadata: TableMetadata,
+    snapshot_id: int | None,
+    storage: Storage,
+    table: str,
 ) -> AddedFiles:
     if not listed:
         raise InvalidInputError(f"no files to add to {table}", table=table)
@@ -89,14 +103,24 @@ def _described(
     stated = metadata.properties.get(NAME_MAPPING)
     mapping = covering(stated, metadata.schema())
     request = ForeignRequest(
-        schema=metadata.schema(), spec=metadata.spec(), properties=metadata.properties, name_mapping=mapping, table=table
+        schema=metadata.schema(),
+        spec=metadata.spec(),
+        properties=metadata.properties,
+        name_mapping=mapping,
+        table=table,
     )
     with ThreadPoolExecutor(_THREADS) as pool:
         files = tuple(pool.map(lambda one: describe_file(one[0], request, storage, one[1]), listed))
     return AddedFiles(files, {} if mapping == stated else {NAME_MAPPING: mapping})
 
 
-def _refuse_known(locations: list[str], metadata: TableMetadata, snapshot_id: int | None, storage: Storage, table: str) -> None:
+def _refuse_known(
+    locations: list[str],
+    metadata: TableMetadata,
+    snapshot_id: int | None,
+    storage: Storage,
+    table: str,
+) -> None:
     if snapshot_id is None:
         return
     live = plan_scan(ScanRequest(metadata=metadata, snapshot_id=snapshot_id), storage).locations()
@@ -104,5 +128,7 @@ def _refuse_known(locations: list[str], metadata: TableMetadata, snapshot_id: in
     twice = [location for location in locations if canonical(location) in known]
     if twice:
         raise InvalidInputError(
-            f"{twice[0]} is a file of {table} already; its rows would count twice", file=twice[0], table=table
+            f"{twice[0]} is a file of {table} already; its rows would count twice",
+            file=twice[0],
+            table=table,
         )

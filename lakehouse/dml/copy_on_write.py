@@ -54,7 +54,11 @@ class RowRewrite:
 
 
 def remove_matching_rows(
-    metadata: TableMetadata, snapshot_id: int | None, where: BooleanExpression, request: WriteRequest, storage: Storage
+    metadata: TableMetadata,
+    snapshot_id: int | None,
+    where: BooleanExpression,
+    request: WriteRequest,
+    storage: Storage,
 ) -> RowRewrite:
     """Write the files that replace those holding rows for which `where` is true.
 
@@ -74,7 +78,13 @@ def remove_matching_rows(
     """
     if snapshot_id is None:
         return RowRewrite((), (), 0, 0)
-    scan = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, current_schema=True, where=where, include_metrics=True)
+    scan = ScanRequest(
+        metadata=metadata,
+        snapshot_id=snapshot_id,
+        current_schema=True,
+        where=where,
+        include_metrics=True,
+    )
     keeping = replace(request, schema=with_lineage(request.schema, request.format_version))
     whole: list[DataFile] = []
     replaced: list[DataFile] = []
@@ -95,7 +105,9 @@ def remove_matching_rows(
     return RowRewrite((*whole, *replaced), tuple(added), len(replaced), deleted_rows)
 
 
-def _split_rows(task: FileScanTask, where: BooleanExpression, metadata: TableMetadata, storage: Storage) -> tuple[pa.Table, int]:
+def _split_rows(
+    task: FileScanTask, where: BooleanExpression, metadata: TableMetadata, storage: Storage
+) -> tuple[pa.Table, int]:
     """The live rows of a file that stay, and how many go."""
     schema = metadata.schema()
     read = ReadRequest(

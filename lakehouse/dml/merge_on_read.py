@@ -54,16 +54,30 @@ class RowDeletes:
         if self.removed:
             transaction.delete_files(self.removed, conflict_filter=where)
         if self.delete_files:
-            transaction.row_delta(delete_files=self.delete_files, removed_delete_files=self.superseded, conflict_filter=where)
+            transaction.row_delta(
+                delete_files=self.delete_files,
+                removed_delete_files=self.superseded,
+                conflict_filter=where,
+            )
 
 
 def delete_matching_rows(
-    metadata: TableMetadata, snapshot_id: int | None, where: BooleanExpression, request: WriteRequest, storage: Storage
+    metadata: TableMetadata,
+    snapshot_id: int | None,
+    where: BooleanExpression,
+    request: WriteRequest,
+    storage: Storage,
 ) -> RowDeletes:
     """Write delete files for the rows for which `where` is true; arguments and errors as for `remove_matching_rows`."""
     if snapshot_id is None:
         return RowDeletes((), (), (), 0)
-    scan = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, current_schema=True, where=where, include_metrics=True)
+    scan = ScanRequest(
+        metadata=metadata,
+        snapshot_id=snapshot_id,
+        current_schema=True,
+        where=where,
+        include_metrics=True,
+    )
     whole: list[DataFile] = []
     superseded: list[DataFile] = []
     deletes: dict[int, list[FileDeletes]] = defaultdict(list)
@@ -84,17 +98,23 @@ def delete_matching_rows(
         deletes[file.spec_id].append(FileDeletes(file, matched))
     written: list[DataFile] = []
     for spec_id, files in deletes.items():
-        written += write_deletes(files, replace(request, spec=metadata.spec(spec_id)), storage, task=f"deletes{spec_id}")
+        written += write_deletes(
+            files, replace(request, spec=metadata.spec(spec_id)), storage, task=f"deletes{spec_id}"
+        )
     return RowDeletes(tuple(whole), tuple(written), tuple(superseded), deleted_rows)
 
 
-def _positions(task: FileScanTask, where: BooleanExpression, metadata: TableMetadata, storage: Storage) -> npt.NDArray[np.int64]:
+def _positions(
+    task: FileScanTask, where: BooleanExpression, metadata: TableMetadata, storage: Storage
+) -> npt.NDArray[np.int64]:
     """Positions of live rows that match."""
     read = _request(metadata, Schema(_POSITION), where)
     return _column(read_table([replace(task, residual=AlwaysTrue())], read, storage)["_pos"])
 
 
-def _already_deleted(task: FileScanTask, metadata: TableMetadata, storage: Storage) -> npt.NDArray[np.int64]:
+def _already_deleted(
+    task: FileScanTask, metadata: TableMetadata, storage: Storage
+) -> npt.NDArray[np.int64]:
     """Positions that position deletes and deletion vectors delete by now; a new vector has to hold them as well."""
     by_position = tuple(one for one in task.deletes if one.content == CONTENT_POSITION_DELETES)
     if not by_position:

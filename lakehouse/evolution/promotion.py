@@ -40,7 +40,11 @@ def promotion_obstacle(old: IcebergType, new: IcebergType, format_version: int) 
             return "the scale of a decimal is fixed"
         return None if new.precision > old.precision else "a decimal can only get more digits"
     if isinstance(old, DateType) and isinstance(new, (TimestampType, TimestampNanoType)):
-        return None if format_version >= 3 else "date is promoted to a timestamp in format version 3 only"
+        return (
+            None
+            if format_version >= 3
+            else "date is promoted to a timestamp in format version 3 only"
+        )
     return "the spec allows int to long, float to double, decimals to more digits, and in v3 date to timestamp without zone"
 
 
@@ -53,7 +57,9 @@ def changes_partition_values(field: PartitionField, old: IcebergType, new: Icebe
     """Whether the transform gives another value once its source is promoted (spec: only for dates)."""
     if not isinstance(old, DateType) or old == new:
         return False
-    return not isinstance(field.transform, (YearTransform, MonthTransform, DayTransform, VoidTransform))
+    return not isinstance(
+        field.transform, (YearTransform, MonthTransform, DayTransform, VoidTransform)
+    )
 
 
 def promoted_default(value: Any, new: IcebergType) -> Any:

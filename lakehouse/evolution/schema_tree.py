@@ -125,7 +125,9 @@ def schema_of(root: Node, identifier_field_ids: Sequence[int], schema_id: int) -
     """The schema that a tree describes now; raises InvalidSchemaError, for identifier fields that cannot identify a row."""
     try:
         return Schema(
-            *(field_of(child) for child in root.children), schema_id=schema_id, identifier_field_ids=list(identifier_field_ids)
+            *(field_of(child) for child in root.children),
+            schema_id=schema_id,
+            identifier_field_ids=list(identifier_field_ids),
         )
     except (ValueError, ValidationError) as error:
         raise InvalidSchemaError(f"The schema cannot be: {str(error).splitlines()[-1]}") from error

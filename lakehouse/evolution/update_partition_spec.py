@@ -51,8 +51,12 @@ class UpdatePartitionSpec:
             if (field.source_id, field.transform) == (parsed.source_id, parsed.transform):
                 raise InvalidPartitionSpecError(f"{term!r} is there already, as {field.name!r}.")
         for other, field_id in self._added:
-            if other.dedup_key() == parsed.dedup_key() and any(field.field_id == field_id for field in active):
-                raise InvalidPartitionSpecError(f"{term!r} is redundant beside {other.transform} of {other.column!r}.")
+            if other.dedup_key() == parsed.dedup_key() and any(
+                field.field_id == field_id for field in active
+            ):
+                raise InvalidPartitionSpecError(
+                    f"{term!r} is redundant beside {other.transform} of {other.column!r}."
+                )
         restored = self._restore(parsed, wanted)
         if restored is not None:
             return self
@@ -72,7 +76,9 @@ class UpdatePartitionSpec:
         was_there = any(base.field_id == found.field_id for base in self._base.fields)
         if self._metadata.format_version == 1 and was_there:
             self._voided[found.field_id] = found
-            self._fields[position] = PartitionField(found.source_id, found.field_id, VoidTransform(), found.name)
+            self._fields[position] = PartitionField(
+                found.source_id, found.field_id, VoidTransform(), found.name
+            )
         else:
             del self._fields[position]
         return self
@@ -87,7 +93,9 @@ class UpdatePartitionSpec:
         self._make_room(new_name)
         column = self._schema.find_column_name(found.source_id) or ""
         check_field_name(new_name, Term(column, found.source_id, found.transform), self._schema)
-        self._fields[self._fields.index(found)] = PartitionField(found.source_id, found.field_id, found.transform, new_name)
+        self._fields[self._fields.index(found)] = PartitionField(
+            found.source_id, found.field_id, found.transform, new_name
+        )
         return self
 
     def replace(self, old: str, new: str, name: str | None = None) -> UpdatePartitionSpec:
@@ -131,7 +139,9 @@ class UpdatePartitionSpec:
         try:
             term = parse_term(text, self._schema)
         except InvalidPartitionSpecError as error:
-            raise InvalidPartitionSpecError(f"There is no partition field {text!r}; there are {known}.") from error
+            raise InvalidPartitionSpecError(
+                f"There is no partition field {text!r}; there are {known}."
+            ) from error
         for field in active:
             if (field.source_id, field.transform) == (term.source_id, term.transform):
                 return field
@@ -140,7 +150,10 @@ class UpdatePartitionSpec:
     def _restore(self, term: Term, name: str | None) -> PartitionField | None:
         """v1: a field removed in this change and added again is as it was."""
         for field_id, field in self._voided.items():
-            if (field.source_id, field.transform) == (term.source_id, term.transform) and name in (None, field.name):
+            if (field.source_id, field.transform) == (term.source_id, term.transform) and name in (
+                None,
+                field.name,
+            ):
                 position = next(i for i, now in enumerate(self._fields) if now.field_id == field_id)
                 self._fields[position] = field
                 del self._voided[field_id]
@@ -156,7 +169,9 @@ class UpdatePartitionSpec:
                     same = (field.source_id, field.transform) == (term.source_id, term.transform)
                     if same and field.field_id not in taken and name in (None, field.name):
                         return field
-        return PartitionField(term.source_id, self._last_id + 1, term.transform, name or term.evolved_name())
+        return PartitionField(
+            term.source_id, self._last_id + 1, term.transform, name or term.evolved_name()
+        )
 
     def _make_room(self, name: str) -> None:
         """Refuse a name that is taken; a void field gives way."""
@@ -165,4 +180,6 @@ class UpdatePartitionSpec:
                 continue
             if not isinstance(field.transform, VoidTransform):
                 raise InvalidPartitionSpecError(f"There is a partition field {name!r} already.")
-            self._fields[position] = PartitionField(field.source_id, field.field_id, field.transform, f"{name}_{field.field_id}")
+            self._fields[position] = PartitionField(
+                field.source_id, field.field_id, field.transform, f"{name}_{field.field_id}"
+            )

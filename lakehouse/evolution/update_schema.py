@@ -12,7 +12,12 @@ from pyiceberg.types import IcebergType, NestedField
 
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.evolution.changes import Changes
-from lakehouse.evolution.promotion import changes_partition_values, is_narrower, promoted_default, promotion_obstacle
+from lakehouse.evolution.promotion import (
+    changes_partition_values,
+    is_narrower,
+    promoted_default,
+    promotion_obstacle,
+)
 from lakehouse.evolution.schema_tree import Node, Path, find, node_of, root_of, schema_of
 from lakehouse.spec.arrow_types import schema_from_arrow
 from lakehouse.spec.compatibility import check_schema_for_version
@@ -75,7 +80,9 @@ class UpdateSchema:
             default: v3: its value in rows that were written without it, now or later. None is null.
         """
         parent, name = self._place(path)
-        field_type = to_iceberg_type(type, ".".join([*([parent.path] if parent.path else []), name]))
+        field_type = to_iceberg_type(
+            type, ".".join([*([parent.path] if parent.path else []), name])
+        )
         self._check_new_name(parent, name)
         self._refuse_in_key(parent, "a field cannot be added to a map key")
         value = default_from_json(field_type, default)
@@ -88,7 +95,16 @@ class UpdateSchema:
                 f"Column {name!r} cannot be added as required without a default: rows written so far have no value for it."
             )
         self._append(
-            parent, make_field(0, name, field_type, required=required, doc=doc, initial_default=value, write_default=value)
+            parent,
+            make_field(
+                0,
+                name,
+                field_type,
+                required=required,
+                doc=doc,
+                initial_default=value,
+                write_default=value,
+            ),
         )
         return self
 
@@ -104,9 +120,13 @@ class UpdateSchema:
         for field_id, name in gone.items():
             self._refuse_if_used(field_id, name)
         if node.parent is self._root and len(self._root.children) == 1:
-            raise InvalidSchemaError(f"Column {node.path!r} is the last one: a table has at least one column.")
+            raise InvalidSchemaError(
+                f"Column {node.path!r} is the last one: a table has at least one column."
+            )
         if len(node.parent.children) == 1:
-            raise InvalidSchemaError(f"Column {node.path!r} is the last field of its struct: drop {node.parent.path!r}.")
+            raise InvalidSchemaError(
+                f"Column {node.path!r} is the last field of its struct: drop {node.parent.path!r}."
+            )
         node.parent.children.remove(node)
         return self
 
@@ -114,7 +134,9 @@ class UpdateSchema:
         """Give a column another name; it keeps its id and its place."""
         node = self._existing(path)
         if node.parent is None or node.parent.kind != "struct":
-            raise InvalidSchemaError(f"{node.path!r} cannot be renamed: elements, keys and values have fixed names.")
+            raise InvalidSchemaError(
+                f"{node.path!r} cannot be renamed: elements, keys and values have fixed names."
+            )
         self._refuse_in_key(node.parent, "a field of a map key cannot be renamed")
         if new_name != node.name:
             self._check_new_name(node.parent, new_name)
@@ -146,7 +168,11 @@ class UpdateSchema:
             self._check_promotion(node, new_type)
         if required is not None:
             self._check_required(node, required)
-        value: Any = UNSET if isinstance(default, _Unset) else self._checked_default(node, new_type or node.type, default)
+        value: Any = (
+            UNSET
+            if isinstance(default, _Unset)
+            else self._checked_default(node, new_type or node.type, default)
+        )
         if new_type is not None and new_type != node.type:
             self._promote(node, new_type)
         if required is not None:
@@ -230,11 +256,17 @@ class UpdateSchema:
         parts = path.split(".") if isinstance(path, str) else list(path)
         if not parts or not all(isinstance(part, str) and part for part in parts):
             raise InvalidSchemaError(f"{path!r} does not name a column.")
-        parent = find(self._root, parts[:-1] if not isinstance(path, str) else ".".join(parts[:-1])) if parts[:-1] else self._root
+        parent = (
+            find(self._root, parts[:-1] if not isinstance(path, str) else ".".join(parts[:-1]))
+            if parts[:-1]
+            else self._root
+        )
         if parent is not None and parent.kind in ("list", "map"):
             parent = parent.children[-1]
         if parent is None or parent.kind != "struct":
-            raise InvalidSchemaError(f"Column {_text(path)!r} cannot be added: there is no struct {'.'.join(parts[:-1])!r}.")
+            raise InvalidSchemaError(
+                f"Column {_text(path)!r} cannot be added: there is no struct {'.'.join(parts[:-1])!r}."
+            )
         return parent, parts[-1]
 
     def _movable(self, path: Path) -> tuple[Node, list[Node]]:
@@ -248,7 +280,9 @@ class UpdateSchema:
         node, siblings = self._movable(path)
         anchor = self._existing(other)
         if anchor.parent is not node.parent:
-            raise InvalidSchemaError(f"{node.path!r} cannot be moved beside {anchor.path!r}: they are not in the same struct.")
+            raise InvalidSchemaError(
+                f"{node.path!r} cannot be moved beside {anchor.path!r}: they are not in the same struct."
+            )
         if anchor is not node:
             siblings.remove(node)
             siblings.insert(siblings.index(anchor) + offset, node)
@@ -260,12 +294,20 @@ class UpdateSchema:
         if not isinstance(name, str) or not name:
             raise InvalidSchemaError(f"{name!r} does not name a column.")
         if parent.child(name) is not None:
-            raise InvalidSchemaError(f"There is a column {'.'.join(filter(None, (parent.path, name)))!r} already.")
+            raise InvalidSchemaError(
+                f"There is a column {'.'.join(filter(None, (parent.path, name)))!r} already."
+            )
 
     def _refuse_in_key(self, node: Node, reason: str) -> None:
         for inside in (node, *node.enclosing()):
-            if inside.parent is not None and inside.parent.kind == "map" and inside is inside.parent.children[0]:
-                raise InvalidSchemaError(f"Column {node.path!r}: {reason}, because equal keys would no longer be equal.")
+            if (
+                inside.parent is not None
+                and inside.parent.kind == "map"
+                and inside is inside.parent.children[0]
+            ):
+                raise InvalidSchemaError(
+                    f"Column {node.path!r}: {reason}, because equal keys would no longer be equal."
+                )
 
     def _refuse_if_used(self, field_id: int, name: str) -> None:
         for spec in self._metadata.partition_specs:
@@ -275,7 +317,9 @@ class UpdateSchema:
                         f"Column {name!r} cannot be dropped: partition field {field.name!r} (spec {spec.spec_id}) needs it."
                     )
         if any(field.source_id == field_id for field in self._metadata.sort_order().fields):
-            raise InvalidSchemaError(f"Column {name!r} cannot be dropped: the sort order is made from it. Change that first.")
+            raise InvalidSchemaError(
+                f"Column {name!r} cannot be dropped: the sort order is made from it. Change that first."
+            )
         if field_id in self._identifiers:
             raise InvalidSchemaError(
                 f"Column {name!r} cannot be dropped: it identifies rows. Change the identifier fields first."
@@ -283,15 +327,20 @@ class UpdateSchema:
 
     def _check_promotion(self, node: Node, new_type: IcebergType) -> None:
         if node.kind != "primitive":
-            raise InvalidSchemaError(f"Column {node.path!r} is a {node.kind}: change the fields in it one by one.")
+            raise InvalidSchemaError(
+                f"Column {node.path!r} is a {node.kind}: change the fields in it one by one."
+            )
         obstacle = promotion_obstacle(node.type, new_type, self._metadata.format_version)
         if obstacle is not None:
             raise InvalidSchemaError(
-                f"Column {node.path!r} cannot change from {node.type} to {new_type}: {obstacle}.", column=node.path
+                f"Column {node.path!r} cannot change from {node.type} to {new_type}: {obstacle}.",
+                column=node.path,
             )
         for spec in self._metadata.partition_specs:
             for field in spec.fields:
-                if field.source_id == node.field_id and changes_partition_values(field, node.type, new_type):
+                if field.source_id == node.field_id and changes_partition_values(
+                    field, node.type, new_type
+                ):
                     raise InvalidSchemaError(
                         f"Column {node.path!r} cannot change from {node.type} to {new_type}: "
                         f"partition field {field.name!r} of spec {spec.spec_id} would get other values."
@@ -299,17 +348,23 @@ class UpdateSchema:
 
     def _check_required(self, node: Node, required: bool) -> None:
         if required and not node.required:
-            raise InvalidSchemaError(f"Column {node.path!r} cannot become required: rows written so far may be null.")
+            raise InvalidSchemaError(
+                f"Column {node.path!r} cannot become required: rows written so far may be null."
+            )
         if not required:
             for identifier in self._identifiers:
                 if any(below.field_id == identifier for below in node.subtree()):
-                    raise InvalidSchemaError(f"Column {node.path!r} cannot become optional: it identifies rows.")
+                    raise InvalidSchemaError(
+                        f"Column {node.path!r} cannot become optional: it identifies rows."
+                    )
 
     def _checked_default(self, node: Node, field_type: IcebergType, default: Any) -> Any:
         if self._metadata.format_version < 3 and default is not None:
             raise InvalidSchemaError(f"Column {node.path!r}: defaults need format version 3.")
         if node.parent is None or node.parent.kind != "struct":
-            raise InvalidSchemaError(f"{node.path!r} cannot have a default: only fields of a struct can.")
+            raise InvalidSchemaError(
+                f"{node.path!r} cannot have a default: only fields of a struct can."
+            )
         return default_from_json(field_type, default)
 
     # Changing
@@ -339,7 +394,10 @@ class UpdateSchema:
         return self._last_id
 
     def _promote(self, node: Node, new_type: IcebergType) -> None:
-        fresh = node_of(make_field(node.field_id, node.name, fresh_type(new_type, self._next_id, {})), node.parent)
+        fresh = node_of(
+            make_field(node.field_id, node.name, fresh_type(new_type, self._next_id, {})),
+            node.parent,
+        )
         node.type, node.children = fresh.type, fresh.children
         for child in node.children:
             child.parent = node
@@ -347,7 +405,9 @@ class UpdateSchema:
         node.write_default = promoted_default(node.write_default, new_type)
 
     def _adopt(self, other: UpdateSchema) -> None:
-        self._root = node_of(make_field(-1, "", schema_of(other._root, (), 0).as_struct(), required=True), None)
+        self._root = node_of(
+            make_field(-1, "", schema_of(other._root, (), 0).as_struct(), required=True), None
+        )
         self._last_id = other._last_id
         self._identifiers = list(other._identifiers)
 
@@ -376,11 +436,14 @@ class UpdateSchema:
                     self._union_field(mine, _as_field(theirs))
             return
         version = self._metadata.format_version
-        if node.type == field.field_type or is_narrower(field.field_type, node.type, max(version, 3)):
+        if node.type == field.field_type or is_narrower(
+            field.field_type, node.type, max(version, 3)
+        ):
             return
         if node.kind != "primitive":
             raise InvalidSchemaError(
-                f"Column {node.path!r} is a {node.kind} in the table and {field.field_type} in the data.", column=node.path
+                f"Column {node.path!r} is a {node.kind} in the table and {field.field_type} in the data.",
+                column=node.path,
             )
         self._refuse_in_key(node, "a map key cannot be changed")
         self._check_promotion(node, field.field_type)

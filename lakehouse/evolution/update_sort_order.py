@@ -9,7 +9,12 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrd
 from lakehouse.evolution.changes import Changes
 from lakehouse.spec.compatibility import check_sort_order
 from lakehouse.spec.partitioning import parse_sort_term, parse_term
-from lakehouse.spec.requirements import AssertCurrentSchemaId, AssertDefaultSortOrderId, AssertTableUUID, Requirement
+from lakehouse.spec.requirements import (
+    AssertCurrentSchemaId,
+    AssertDefaultSortOrderId,
+    AssertTableUUID,
+    Requirement,
+)
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.spec.updates import AddSortOrder, SetDefaultSortOrder
 

@@ -38,7 +38,11 @@ def to_arrow_filter(
     Raises:
         InvalidExpressionError: the filter does not bind.
     """
-    bound = where if isinstance(where, Leaf | Constant | And | Or) else bind(where, schema, case_sensitive=case_sensitive)
+    bound = (
+        where
+        if isinstance(where, Leaf | Constant | And | Or)
+        else bind(where, schema, case_sensitive=case_sensitive)
+    )
 
     def leaf_expression(leaf: Leaf) -> pc.Expression:
         path = leaf.path if names is None else names.get(leaf.field_id, leaf.path)
@@ -46,7 +50,13 @@ def to_arrow_filter(
             return pc.scalar(leaf.op is Op.IS_NULL)
         return _leaf(leaf, pc.field(*path) if len(path) > 1 else pc.field(path[0]))
 
-    return fold(bound, leaf_expression, pc.scalar, lambda left, right: left & right, lambda left, right: left | right)
+    return fold(
+        bound,
+        leaf_expression,
+        pc.scalar,
+        lambda left, right: left & right,
+        lambda left, right: left | right,
+    )
 
 
 def _leaf(leaf: Leaf, field: pc.Expression) -> pc.Expression:

@@ -47,7 +47,16 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidExpressionError
-from lakehouse.expressions.bound import FALSE, TRUE, Bound, Leaf, Op, conjunction, disjunction, map_leaves
+from lakehouse.expressions.bound import (
+    FALSE,
+    TRUE,
+    Bound,
+    Leaf,
+    Op,
+    conjunction,
+    disjunction,
+    map_leaves,
+)
 from lakehouse.expressions.literals import Position, cast_literal
 from lakehouse.expressions.parse import parse_where
 from lakehouse.spec.field_types import FieldTypes
@@ -70,7 +79,9 @@ _OPS: dict[type[UnboundPredicate], Op] = {
 }
 
 
-def bind(where: str | BooleanExpression | None, schema: Schema, *, case_sensitive: bool = True) -> Bound:
+def bind(
+    where: str | BooleanExpression | None, schema: Schema, *, case_sensitive: bool = True
+) -> Bound:
     """Resolve names to field ids and cast literals to the fields' types.
 
     Literals: ISO text for dates, times and timestamps, numbers for numbers, `datetime` values. A timestamp without zone compares
@@ -92,7 +103,11 @@ def widen(where: Bound, types: FieldTypes) -> Bound:
 
     def one(leaf: Leaf) -> Bound:
         now = types.get(leaf.field_id)
-        return dataclasses.replace(leaf, type=now) if now is not None and _promotes(leaf.type, now) else leaf
+        return (
+            dataclasses.replace(leaf, type=now)
+            if now is not None and _promotes(leaf.type, now)
+            else leaf
+        )
 
     return map_leaves(where, one)
 
@@ -119,9 +134,15 @@ class _Binder:
         if isinstance(node, (UnboundAnd, UnboundOr)):
             left = self.visit(node.left, negated=negated)
             right = self.visit(node.right, negated=negated)
-            return conjunction(left, right) if isinstance(node, UnboundAnd) != negated else disjunction(left, right)
+            return (
+                conjunction(left, right)
+                if isinstance(node, UnboundAnd) != negated
+                else disjunction(left, right)
+            )
         if not isinstance(node, UnboundPredicate):
-            raise InvalidExpressionError(f"a filter must be made of unbound predicates, not {type(node).__name__}: {node}")
+            raise InvalidExpressionError(
+                f"a filter must be made of unbound predicates, not {type(node).__name__}: {node}"
+            )
         return self._predicate(~node if negated else node)  # type: ignore[arg-type]
 
     def _predicate(self, node: UnboundPredicate) -> Bound:
@@ -136,7 +157,9 @@ class _Binder:
             return Leaf(op, field.field_id, path, field.field_type, None, node)
         kind = field.field_type
         if not isinstance(kind, PrimitiveType):
-            raise InvalidExpressionError(f"column {term.name} is a {kind}: only its primitive fields can be compared")
+            raise InvalidExpressionError(
+                f"column {term.name} is a {kind}: only its primitive fields can be compared"
+            )
         base = Leaf(op, field.field_id, path, kind, None, node)
         if isinstance(node, UnaryPredicate):
             return _nan_test(base)
@@ -145,7 +168,9 @@ class _Binder:
             return _membership(base, positions)
         if isinstance(node, LiteralPredicate):
             if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH) and not isinstance(kind, StringType):
-                raise InvalidExpressionError(f"column {term.name} is a {kind}: only strings start with something")
+                raise InvalidExpressionError(
+                    f"column {term.name} is a {kind}: only strings start with something"
+                )
             return _comparison(base, cast_literal(node.literal, kind, term.name))
         raise InvalidExpressionError(f"unsupported predicate {node}")
 
@@ -154,10 +179,14 @@ class _Binder:
             field = self._schema.find_field(name, case_sensitive=self._case_sensitive)
         except ValueError as error:
             known = ", ".join(sorted(self._schema.column_names))
-            raise InvalidExpressionError(f"no column {name} in the schema; it has {known}", column=name) from error
+            raise InvalidExpressionError(
+                f"no column {name} in the schema; it has {known}", column=name
+            ) from error
         path = field_path(self._schema.as_struct(), field.field_id)
         if path is None:
-            raise InvalidExpressionError(f"column {name} is inside a list or map, which a filter cannot reach", column=name)
+            raise InvalidExpressionError(
+                f"column {name} is inside a list or map, which a filter cannot reach", column=name
+            )
         return field, path
 
 
@@ -175,7 +204,10 @@ def field_path(struct: StructType, field_id: int) -> tuple[str, ...] | None:
     for field in struct.fields:
         if field.field_id == field_id:
             return (field.name,)
-        if isinstance(field.field_type, StructType) and (rest := field_path(field.field_type, field_id)) is not None:
+        if (
+            isinstance(field.field_type, StructType)
+            and (rest := field_path(field.field_type, field_id)) is not None
+        ):
             return (field.name, *rest)
     return None
 
@@ -198,7 +230,10 @@ def _nan_test(base: Leaf) -> Bound:
 
 
 def _membership(base: Leaf, positions: list[Position]) -> Bound:
-    values = sorted({position.value for position in positions if position.exact}, key=lambda value: (str(type(value)), value))
+    values = sorted(
+        {position.value for position in positions if position.exact},
+        key=lambda value: (str(type(value)), value),
+    )
     if values:
         return _with(base, base.op, tuple(values))
     return FALSE if base.op is Op.IN else _with(base, Op.NOT_NULL)

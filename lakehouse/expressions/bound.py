@@ -103,7 +103,11 @@ def disjunction(left: Bound, right: Bound) -> Bound:
 
 
 def fold(
-    bound: Bound, leaf: Callable[[Leaf], T], constant: Callable[[bool], T], both: Callable[[T, T], T], either: Callable[[T, T], T]
+    bound: Bound,
+    leaf: Callable[[Leaf], T],
+    constant: Callable[[bool], T],
+    both: Callable[[T, T], T],
+    either: Callable[[T, T], T],
 ) -> T:
     """Evaluate the tree bottom up."""
     if isinstance(bound, Leaf):

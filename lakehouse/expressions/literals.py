@@ -38,7 +38,10 @@ from lakehouse.errors import InvalidExpressionError
 _MICROS_PER_DAY = 86_400_000_000
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
-_INT_RANGES: dict[type, tuple[int, int]] = {IntegerType: (-(2**31), 2**31 - 1), LongType: (-(2**63), 2**63 - 1)}
+_INT_RANGES: dict[type, tuple[int, int]] = {
+    IntegerType: (-(2**31), 2**31 - 1),
+    LongType: (-(2**63), 2**63 - 1),
+}
 _FRACTION = re.compile(r"^(?P<head>.*\d)[.,](?P<fraction>\d{7,})(?P<zone>.*)$")
 
 
@@ -69,15 +72,20 @@ def cast_literal(literal: Literal[Any], to: PrimitiveType, column: str) -> Posit
     """
     caster = _CASTERS.get(type(to))
     if caster is None:
-        raise InvalidExpressionError(f"column {column} of type {to} cannot be compared", column=column)
+        raise InvalidExpressionError(
+            f"column {column} of type {to} cannot be compared", column=column
+        )
     try:
         position = caster(literal, to)
     except (ValueError, ArithmeticError, struct.error) as error:
         raise InvalidExpressionError(
-            f"{literal.value!r} cannot be compared with column {column} of type {to}: {error}", column=column
+            f"{literal.value!r} cannot be compared with column {column} of type {to}: {error}",
+            column=column,
         ) from error
     if position is None:
-        raise InvalidExpressionError(f"{literal.value!r} cannot be compared with column {column} of type {to}", column=column)
+        raise InvalidExpressionError(
+            f"{literal.value!r} cannot be compared with column {column} of type {to}", column=column
+        )
     return position
 
 
@@ -135,7 +143,15 @@ def _to_decimal(literal: Literal[Any], to: PrimitiveType) -> Position | None:
             return ABOVE if number > 0 else BELOW
         number = Decimal(repr(number))
     if abs(Decimal(number).adjusted()) > 80:
-        return ABOVE if number > 0 else (BELOW if Decimal(number).adjusted() > 0 else Position(_unscaled(-1, to), exact=False))
+        return (
+            ABOVE
+            if number > 0
+            else (
+                BELOW
+                if Decimal(number).adjusted() > 0
+                else Position(_unscaled(-1, to), exact=False)
+            )
+        )
     limit: int = 10**to.precision - 1
     numerator, denominator = Decimal(number).as_integer_ratio()
     floor, rest = divmod(numerator * 10**to.scale, denominator)
@@ -204,7 +220,9 @@ def _to_timestamp(literal: Literal[Any], to: PrimitiveType) -> Position | None:
 def _to_date(literal: Literal[Any], to: PrimitiveType) -> Position | None:
     value = literal.value
     low, high = _INT_RANGES[IntegerType]
-    if isinstance(literal, DateLiteral) or (type(value) is int and not isinstance(literal, (TimestampLiteral, TimeLiteral))):
+    if isinstance(literal, DateLiteral) or (
+        type(value) is int and not isinstance(literal, (TimestampLiteral, TimeLiteral))
+    ):
         return _whole(int(value), low, high)
     if not isinstance(value, str) and not isinstance(literal, TimestampLiteral):
         return None
@@ -217,7 +235,9 @@ def _to_date(literal: Literal[Any], to: PrimitiveType) -> Position | None:
 
 def _to_time(literal: Literal[Any], _: PrimitiveType) -> Position | None:
     value = literal.value
-    if isinstance(literal, TimeLiteral) or (type(value) is int and not isinstance(literal, (DateLiteral, TimestampLiteral))):
+    if isinstance(literal, TimeLiteral) or (
+        type(value) is int and not isinstance(literal, (DateLiteral, TimestampLiteral))
+    ):
         return _whole(int(value), 0, _MICROS_PER_DAY - 1)
     if not isinstance(value, str):
         return None

@@ -40,7 +40,11 @@ def hash_longs(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """Hash of each value as eight little-endian bytes (`hashLong`)."""
     result = np.empty(len(values), dtype=np.uint32)
     for start in range(0, len(values), _BLOCK):
-        words = np.ascontiguousarray(values[start : start + _BLOCK], dtype="<i8").view("<u4").reshape(-1, 2)
+        words = (
+            np.ascontiguousarray(values[start : start + _BLOCK], dtype="<i8")
+            .view("<u4")
+            .reshape(-1, 2)
+        )
         state = _mix(np.zeros(len(words), dtype=np.uint32), words[:, 0])
         result[start : start + _BLOCK] = _finish(_mix(state, words[:, 1]), np.uint32(8))
     return result.view(np.int32)
@@ -86,7 +90,9 @@ def hash_slices(data: bytes | memoryview, offsets: npt.NDArray[np.int64]) -> npt
     return result
 
 
-def _hash_block(words: Words, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+def _hash_block(
+    words: Words, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int32]:
     whole = lengths >> 2
     state = np.zeros(len(starts), dtype=np.uint32)
     everywhere = int(whole.min())

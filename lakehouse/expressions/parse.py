@@ -22,7 +22,9 @@ def parse_where(where: str | BooleanExpression | None) -> BooleanExpression:
     if isinstance(where, BooleanExpression):
         return where
     if not isinstance(where, str):
-        raise InvalidExpressionError(f"a filter is text or a pyiceberg expression, not {type(where).__name__}")
+        raise InvalidExpressionError(
+            f"a filter is text or a pyiceberg expression, not {type(where).__name__}"
+        )
     return _parsed(where) if where.strip() else AlwaysTrue()
 
 
@@ -36,4 +38,6 @@ def _parsed(where: str) -> BooleanExpression:
             f"cannot parse filter {where!r} at column {error.column}: {error.msg}", where=where
         ) from error
     except (ValueError, TypeError, RecursionError, ArithmeticError) as error:
-        raise InvalidExpressionError(f"cannot parse filter {where!r}: {error}", where=where) from error
+        raise InvalidExpressionError(
+            f"cannot parse filter {where!r}: {error}", where=where
+        ) from error

@@ -20,7 +20,16 @@ from pyiceberg.transforms import (
 from pyiceberg.types import DecimalType, IcebergType
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.expressions.bound import FALSE, TRUE, Bound, Leaf, Op, conjunction, disjunction, map_leaves
+from lakehouse.expressions.bound import (
+    FALSE,
+    TRUE,
+    Bound,
+    Leaf,
+    Op,
+    conjunction,
+    disjunction,
+    map_leaves,
+)
 from lakehouse.expressions.values import transform_value
 from lakehouse.spec.field_types import FieldTypes
 
@@ -38,7 +47,9 @@ def project(where: Bound, spec: PartitionSpec, types: FieldTypes, *, strict: boo
     return map_leaves(where, lambda leaf: project_leaf(leaf, spec, types, strict=strict))
 
 
-def project_leaf(leaf: Leaf, spec: PartitionSpec, types: FieldTypes, *, strict: bool = False) -> Bound:
+def project_leaf(
+    leaf: Leaf, spec: PartitionSpec, types: FieldTypes, *, strict: bool = False
+) -> Bound:
     """`project` of one leaf: all fields of the spec that derive from its column, together."""
     result: Bound = FALSE if strict else TRUE
     for field in spec.fields:
@@ -53,7 +64,9 @@ def _project(leaf: Leaf, field: PartitionField, kind: IcebergType, strict: bool)
     transform = field.transform
     if not isinstance(transform, (IdentityTransform, BucketTransform, *_MONOTONIC)):
         return FALSE if strict else TRUE
-    base = dataclasses.replace(leaf, field_id=field.field_id, path=(field.name,), type=transform.result_type(kind))
+    base = dataclasses.replace(
+        leaf, field_id=field.field_id, path=(field.name,), type=transform.result_type(kind)
+    )
     if isinstance(transform, IdentityTransform) or leaf.op in (Op.IS_NULL, Op.NOT_NULL):
         return base
     nothing = FALSE if strict else dataclasses.replace(base, op=Op.NOT_NULL, value=None)
@@ -75,7 +88,9 @@ def _bucket(base: Leaf, field: PartitionField, kind: IcebergType, strict: bool) 
     if base.op not in ((Op.NOT_EQ, Op.NOT_IN) if strict else (Op.EQ, Op.IN)):
         return None
     buckets = {transform_value(field.transform, value, kind) for value in _values(base)}
-    return dataclasses.replace(base, op=Op.NOT_IN if strict else Op.IN, value=tuple(sorted(buckets)))
+    return dataclasses.replace(
+        base, op=Op.NOT_IN if strict else Op.IN, value=tuple(sorted(buckets))
+    )
 
 
 def _prefix(base: Leaf, field: PartitionField, strict: bool) -> Bound | None:
@@ -95,7 +110,9 @@ def _neighbour(value: Any, kind: IcebergType, step: int) -> Any:
     if isinstance(value, int):
         return value + step
     if isinstance(kind, DecimalType) and isinstance(value, Decimal):
-        return Decimal((value < 0, value.as_tuple().digits, -kind.scale)) + Decimal((step < 0, (1,), -kind.scale))
+        return Decimal((value < 0, value.as_tuple().digits, -kind.scale)) + Decimal(
+            (step < 0, (1,), -kind.scale)
+        )
     return value
 
 
@@ -115,7 +132,9 @@ def _inclusive(base: Leaf, field: PartitionField, kind: IcebergType) -> Bound | 
         edge = _edge(base, field, kind, -1 if base.op is Op.LT else 0)
         return dataclasses.replace(base, op=Op.LTE, value=edge + 1 if widen and edge < 0 else edge)
     if base.op in (Op.GT, Op.GTE):
-        return dataclasses.replace(base, op=Op.GTE, value=_edge(base, field, kind, 1 if base.op is Op.GT else 0))
+        return dataclasses.replace(
+            base, op=Op.GTE, value=_edge(base, field, kind, 1 if base.op is Op.GT else 0)
+        )
     if base.op in (Op.EQ, Op.IN):
         edges = {transform_value(field.transform, value, kind) for value in _values(base)}
         if widen:
@@ -127,7 +146,9 @@ def _inclusive(base: Leaf, field: PartitionField, kind: IcebergType) -> Bound | 
 def _strict(base: Leaf, field: PartitionField, kind: IcebergType) -> Bound | None:
     widen = isinstance(field.transform, _TIME)
     if base.op in (Op.LT, Op.LTE):
-        return dataclasses.replace(base, op=Op.LT, value=_edge(base, field, kind, 1 if base.op is Op.LTE else 0))
+        return dataclasses.replace(
+            base, op=Op.LT, value=_edge(base, field, kind, 1 if base.op is Op.LTE else 0)
+        )
     if base.op in (Op.GT, Op.GTE):
         edge = _edge(base, field, kind, -1 if base.op is Op.GTE else 0)
         return dataclasses.replace(base, op=Op.GT, value=edge + 1 if widen and edge < 0 else edge)

@@ -13,9 +13,21 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import DoubleType, FloatType
 
 from lakehouse.expressions.bound import Bound, Constant, Leaf, Op, fold, leaves
-from lakehouse.expressions.compare import Column, Mask, comparable_types, compare, is_one_of, matches, starts_with
+from lakehouse.expressions.compare import (
+    Column,
+    Mask,
+    comparable_types,
+    compare,
+    is_one_of,
+    matches,
+    starts_with,
+)
 from lakehouse.expressions.projection import project, project_leaf
-from lakehouse.expressions.statistics import Statistics, statistics_of_files, statistics_of_summaries
+from lakehouse.expressions.statistics import (
+    Statistics,
+    statistics_of_files,
+    statistics_of_summaries,
+)
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
 from lakehouse.spec.manifest_list import ManifestFile
@@ -53,9 +65,13 @@ class EntryPruner:
             partition = _partition_mask(entries, self._by_leaf[leaf])
             if self._types.get(leaf.field_id) != leaf.type or not partition.any():
                 return partition
-            return partition & leaf_may_match(leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type))
+            return partition & leaf_may_match(
+                leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type)
+            )
 
-        return fold(self._where, leaf_mask, lambda value: np.full(rows, value), operator.and_, operator.or_)
+        return fold(
+            self._where, leaf_mask, lambda value: np.full(rows, value), operator.and_, operator.or_
+        )
 
 
 def may_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
@@ -72,41 +88,61 @@ def must_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
         partition = _partition_mask(entries, project_leaf(leaf, entries.spec, types, strict=True))
         if types.get(leaf.field_id) != leaf.type:
             return partition
-        return partition | leaf_must_match(leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type))
+        return partition | leaf_must_match(
+            leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type)
+        )
 
     return fold(where, leaf_mask, lambda value: np.full(rows, value), operator.and_, operator.or_)
 
 
-def manifests_may_match(manifests: Sequence[ManifestFile], where: Bound, spec: PartitionSpec, types: FieldTypes) -> Mask:
+def manifests_may_match(
+    manifests: Sequence[ManifestFile], where: Bound, spec: PartitionSpec, types: FieldTypes
+) -> Mask:
     """Per manifest of one spec: False only when its partition summaries rule out every partition that can match."""
     projected = project(where, spec, types)
     positions = {field.field_id: position for position, field in enumerate(spec.fields)}
     kinds = partition_types(spec, types)
-    usable = [one.partitions is not None and len(one.partitions) == len(spec.fields) for one in manifests]
-    known = [one.partitions for one, use in zip(manifests, usable, strict=True) if use and one.partitions is not None]
+    usable = [
+        one.partitions is not None and len(one.partitions) == len(spec.fields) for one in manifests
+    ]
+    known = [
+        one.partitions
+        for one, use in zip(manifests, usable, strict=True)
+        if use and one.partitions is not None
+    ]
 
     def leaf_mask(leaf: Leaf) -> Mask:
         kind = kinds[leaf.field_id]
         if kind is None:
             return np.ones(len(known), bool)
-        return leaf_may_match(leaf, statistics_of_summaries([row[positions[leaf.field_id]] for row in known], kind))
+        return leaf_may_match(
+            leaf, statistics_of_summaries([row[positions[leaf.field_id]] for row in known], kind)
+        )
 
     result = np.ones(len(manifests), bool)
-    result[np.array(usable, bool)] = fold(projected, leaf_mask, lambda one: np.full(len(known), one), operator.and_, operator.or_)
+    result[np.array(usable, bool)] = fold(
+        projected, leaf_mask, lambda one: np.full(len(known), one), operator.and_, operator.or_
+    )
     return result
 
 
 def _columns(where: Bound, projections: Iterable[Bound]) -> list[str]:
-    names = dict.fromkeys(f"partition.{leaf.field_id}" for projected in projections for leaf in leaves(projected))
+    names = dict.fromkeys(
+        f"partition.{leaf.field_id}" for projected in projections for leaf in leaves(projected)
+    )
     for leaf in leaves(where):
         names |= dict.fromkeys(_metric_columns(leaf))
     return list(names)
 
 
 def _metric_columns(leaf: Leaf) -> list[str]:
-    counts = ["value_count", "null_count"] + (["nan_count"] if isinstance(leaf.type, (FloatType, DoubleType)) else [])
+    counts = ["value_count", "null_count"] + (
+        ["nan_count"] if isinstance(leaf.type, (FloatType, DoubleType)) else []
+    )
     unary = leaf.op in (Op.IS_NULL, Op.NOT_NULL, Op.IS_NAN, Op.NOT_NAN)
-    return [f"{prefix}.{leaf.field_id}" for prefix in (counts if unary else [*counts, "lower", "upper"])]
+    return [
+        f"{prefix}.{leaf.field_id}" for prefix in (counts if unary else [*counts, "lower", "upper"])
+    ]
 
 
 def leaf_may_match(leaf: Leaf, known: Statistics) -> Mask:
@@ -133,7 +169,11 @@ def leaf_may_match(leaf: Leaf, known: Statistics) -> Mask:
     else:
         found = ~_only_excluded(leaf, lower, upper, everything)
     found &= ~known.no_values
-    return found | (known.may_nan & ~known.all_null) if op in (Op.GT, Op.GTE, Op.NOT_EQ, Op.NOT_IN) else found
+    return (
+        found | (known.may_nan & ~known.all_null)
+        if op in (Op.GT, Op.GTE, Op.NOT_EQ, Op.NOT_IN)
+        else found
+    )
 
 
 def leaf_must_match(leaf: Leaf, known: Statistics) -> Mask:
@@ -159,14 +199,20 @@ def leaf_must_match(leaf: Leaf, known: Statistics) -> Mask:
         values = leaf.value if op is Op.IN else (leaf.value,)
         found = is_one_of(lower, values, null=False) & _same(lower, upper)
     elif op is Op.STARTS_WITH:
-        found = starts_with(lower, leaf.value, null=False) & starts_with(upper, leaf.value, null=False)
+        found = starts_with(lower, leaf.value, null=False) & starts_with(
+            upper, leaf.value, null=False
+        )
     elif op is Op.NOT_STARTS_WITH:
-        above = compare(lower, Op.GT, leaf.value, null=False) & ~starts_with(lower, leaf.value, null=True)
+        above = compare(lower, Op.GT, leaf.value, null=False) & ~starts_with(
+            lower, leaf.value, null=True
+        )
         found = compare(upper, Op.LT, leaf.value, null=False) | above
     else:
         found = ~nothing
         for value in leaf.value if op is Op.NOT_IN else (leaf.value,):
-            found &= compare(lower, Op.GT, value, null=False) | compare(upper, Op.LT, value, null=False)
+            found &= compare(lower, Op.GT, value, null=False) | compare(
+                upper, Op.LT, value, null=False
+            )
     if op in (Op.LT, Op.LTE, Op.EQ, Op.IN):
         found &= ~known.may_nan
     return found & ~known.may_null
@@ -175,11 +221,19 @@ def leaf_must_match(leaf: Leaf, known: Statistics) -> Mask:
 def _partition_mask(entries: Entries, projected: Bound) -> Mask:
     def leaf_mask(leaf: Leaf) -> Mask:
         column = entries.table[f"partition.{leaf.field_id}"]
-        return matches(column, leaf) if comparable_types(column, leaf) else np.ones(len(entries), bool)
+        return (
+            matches(column, leaf) if comparable_types(column, leaf) else np.ones(len(entries), bool)
+        )
 
     if isinstance(projected, Constant):
         return np.full(len(entries), projected.value)
-    return fold(projected, leaf_mask, lambda value: np.full(len(entries), value), operator.and_, operator.or_)
+    return fold(
+        projected,
+        leaf_mask,
+        lambda value: np.full(len(entries), value),
+        operator.and_,
+        operator.or_,
+    )
 
 
 def _usable(bounds: Column | None, leaf: Leaf) -> Column | None:
@@ -200,23 +254,34 @@ def _any_within(leaf: Leaf, lower: Column | None, upper: Column | None, everythi
     return found
 
 
-def _prefix_within(prefix: str, lower: Column | None, upper: Column | None, everything: Mask) -> Mask:
+def _prefix_within(
+    prefix: str, lower: Column | None, upper: Column | None, everything: Mask
+) -> Mask:
     reaches = everything if upper is None else compare(upper, Op.GTE, prefix, null=True)
     if lower is None:
         return reaches
-    return reaches & (compare(lower, Op.LTE, prefix, null=True) | starts_with(lower, prefix, null=True))
+    return reaches & (
+        compare(lower, Op.LTE, prefix, null=True) | starts_with(lower, prefix, null=True)
+    )
 
 
-def _only_excluded(leaf: Leaf, lower: Column | None, upper: Column | None, everything: Mask) -> Mask:
+def _only_excluded(
+    leaf: Leaf, lower: Column | None, upper: Column | None, everything: Mask
+) -> Mask:
     """Certainly every value is one that `!=`, `not in` or `not starts with` excludes."""
     if lower is None or upper is None:
         return ~everything
     if leaf.op is Op.NOT_STARTS_WITH:
-        return starts_with(lower, leaf.value, null=False) & starts_with(upper, leaf.value, null=False)
+        return starts_with(lower, leaf.value, null=False) & starts_with(
+            upper, leaf.value, null=False
+        )
     values = leaf.value if leaf.op is Op.NOT_IN else (leaf.value,)
     return is_one_of(lower, values, null=False) & _same(lower, upper)
 
 
 def _same(lower: Column, upper: Column) -> Mask:
-    comparable = [one.cast(pa.binary()) if pa.types.is_fixed_size_binary(one.type) else one for one in (lower, upper)]
+    comparable = [
+        one.cast(pa.binary()) if pa.types.is_fixed_size_binary(one.type) else one
+        for one in (lower, upper)
+    ]
     return np.asarray(pc.fill_null(pc.equal(*comparable), fill_value=False)).astype(bool)

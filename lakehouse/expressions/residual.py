@@ -9,7 +9,17 @@ import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 
-from lakehouse.expressions.bound import FALSE, TRUE, Bound, Leaf, conjunction, disjunction, fold, map_leaves, to_unbound
+from lakehouse.expressions.bound import (
+    FALSE,
+    TRUE,
+    Bound,
+    Leaf,
+    conjunction,
+    disjunction,
+    fold,
+    map_leaves,
+    to_unbound,
+)
 from lakehouse.expressions.compare import matches
 from lakehouse.expressions.projection import project_leaf
 from lakehouse.spec.field_types import FieldTypes
@@ -41,7 +51,9 @@ class Residuals:
         key = tuple(partition)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = to_unbound(map_leaves(self._where, lambda leaf: self._leaf(leaf, key)))
+            known = self._known[key] = to_unbound(
+                map_leaves(self._where, lambda leaf: self._leaf(leaf, key))
+            )
         return known
 
     def _leaf(self, leaf: Leaf, partition: tuple[Any, ...]) -> Bound:
@@ -62,4 +74,7 @@ class Residuals:
             value = to_physical(partition[self._positions[leaf.field_id]])
             return TRUE if matches(pa.array([value], physical_type(kind)), leaf)[0] else FALSE
 
-        return fold(projected, one, lambda value: TRUE if value else FALSE, conjunction, disjunction) == TRUE
+        return (
+            fold(projected, one, lambda value: TRUE if value else FALSE, conjunction, disjunction)
+            == TRUE
+        )

@@ -41,7 +41,10 @@ class Statistics:
 def statistics_of_files(table: pa.Table, field_id: int, kind: IcebergType) -> Statistics:
     """From the metric columns of entries; columns that the table lacks are unknown."""
     rows = table.num_rows
-    values, nulls, nans = (_counts(table, f"{prefix}.{field_id}") for prefix in ("value_count", "null_count", "nan_count"))
+    values, nulls, nans = (
+        _counts(table, f"{prefix}.{field_id}")
+        for prefix in ("value_count", "null_count", "nan_count")
+    )
     known = values >= 0
     floating = isinstance(kind, (FloatType, DoubleType))
     return Statistics(
@@ -60,7 +63,9 @@ def statistics_of_summaries(summaries: Sequence[FieldSummary], kind: IcebergType
     lower = decode_bounds(pa.array([one.lower_bound for one in summaries], pa.binary()), kind)
     upper = decode_bounds(pa.array([one.upper_bound for one in summaries], pa.binary()), kind)
     floating = isinstance(kind, (FloatType, DoubleType))
-    no_bounds = np.array([one.lower_bound is None and one.upper_bound is None for one in summaries], bool)
+    no_bounds = np.array(
+        [one.lower_bound is None and one.upper_bound is None for one in summaries], bool
+    )
     contains_null = np.array([one.contains_null is not False for one in summaries], bool)
     contains_nan = np.array([floating and one.contains_nan is not False for one in summaries], bool)
     return Statistics(

@@ -6,7 +6,14 @@ import datetime as dt
 import json
 from typing import Any
 
-from pyiceberg.types import DateType, IcebergType, TimestampNanoType, TimestampType, TimestamptzNanoType, TimestamptzType
+from pyiceberg.types import (
+    DateType,
+    IcebergType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+)
 
 from lakehouse.expressions.bound import Bound, Constant, Leaf, Op, fold
 
@@ -34,12 +41,18 @@ def _braced(part: tuple[str, bool]) -> str:
 
 
 def _leaf(leaf: Leaf) -> str:
-    name = ".".join(part if part.isidentifier() else json.dumps(part, ensure_ascii=False) for part in leaf.path)
+    name = ".".join(
+        part if part.isidentifier() else json.dumps(part, ensure_ascii=False) for part in leaf.path
+    )
     if leaf.value is None:
         return f"{name} {leaf.op.value}"
     if leaf.op in (Op.IN, Op.NOT_IN):
         shown = ", ".join(_literal(value, leaf.type) for value in leaf.value[:_VALUES_SHOWN])
-        more = f", ... {len(leaf.value) - _VALUES_SHOWN} more" if len(leaf.value) > _VALUES_SHOWN else ""
+        more = (
+            f", ... {len(leaf.value) - _VALUES_SHOWN} more"
+            if len(leaf.value) > _VALUES_SHOWN
+            else ""
+        )
         return f"{name} {leaf.op.value} ({shown}{more})"
     if leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
         negation = "not " if leaf.op is Op.NOT_STARTS_WITH else ""

@@ -71,7 +71,9 @@ def transform_array(
         raise _unknown(transform)
     if not isinstance(transform, VoidTransform) and not transform.can_transform(source_type):
         raise InvalidPartitionSpecError(
-            f"Transform {transform} does not apply to type {source_type}", transform=str(transform), type=str(source_type)
+            f"Transform {transform} does not apply to type {source_type}",
+            transform=str(transform),
+            type=str(source_type),
         )
     if isinstance(array, pa.ChunkedArray):
         chunks = [transform_array(transform, chunk, source_type) for chunk in array.chunks]
@@ -112,7 +114,9 @@ def _raw(array: pa.Array, dtype: Any) -> npt.NDArray[Any]:
     buffer = array.buffers()[1]
     if len(array) == 0 or buffer is None:
         return np.zeros(len(array), dtype=dtype)
-    return np.frombuffer(buffer, dtype=dtype, count=len(array), offset=array.offset * np.dtype(dtype).itemsize)
+    return np.frombuffer(
+        buffer, dtype=dtype, count=len(array), offset=array.offset * np.dtype(dtype).itemsize
+    )
 
 
 def _raw_bytes(array: pa.Array, width: int) -> npt.NDArray[np.uint8]:
@@ -120,7 +124,9 @@ def _raw_bytes(array: pa.Array, width: int) -> npt.NDArray[np.uint8]:
     buffer = array.buffers()[1]
     if len(array) == 0 or buffer is None:
         return np.zeros((len(array), width), dtype=np.uint8)
-    flat = np.frombuffer(buffer, dtype=np.uint8, count=len(array) * width, offset=array.offset * width)
+    flat = np.frombuffer(
+        buffer, dtype=np.uint8, count=len(array) * width, offset=array.offset * width
+    )
     return flat.reshape(len(array), width)
 
 
@@ -135,10 +141,14 @@ def _longs(array: pa.Array) -> Longs:
 
 
 def _int32(values: Longs, array: pa.Array, what: str) -> pa.Array:
-    return pa.array(_checked(values, _longs(array), array, np.int32, what), pa.int32(), mask=_nulls(array))
+    return pa.array(
+        _checked(values, _longs(array), array, np.int32, what), pa.int32(), mask=_nulls(array)
+    )
 
 
-def _checked(values: Longs, sources: Longs, array: pa.Array, dtype: Any, what: str) -> npt.NDArray[Any]:
+def _checked(
+    values: Longs, sources: Longs, array: pa.Array, dtype: Any, what: str
+) -> npt.NDArray[Any]:
     """Narrow to `dtype`; an error that shows the source when a value that is not null does not fit."""
     limits = np.iinfo(dtype)
     wrong = (values < limits.min) | (values > limits.max)
@@ -152,7 +162,9 @@ def _checked(values: Longs, sources: Longs, array: pa.Array, dtype: Any, what: s
 
 
 def _outside(what: str, value: Any) -> InvalidInputError:
-    return InvalidInputError(f"{what} of {value!s} lies outside its result type; the value cannot be partitioned or sorted by it")
+    return InvalidInputError(
+        f"{what} of {value!s} lies outside its result type; the value cannot be partitioned or sorted by it"
+    )
 
 
 # bucket
@@ -167,7 +179,9 @@ def _hashes(array: pa.Array, source_type: IcebergType) -> npt.NDArray[np.int32]:
     if isinstance(source_type, _TIMESTAMPS):
         ticks = _longs(array)
         per_micro = _TICKS_PER_DAY[array.type.unit] / _TICKS_PER_DAY["us"]
-        return hash_longs(ticks // np.int64(per_micro) if per_micro >= 1 else ticks * np.int64(1 / per_micro))
+        return hash_longs(
+            ticks // np.int64(per_micro) if per_micro >= 1 else ticks * np.int64(1 / per_micro)
+        )
     if isinstance(source_type, IntegerType | LongType | DateType | TimeType):
         return hash_longs(_longs(array))
     if isinstance(source_type, DecimalType):
@@ -181,9 +195,17 @@ def _hash_variable(array: pa.Array) -> npt.NDArray[np.int32]:
     _, offsets_buffer, data = array.buffers()
     if len(array) == 0 or offsets_buffer is None:
         return np.zeros(len(array), dtype=np.int32)
-    dtype = np.dtype(np.int64 if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type) else np.int32)
-    offsets = np.frombuffer(offsets_buffer, dtype=dtype, count=len(array) + 1, offset=array.offset * dtype.itemsize)
-    return hash_slices(b"" if data is None else memoryview(data), offsets.astype(np.int64, copy=False))
+    dtype = np.dtype(
+        np.int64
+        if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+        else np.int32
+    )
+    offsets = np.frombuffer(
+        offsets_buffer, dtype=dtype, count=len(array) + 1, offset=array.offset * dtype.itemsize
+    )
+    return hash_slices(
+        b"" if data is None else memoryview(data), offsets.astype(np.int64, copy=False)
+    )
 
 
 def _decimal_bytes(array: pa.Array) -> npt.NDArray[np.uint8]:
@@ -264,7 +286,9 @@ def _truncate_decimals(array: pa.Array, width: int) -> pa.Array:
 # year, month, day, hour
 
 
-def _calendar(transform: Transform[Any, Any], array: pa.Array, source_type: IcebergType) -> pa.Array:
+def _calendar(
+    transform: Transform[Any, Any], array: pa.Array, source_type: IcebergType
+) -> pa.Array:
     if isinstance(transform, HourTransform):
         hours = _longs(array) // np.int64(_TICKS_PER_DAY[array.type.unit] // 24)
         return _int32(hours, array, "hour")

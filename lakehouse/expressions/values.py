@@ -46,5 +46,9 @@ def transform_value(transform: Transform[Any, Any], value: Any, kind: IcebergTyp
     """
     result = transform_array(transform, arrow_array([value], kind), kind)
     result_kind = transform.result_type(kind)
-    physical = result.cast(physical_type(result_kind)) if result.type != physical_type(result_kind) else result
+    physical = (
+        result.cast(physical_type(result_kind))
+        if result.type != physical_type(result_kind)
+        else result
+    )
     return from_physical(physical[0].as_py(), physical.type)

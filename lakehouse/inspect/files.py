@@ -54,9 +54,14 @@ class PartitionColumn:
         positions: dict[int, dict[int, int]] = {}
         for spec in sorted(metadata.partition_specs, key=lambda spec: spec.spec_id):
             kinds = partition_types(spec, types)
-            positions[spec.spec_id] = {field.field_id: position for position, field in enumerate(spec.fields)}
+            positions[spec.spec_id] = {
+                field.field_id: position for position, field in enumerate(spec.fields)
+            }
             for field in spec.fields:
-                fields[field.field_id] = (field.name, kinds.get(field.field_id) or fields.get(field.field_id, ("", None))[1])
+                fields[field.field_id] = (
+                    field.name,
+                    kinds.get(field.field_id) or fields.get(field.field_id, ("", None))[1],
+                )
         return cls(fields, positions)
 
     def array(self, files: Sequence[tuple[int, tuple[Any, ...]]]) -> pa.StructArray:
@@ -71,7 +76,11 @@ class PartitionColumn:
             array = typed_array(values, kind)
             arrays.append(array)
             schema.append(pa.field(name, array.type))
-        return pa.StructArray.from_arrays(arrays, fields=schema) if arrays else pa.array([{}] * len(files), pa.struct([]))
+        return (
+            pa.StructArray.from_arrays(arrays, fields=schema)
+            if arrays
+            else pa.array([{}] * len(files), pa.struct([]))
+        )
 
 
 def files_table(files: Sequence[DataFile], metadata: TableMetadata) -> pa.Table:
@@ -83,12 +92,23 @@ def entries_table(entries: Sequence[ManifestEntry], metadata: TableMetadata) -> 
     """One row a manifest entry, deleted ones too: status, snapshot_id, sequence numbers, data_file, readable_metrics."""
     files = [entry.data_file for entry in entries]
     columns = _file_columns(files, metadata)
-    struct = pa.StructArray.from_arrays([array for _, array in columns], fields=[field for field, _ in columns])
+    struct = pa.StructArray.from_arrays(
+        [array for _, array in columns], fields=[field for field, _ in columns]
+    )
     return _table(
         [
-            (pa.field("status", pa.int32(), nullable=False), pa.array([entry.status for entry in entries], pa.int32())),
-            (pa.field("snapshot_id", pa.int64()), pa.array([entry.snapshot_id for entry in entries], pa.int64())),
-            (pa.field("sequence_number", pa.int64()), pa.array([entry.sequence_number for entry in entries], pa.int64())),
+            (
+                pa.field("status", pa.int32(), nullable=False),
+                pa.array([entry.status for entry in entries], pa.int32()),
+            ),
+            (
+                pa.field("snapshot_id", pa.int64()),
+                pa.array([entry.snapshot_id for entry in entries], pa.int64()),
+            ),
+            (
+                pa.field("sequence_number", pa.int64()),
+                pa.array([entry.sequence_number for entry in entries], pa.int64()),
+            ),
             (
                 pa.field("file_sequence_number", pa.int64()),
                 pa.array([entry.file_sequence_number for entry in entries], pa.int64()),
@@ -100,7 +120,9 @@ def entries_table(entries: Sequence[ManifestEntry], metadata: TableMetadata) -> 
 
 
 def _table(columns: Columns) -> pa.Table:
-    return pa.Table.from_arrays([array for _, array in columns], schema=pa.schema([field for field, _ in columns]))
+    return pa.Table.from_arrays(
+        [array for _, array in columns], schema=pa.schema([field for field, _ in columns])
+    )
 
 
 def _file_columns(files: Sequence[DataFile], metadata: TableMetadata) -> Columns:
@@ -120,13 +142,20 @@ def _file_columns(files: Sequence[DataFile], metadata: TableMetadata) -> Columns
     add("record_count", pa.int64(), [file.record_count for file in files])
     add("file_size_in_bytes", pa.int64(), [file.file_size_in_bytes for file in files])
     for name, kind in _METRIC_MAPS.items():
-        add(name, kind, [sorted(getattr(file, name).items()) or None for file in files], nullable=True)
+        add(
+            name,
+            kind,
+            [sorted(getattr(file, name).items()) or None for file in files],
+            nullable=True,
+        )
     for name, kind in _TAIL.items():
         add(name, kind, [getattr(file, name) for file in files], nullable=True)
     return columns
 
 
-def _readable_metrics(files: Sequence[DataFile], metadata: TableMetadata) -> tuple[pa.Field, pa.Array]:
+def _readable_metrics(
+    files: Sequence[DataFile], metadata: TableMetadata
+) -> tuple[pa.Field, pa.Array]:
     schema = metadata.schema()
     leaves = {
         schema.find_column_name(field_id): (field_id, kind)
@@ -140,12 +169,16 @@ def _readable_metrics(files: Sequence[DataFile], metadata: TableMetadata) -> tup
         arrays.append(struct)
         fields.append(pa.field(str(name), struct.type))
     if not arrays:
-        return pa.field("readable_metrics", pa.struct([])), pa.array([{}] * len(files), pa.struct([]))
+        return pa.field("readable_metrics", pa.struct([])), pa.array(
+            [{}] * len(files), pa.struct([])
+        )
     array = pa.StructArray.from_arrays(arrays, fields=fields)
     return pa.field("readable_metrics", array.type), array
 
 
-def _column_metrics(files: Sequence[DataFile], field_id: int, kind: PrimitiveType) -> pa.StructArray:
+def _column_metrics(
+    files: Sequence[DataFile], field_id: int, kind: PrimitiveType
+) -> pa.StructArray:
     def bounds(maps: list[Mapping[int, bytes]]) -> pa.Array:
         raw = pa.array([one.get(field_id) for one in maps], pa.binary())
         return typed_array(decode_bounds(raw, kind).to_pylist(), kind)
@@ -162,5 +195,6 @@ def _column_metrics(files: Sequence[DataFile], field_id: int, kind: PrimitiveTyp
         "upper_bound": bounds([file.upper_bounds for file in files]),
     }
     return pa.StructArray.from_arrays(
-        list(columns.values()), fields=[pa.field(name, array.type) for name, array in columns.items()]
+        list(columns.values()),
+        fields=[pa.field(name, array.type) for name, array in columns.items()],
     )

@@ -11,7 +11,12 @@ from pyiceberg.types import IcebergType
 from lakehouse.inspect.values import typed_array
 from lakehouse.spec.bounds import decode_bounds
 from lakehouse.spec.field_types import field_types
-from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, CONTENT_DELETE_MANIFEST, FieldSummary, ManifestFile
+from lakehouse.spec.manifest_list import (
+    CONTENT_DATA_MANIFEST,
+    CONTENT_DELETE_MANIFEST,
+    FieldSummary,
+    ManifestFile,
+)
 from lakehouse.spec.physical import partition_types
 from lakehouse.spec.table_metadata import TableMetadata
 
@@ -47,17 +52,24 @@ def manifests_table(manifests: Sequence[ManifestFile], metadata: TableMetadata) 
     return pa.Table.from_pylist(_rows(manifests, metadata), schema=MANIFESTS)
 
 
-def all_manifests_table(listed: Sequence[tuple[int, Sequence[ManifestFile]]], metadata: TableMetadata) -> pa.Table:
+def all_manifests_table(
+    listed: Sequence[tuple[int, Sequence[ManifestFile]]], metadata: TableMetadata
+) -> pa.Table:
     """One row a manifest and snapshot that lists it (`reference_snapshot_id`)."""
     rows = [
-        {**row, "reference_snapshot_id": snapshot_id} for snapshot_id, manifests in listed for row in _rows(manifests, metadata)
+        {**row, "reference_snapshot_id": snapshot_id}
+        for snapshot_id, manifests in listed
+        for row in _rows(manifests, metadata)
     ]
     return pa.Table.from_pylist(rows, schema=ALL_MANIFESTS)
 
 
 def _rows(manifests: Sequence[ManifestFile], metadata: TableMetadata) -> list[dict[str, Any]]:
     types = field_types(metadata.schema(), *metadata.schemas)
-    kinds = {spec.spec_id: list(partition_types(spec, types).values()) for spec in metadata.partition_specs}
+    kinds = {
+        spec.spec_id: list(partition_types(spec, types).values())
+        for spec in metadata.partition_specs
+    }
     rows = []
     for manifest in manifests:
         row: dict[str, Any] = {
@@ -68,7 +80,9 @@ def _rows(manifests: Sequence[ManifestFile], metadata: TableMetadata) -> list[di
             "added_snapshot_id": manifest.added_snapshot_id,
             "partition_summaries": [
                 _summary(summary, kind)
-                for summary, kind in zip(manifest.partitions or (), kinds[manifest.partition_spec_id], strict=False)
+                for summary, kind in zip(
+                    manifest.partitions or (), kinds[manifest.partition_spec_id], strict=False
+                )
             ],
         }
         for what, content in (("data", CONTENT_DATA_MANIFEST), ("delete", CONTENT_DELETE_MANIFEST)):
@@ -93,5 +107,7 @@ def _text(bound: bytes | None, kind: IcebergType | None) -> str | None:
         return None
     if kind is None:
         return bound.hex()
-    value = typed_array(decode_bounds(pa.array([bound], pa.binary()), kind).to_pylist(), kind)[0].as_py()
+    value = typed_array(decode_bounds(pa.array([bound], pa.binary()), kind).to_pylist(), kind)[
+        0
+    ].as_py()
     return value.hex() if isinstance(value, bytes) else str(value)

@@ -49,7 +49,9 @@ class _Totals:
         else:
             self.equality_delete_record_count += file.record_count
             self.equality_delete_file_count += 1
-        if committed_ms is not None and (self.last_updated_ms is None or committed_ms > self.last_updated_ms):
+        if committed_ms is not None and (
+            self.last_updated_ms is None or committed_ms > self.last_updated_ms
+        ):
             self.last_updated_ms = committed_ms
             self.last_updated_snapshot_id = entry.snapshot_id
 
@@ -64,19 +66,27 @@ def partitions_table(entries: Sequence[ManifestEntry], metadata: TableMetadata) 
     for entry in entries:
         file = entry.data_file
         snapshot_ms = None if entry.snapshot_id is None else committed.get(entry.snapshot_id)
-        totals.setdefault(file.partition_key, _Totals((file.spec_id, file.partition))).add(entry, snapshot_ms)
+        totals.setdefault(file.partition_key, _Totals((file.spec_id, file.partition))).add(
+            entry, snapshot_ms
+        )
     column = PartitionColumn.of(metadata)
     fields: list[pa.Field] = []
     arrays: list[pa.Array] = []
     if column.fields:
         struct = column.array([one.partition for one in totals.values()])
-        fields += [pa.field("partition", struct.type, nullable=False), pa.field("spec_id", pa.int32(), nullable=False)]
+        fields += [
+            pa.field("partition", struct.type, nullable=False),
+            pa.field("spec_id", pa.int32(), nullable=False),
+        ]
         arrays += [struct, pa.array([one.partition[0] for one in totals.values()], pa.int32())]
     rows = list(totals.values())
     for name, kind in _COUNTS.items():
         fields.append(pa.field(name, kind, nullable=False))
         arrays.append(pa.array([getattr(row, name) for row in rows], kind))
-    fields += [pa.field("last_updated_at", TIMESTAMP), pa.field("last_updated_snapshot_id", pa.int64())]
+    fields += [
+        pa.field("last_updated_at", TIMESTAMP),
+        pa.field("last_updated_snapshot_id", pa.int64()),
+    ]
     arrays += [
         timestamps([row.last_updated_ms for row in rows]),
         pa.array([row.last_updated_snapshot_id for row in rows], pa.int64()),

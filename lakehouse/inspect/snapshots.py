@@ -64,13 +64,18 @@ def snapshots_table(metadata: TableMetadata) -> pa.Table:
 
 def history_table(metadata: TableMetadata) -> pa.Table:
     """Every change of the current snapshot, oldest first. The parent is null when the snapshot has been expired."""
-    ancestors = {snapshot.snapshot_id for snapshot in metadata.ancestors(metadata.current_snapshot_id)}
+    ancestors = {
+        snapshot.snapshot_id for snapshot in metadata.ancestors(metadata.current_snapshot_id)
+    }
     log = list(metadata.snapshot_log)
     known = [metadata.snapshot_or_none(entry.snapshot_id) for entry in log]
     columns = [
         timestamps([entry.timestamp_ms for entry in log]),
         pa.array([entry.snapshot_id for entry in log], pa.int64()),
-        pa.array([None if snapshot is None else snapshot.parent_snapshot_id for snapshot in known], pa.int64()),
+        pa.array(
+            [None if snapshot is None else snapshot.parent_snapshot_id for snapshot in known],
+            pa.int64(),
+        ),
         pa.array([entry.snapshot_id in ancestors for entry in log], pa.bool_()),
     ]
     return pa.Table.from_arrays(columns, schema=HISTORY)
@@ -100,8 +105,12 @@ def metadata_log_table(version: TableVersion) -> pa.Table:
         timestamps([timestamp for timestamp, _ in files]),
         pa.array([file for _, file in files], pa.string()),
         pa.array([found[0] for found in latest], pa.int64()),
-        pa.array([None if found[1] is None else found[1].schema_id for found in latest], pa.int32()),
-        pa.array([None if found[1] is None else found[1].sequence_number for found in latest], pa.int64()),
+        pa.array(
+            [None if found[1] is None else found[1].schema_id for found in latest], pa.int32()
+        ),
+        pa.array(
+            [None if found[1] is None else found[1].sequence_number for found in latest], pa.int64()
+        ),
     ]
     return pa.Table.from_arrays(columns, schema=METADATA_LOG_ENTRIES)
 

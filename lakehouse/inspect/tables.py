@@ -12,7 +12,12 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.inspect.files import entries_table, files_table
 from lakehouse.inspect.manifests import all_manifests_table, manifests_table
 from lakehouse.inspect.partitions import partitions_table
-from lakehouse.inspect.snapshots import history_table, metadata_log_table, refs_table, snapshots_table
+from lakehouse.inspect.snapshots import (
+    history_table,
+    metadata_log_table,
+    refs_table,
+    snapshots_table,
+)
 from lakehouse.scan.load import load_entries, load_manifests
 from lakehouse.spec.data_file import CONTENT_DATA, STATUS_DELETED, DataFile, ManifestEntry
 from lakehouse.spec.manifest_list import ManifestFile
@@ -62,12 +67,16 @@ class MetadataTables:
             InvalidInputError: there is none of this name, or it covers all snapshots and `snapshot_id` was given.
         """
         if name not in METADATA_TABLES:
-            raise InvalidInputError(f"No metadata table {name!r}; there are {', '.join(METADATA_TABLES)}")
+            raise InvalidInputError(
+                f"No metadata table {name!r}; there are {', '.join(METADATA_TABLES)}"
+            )
         make: Callable[..., pa.Table] = getattr(self, name)
         if snapshot_id is None:
             return make()
         if name not in METADATA_TABLES[4:10]:
-            raise InvalidInputError(f"Metadata table {name} covers all snapshots: leave snapshot_id {snapshot_id} out")
+            raise InvalidInputError(
+                f"Metadata table {name} covers all snapshots: leave snapshot_id {snapshot_id} out"
+            )
         return make(snapshot_id)
 
     def snapshots(self) -> pa.Table:
@@ -108,12 +117,19 @@ class MetadataTables:
 
     def partitions(self, snapshot_id: int | None = None) -> pa.Table:
         """Live files, rows and deletes of each partition of a snapshot."""
-        live = [entry for entry in self._entries(self._manifests(snapshot_id)) if entry.status != STATUS_DELETED]
+        live = [
+            entry
+            for entry in self._entries(self._manifests(snapshot_id))
+            if entry.status != STATUS_DELETED
+        ]
         return partitions_table(live, self.metadata)
 
     def all_manifests(self) -> pa.Table:
         """Manifests of every snapshot, with `reference_snapshot_id`."""
-        listed = [(snapshot.snapshot_id, load_manifests(self.storage, snapshot)) for snapshot in self.metadata.snapshots]
+        listed = [
+            (snapshot.snapshot_id, load_manifests(self.storage, snapshot))
+            for snapshot in self.metadata.snapshots
+        ]
         return all_manifests_table(listed, self.metadata)
 
     def all_entries(self) -> pa.Table:
@@ -133,7 +149,11 @@ class MetadataTables:
         return files_table(_deletes(self._files(self._all_manifests())), self.metadata)
 
     def _snapshot(self, snapshot_id: int | None) -> Snapshot | None:
-        return self.metadata.current_snapshot() if snapshot_id is None else self.metadata.snapshot(snapshot_id)
+        return (
+            self.metadata.current_snapshot()
+            if snapshot_id is None
+            else self.metadata.snapshot(snapshot_id)
+        )
 
     def _manifests(self, snapshot_id: int | None) -> list[ManifestFile]:
         snapshot = self._snapshot(snapshot_id)
@@ -148,11 +168,15 @@ class MetadataTables:
 
     def _entries(self, manifests: Iterable[ManifestFile]) -> list[ManifestEntry]:
         return [
-            entry for manifest in manifests for entry in load_entries(self.storage, manifest, self.metadata).to_manifest_entries()
+            entry
+            for manifest in manifests
+            for entry in load_entries(self.storage, manifest, self.metadata).to_manifest_entries()
         ]
 
     def _files(self, manifests: Iterable[ManifestFile]) -> list[DataFile]:
-        return [entry.data_file for entry in self._entries(manifests) if entry.status != STATUS_DELETED]
+        return [
+            entry.data_file for entry in self._entries(manifests) if entry.status != STATUS_DELETED
+        ]
 
 
 def _data(files: Iterable[DataFile]) -> list[DataFile]:

@@ -22,11 +22,23 @@ def typed_array(values: Sequence[Any], kind: IcebergType | None) -> pa.Array:
         width = pa.int32() if arrow.bit_width == 32 else pa.int64()
         return pa.array(values, width).cast(arrow)
     if isinstance(kind, UUIDType):
-        raw = pa.array([value if value is None or isinstance(value, bytes) else value.bytes for value in values], pa.binary(16))
-        return raw.cast(arrow) if not isinstance(arrow, pa.ExtensionType) else pa.ExtensionArray.from_storage(arrow, raw)
+        raw = pa.array(
+            [
+                value if value is None or isinstance(value, bytes) else value.bytes
+                for value in values
+            ],
+            pa.binary(16),
+        )
+        return (
+            raw.cast(arrow)
+            if not isinstance(arrow, pa.ExtensionType)
+            else pa.ExtensionArray.from_storage(arrow, raw)
+        )
     return pa.array(values, arrow)
 
 
 def timestamps(milliseconds: Sequence[int | None]) -> pa.Array:
     """Milliseconds since the epoch as `timestamp[us, UTC]`."""
-    return pa.array([None if value is None else value * 1000 for value in milliseconds], pa.int64()).cast(TIMESTAMP)
+    return pa.array(
+        [None if value is None else value * 1000 for value in milliseconds], pa.int64()
+    ).cast(TIMESTAMP)

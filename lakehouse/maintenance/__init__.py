@@ -4,9 +4,22 @@
 """
 
 from lakehouse.maintenance.advisor import Advice, Choice, CostModel, advise
-from lakehouse.maintenance.compaction import CompactionPlan, CompactionResult, compact, execute_compaction, plan_compaction
+from lakehouse.maintenance.compaction import (
+    CompactionPlan,
+    CompactionResult,
+    compact,
+    execute_compaction,
+    plan_compaction,
+)
 from lakehouse.maintenance.decision import Action, ActionKind, decide
-from lakehouse.maintenance.expiry import ExpiryOptions, ExpiryPlan, ExpiryResult, execute_expiry, expire_snapshots, plan_expiry
+from lakehouse.maintenance.expiry import (
+    ExpiryOptions,
+    ExpiryPlan,
+    ExpiryResult,
+    execute_expiry,
+    expire_snapshots,
+    plan_expiry,
+)
 from lakehouse.maintenance.file_groups import CompactionOptions
 from lakehouse.maintenance.health import PartitionHealth, TableHealth, health
 from lakehouse.maintenance.manifests import (

@@ -92,7 +92,10 @@ class Advice(Report):
         return {
             "table": str(self.identifier),
             "snapshot_id": self.snapshot_id,
-            "choices": [{**dataclasses.asdict(one), "files_per_gb": round(one.files_per_gb, 3)} for one in self.choices],
+            "choices": [
+                {**dataclasses.asdict(one), "files_per_gb": round(one.files_per_gb, 3)}
+                for one in self.choices
+            ],
             "recommendations": [dataclasses.asdict(one) for one in self.recommendations],
             "actions": [dataclasses.asdict(one) for one in self.actions],
         }
@@ -122,11 +125,22 @@ class Advice(Report):
                 )
                 for one in self.choices
             )
-            columns = ("action", "partition", "#files fewer", "#bytes", "#GB-hours", "files per GB", "why")
+            columns = (
+                "action",
+                "partition",
+                "#files fewer",
+                "#bytes",
+                "#GB-hours",
+                "files per GB",
+                "why",
+            )
             parts.append(listing(columns, rows, total=len(self.choices)))
         if self.recommendations:
             parts.append(Text("For a person to decide", style="bold"))
-            advice = ((one.subject, one.current, one.proposed, one.why, _evidence(one)) for one in self.recommendations)
+            advice = (
+                (one.subject, one.current, one.proposed, one.why, _evidence(one))
+                for one in self.recommendations
+            )
             parts.append(listing(("what", "now", "better", "why", "evidence"), advice))
         return Group(*parts) if parts else None
 
@@ -161,14 +175,18 @@ def advise(
     )
 
 
-def rank(health: TableHealth, policy: MaintenancePolicy, *, now_ms: int, cost: CostModel | None = None) -> tuple[Choice, ...]:
+def rank(
+    health: TableHealth, policy: MaintenancePolicy, *, now_ms: int, cost: CostModel | None = None
+) -> tuple[Choice, ...]:
     """Every action that would remove files, most files per byte rewritten first; ties by cost, then by name.
 
     Partitions that were written just now are among them: who asks for advice decides.
     """
     model = cost or CostModel()
     asked = dataclasses.replace(policy, skip_recent_ms=0)
-    gains = compaction_gains(health.partitions, asked, target_bytes=health.target_bytes, now_ms=now_ms)
+    gains = compaction_gains(
+        health.partitions, asked, target_bytes=health.target_bytes, now_ms=now_ms
+    )
     found = [
         Choice(
             kind=ActionKind.COMPACT,
@@ -192,19 +210,31 @@ def rank(health: TableHealth, policy: MaintenancePolicy, *, now_ms: int, cost: C
         )
     if health.expirable_snapshots:
         why = f"{health.expirable_snapshots:,} snapshots and refs beyond retention, each with a manifest list at least"
-        found.append(_whole(ActionKind.EXPIRE, health.expirable_snapshots, health.manifest_bytes, why, model))
+        found.append(
+            _whole(ActionKind.EXPIRE, health.expirable_snapshots, health.manifest_bytes, why, model)
+        )
     if health.disk is not None and health.disk.orphan_bytes:
-        why = f"{human_bytes(health.disk.orphan_bytes)} that nothing names, moved to the trash first"
+        why = (
+            f"{human_bytes(health.disk.orphan_bytes)} that nothing names, moved to the trash first"
+        )
         files = health.disk.unreferenced_files
         found.append(_whole(ActionKind.REMOVE_ORPHANS, files, health.disk.orphan_bytes, why, model))
     return tuple(sorted(found, key=lambda one: (-one.files_per_gb, one.bytes, one.partition)))
 
 
 def _whole(kind: ActionKind, files: int, size: int, why: str, model: CostModel) -> Choice:
-    return Choice(kind=kind, partition="", files_removed=files, bytes=size, gb_hours=model.gb_hours(size), why=why)
+    return Choice(
+        kind=kind,
+        partition="",
+        files_removed=files,
+        bytes=size,
+        gb_hours=model.gb_hours(size),
+        why=why,
+    )
 
 
 def _evidence(one: Recommendation) -> str:
     return ", ".join(
-        f"{name} {value:,.2f}" if isinstance(value, float) else f"{name} {value}" for name, value in one.evidence.items()
+        f"{name} {value:,.2f}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in one.evidence.items()
     )

@@ -10,7 +10,9 @@ T = TypeVar("T")
 _LOOKBACK = 32
 
 
-def pack(items: Iterable[T], weight: Callable[[T], int], capacity: int, *, lookback: int = _LOOKBACK) -> list[list[T]]:
+def pack(
+    items: Iterable[T], weight: Callable[[T], int], capacity: int, *, lookback: int = _LOOKBACK
+) -> list[list[T]]:
     """First-fit into bins of `capacity`, looking back at the last `lookback` open bins; items keep their order inside a bin.
 
     An item heavier than `capacity` gets a bin of its own. Bins come out in the order in which they were opened.
@@ -31,7 +33,9 @@ def pack(items: Iterable[T], weight: Callable[[T], int], capacity: int, *, lookb
     return bins
 
 
-def output_file_count(total_bytes: int, target_bytes: int, *, min_ratio: float = 0.75, max_ratio: float = 1.1) -> int:
+def output_file_count(
+    total_bytes: int, target_bytes: int, *, min_ratio: float = 0.75, max_ratio: float = 1.1
+) -> int:
     """How many files `total_bytes` should become, so that none is a small remainder.
 
     The remainder gets its own file when it is at least `min_ratio` of the target; otherwise the others absorb it as long as none

@@ -35,13 +35,22 @@ def take_census(catalog: Catalog, identifier: Identifier) -> Census:
     keys = LocationKeys()
     version = catalog.load(identifier)
     storage = catalog.storage(version.metadata.location)
-    present = {keys.key(info.location): info.size for info in storage.list(version.metadata.location)}
-    reachable = reachable_keys(version.metadata, version.metadata_location, StorageWalker(storage, version.metadata), keys)
+    present = {
+        keys.key(info.location): info.size for info in storage.list(version.metadata.location)
+    }
+    reachable = reachable_keys(
+        version.metadata, version.metadata_location, StorageWalker(storage, version.metadata), keys
+    )
     missing = frozenset(
-        key for key in reachable - present.keys() if not key.endswith(".columnar.parquet") and not storage.exists(key)
+        key
+        for key in reachable - present.keys()
+        if not key.endswith(".columnar.parquet") and not storage.exists(key)
     )
     return Census(
-        present, frozenset(reachable), missing, frozenset(key for key in present.keys() - reachable if not _bookkeeping(key))
+        present,
+        frozenset(reachable),
+        missing,
+        frozenset(key for key in present.keys() - reachable if not _bookkeeping(key)),
     )
 
 

@@ -20,8 +20,20 @@ from lakehouse.arrow.writer import WriteRequest
 from lakehouse.arrow.zorder import zorder_ids
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
-from lakehouse.errors import CommitConflictError, CommitStateUnknownError, LakehouseError, ValidationConflictError
-from lakehouse.maintenance.file_groups import CompactionOptions, DeleteKey, FileGroup, delete_key, delete_uses, plan_groups
+from lakehouse.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    LakehouseError,
+    ValidationConflictError,
+)
+from lakehouse.maintenance.file_groups import (
+    CompactionOptions,
+    DeleteKey,
+    FileGroup,
+    delete_key,
+    delete_uses,
+    plan_groups,
+)
 from lakehouse.maintenance.policy import policy_of
 from lakehouse.maintenance.reachability import in_parallel
 from lakehouse.maintenance.report import Progress, Report, human_bytes, listing, no_progress
@@ -43,7 +55,14 @@ from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
 from lakehouse.transaction.transaction import Transaction
 
-__all__ = ["CompactionOptions", "CompactionPlan", "CompactionResult", "compact", "execute_compaction", "plan_compaction"]
+__all__ = [
+    "CompactionOptions",
+    "CompactionPlan",
+    "CompactionResult",
+    "compact",
+    "execute_compaction",
+    "plan_compaction",
+]
 
 _SIZE_SLACK = 1.1
 """Output files may grow a tenth beyond their share before another one is begun: estimates of encoded sizes are rough."""
@@ -137,7 +156,10 @@ class CompactionPlan(Report):
         if self.unknown_partitions:
             yield "no such partition", ", ".join(self.unknown_partitions)
         if self.options.sort_by or self.options.zorder_by:
-            yield "sorted by" if self.options.sort_by else "z-order of", ", ".join(self.options.sort_by or self.options.zorder_by)
+            yield (
+                "sorted by" if self.options.sort_by else "z-order of",
+                ", ".join(self.options.sort_by or self.options.zorder_by),
+            )
         if self.options.branch != MAIN:
             yield "branch", self.options.branch
 
@@ -145,12 +167,18 @@ class CompactionPlan(Report):
         """See Report."""
         if not self.groups:
             return None
-        rows = ((self._partition(g), len(g.tasks), g.expected_files, human_bytes(g.bytes), g.reason) for g in self.groups)
+        rows = (
+            (self._partition(g), len(g.tasks), g.expected_files, human_bytes(g.bytes), g.reason)
+            for g in self.groups
+        )
         return listing(("partition", "#files", "#expected", "#bytes", "why"), rows)
 
     def _partition(self, group: FileGroup) -> str:
         metadata = self.version.metadata
-        return partition_path(metadata.spec(group.spec_id), metadata.schema(), group.partition) or "(whole table)"
+        return (
+            partition_path(metadata.spec(group.spec_id), metadata.schema(), group.partition)
+            or "(whole table)"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +229,11 @@ class CompactionResult(Report):
 
 
 def plan_compaction(
-    catalog: Catalog, identifier: Identifier, options: CompactionOptions | None = None, *, environment: Environment | None = None
+    catalog: Catalog,
+    identifier: Identifier,
+    options: CompactionOptions | None = None,
+    *,
+    environment: Environment | None = None,
 ) -> CompactionPlan:
     """Choose the files worth rewriting on the head of a branch, from metadata alone.
 
@@ -228,7 +260,10 @@ def plan_compaction(
         request = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, current_schema=True)
         tasks = list(plan_scan(request, storage).tasks)
         if options.where is not None:
-            chosen = {file.file_path for file in plan_scan(replace(request, where=options.where), storage).files}
+            chosen = {
+                file.file_path
+                for file in plan_scan(replace(request, where=options.where), storage).files
+            }
     recent: int | None = None
     if options.skip_newer_than_ms is not None:
         now_ms = (environment or Environment.system()).now_ms()
@@ -239,7 +274,8 @@ def plan_compaction(
         target_bytes=target,
         current_spec_id=metadata.default_spec_id,
         wanted=lambda task: (
-            (chosen is None or task.data_file.file_path in chosen) and _in_partitions(task.data_file, metadata, options)
+            (chosen is None or task.data_file.file_path in chosen)
+            and _in_partitions(task.data_file, metadata, options)
         ),
         recent_sequence_number=recent,
     )
@@ -257,7 +293,9 @@ def plan_compaction(
         live_files=len(tasks),
         delete_uses=uses,
         dangling=dangling,
-        unknown_partitions=tuple(sorted((options.partitions or frozenset()) - _partitions_of(tasks, metadata))),
+        unknown_partitions=tuple(
+            sorted((options.partitions or frozenset()) - _partitions_of(tasks, metadata))
+        ),
     )
 
 
@@ -279,7 +317,9 @@ def execute_compaction(
     """
     environment = environment or Environment.system()
     progress = progress or no_progress
-    rewriter = _Rewriter(catalog, plan, environment, executor or ThreadExecutor(plan.options.max_workers))
+    rewriter = _Rewriter(
+        catalog, plan, environment, executor or ThreadExecutor(plan.options.max_workers)
+    )
     done = 0
     total = len(plan.groups)
     step = plan.options.groups_per_commit
@@ -308,7 +348,9 @@ def compact(
 ) -> CompactionResult:
     """Plan and execute; see `plan_compaction` and `execute_compaction`."""
     plan = plan_compaction(catalog, identifier, options, environment=environment)
-    return execute_compaction(catalog, plan, environment=environment, progress=progress, executor=executor)
+    return execute_compaction(
+        catalog, plan, environment=environment, progress=progress, executor=executor
+    )
 
 
 def _sort_order(metadata: TableMetadata, options: CompactionOptions) -> SortOrder:
@@ -324,7 +366,10 @@ def _sort_order(metadata: TableMetadata, options: CompactionOptions) -> SortOrde
     if not options.sort_by:
         return metadata.sort_order()
     asked = parse_sort_order(options.sort_by, metadata.schema())
-    return next((one for one in metadata.sort_orders if one.fields == asked.fields), SortOrder(*asked.fields, order_id=0))
+    return next(
+        (one for one in metadata.sort_orders if one.fields == asked.fields),
+        SortOrder(*asked.fields, order_id=0),
+    )
 
 
 def _snapshot_id(metadata: TableMetadata, branch: str) -> int | None:
@@ -334,13 +379,19 @@ def _snapshot_id(metadata: TableMetadata, branch: str) -> int | None:
 
 def _partitions_of(tasks: Iterable[FileScanTask], metadata: TableMetadata) -> set[str]:
     values = {(task.data_file.spec_id, task.data_file.partition) for task in tasks}
-    return {partition_path(metadata.spec(spec_id), metadata.schema(), partition) for spec_id, partition in values}
+    return {
+        partition_path(metadata.spec(spec_id), metadata.schema(), partition)
+        for spec_id, partition in values
+    }
 
 
 def _in_partitions(file: DataFile, metadata: TableMetadata, options: CompactionOptions) -> bool:
     if options.partitions is None:
         return True
-    return partition_path(metadata.spec(file.spec_id), metadata.schema(), file.partition) in options.partitions
+    return (
+        partition_path(metadata.spec(file.spec_id), metadata.schema(), file.partition)
+        in options.partitions
+    )
 
 
 def _unused_deletes(
@@ -352,7 +403,11 @@ def _unused_deletes(
     number of the snapshot it began with, whose files such a delete would still have applied to.
     """
     found: list[DataFile] = []
-    listed = [manifest for manifest in load_manifests(storage, snapshot) if manifest.content == CONTENT_DELETE_MANIFEST]
+    listed = [
+        manifest
+        for manifest in load_manifests(storage, snapshot)
+        if manifest.content == CONTENT_DELETE_MANIFEST
+    ]
     for entries in in_parallel(lambda manifest: load_entries(storage, manifest, metadata), listed):
         live = entries.filter(pc.not_equal(entries.table["status"], STATUS_DELETED))
         found += [file for file in live.to_data_files() if not uses[delete_key(file)]]
@@ -361,13 +416,26 @@ def _unused_deletes(
 
 def _recent_sequence_number(metadata: TableMetadata, cut_ms: int) -> int | None:
     """The lowest sequence number committed at or after the cut; files that compaction rewrites keep their old ones."""
-    return min((snapshot.sequence_number for snapshot in metadata.snapshots if snapshot.timestamp_ms >= cut_ms), default=None)
+    return min(
+        (
+            snapshot.sequence_number
+            for snapshot in metadata.snapshots
+            if snapshot.timestamp_ms >= cut_ms
+        ),
+        default=None,
+    )
 
 
 class _Rewriter:
     """Writes and commits batches, and keeps the sums."""
 
-    def __init__(self, catalog: Catalog, plan: CompactionPlan, environment: Environment, executor: GroupExecutor) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        plan: CompactionPlan,
+        environment: Environment,
+        executor: GroupExecutor,
+    ) -> None:
         self._catalog = catalog
         self._executor = executor
         self._plan = plan
@@ -382,7 +450,9 @@ class _Rewriter:
         """Write the replacement files of the groups; yields each group when it is done."""
         self._written = []
         try:
-            for position, files in self._executor.run([self._work(group) for group in groups], self._storage):
+            for position, files in self._executor.run(
+                [self._work(group) for group in groups], self._storage
+            ):
                 self._written += files
                 yield groups[position]
         except BaseException:
@@ -396,14 +466,20 @@ class _Rewriter:
         uses = self._uses.copy()
         dangling = [*_dangling(groups, uses), *unused]
         transaction = Transaction(
-            self._catalog, plan.identifier, base=plan.version, branch=plan.options.branch, environment=self._environment
+            self._catalog,
+            plan.identifier,
+            base=plan.version,
+            branch=plan.options.branch,
+            environment=self._environment,
         )
         transaction.rewrite_files(removed, self._written, removed_deletes=dangling)
         try:
             committed = transaction.commit({"lakehouse.maintenance": "compaction"})
         except CommitStateUnknownError:
             raise
-        except LakehouseError:  # anything else, such as an interrupt, leaves open what became of the commit
+        except (
+            LakehouseError
+        ):  # anything else, such as an interrupt, leaves open what became of the commit
             self._discard()
             raise
         self._uses = uses
@@ -452,7 +528,10 @@ class _Rewriter:
             table=str(plan.identifier),
         )
         return GroupRewrite(
-            tasks=tuple(replace(task, start=0, length=task.data_file.file_size_in_bytes) for task in group.tasks),
+            tasks=tuple(
+                replace(task, start=0, length=task.data_file.file_size_in_bytes)
+                for task in group.tasks
+            ),
             read=read,
             write=write,
             expected_files=group.expected_files,

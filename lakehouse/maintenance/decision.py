@@ -72,7 +72,9 @@ def decide(health: TableHealth, policy: MaintenancePolicy, now_ms: int) -> list[
     """
     return [
         *_alerts(health, policy, now_ms),
-        *decide_compaction(health.partitions, policy, target_bytes=health.target_bytes, now_ms=now_ms),
+        *decide_compaction(
+            health.partitions, policy, target_bytes=health.target_bytes, now_ms=now_ms
+        ),
         *_manifests(health, policy, now_ms),
         *decide_expiry(health.expirable_snapshots, policy, now_ms),
         *_orphans(health, policy, now_ms),
@@ -81,11 +83,19 @@ def decide(health: TableHealth, policy: MaintenancePolicy, now_ms: int) -> list[
 
 def due(actions: Iterable[Action], now_ms: int) -> list[Action]:
     """Those that may be launched now; alerts are not launched."""
-    return [action for action in actions if action.kind is not ActionKind.ALERT and action.due_ms <= now_ms]
+    return [
+        action
+        for action in actions
+        if action.kind is not ActionKind.ALERT and action.due_ms <= now_ms
+    ]
 
 
 def decide_compaction(
-    partitions: Sequence[PartitionHealth], policy: MaintenancePolicy, *, target_bytes: int, now_ms: int
+    partitions: Sequence[PartitionHealth],
+    policy: MaintenancePolicy,
+    *,
+    target_bytes: int,
+    now_ms: int,
 ) -> list[Action]:
     """One compaction, or none: when it saves `min_removable_files`, or when deletes wait to be applied."""
     if not policy.enabled:
@@ -97,7 +107,9 @@ def decide_compaction(
     if files < policy.min_removable_files and not deletes:
         return []
     size = sum(gain.bytes for gain in chosen)
-    reason = f"{files:,} files fewer in {_count(len(chosen), 'partition')} for {human_bytes(size)} read"
+    reason = (
+        f"{files:,} files fewer in {_count(len(chosen), 'partition')} for {human_bytes(size)} read"
+    )
     if deletes:
         reason += f"; deletes to apply in {deletes:,}"
     if len(chosen) < len(gains):
@@ -119,11 +131,22 @@ def decide_expiry(expirable: int, policy: MaintenancePolicy, now_ms: int) -> lis
     if not policy.enabled or expirable < policy.min_expirable_snapshots:
         return []
     reason = f"{_count(expirable, 'snapshot or ref', 'snapshots and refs')} beyond retention"
-    return [Action(kind=ActionKind.EXPIRE, amount=expirable, reason=reason, due_ms=policy.next_opening_ms(now_ms))]
+    return [
+        Action(
+            kind=ActionKind.EXPIRE,
+            amount=expirable,
+            reason=reason,
+            due_ms=policy.next_opening_ms(now_ms),
+        )
+    ]
 
 
 def compaction_gains(
-    partitions: Iterable[PartitionHealth], policy: MaintenancePolicy, *, target_bytes: int, now_ms: int
+    partitions: Iterable[PartitionHealth],
+    policy: MaintenancePolicy,
+    *,
+    target_bytes: int,
+    now_ms: int,
 ) -> list[Gain]:
     """What compaction would bring, partition by partition, most files per byte first. Those that `rests` refuses are left out."""
     found: list[Gain] = []
@@ -131,26 +154,51 @@ def compaction_gains(
         if not rests(one, policy, now_ms):
             continue
         if deletes_to_apply(one, policy):
-            reason = f"{one.deleted_records:,} deleted rows in {_count(one.delete_files, 'delete file')}"
-            found.append(Gain(partition=one, files=one.removable_files + one.delete_files, bytes=one.bytes, reason=reason))
-        elif one.removable_files and (one.small_files >= policy.min_input_files or one.small_bytes > target_bytes):
+            reason = (
+                f"{one.deleted_records:,} deleted rows in {_count(one.delete_files, 'delete file')}"
+            )
+            found.append(
+                Gain(
+                    partition=one,
+                    files=one.removable_files + one.delete_files,
+                    bytes=one.bytes,
+                    reason=reason,
+                )
+            )
+        elif one.removable_files and (
+            one.small_files >= policy.min_input_files or one.small_bytes > target_bytes
+        ):
             reason = f"{_count(one.small_files, 'small file')} become {one.small_files - one.removable_files:,}"
-            found.append(Gain(partition=one, files=one.removable_files, bytes=one.small_bytes, reason=reason))
+            found.append(
+                Gain(partition=one, files=one.removable_files, bytes=one.small_bytes, reason=reason)
+            )
     return sorted(found, key=lambda gain: (-gain.files_per_byte, gain.partition.partition))
 
 
 def rests(partition: PartitionHealth, policy: MaintenancePolicy, now_ms: int) -> bool:
     """Whether nothing was written to a partition for `skip_recent_ms`, or what was written has waited for `wait_at_most_ms`."""
-    if partition.last_updated_ms is None or partition.last_updated_ms <= now_ms - policy.skip_recent_ms:
+    if (
+        partition.last_updated_ms is None
+        or partition.last_updated_ms <= now_ms - policy.skip_recent_ms
+    ):
         return True
-    return partition.waiting_since_ms is not None and partition.waiting_since_ms <= now_ms - policy.wait_at_most_ms
+    return (
+        partition.waiting_since_ms is not None
+        and partition.waiting_since_ms <= now_ms - policy.wait_at_most_ms
+    )
 
 
 def deletes_to_apply(partition: PartitionHealth, policy: MaintenancePolicy) -> bool:
     """Whether the deleted rows of a partition reach the policy's share of its rows, or its delete files are too many."""
-    if policy.delete_files_per_file and partition.delete_files > policy.delete_files_per_file * partition.data_files:
+    if (
+        policy.delete_files_per_file
+        and partition.delete_files > policy.delete_files_per_file * partition.data_files
+    ):
         return True
-    return partition.deleted_records > 0 and partition.deleted_records >= policy.delete_ratio * partition.records
+    return (
+        partition.deleted_records > 0
+        and partition.deleted_records >= policy.delete_ratio * partition.records
+    )
 
 
 def _affordable(gains: Sequence[Gain], budget_bytes: int) -> list[Gain]:
@@ -182,11 +230,22 @@ def _manifests(health: TableHealth, policy: MaintenancePolicy, now_ms: int) -> l
 
 
 def _orphans(health: TableHealth, policy: MaintenancePolicy, now_ms: int) -> list[Action]:
-    if not policy.enabled or health.disk is None or health.disk.orphan_bytes <= policy.max_unreferenced_bytes:
+    if (
+        not policy.enabled
+        or health.disk is None
+        or health.disk.orphan_bytes <= policy.max_unreferenced_bytes
+    ):
         return []
     size = health.disk.orphan_bytes
     reason = f"{human_bytes(size)} that nothing names, {human_bytes(policy.max_unreferenced_bytes)} allowed"
-    return [Action(kind=ActionKind.REMOVE_ORPHANS, amount=size, reason=reason, due_ms=policy.next_opening_ms(now_ms))]
+    return [
+        Action(
+            kind=ActionKind.REMOVE_ORPHANS,
+            amount=size,
+            reason=reason,
+            due_ms=policy.next_opening_ms(now_ms),
+        )
+    ]
 
 
 def _alerts(health: TableHealth, policy: MaintenancePolicy, now_ms: int) -> Iterator[Action]:

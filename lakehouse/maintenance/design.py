@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from pyiceberg.partitioning import PartitionField
-from pyiceberg.transforms import BucketTransform, DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    YearTransform,
+)
 
 from lakehouse.maintenance.health import TableHealth
 from lakehouse.maintenance.layout import ColumnOverlap, Layout
@@ -71,7 +78,9 @@ def recommendations(
     )
 
 
-def _sort_order(health: TableHealth, layout: Layout, metadata: TableMetadata, filters: Sequence[str]) -> Iterator[Recommendation]:
+def _sort_order(
+    health: TableHealth, layout: Layout, metadata: TableMetadata, filters: Sequence[str]
+) -> Iterator[Recommendation]:
     if health.removable_files > _MOST_REMOVABLE * health.data_files:
         return  # compaction comes first: it sorts what it rewrites, and leaves other ranges to judge
     fields = metadata.sort_order().fields
@@ -87,12 +96,21 @@ def _sort_order(health: TableHealth, layout: Layout, metadata: TableMetadata, fi
             why=f"files overlap in {leading.column}, by which they should be sorted: a filter on it opens {leading.depth:.1f}",
             evidence=_overlap(leading),
         )
-    partitioned = {schema.find_column_name(one.source_id) for one in metadata.spec().fields if not _is_bucket(one)}
+    partitioned = {
+        schema.find_column_name(one.source_id)
+        for one in metadata.spec().fields
+        if not _is_bucket(one)
+    }
     for name in filters:
         found = layout.column(name)
         if names and name == names[0]:
             return
-        if name not in partitioned and found is not None and found.files >= _FEW_FILES and found.share > _OVERLAPPING:
+        if (
+            name not in partitioned
+            and found is not None
+            and found.files >= _FEW_FILES
+            and found.share > _OVERLAPPING
+        ):
             yield Recommendation(
                 subject="sort order",
                 current=current,
@@ -104,12 +122,20 @@ def _sort_order(health: TableHealth, layout: Layout, metadata: TableMetadata, fi
 
 
 def _overlap(found: ColumnOverlap) -> Evidence:
-    return {"files": found.files, "files around a value": found.depth, "overlapping pairs": found.share}
+    return {
+        "files": found.files,
+        "files around a value": found.depth,
+        "overlapping pairs": found.share,
+    }
 
 
-def _partitioning(health: TableHealth, layout: Layout, metadata: TableMetadata) -> Iterator[Recommendation]:
+def _partitioning(
+    health: TableHealth, layout: Layout, metadata: TableMetadata
+) -> Iterator[Recommendation]:
     spec = metadata.spec()
-    sizes = [one.bytes for one in health.partitions if one.spec_id == spec.spec_id and one.data_files]
+    sizes = [
+        one.bytes for one in health.partitions if one.spec_id == spec.spec_id and one.data_files
+    ]
     if not sizes or not spec.fields:
         return
     typical = median(sizes)
@@ -127,16 +153,24 @@ def _partitioning(health: TableHealth, layout: Layout, metadata: TableMetadata) 
         position = spec.fields.index(buckets)
         totals = [0] * _count(buckets)
         for one in health.partitions:
-            number = one.partition.split("/")[position].rpartition("=")[2] if one.spec_id == spec.spec_id else ""
+            number = (
+                one.partition.split("/")[position].rpartition("=")[2]
+                if one.spec_id == spec.spec_id
+                else ""
+            )
             if number.isdigit():
                 totals[int(number)] += one.bytes
         skew = max(totals) * len(totals) / max(1, sum(totals))
-        yield from _buckets(buckets, metadata, typical / health.target_bytes, skew, evidence, small=small)
+        yield from _buckets(
+            buckets, metadata, typical / health.target_bytes, skew, evidence, small=small
+        )
     grain = next((one for one in spec.fields if isinstance(one.transform, _TIMES)), None)
     if grain is not None and (buckets is None or _count(buckets) == 1 or not small):
         yield from _grain(grain, metadata, evidence, small=small, large=large)
     if grain is None and buckets is None and small:
-        field = next((one for one in spec.fields if isinstance(one.transform, IdentityTransform)), None)
+        field = next(
+            (one for one in spec.fields if isinstance(one.transform, IdentityTransform)), None
+        )
         if field is not None:
             name = metadata.schema().find_column_name(field.source_id)
             why = "most of its values have less than a quarter of a data file: no compaction can make their files larger"
@@ -151,7 +185,13 @@ def _partitioning(health: TableHealth, layout: Layout, metadata: TableMetadata) 
 
 
 def _buckets(
-    field: PartitionField, metadata: TableMetadata, fill: float, skew: float, evidence: Evidence, *, small: bool
+    field: PartitionField,
+    metadata: TableMetadata,
+    fill: float,
+    skew: float,
+    evidence: Evidence,
+    *,
+    small: bool,
 ) -> Iterator[Recommendation]:
     name = metadata.schema().find_column_name(field.source_id)
     count = _count(field)
@@ -160,16 +200,24 @@ def _buckets(
     if small and fewer < count:
         why = f"a bucket holds {fill:.0%} of a data file: compaction cannot make its files larger"
         proposed = f"bucket({fewer}, {name})" if fewer > 1 else "no buckets"
-        yield Recommendation(subject="bucket count", current=current, proposed=proposed, why=why, evidence=evidence)
+        yield Recommendation(
+            subject="bucket count", current=current, proposed=proposed, why=why, evidence=evidence
+        )
     elif fill > _LARGE_PARTITION:
-        why = f"a bucket holds {fill:,.0f} data files: a point lookup opens more of them than it must"
+        why = (
+            f"a bucket holds {fill:,.0f} data files: a point lookup opens more of them than it must"
+        )
         proposed = f"bucket({_power_of_two(count * fill / _LARGE_PARTITION)}, {name})"
-        yield Recommendation(subject="bucket count", current=current, proposed=proposed, why=why, evidence=evidence)
+        yield Recommendation(
+            subject="bucket count", current=current, proposed=proposed, why=why, evidence=evidence
+        )
     if count > 1 and skew > min(_HOT, 0.75 * count):
         why = f"the largest bucket has {skew:.1f} x the mean: few values of {name} have most of the rows"
         proposed = f"buckets of another column than {name}, or none"
         found = {**evidence, "largest bucket / mean": skew}
-        yield Recommendation(subject="bucket count", current=current, proposed=proposed, why=why, evidence=found)
+        yield Recommendation(
+            subject="bucket count", current=current, proposed=proposed, why=why, evidence=found
+        )
 
 
 def _grain(
@@ -186,7 +234,11 @@ def _grain(
     else:
         return
     yield Recommendation(
-        subject="partition grain", current=f"{now}({name})", proposed=f"{better}({name})", why=why, evidence=evidence
+        subject="partition grain",
+        current=f"{now}({name})",
+        proposed=f"{better}({name})",
+        why=why,
+        evidence=evidence,
     )
 
 
@@ -212,7 +264,9 @@ def _row_groups(layout: Layout, metadata: TableMetadata) -> Iterator[Recommendat
         proposed = f"{name} = {_rounded(limit * _GOOD_ROW_GROUP / mean)}"
     else:
         return
-    yield Recommendation(subject="row-group size", current=current, proposed=proposed, why=why, evidence=evidence)
+    yield Recommendation(
+        subject="row-group size", current=current, proposed=proposed, why=why, evidence=evidence
+    )
 
 
 def _is_bucket(field: PartitionField) -> bool:

@@ -61,7 +61,9 @@ def disk_use(catalog: Catalog, identifier: Identifier, *, orphans_before_ms: int
     data = TableProperties(before.properties).data_location(before.location)
     if not keys.is_under(data, before.location):
         roots.append(data)
-    listed: dict[str, FileInfo] = {keys.key(info.location): info for root in roots for info in storage.list(root)}
+    listed: dict[str, FileInfo] = {
+        keys.key(info.location): info for root in roots for info in storage.list(root)
+    }
     version = catalog.load(identifier)  # after the listing: what was committed meanwhile is reached
     metadata = version.metadata
     walker = StorageWalker(storage, metadata)
@@ -70,13 +72,22 @@ def disk_use(catalog: Catalog, identifier: Identifier, *, orphans_before_ms: int
     snapshot = metadata.current_snapshot()
     if snapshot is not None:
         live |= {keys.key(location) for location in _locations(snapshot, walker)}
-        live |= {keys.key(location) for location in statistics_locations(metadata, [snapshot.snapshot_id])}
+        live |= {
+            keys.key(location)
+            for location in statistics_locations(metadata, [snapshot.snapshot_id])
+        }
     reached = reachable_keys(metadata, version.metadata_location, walker, keys)
     counts = dict.fromkeys(DiskUse.__dataclass_fields__, 0)
     for key, info in listed.items():
         if neighbours.owns(key):
             continue
-        kind = "live" if key in live else "historical" if key in reached or _bookkeeping(key) else "unreferenced"
+        kind = (
+            "live"
+            if key in live
+            else "historical"
+            if key in reached or _bookkeeping(key)
+            else "unreferenced"
+        )
         counts[f"{kind}_files"] += 1
         counts[f"{kind}_bytes"] += info.size
         if kind == "unreferenced" and info.modified_ms < orphans_before_ms:

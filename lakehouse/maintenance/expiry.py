@@ -13,10 +13,21 @@ from rich.console import RenderableType
 
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
-from lakehouse.errors import CommitConflictError, NoSuchFileError, StorageError, ValidationConflictError
+from lakehouse.errors import (
+    CommitConflictError,
+    NoSuchFileError,
+    StorageError,
+    ValidationConflictError,
+)
 from lakehouse.maintenance.journal import Journal, journal_location, read_journals
 from lakehouse.maintenance.old_metadata import old_metadata_files
-from lakehouse.maintenance.reachability import FileKind, Unreachable, in_parallel, statistics_locations, unreachable_files
+from lakehouse.maintenance.reachability import (
+    FileKind,
+    Unreachable,
+    in_parallel,
+    statistics_locations,
+    unreachable_files,
+)
 from lakehouse.maintenance.report import Progress, Report, human_bytes, listing, no_progress
 from lakehouse.maintenance.retention import decide_retention
 from lakehouse.maintenance.settings import refuse_without_gc
@@ -86,7 +97,11 @@ class ExpiryPlan(Report):
     @property
     def file_count(self) -> int:
         """Files to delete; columnar manifests are not counted, because small manifests have none."""
-        return self.unreachable.count - len(self.unreachable.files.get(FileKind.TWIN, {})) + len(self.old_metadata)
+        return (
+            self.unreachable.count
+            - len(self.unreachable.files.get(FileKind.TWIN, {}))
+            + len(self.old_metadata)
+        )
 
     @property
     def bytes(self) -> int:
@@ -102,8 +117,12 @@ class ExpiryPlan(Report):
         return {
             "table": str(self.identifier),
             "action": "expire",
-            "expired_snapshots": [{"snapshot_id": key, "reason": why} for key, why in self.reasons.items()],
-            "expired_refs": [{"name": key, "reason": why} for key, why in sorted(self.ref_reasons.items())],
+            "expired_snapshots": [
+                {"snapshot_id": key, "reason": why} for key, why in self.reasons.items()
+            ],
+            "expired_refs": [
+                {"name": key, "reason": why} for key, why in sorted(self.ref_reasons.items())
+            ],
             "kept_snapshots": self.kept_snapshots,
             "files": {kind.value: sorted(found) for kind, found in self.unreachable.files.items()},
             "old_metadata": sorted(self.old_metadata),
@@ -205,7 +224,11 @@ def plan_expiry(
     if options.remove_files:
         refuse_without_gc(identifier, metadata.properties, "remove files of expired snapshots")
     retention = decide_retention(
-        metadata, now_ms, older_than_ms=options.older_than_ms, retain_last=options.retain_last, snapshot_ids=options.snapshot_ids
+        metadata,
+        now_ms,
+        older_than_ms=options.older_than_ms,
+        retain_last=options.retain_last,
+        snapshot_ids=options.snapshot_ids,
     )
     storage = catalog.storage(metadata.location)
     unreachable = Unreachable(files={})
@@ -227,7 +250,9 @@ def plan_expiry(
         ref_reasons=retention.expired_refs,
         kept_snapshots=len(retention.kept),
         unreachable=unreachable,
-        old_metadata=old_metadata_files(storage, version, retention.cut_ms) if options.remove_old_metadata else {},
+        old_metadata=old_metadata_files(storage, version, retention.cut_ms)
+        if options.remove_old_metadata
+        else {},
     )
 
 
@@ -249,7 +274,11 @@ def _measured(unreachable: Unreachable, storage: Storage) -> Unreachable:
 
 
 def execute_expiry(
-    catalog: Catalog, plan: ExpiryPlan, *, environment: Environment | None = None, progress: Progress | None = None
+    catalog: Catalog,
+    plan: ExpiryPlan,
+    *,
+    environment: Environment | None = None,
+    progress: Progress | None = None,
 ) -> ExpiryResult:
     """Commit the removal of the plan's snapshots and refs, then delete what became unreachable.
 
@@ -316,7 +345,9 @@ def expire_snapshots(
     raise AssertionError("unreachable: the last attempt returns or raises")
 
 
-def _commit(catalog: Catalog, plan: ExpiryPlan, journal: Journal, storage: Storage, environment: Environment) -> str:
+def _commit(
+    catalog: Catalog, plan: ExpiryPlan, journal: Journal, storage: Storage, environment: Environment
+) -> str:
     transaction = Transaction(catalog, plan.identifier, base=plan.version, environment=environment)
     transaction.expire(plan.expired_snapshot_ids, remove_refs=plan.expired_refs)
     try:
@@ -332,7 +363,9 @@ def _resume(catalog: Catalog, identifier: Identifier, now_ms: int, deletions: _D
     resumed = 0
     for journal in read_journals(deletions.storage, version.metadata):
         present = [
-            snapshot for snapshot in journal.snapshots if version.metadata.snapshot_or_none(snapshot.snapshot_id) is not None
+            snapshot
+            for snapshot in journal.snapshots
+            if version.metadata.snapshot_or_none(snapshot.snapshot_id) is not None
         ]
         if len(present) < len(journal.snapshots):
             _finish(catalog, identifier, journal, deletions)
@@ -342,9 +375,15 @@ def _resume(catalog: Catalog, identifier: Identifier, now_ms: int, deletions: _D
     return resumed
 
 
-def _finish(catalog: Catalog, identifier: Identifier, journal: Journal, deletions: _Deletions) -> None:
+def _finish(
+    catalog: Catalog, identifier: Identifier, journal: Journal, deletions: _Deletions
+) -> None:
     metadata = catalog.load(identifier).metadata
-    gone = [snapshot for snapshot in journal.snapshots if metadata.snapshot_or_none(snapshot.snapshot_id) is None]
+    gone = [
+        snapshot
+        for snapshot in journal.snapshots
+        if metadata.snapshot_or_none(snapshot.snapshot_id) is None
+    ]
     walker = StorageWalker(deletions.storage, metadata)
     deletions.delete(unreachable_files(gone, journal.statistics, metadata, walker).files)
     journal.remove(deletions.storage)

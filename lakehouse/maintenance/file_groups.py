@@ -69,13 +69,24 @@ class CompactionOptions:
 
     def __post_init__(self) -> None:
         if self.sort_by and self.zorder_by:
-            raise InvalidInputError("Compaction sorts by columns or arranges them by a z-order, not both")
-        counts = ("target_file_size_bytes", "min_input_files", "max_group_bytes", "groups_per_commit", "max_workers")
+            raise InvalidInputError(
+                "Compaction sorts by columns or arranges them by a z-order, not both"
+            )
+        counts = (
+            "target_file_size_bytes",
+            "min_input_files",
+            "max_group_bytes",
+            "groups_per_commit",
+            "max_workers",
+        )
         for name in (*counts, "budget_bytes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidInputError(f"Compaction option {name} must be at least 1, not {value}")
-        if not 0 < self.min_file_size_ratio <= 1 <= self.max_file_size_ratio or self.delete_ratio_threshold <= 0:
+        if (
+            not 0 < self.min_file_size_ratio <= 1 <= self.max_file_size_ratio
+            or self.delete_ratio_threshold <= 0
+        ):
             raise InvalidInputError(
                 "Compaction ratios must hold 0 < min_file_size_ratio <= 1 <= max_file_size_ratio and 0 < delete_ratio_threshold"
             )
@@ -161,19 +172,41 @@ def plan_groups(
     groups: list[FileGroup] = []
     for members in partitions.values():
         spec_id, partition = members[0].data_file.spec_id, members[0].data_file.partition
-        if recent_sequence_number is not None and any(task.sequence_number >= recent_sequence_number for task in members):
+        if recent_sequence_number is not None and any(
+            task.sequence_number >= recent_sequence_number for task in members
+        ):
             continue
-        why = {id(task): _reason(task, options, target_bytes, current_spec_id, uses) for task in members if wanted(task)}
-        if options.delete_files_per_file and len(delete_uses(members)) > options.delete_files_per_file * len(members):
+        why = {
+            id(task): _reason(task, options, target_bytes, current_spec_id, uses)
+            for task in members
+            if wanted(task)
+        }
+        if options.delete_files_per_file and len(
+            delete_uses(members)
+        ) > options.delete_files_per_file * len(members):
             why |= {id(task): _DELETES for task in members if task.deletes and wanted(task)}
         candidates = [task for task in members if why.get(id(task))]
         candidates.sort(key=lambda task: (task.sequence_number, task.data_file.file_path))
-        capacity = max(min(options.group_bytes, options.budget_bytes or options.group_bytes), target_bytes)
+        capacity = max(
+            min(options.group_bytes, options.budget_bytes or options.group_bytes), target_bytes
+        )
         for packed in pack(candidates, lambda task: task.data_file.file_size_in_bytes, capacity):
-            group = _group(spec_id, partition, packed, {why[id(task)] for task in packed}, options, target_bytes)
+            group = _group(
+                spec_id,
+                partition,
+                packed,
+                {why[id(task)] for task in packed},
+                options,
+                target_bytes,
+            )
             if group is not None:
                 groups.append(group)
-    groups.sort(key=lambda group: (group.expected_files - len(group.tasks), group.tasks[0].data_file.file_path))
+    groups.sort(
+        key=lambda group: (
+            group.expected_files - len(group.tasks),
+            group.tasks[0].data_file.file_path,
+        )
+    )
     return groups if options.budget_bytes is None else _within(groups, options.budget_bytes)
 
 
@@ -181,7 +214,9 @@ def _within(groups: list[FileGroup], budget_bytes: int) -> list[FileGroup]:
     """Groups that together read at most the budget, those that remove the most files per byte first."""
     chosen: list[FileGroup] = []
     left = budget_bytes
-    for group in sorted(groups, key=lambda one: (one.expected_files - len(one.tasks)) / max(1, one.bytes)):
+    for group in sorted(
+        groups, key=lambda one: (one.expected_files - len(one.tasks)) / max(1, one.bytes)
+    ):
         if group.bytes <= left:
             chosen.append(group)
             left -= group.bytes
@@ -199,7 +234,11 @@ _SMALL, _LARGE, _DELETES, _OLD_SPEC, _ROWS, _ALL = (
 
 
 def _reason(
-    task: FileScanTask, options: CompactionOptions, target_bytes: int, current_spec_id: int, uses: Counter[DeleteKey]
+    task: FileScanTask,
+    options: CompactionOptions,
+    target_bytes: int,
+    current_spec_id: int,
+    uses: Counter[DeleteKey],
 ) -> str | None:
     size = task.data_file.file_size_in_bytes
     if options.rewrite_all:
@@ -235,9 +274,17 @@ def _group(
     total = sum(task.data_file.file_size_in_bytes for task in tasks)
     expected = output_file_count(total, target_bytes, min_ratio=options.min_file_size_ratio)
     forced = reasons & {_DELETES, _OLD_SPEC, _ROWS, _ALL}
-    worth = expected < len(tasks) and (len(tasks) >= options.min_input_files or total > target_bytes)
+    worth = expected < len(tasks) and (
+        len(tasks) >= options.min_input_files or total > target_bytes
+    )
     splits = _LARGE in reasons and expected > len(tasks)
     if not (forced or worth or splits):
         return None
     reason = ", ".join(sorted(text for text in reasons if text))
-    return FileGroup(spec_id=spec_id, partition=partition, tasks=tuple(tasks), expected_files=expected, reason=reason)
+    return FileGroup(
+        spec_id=spec_id,
+        partition=partition,
+        tasks=tuple(tasks),
+        expected_files=expected,
+        reason=reason,
+    )

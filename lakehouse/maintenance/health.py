@@ -158,27 +158,60 @@ class TableHealth(Report):
             f"{gauge(self.small_files, self.data_files)} {self.small_files:,} below {human_bytes(self.small_below)}, "
             f"{human_bytes(self.small_bytes)}",
         )
-        yield "files after compaction", f"{gauge(self.expected_files, self.data_files)} {self.expected_files:,}"
-        yield "entropy", f"{gauge(self.entropy, 1)} {self.entropy:.2f} against files of {human_bytes(self.target_bytes)}"
+        yield (
+            "files after compaction",
+            f"{gauge(self.expected_files, self.data_files)} {self.expected_files:,}",
+        )
+        yield (
+            "entropy",
+            f"{gauge(self.entropy, 1)} {self.entropy:.2f} against files of {human_bytes(self.target_bytes)}",
+        )
         yield "delete files", f"{self.delete_files:,}, {self.delete_ratio:.1%} of rows deleted"
-        yield "manifests", f"{self.manifests:,}, {human_bytes(self.manifest_bytes)}, {self.manifest_overlap:.1f} around a value"
+        yield (
+            "manifests",
+            f"{self.manifests:,}, {human_bytes(self.manifest_bytes)}, {self.manifest_overlap:.1f} around a value",
+        )
         if self.sort_overlap is not None:
-            yield "overlap of sort ranges", f"{self.sort_overlap:.1f} files of a partition around a value"
-        oldest = "" if self.oldest_snapshot_age_ms is None else f", oldest {human_ms(self.oldest_snapshot_age_ms)}"
-        yield "snapshots", f"{self.snapshots:,}{oldest}, {self.expirable_snapshots:,} beyond retention, {self.refs} refs"
+            yield (
+                "overlap of sort ranges",
+                f"{self.sort_overlap:.1f} files of a partition around a value",
+            )
+        oldest = (
+            ""
+            if self.oldest_snapshot_age_ms is None
+            else f", oldest {human_ms(self.oldest_snapshot_age_ms)}"
+        )
+        yield (
+            "snapshots",
+            f"{self.snapshots:,}{oldest}, {self.expirable_snapshots:,} beyond retention, {self.refs} refs",
+        )
         yield "metadata file", human_bytes(self.metadata_bytes)
         yield "partitions", f"{len(self.partitions):,}, largest {self.skew:.1f} x the mean"
         if self.scans is not None:
-            filtered = ", ".join(f"{name} {count:,}" for name, count in self.scans.columns[:5]) or "nothing"
-            yield "scans", f"{self.scans.scans:,}, filtered by {filtered}; {self.scans.pruned:.1%} of files skipped"
+            filtered = (
+                ", ".join(f"{name} {count:,}" for name, count in self.scans.columns[:5])
+                or "nothing"
+            )
+            yield (
+                "scans",
+                f"{self.scans.scans:,}, filtered by {filtered}; {self.scans.pruned:.1%} of files skipped",
+            )
         if self.disk is not None:
             for kind in ("live", "historical", "unreferenced"):
-                files, size = getattr(self.disk, f"{kind}_files"), getattr(self.disk, f"{kind}_bytes")
-                yield f"{kind} on disk", f"{gauge(size, self.disk.bytes)} {human_bytes(size)} in {files:,} files"
+                files, size = (
+                    getattr(self.disk, f"{kind}_files"),
+                    getattr(self.disk, f"{kind}_bytes"),
+                )
+                yield (
+                    f"{kind} on disk",
+                    f"{gauge(size, self.disk.bytes)} {human_bytes(size)} in {files:,} files",
+                )
 
     def detail(self) -> RenderableType | None:
         """See Report."""
-        parts = [part for part in (self._partitions_listed(), self._scans_listed()) if part is not None]
+        parts = [
+            part for part in (self._partitions_listed(), self._scans_listed()) if part is not None
+        ]
         return Group(*parts) if parts else None
 
     def _partitions_listed(self) -> RenderableType | None:
@@ -201,7 +234,12 @@ class TableHealth(Report):
         if self.scans is None or not self.scans.scans:
             return None
         rows = (
-            (one.predicate, f"{one.scans:,}", f"{gauge(one.pruned, 1)} {one.pruned:.1%}", f"{one.planning_ms:.1f}")
+            (
+                one.predicate,
+                f"{one.scans:,}",
+                f"{gauge(one.pruned, 1)} {one.pruned:.1%}",
+                f"{one.planning_ms:.1f}",
+            )
             for one in self.scans.predicates
         )
         return listing(("predicate", "#scans", "files skipped", "#planning ms"), rows)
@@ -235,14 +273,27 @@ def health(
     now_ms = (environment or Environment.system()).now_ms()
     version, manifests, entries = read_current(catalog, identifier, version)
     policy = policy_of(version.metadata.properties, project)
-    disk = disk_use(catalog, identifier, orphans_before_ms=now_ms - policy.orphan_age_ms) if list_files else None
+    disk = (
+        disk_use(catalog, identifier, orphans_before_ms=now_ms - policy.orphan_age_ms)
+        if list_files
+        else None
+    )
     metadata_bytes = catalog.storage(version.metadata.location).size(version.metadata_location)
     found = table_health(
-        identifier, version.metadata, manifests, entries, policy=policy, metadata_bytes=metadata_bytes, now_ms=now_ms, disk=disk
+        identifier,
+        version.metadata,
+        manifests,
+        entries,
+        policy=policy,
+        metadata_bytes=metadata_bytes,
+        now_ms=now_ms,
+        disk=disk,
     )
     if scan_reports is None:
         return found
-    return dataclasses.replace(found, scans=scan_use(scan_reports, str(identifier), version.metadata.schema().column_names))
+    return dataclasses.replace(
+        found, scans=scan_use(scan_reports, str(identifier), version.metadata.schema().column_names)
+    )
 
 
 def read_current(
@@ -255,7 +306,9 @@ def read_current(
     snapshot = metadata.current_snapshot()
     manifests = [] if snapshot is None else load_manifests(storage, snapshot)
     parts = [manifests[start : start + _TOGETHER] for start in range(0, len(manifests), _TOGETHER)]
-    read = in_parallel(lambda part: [cached_entries(storage, one, metadata, DEFAULT_CACHE) for one in part], parts)
+    read = in_parallel(
+        lambda part: [cached_entries(storage, one, metadata, DEFAULT_CACHE) for one in part], parts
+    )
     return version, manifests, list(itertools.chain.from_iterable(read))
 
 
@@ -313,13 +366,22 @@ def partition_health(
     return tuple(sorted(found, key=lambda one: (-one.removable_files, -one.bytes, one.partition)))
 
 
-_MEASURED = ("status", "content", "file_size_in_bytes", "record_count", "sequence_number", "file_sequence_number")
+_MEASURED = (
+    "status",
+    "content",
+    "file_size_in_bytes",
+    "record_count",
+    "sequence_number",
+    "file_sequence_number",
+)
 
 
 def _measures(manifests: Sequence[Entries], target_bytes: int, small_below: int) -> pa.Table:
     """What is added up of the live entries of manifests of one spec."""
     names = [f"partition.{field.field_id}" for field in manifests[0].spec.fields]
-    listed = pa.concat_tables([one.table.select([*names, *_MEASURED]) for one in manifests], promote_options="permissive")
+    listed = pa.concat_tables(
+        [one.table.select([*names, *_MEASURED]) for one in manifests], promote_options="permissive"
+    )
     table = listed.filter(pc.not_equal(listed["status"], STATUS_DELETED))
     is_data = pc.equal(table["content"], CONTENT_DATA)
     size = table["file_size_in_bytes"]
@@ -328,7 +390,9 @@ def _measures(manifests: Sequence[Entries], target_bytes: int, small_below: int)
     waiting = pc.and_(pc.or_(small, pc.invert(is_data)), as_written)
     columns = {name: table[name] for name in names}
     zero = pa.scalar(0, pa.int64())
-    missing = pc.max_element_wise(pc.subtract(1.0, pc.divide(pc.cast(size, pa.float64()), float(target_bytes))), 0.0)
+    missing = pc.max_element_wise(
+        pc.subtract(1.0, pc.divide(pc.cast(size, pa.float64()), float(target_bytes))), 0.0
+    )
     return pa.table(
         {
             **columns,
@@ -347,16 +411,32 @@ def _measures(manifests: Sequence[Entries], target_bytes: int, small_below: int)
     )
 
 
-_SUMS = ("data_files", "small_files", "bytes", "small_bytes", "records", "delete_files", "deleted_records")
+_SUMS = (
+    "data_files",
+    "small_files",
+    "bytes",
+    "small_bytes",
+    "records",
+    "delete_files",
+    "deleted_records",
+)
 
 
 def _grouped(
-    spec_id: int, measures: pa.Table, metadata: TableMetadata, target_bytes: int, committed: dict[int, int]
+    spec_id: int,
+    measures: pa.Table,
+    metadata: TableMetadata,
+    target_bytes: int,
+    committed: dict[int, int],
 ) -> Iterable[PartitionHealth]:
     spec = metadata.spec(spec_id)
     schema = metadata.schema()
     names = [f"partition.{field.field_id}" for field in spec.fields]
-    wanted = [(name, "sum") for name in _SUMS] + [("sequence_number", "max"), ("waiting", "min"), ("entropy", "sum")]
+    wanted = [(name, "sum") for name in _SUMS] + [
+        ("sequence_number", "max"),
+        ("waiting", "min"),
+        ("entropy", "sum"),
+    ]
     grouped = measures.group_by(["key", *names]).aggregate(wanted)
     values = Entries(grouped.select(names), spec).partitions() if names else [()] * grouped.num_rows
     for row, partition in zip(grouped.drop_columns(names).to_pylist(), values, strict=True):
@@ -366,10 +446,14 @@ def _grouped(
         yield PartitionHealth(
             spec_id=spec_id,
             partition=partition_path(spec, schema, partition),
-            expected_files=sums["data_files"] - sums["small_files"] + min(packed, sums["small_files"]),
+            expected_files=sums["data_files"]
+            - sums["small_files"]
+            + min(packed, sums["small_files"]),
             last_sequence_number=sequence_number,
             last_updated_ms=committed.get(sequence_number),
-            waiting_since_ms=None if row["waiting_min"] is None else committed.get(row["waiting_min"], 0),
+            waiting_since_ms=None
+            if row["waiting_min"] is None
+            else committed.get(row["waiting_min"], 0),
             entropy=row["entropy_sum"] / sums["data_files"] if sums["data_files"] else 0.0,
             **sums,
         )
@@ -377,13 +461,16 @@ def _grouped(
 
 def _totals(partitions: Sequence[PartitionHealth]) -> dict[str, Any]:
     sums: dict[str, Any] = {
-        name: sum(getattr(partition, name) for partition in partitions) for name in (*_SUMS, "expected_files")
+        name: sum(getattr(partition, name) for partition in partitions)
+        for name in (*_SUMS, "expected_files")
     }
     largest = max((partition.bytes for partition in partitions), default=0)
     mean = sums["bytes"] / len(partitions) if partitions else 0
     return {
         **sums,
-        "entropy": sum(one.entropy * one.data_files for one in partitions) / sums["data_files"] if sums["data_files"] else 0.0,
+        "entropy": sum(one.entropy * one.data_files for one in partitions) / sums["data_files"]
+        if sums["data_files"]
+        else 0.0,
         "delete_ratio": sums["deleted_records"] / sums["records"] if sums["records"] else 0.0,
         "skew": largest / mean if mean else 1.0,
     }

@@ -59,7 +59,10 @@ class Journal:
         """Forget it."""
         report = storage.delete([self.location])
         if report.failed:
-            raise StorageError(f"Could not remove the expiry journal {self.location}: {report.failed}", file=self.location)
+            raise StorageError(
+                f"Could not remove the expiry journal {self.location}: {report.failed}",
+                file=self.location,
+            )
 
 
 def journal_location(metadata: TableMetadata, expiry_id: str) -> str:
@@ -73,7 +76,11 @@ def read_journals(storage: Storage, metadata: TableMetadata) -> Iterator[Journal
     Raises:
         CorruptMetadataError: a journal cannot be read; delete it after a look, orphan removal will find its files.
     """
-    found = [info for info in storage.list(f"{metadata.location.rstrip('/')}/metadata") if is_journal(info.location)]
+    found = [
+        info
+        for info in storage.list(f"{metadata.location.rstrip('/')}/metadata")
+        if is_journal(info.location)
+    ]
     for info in sorted(found, key=lambda info: (info.modified_ms, info.location)):
         try:
             journal = _parse(info.location, storage.read(info.location))
@@ -88,7 +95,8 @@ def _parse(location: str, data: bytes) -> Journal:
         document = orjson.loads(data)
         if document["version"] != _VERSION:
             raise CorruptMetadataError(
-                f"{location} is an expiry journal of version {document['version']}, not {_VERSION}", file=location
+                f"{location} is an expiry journal of version {document['version']}, not {_VERSION}",
+                file=location,
             )
         return Journal(
             location=location,
@@ -98,4 +106,6 @@ def _parse(location: str, data: bytes) -> Journal:
             statistics={str(path): int(size) for path, size in document["statistics"].items()},
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CorruptMetadataError(f"{location} is not an expiry journal: {error}", file=location) from error
+        raise CorruptMetadataError(
+            f"{location} is not an expiry journal: {error}", file=location
+        ) from error

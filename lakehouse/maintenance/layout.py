@@ -9,14 +9,28 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, TruncateTransform, YearTransform
+from pyiceberg.transforms import (
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    YearTransform,
+)
 from pyiceberg.types import PrimitiveType
 
 from lakehouse.spec.data_file import CONTENT_DATA, STATUS_DELETED
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.table_metadata import TableMetadata
 
-_KEEP_ORDER = (DayTransform, HourTransform, IdentityTransform, MonthTransform, TruncateTransform, YearTransform)
+_KEEP_ORDER = (
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    YearTransform,
+)
 Ints = npt.NDArray[np.int64]
 
 
@@ -68,10 +82,16 @@ def measure_layout(manifests: Sequence[Entries], metadata: TableMetadata) -> Lay
     """The layout of the live data files among the entries."""
     parts = [_live_data(entries) for entries in manifests]
     by_spec = _by_spec(part for part in parts if len(part))
-    counts = np.concatenate([np.bincount(_groups(one)) for one in by_spec]) if by_spec else np.zeros(0, np.int64)
+    counts = (
+        np.concatenate([np.bincount(_groups(one)) for one in by_spec])
+        if by_spec
+        else np.zeros(0, np.int64)
+    )
     names = {
         field_id: name
-        for field_id, name in ((one, metadata.schema().find_column_name(one)) for one in metadata.schema().field_ids)
+        for field_id, name in (
+            (one, metadata.schema().find_column_name(one)) for one in metadata.schema().field_ids
+        )
         if name is not None and isinstance(metadata.schema().find_type(field_id), PrimitiveType)
     }
     found = (column_overlap(by_spec, field_id, name) for field_id, name in names.items())
@@ -80,15 +100,25 @@ def measure_layout(manifests: Sequence[Entries], metadata: TableMetadata) -> Lay
         for one in by_spec
         if "split_offsets" in one.table.column_names
     ]
-    sizes = [one.table["file_size_in_bytes"] for one in by_spec if "split_offsets" in one.table.column_names]
+    sizes = [
+        one.table["file_size_in_bytes"]
+        for one in by_spec
+        if "split_offsets" in one.table.column_names
+    ]
     known = [pc.greater(pc.fill_null(one, 0), 0) for one in offsets]
     return Layout(
-        columns=tuple(sorted((one for one in found if one is not None), key=lambda one: (one.share, one.column))),
+        columns=tuple(
+            sorted(
+                (one for one in found if one is not None), key=lambda one: (one.share, one.column)
+            )
+        ),
         most_files_per_partition=int(counts.max(initial=0)),
         mean_files_per_partition=float(counts.mean()) if len(counts) else 0.0,
         row_groups=sum(pc.sum(one).as_py() or 0 for one in offsets),
         row_group_files=sum(pc.sum(one).as_py() or 0 for one in known),
-        row_group_bytes=sum(pc.sum(size.filter(mask)).as_py() or 0 for size, mask in zip(sizes, known, strict=True)),
+        row_group_bytes=sum(
+            pc.sum(size.filter(mask)).as_py() or 0 for size, mask in zip(sizes, known, strict=True)
+        ),
     )
 
 
@@ -99,7 +129,13 @@ def sort_overlap(manifests: Sequence[Entries], metadata: TableMetadata) -> Colum
         return None
     name = metadata.schema().find_column_name(fields[0].source_id)
     parts = [_live_data(entries) for entries in manifests]
-    return None if name is None else column_overlap(_by_spec(part for part in parts if len(part)), fields[0].source_id, name)
+    return (
+        None
+        if name is None
+        else column_overlap(
+            _by_spec(part for part in parts if len(part)), fields[0].source_id, name
+        )
+    )
 
 
 def column_overlap(by_spec: Sequence[Entries], field_id: int, name: str) -> ColumnOverlap | None:
@@ -116,20 +152,31 @@ def column_overlap(by_spec: Sequence[Entries], field_id: int, name: str) -> Colu
         if f"lower.{field_id}" not in names or f"upper.{field_id}" not in names:
             continue
         bounded = entries.filter(
-            pc.and_(pc.is_valid(entries.table[f"lower.{field_id}"]), pc.is_valid(entries.table[f"upper.{field_id}"]))
+            pc.and_(
+                pc.is_valid(entries.table[f"lower.{field_id}"]),
+                pc.is_valid(entries.table[f"upper.{field_id}"]),
+            )
         )
         if not len(bounded):
             continue
         groups = _groups(bounded)
         sizes = np.bincount(groups)
-        lower, upper = _ranks(bounded.table[f"lower.{field_id}"], bounded.table[f"upper.{field_id}"])
+        lower, upper = _ranks(
+            bounded.table[f"lower.{field_id}"], bounded.table[f"upper.{field_id}"]
+        )
         around = _around(groups, lower, upper)
         files += int(sizes[sizes > 1].sum())
         pairs += int((sizes * (sizes - 1)).sum())
         overlaps += int(around.sum()) - len(around)
     if not pairs:
         return None
-    return ColumnOverlap(field_id=field_id, column=name, files=files, depth=1 + overlaps / files, share=overlaps / pairs)
+    return ColumnOverlap(
+        field_id=field_id,
+        column=name,
+        files=files,
+        depth=1 + overlaps / files,
+        share=overlaps / pairs,
+    )
 
 
 def _around(groups: Ints, lower: Ints, upper: Ints) -> Ints:
@@ -144,7 +191,11 @@ def _around(groups: Ints, lower: Ints, upper: Ints) -> Ints:
 
 def _ranks(lower: pa.ChunkedArray, upper: pa.ChunkedArray) -> tuple[Ints, Ints]:
     """Both columns as positions in the order of all their values."""
-    encoded = pa.chunked_array([*lower.chunks, *upper.chunks], lower.type).combine_chunks().dictionary_encode()
+    encoded = (
+        pa.chunked_array([*lower.chunks, *upper.chunks], lower.type)
+        .combine_chunks()
+        .dictionary_encode()
+    )
     rank = np.empty(len(encoded.dictionary), np.int64)
     rank[pc.array_sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(rank))
     ranked = rank[encoded.indices.to_numpy()]
@@ -154,17 +205,28 @@ def _ranks(lower: pa.ChunkedArray, upper: pa.ChunkedArray) -> tuple[Ints, Ints]:
 def _groups(entries: Entries) -> Ints:
     """The number of its partition for every entry."""
     codes = [
-        entries.table[f"partition.{field.field_id}"].combine_chunks().dictionary_encode(null_encoding="encode").indices.to_numpy()
+        entries.table[f"partition.{field.field_id}"]
+        .combine_chunks()
+        .dictionary_encode(null_encoding="encode")
+        .indices.to_numpy()
         for field in entries.spec.fields
     ]
     if not codes:
         return np.zeros(len(entries), np.int64)
-    return np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return (
+        np.unique(np.stack(codes, axis=1), axis=0, return_inverse=True)[1]
+        .reshape(-1)
+        .astype(np.int64)
+    )
 
 
 def _live_data(entries: Entries) -> Entries:
     table = entries.table
-    return entries.filter(pc.and_(pc.equal(table["content"], CONTENT_DATA), pc.not_equal(table["status"], STATUS_DELETED)))
+    return entries.filter(
+        pc.and_(
+            pc.equal(table["content"], CONTENT_DATA), pc.not_equal(table["status"], STATUS_DELETED)
+        )
+    )
 
 
 def _by_spec(parts: Iterable[Entries]) -> list[Entries]:

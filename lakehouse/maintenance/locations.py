@@ -24,7 +24,11 @@ def _split(location: str) -> tuple[str, str, str]:
         authority, _, path = rest[2:].partition("/")
     else:
         path = rest
-    return scheme, authority, "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
+    return (
+        scheme,
+        authority,
+        "/" + "/".join(part for part in path.split("/") if part not in ("", ".")),
+    )
 
 
 @dataclass(frozen=True, slots=True)

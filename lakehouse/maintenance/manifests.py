@@ -11,7 +11,11 @@ from rich.console import RenderableType
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.maintenance.report import Progress, Report, human_bytes, listing, no_progress
-from lakehouse.maintenance.settings import MANIFEST_TARGET_SIZE, MANIFEST_TARGET_SIZE_DEFAULT, positive_int
+from lakehouse.maintenance.settings import (
+    MANIFEST_TARGET_SIZE,
+    MANIFEST_TARGET_SIZE_DEFAULT,
+    positive_int,
+)
 from lakehouse.scan.load import load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifest_list import ManifestFile
@@ -90,7 +94,10 @@ class ManifestRewritePlan(Report):
         """See Report."""
         yield "manifests", len(self.manifests)
         yield "bytes", human_bytes(self.bytes)
-        yield "manifests expected instead", self.expected_manifests if self.reasons else len(self.manifests)
+        yield (
+            "manifests expected instead",
+            self.expected_manifests if self.reasons else len(self.manifests),
+        )
         yield "overlap", f"{self.overlap:.1f} manifests around a value"
         yield "why", "; ".join(self.reasons) or "nothing to do"
 
@@ -99,7 +106,12 @@ class ManifestRewritePlan(Report):
         if not self.reasons:
             return None
         rows = (
-            (m.manifest_path.rsplit("/", 1)[-1], m.partition_spec_id, _live_files(m), human_bytes(m.manifest_length))
+            (
+                m.manifest_path.rsplit("/", 1)[-1],
+                m.partition_spec_id,
+                _live_files(m),
+                human_bytes(m.manifest_length),
+            )
             for m in self.manifests
         )
         return listing(("manifest", "#spec", "#files", "#bytes"), rows)
@@ -151,7 +163,9 @@ def plan_manifest_rewrite(
     options = options or ManifestRewriteOptions()
     version = catalog.load(identifier)
     metadata = version.metadata
-    target = options.target_size_bytes or positive_int(metadata.properties, MANIFEST_TARGET_SIZE, MANIFEST_TARGET_SIZE_DEFAULT)
+    target = options.target_size_bytes or positive_int(
+        metadata.properties, MANIFEST_TARGET_SIZE, MANIFEST_TARGET_SIZE_DEFAULT
+    )
     manifests = _manifests(catalog, version, metadata.current_snapshot())
     expected = _expected(manifests, target)
     overlap = manifest_overlap(manifests)
@@ -196,7 +210,10 @@ def execute_manifest_rewrite(
     before = {manifest.manifest_path for manifest in plan.manifests}
     after = before
     if committed.snapshot is not None:
-        after = {manifest.manifest_path for manifest in _manifests(catalog, committed.version, committed.snapshot)}
+        after = {
+            manifest.manifest_path
+            for manifest in _manifests(catalog, committed.version, committed.snapshot)
+        }
     progress("rewrite manifests", len(plan.manifests), len(plan.manifests))
     return ManifestRewriteResult(
         identifier=plan.identifier,
@@ -264,7 +281,9 @@ def _expected(manifests: Sequence[ManifestFile], target: int) -> int:
     return sum(max(1, round(size / target)) for size in sizes.values())
 
 
-def _reasons(manifests: Sequence[ManifestFile], expected: int, overlap: float, target: int, *, force: bool) -> tuple[str, ...]:
+def _reasons(
+    manifests: Sequence[ManifestFile], expected: int, overlap: float, target: int, *, force: bool
+) -> tuple[str, ...]:
     if not manifests:
         return ()
     reasons = []
@@ -282,5 +301,11 @@ def _live_files(manifest: ManifestFile) -> int:
     return (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
 
 
-def _manifests(catalog: Catalog, version: TableVersion, snapshot: Snapshot | None) -> list[ManifestFile]:
-    return [] if snapshot is None else load_manifests(catalog.storage(version.metadata.location), snapshot)
+def _manifests(
+    catalog: Catalog, version: TableVersion, snapshot: Snapshot | None
+) -> list[ManifestFile]:
+    return (
+        []
+        if snapshot is None
+        else load_manifests(catalog.storage(version.metadata.location), snapshot)
+    )

@@ -12,7 +12,12 @@ from lakehouse.maintenance.walker import StorageWalker
 from lakehouse.spec.identifier import Identifier
 from lakehouse.storage.protocol import FileInfo
 
-_PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+_PATH_PROPERTIES = (
+    "write.data.path",
+    "write.metadata.path",
+    "write.object-storage.path",
+    "write.folder-storage.path",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,9 @@ class Neighbours:
         found: set[str] = set()
         for version in self.versions if locations else ():
             walker = StorageWalker(catalog.storage(version.metadata.location), version.metadata)
-            found |= reachable_among(locations, version.metadata, version.metadata_location, walker, keys)
+            found |= reachable_among(
+                locations, version.metadata, version.metadata_location, walker, keys
+            )
         return found
 
 
@@ -50,7 +57,11 @@ def all_tables(catalog: Catalog) -> Iterator[Identifier]:
 
 
 def find_neighbours(
-    catalog: Catalog, identifier: Identifier, location: str, listed: Iterable[FileInfo], keys: LocationKeys
+    catalog: Catalog,
+    identifier: Identifier,
+    location: str,
+    listed: Iterable[FileInfo],
+    keys: LocationKeys,
 ) -> Neighbours:
     """The other tables of the catalog, and whose folders lie below `location`.
 
@@ -61,7 +72,10 @@ def find_neighbours(
     folders: set[str] = set()
     for version in versions:
         properties = version.metadata.properties
-        roots = [version.metadata.location, *(properties[name] for name in _PATH_PROPERTIES if name in properties)]
+        roots = [
+            version.metadata.location,
+            *(properties[name] for name in _PATH_PROPERTIES if name in properties),
+        ]
         theirs = [keys.key(root).rstrip("/") + "/" for root in roots]
         folders.update(root for root in theirs if root.startswith(ours) and root != ours)
     for info in listed:

@@ -17,7 +17,9 @@ def metadata_version(location: str) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def old_metadata_files(storage: Storage, version: TableVersion, older_than_ms: int) -> dict[str, int]:
+def old_metadata_files(
+    storage: Storage, version: TableVersion, older_than_ms: int
+) -> dict[str, int]:
     """Location -> bytes of metadata files beside the current one, older than the cut and than every version still named.
 
     Files of versions that commits under way may be writing have higher numbers and stay; so do files with other names.

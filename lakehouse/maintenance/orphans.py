@@ -19,7 +19,14 @@ from lakehouse.maintenance.journal import is_journal
 from lakehouse.maintenance.locations import LocationKeys
 from lakehouse.maintenance.neighbours import Neighbours, find_neighbours
 from lakehouse.maintenance.reachability import reachable_keys
-from lakehouse.maintenance.report import Progress, Report, human_bytes, human_ms, listing, no_progress
+from lakehouse.maintenance.report import (
+    Progress,
+    Report,
+    human_bytes,
+    human_ms,
+    listing,
+    no_progress,
+)
 from lakehouse.maintenance.settings import refuse_without_gc
 from lakehouse.maintenance.walker import StorageWalker
 from lakehouse.spec.identifier import Identifier
@@ -112,7 +119,10 @@ class OrphanPlan(Report):
         yield "older than", human_ms(self.now_ms - self.cut_ms)
         yield "first to the trash", "yes" if self.options.trash else "no, deleted at once"
         if self.purges:
-            yield "trash to purge", f"{len(self.purges)} files, {human_bytes(sum(info.size for info in self.purges))}"
+            yield (
+                "trash to purge",
+                f"{len(self.purges)} files, {human_bytes(sum(info.size for info in self.purges))}",
+            )
         if self.restores:
             yield "trash to put back", len(self.restores)
         for reason, count in self.protected.items():
@@ -122,7 +132,10 @@ class OrphanPlan(Report):
         """See Report."""
         if not self.orphans:
             return None
-        rows = ((info.location, human_bytes(info.size), human_ms(self.now_ms - info.modified_ms)) for info in self.orphans)
+        rows = (
+            (info.location, human_bytes(info.size), human_ms(self.now_ms - info.modified_ms))
+            for info in self.orphans
+        )
         return listing(("orphan", "#bytes", "#age"), rows)
 
 
@@ -171,7 +184,10 @@ class OrphanResult(Report):
         if self.deleted_files:
             yield "deleted", f"{self.deleted_files} files, {human_bytes(self.deleted_bytes)}"
         if self.purged_files:
-            yield "purged from the trash", f"{self.purged_files} files, {human_bytes(self.purged_bytes)}"
+            yield (
+                "purged from the trash",
+                f"{self.purged_files} files, {human_bytes(self.purged_bytes)}",
+            )
         if self.restored_files:
             yield "put back", self.restored_files
         if self.spared:
@@ -181,7 +197,11 @@ class OrphanResult(Report):
 
 
 def plan_orphan_removal(
-    catalog: Catalog, identifier: Identifier, options: OrphanOptions | None = None, *, environment: Environment | None = None
+    catalog: Catalog,
+    identifier: Identifier,
+    options: OrphanOptions | None = None,
+    *,
+    environment: Environment | None = None,
 ) -> OrphanPlan:
     """Find the orphans; changes nothing.
 
@@ -198,7 +218,11 @@ def plan_orphan_removal(
             "Choose an older cut, or force it when certainly nothing writes to the table.",
             table=str(identifier),
         )
-    purge_ms = now_ms - DEFAULT_TRASH_AGE_MS if options.purge_trash_older_than_ms is None else options.purge_trash_older_than_ms
+    purge_ms = (
+        now_ms - DEFAULT_TRASH_AGE_MS
+        if options.purge_trash_older_than_ms is None
+        else options.purge_trash_older_than_ms
+    )
     keys = LocationKeys(options.aliases)
     location = catalog.load(identifier).metadata.location
     listed = list(catalog.storage(location).list(location))
@@ -208,7 +232,11 @@ def plan_orphan_removal(
     sorter = _Sorter(version, keys, _reached(catalog, version, keys), neighbours, cut_ms, purge_ms)
     for info in listed:
         sorter.sort(info)
-    sorter.spare(neighbours.reached(catalog, [info.location for info in (*sorter.orphans, *sorter.purges)], keys))
+    sorter.spare(
+        neighbours.reached(
+            catalog, [info.location for info in (*sorter.orphans, *sorter.purges)], keys
+        )
+    )
     return OrphanPlan(
         identifier=identifier,
         version=version,
@@ -223,7 +251,11 @@ def plan_orphan_removal(
 
 
 def execute_orphan_removal(
-    catalog: Catalog, plan: OrphanPlan, *, environment: Environment | None = None, progress: Progress | None = None
+    catalog: Catalog,
+    plan: OrphanPlan,
+    *,
+    environment: Environment | None = None,
+    progress: Progress | None = None,
 ) -> OrphanResult:
     """Move or delete the plan's orphans, put back and purge trash. What has become reachable since the plan is spared.
 
@@ -238,7 +270,11 @@ def execute_orphan_removal(
     storage = catalog.storage(location)
     reached = _reached(catalog, version, keys)
     still = {info.location: info for info in storage.list(location)}
-    orphans = [info for info in plan.orphans if keys.key(info.location) not in reached and still.get(info.location) == info]
+    orphans = [
+        info
+        for info in plan.orphans
+        if keys.key(info.location) not in reached and still.get(info.location) == info
+    ]
     now_ms = (environment or Environment.system()).now_ms()
     folder = f"{location.rstrip('/')}/{TRASH}/{now_ms}"
 
@@ -248,7 +284,12 @@ def execute_orphan_removal(
     total = len(orphans)
     if plan.options.trash:
         for done, info in enumerate(orphans, start=1):
-            _move(storage, info.location, f"{folder}/{keys.relative(info.location, location)}", replace=True)
+            _move(
+                storage,
+                info.location,
+                f"{folder}/{keys.relative(info.location, location)}",
+                replace=True,
+            )
             progress("move to trash", done, total)
     else:
         _delete(storage, [info.location for info in orphans])
@@ -287,7 +328,13 @@ class _Sorter:
     """Puts each listed file into one heap."""
 
     def __init__(
-        self, version: TableVersion, keys: LocationKeys, reached: set[str], neighbours: Neighbours, cut_ms: int, purge_ms: int
+        self,
+        version: TableVersion,
+        keys: LocationKeys,
+        reached: set[str],
+        neighbours: Neighbours,
+        cut_ms: int,
+        purge_ms: int,
     ) -> None:
         self._location = version.metadata.location
         self._keys = keys
@@ -340,7 +387,9 @@ class _Sorter:
 
 def _reached(catalog: Catalog, version: TableVersion, keys: LocationKeys) -> set[str]:
     storage = catalog.storage(version.metadata.location)
-    return reachable_keys(version.metadata, version.metadata_location, StorageWalker(storage, version.metadata), keys)
+    return reachable_keys(
+        version.metadata, version.metadata_location, StorageWalker(storage, version.metadata), keys
+    )
 
 
 def _home(info: FileInfo, location: str, keys: LocationKeys) -> str:
@@ -358,7 +407,10 @@ def _move(storage: Storage, source: str, target: str, *, replace: bool) -> None:
             while chunk := stream.read(_COPY_BYTES):
                 output.write(chunk)
         if storage.size(target) != storage.size(source):
-            raise StorageError(f"Moving {source} to {target} copied a different number of bytes; the source stays", file=source)
+            raise StorageError(
+                f"Moving {source} to {target} copied a different number of bytes; the source stays",
+                file=source,
+            )
     _delete(storage, [source])
 
 
@@ -367,5 +419,6 @@ def _delete(storage: Storage, locations: Sequence[str]) -> None:
     if report.failed:
         location, reason = next(iter(report.failed.items()))
         raise StorageError(
-            f"Could not delete {len(report.failed)} of {len(locations)} files, first {location}: {reason}", file=location
+            f"Could not delete {len(report.failed)} of {len(locations)} files, first {location}: {reason}",
+            file=location,
         )

@@ -62,7 +62,11 @@ class MaintenancePolicy:
 
     def small_below(self, target_bytes: int) -> int:
         """Size below which a file is small, for a target size; at most the target."""
-        return min(self.small_file_bytes, target_bytes) if self.small_file_bytes else int(SMALL_FILE_RATIO * target_bytes)
+        return (
+            min(self.small_file_bytes, target_bytes)
+            if self.small_file_bytes
+            else int(SMALL_FILE_RATIO * target_bytes)
+        )
 
     def next_opening_ms(self, now_ms: int) -> int:
         """The first moment from `now_ms` on that lies in the hours: `now_ms` itself when it does."""
@@ -72,7 +76,9 @@ class MaintenancePolicy:
         return moment
 
 
-def policy_of(properties: Mapping[str, str], project: Mapping[str, str] | None = None) -> MaintenancePolicy:
+def policy_of(
+    properties: Mapping[str, str], project: Mapping[str, str] | None = None
+) -> MaintenancePolicy:
     """The policy of a table.
 
     Args:

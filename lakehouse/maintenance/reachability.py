@@ -75,7 +75,9 @@ def in_parallel(function: Callable[[T], R], items: Sequence[T], threads: int = 8
     if len(items) < 2:
         yield from map(function, items)
         return
-    with ThreadPoolExecutor(max_workers=min(threads, len(items)), thread_name_prefix="walk") as pool:
+    with ThreadPoolExecutor(
+        max_workers=min(threads, len(items)), thread_name_prefix="walk"
+    ) as pool:
         ahead: deque[Future[R]] = deque()
         try:
             for item in items:
@@ -89,7 +91,9 @@ def in_parallel(function: Callable[[T], R], items: Sequence[T], threads: int = 8
                 future.cancel()
 
 
-def statistics_locations(metadata: TableMetadata, snapshot_ids: Iterable[int] | None = None) -> dict[str, int]:
+def statistics_locations(
+    metadata: TableMetadata, snapshot_ids: Iterable[int] | None = None
+) -> dict[str, int]:
     """Location -> bytes of statistics and partition statistics files, of all or of the given snapshots."""
     wanted = None if snapshot_ids is None else set(snapshot_ids)
     found: dict[str, int] = {}
@@ -102,7 +106,9 @@ def statistics_locations(metadata: TableMetadata, snapshot_ids: Iterable[int] | 
 @dataclass(slots=True)
 class _Candidates:
     keys: LocationKeys
-    found: dict[FileKind, dict[str, tuple[str, int]]] = field(default_factory=lambda: {kind: {} for kind in FileKind})
+    found: dict[FileKind, dict[str, tuple[str, int]]] = field(
+        default_factory=lambda: {kind: {} for kind in FileKind}
+    )
 
     def add(self, kind: FileKind, location: str, size: int) -> None:
         self.found[kind][self.keys.key(location)] = (location, size)
@@ -113,7 +119,9 @@ class _Candidates:
             locations.pop(key, None)
 
     def unreachable(self, missing: Sequence[str]) -> Unreachable:
-        files = {kind: dict(locations.values()) for kind, locations in self.found.items() if locations}
+        files = {
+            kind: dict(locations.values()) for kind, locations in self.found.items() if locations
+        }
         return Unreachable(files=files, missing=tuple(missing))
 
 
@@ -139,7 +147,9 @@ def unreachable_files(
     """
     candidates = _Candidates(keys or LocationKeys())
     missing: list[str] = []
-    kept_snapshots = [snapshot for snapshot in kept.snapshots if snapshot.snapshot_id not in without]
+    kept_snapshots = [
+        snapshot for snapshot in kept.snapshots if snapshot.snapshot_id not in without
+    ]
 
     manifests = _expired_manifests(expired, candidates, walker, missing)
     for location, size in expired_statistics.items():
@@ -156,12 +166,16 @@ def unreachable_files(
         candidates.keep(path)
         candidates.keep(twin_path(path))
         manifests.pop(candidates.keys.key(path), None)
-    for location in statistics_locations(kept, [snapshot.snapshot_id for snapshot in kept_snapshots] if without else None):
+    for location in statistics_locations(
+        kept, [snapshot.snapshot_id for snapshot in kept_snapshots] if without else None
+    ):
         candidates.keep(location)
 
     _expired_files(list(manifests.values()), candidates, walker, missing)
     if candidates.found[FileKind.DATA] or candidates.found[FileKind.DELETES]:
-        for files in in_parallel(lambda manifest: list(walker.live_files(manifest)), list(kept_manifests.values())):
+        for files in in_parallel(
+            lambda manifest: list(walker.live_files(manifest)), list(kept_manifests.values())
+        ):
             for file in files:
                 candidates.keep(file.location)
     return candidates.unreachable(missing)
@@ -171,7 +185,9 @@ def _expired_manifests(
     expired: Sequence[Snapshot], candidates: _Candidates, walker: Walker, missing: list[str]
 ) -> dict[str, ManifestFile]:
     manifests: dict[str, ManifestFile] = {}
-    for snapshot, listed in zip(expired, in_parallel(_tolerating_absence(walker.manifests), expired), strict=True):
+    for snapshot, listed in zip(
+        expired, in_parallel(_tolerating_absence(walker.manifests), expired), strict=True
+    ):
         if listed is None:
             missing.append(snapshot.manifest_list or "")
             continue
@@ -184,16 +200,22 @@ def _expired_manifests(
     return manifests
 
 
-def _expired_files(manifests: Sequence[ManifestFile], candidates: _Candidates, walker: Walker, missing: list[str]) -> None:
+def _expired_files(
+    manifests: Sequence[ManifestFile], candidates: _Candidates, walker: Walker, missing: list[str]
+) -> None:
     def live(manifest: ManifestFile) -> list[LiveFile]:
         return list(walker.live_files(manifest))
 
-    for manifest, files in zip(manifests, in_parallel(_tolerating_absence(live), manifests), strict=True):
+    for manifest, files in zip(
+        manifests, in_parallel(_tolerating_absence(live), manifests), strict=True
+    ):
         if files is None:
             missing.append(manifest.manifest_path)
             continue
         for file in files:
-            candidates.add(FileKind.DELETES if file.content else FileKind.DATA, file.location, file.size)
+            candidates.add(
+                FileKind.DELETES if file.content else FileKind.DATA, file.location, file.size
+            )
 
 
 def _tolerating_absence(function: Callable[[T], R]) -> Callable[[T], R | None]:
@@ -206,7 +228,9 @@ def _tolerating_absence(function: Callable[[T], R]) -> Callable[[T], R | None]:
     return read
 
 
-def iterate_reachable(metadata: TableMetadata, metadata_location: str, walker: Walker) -> Iterator[str]:
+def iterate_reachable(
+    metadata: TableMetadata, metadata_location: str, walker: Walker
+) -> Iterator[str]:
     """Every file that this metadata reaches: metadata, statistics, manifest lists, manifests and twins, data and delete files.
 
     All snapshots count, also those that no ref reaches. Every read error propagates. Data files may come more than once.
@@ -223,18 +247,32 @@ def iterate_reachable(metadata: TableMetadata, metadata_location: str, walker: W
     for path in manifests:
         yield path
         yield twin_path(path)
-    for files in in_parallel(lambda manifest: list(walker.live_files(manifest)), list(manifests.values())):
+    for files in in_parallel(
+        lambda manifest: list(walker.live_files(manifest)), list(manifests.values())
+    ):
         yield from (file.location for file in files)
 
 
-def reachable_keys(metadata: TableMetadata, metadata_location: str, walker: Walker, keys: LocationKeys) -> set[str]:
+def reachable_keys(
+    metadata: TableMetadata, metadata_location: str, walker: Walker, keys: LocationKeys
+) -> set[str]:
     """Keys of every reachable file (see `iterate_reachable`)."""
-    return {keys.key(location) for location in iterate_reachable(metadata, metadata_location, walker)}
+    return {
+        keys.key(location) for location in iterate_reachable(metadata, metadata_location, walker)
+    }
 
 
 def reachable_among(
-    locations: Iterable[str], metadata: TableMetadata, metadata_location: str, walker: Walker, keys: LocationKeys
+    locations: Iterable[str],
+    metadata: TableMetadata,
+    metadata_location: str,
+    walker: Walker,
+    keys: LocationKeys,
 ) -> set[str]:
     """Those of `locations` that this metadata reaches."""
     asked = {keys.key(location): location for location in locations}
-    return {asked[key] for key in map(keys.key, iterate_reachable(metadata, metadata_location, walker)) if key in asked}
+    return {
+        asked[key]
+        for key in map(keys.key, iterate_reachable(metadata, metadata_location, walker))
+        if key in asked
+    }

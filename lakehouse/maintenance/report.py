@@ -34,7 +34,12 @@ def human_bytes(size: int) -> str:
 def human_ms(milliseconds: int) -> str:
     """A duration in its two largest units: `90061000` -> `1d 1h`."""
     seconds = milliseconds // 1000
-    parts = [(seconds // 86400, "d"), (seconds % 86400 // 3600, "h"), (seconds % 3600 // 60, "m"), (seconds % 60, "s")]
+    parts = [
+        (seconds // 86400, "d"),
+        (seconds % 86400 // 3600, "h"),
+        (seconds % 3600 // 60, "m"),
+        (seconds % 60, "s"),
+    ]
     shown = [f"{count}{unit}" for count, unit in parts if count]
     return " ".join(shown[:2]) or f"{milliseconds}ms"
 
@@ -66,14 +71,23 @@ class Report(ABC):
 
     def to_json(self) -> str:
         """`to_dict()` as indented JSON."""
-        return orjson.dumps(self.to_dict(), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str).decode()
+        return orjson.dumps(
+            self.to_dict(), option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str
+        ).decode()
 
     def __rich__(self) -> RenderableType:
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim")
         grid.add_column(overflow="fold")
         for label, value in self.facts():
-            grid.add_row(label, Text(f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)))
+            grid.add_row(
+                label,
+                Text(
+                    f"{value:,}"
+                    if isinstance(value, int) and not isinstance(value, bool)
+                    else str(value)
+                ),
+            )
         parts: list[RenderableType] = [Text(self.title(), style="bold"), grid]
         detail = self.detail()
         if detail is not None:
@@ -82,12 +96,20 @@ class Report(ABC):
 
 
 def listing(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, limit: int = 20, total: int | None = None
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    limit: int = 20,
+    total: int | None = None,
 ) -> RenderableType:
     """A plain table of at most `limit` rows, then a line that counts those left out. `#` before a name: a number column."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.removeprefix("#"), justify="right" if column.startswith("#") else "left", overflow="fold")
+        table.add_column(
+            column.removeprefix("#"),
+            justify="right" if column.startswith("#") else "left",
+            overflow="fold",
+        )
     shown = 0
     left = 0
     for row in rows:

@@ -63,8 +63,14 @@ def decide_retention(
         InvalidPropertyError: a `history.expire.*` property is not a positive integer.
     """
     properties = metadata.properties
-    cut_ms = now_ms - positive_int(properties, MAX_SNAPSHOT_AGE, _FIVE_DAYS_MS) if older_than_ms is None else older_than_ms
-    keep_count = max(1, positive_int(properties, MIN_SNAPSHOTS, 1) if retain_last is None else retain_last)
+    cut_ms = (
+        now_ms - positive_int(properties, MAX_SNAPSHOT_AGE, _FIVE_DAYS_MS)
+        if older_than_ms is None
+        else older_than_ms
+    )
+    keep_count = max(
+        1, positive_int(properties, MIN_SNAPSHOTS, 1) if retain_last is None else retain_last
+    )
     max_ref_age_ms = positive_int(properties, MAX_REF_AGE, _FOREVER_MS)
 
     expired_refs = _expired_refs(metadata, now_ms, max_ref_age_ms)
@@ -78,11 +84,17 @@ def decide_retention(
             kept.add(ref.snapshot_id)
             referenced.add(ref.snapshot_id)
             continue
-        branch_cut_ms = cut_ms if ref.max_snapshot_age_ms is None else now_ms - ref.max_snapshot_age_ms
-        branch_count = keep_count if ref.min_snapshots_to_keep is None else max(1, ref.min_snapshots_to_keep)
+        branch_cut_ms = (
+            cut_ms if ref.max_snapshot_age_ms is None else now_ms - ref.max_snapshot_age_ms
+        )
+        branch_count = (
+            keep_count if ref.min_snapshots_to_keep is None else max(1, ref.min_snapshots_to_keep)
+        )
         keeping = True
         for position, ancestor in enumerate(metadata.ancestors(ref.snapshot_id)):
-            keeping = keeping and (position < branch_count or ancestor.timestamp_ms >= branch_cut_ms)
+            keeping = keeping and (
+                position < branch_count or ancestor.timestamp_ms >= branch_cut_ms
+            )
             if keeping:
                 kept.add(ancestor.snapshot_id)
             referenced.add(ancestor.snapshot_id)
@@ -99,7 +111,9 @@ def decide_retention(
         elif snapshot.timestamp_ms < cut_ms:
             expired[snapshot_id] = "reached by no ref and older than the cut"
     all_ids = frozenset(snapshot.snapshot_id for snapshot in metadata.snapshots)
-    return Retention(expired=expired, expired_refs=expired_refs, kept=all_ids - expired.keys(), cut_ms=cut_ms)
+    return Retention(
+        expired=expired, expired_refs=expired_refs, kept=all_ids - expired.keys(), cut_ms=cut_ms
+    )
 
 
 def _expired_refs(metadata: TableMetadata, now_ms: int, default_max_age_ms: int) -> dict[str, str]:
@@ -116,11 +130,14 @@ def _expired_refs(metadata: TableMetadata, now_ms: int, default_max_age_ms: int)
     return expired
 
 
-def _check_explicit(metadata: TableMetadata, kept_refs: Mapping[str, SnapshotRef], snapshot_ids: tuple[int, ...]) -> None:
+def _check_explicit(
+    metadata: TableMetadata, kept_refs: Mapping[str, SnapshotRef], snapshot_ids: tuple[int, ...]
+) -> None:
     for snapshot_id in snapshot_ids:
         if metadata.snapshot_or_none(snapshot_id) is None:
             raise NoSuchSnapshotError(
-                f"Cannot expire snapshot {snapshot_id}: the table has none of this id", snapshot_id=snapshot_id
+                f"Cannot expire snapshot {snapshot_id}: the table has none of this id",
+                snapshot_id=snapshot_id,
             )
         holders = sorted(name for name, ref in kept_refs.items() if ref.snapshot_id == snapshot_id)
         if holders:

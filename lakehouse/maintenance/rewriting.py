@@ -49,14 +49,20 @@ class GroupRewrite:
         """Whether all rows have to be seen before the first can be written."""
         return self.sort_whole or bool(self.zorder)
 
-    def run(self, storage: Storage, *, task: str = "0", threads: int | None = None) -> list[DataFile]:
+    def run(
+        self, storage: Storage, *, task: str = "0", threads: int | None = None
+    ) -> list[DataFile]:
         """Rewrite here. An arranged group is held in memory; another one is streamed.
 
         Raises:
             what `read_tasks` and `write_all` raise; nothing that was written stays then.
         """
         read = replace(self.read, threads=threads)
-        rows = self._arranged(read, storage) if self.arranged else read_tasks(self.tasks, read, storage)
+        rows = (
+            self._arranged(read, storage)
+            if self.arranged
+            else read_tasks(self.tasks, read, storage)
+        )
         return write_all(rows, self.write, storage, task=task)
 
     def _arranged(self, read: ReadRequest, storage: Storage) -> Iterator[pa.RecordBatch]:
@@ -74,7 +80,9 @@ class GroupRewrite:
 class GroupExecutor(Protocol):
     """Where groups are rewritten."""
 
-    def run(self, work: Sequence[GroupRewrite], storage: Storage) -> Iterator[tuple[int, list[DataFile]]]:
+    def run(
+        self, work: Sequence[GroupRewrite], storage: Storage
+    ) -> Iterator[tuple[int, list[DataFile]]]:
         """(position of a group, its new files), as groups become done.
 
         Whatever it raises, files that it has not told of are gone or left to orphan removal.
@@ -91,7 +99,9 @@ class ThreadExecutor:
     def __init__(self, max_workers: int) -> None:
         self._max_workers = max_workers
 
-    def run(self, work: Sequence[GroupRewrite], storage: Storage) -> Iterator[tuple[int, list[DataFile]]]:
+    def run(
+        self, work: Sequence[GroupRewrite], storage: Storage
+    ) -> Iterator[tuple[int, list[DataFile]]]:
         """See GroupExecutor; in the order given."""
         workers = 1 if any(one.arranged for one in work) else min(self._max_workers, len(work))
         if not workers:
@@ -109,7 +119,9 @@ class ThreadExecutor:
                 for future in futures:
                     future.cancel()
                 pool.shutdown(wait=True)
-                storage.delete([file.file_path for future in futures[told:] for file in _written(future)])
+                storage.delete(
+                    [file.file_path for future in futures[told:] for file in _written(future)]
+                )
                 raise
 
 

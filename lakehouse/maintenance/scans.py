@@ -91,7 +91,11 @@ def scan_use(reports: Iterable[Mapping[str, Any]], table: str, columns: Sequence
             predicate=shape,
             scans=len(members),
             files=sum(one.get("data_files_total") or 0 for one in members),
-            planned=sum(one.get("data_files_planned") or 0 for one in members if one.get("data_files_total") is not None),
+            planned=sum(
+                one.get("data_files_planned") or 0
+                for one in members
+                if one.get("data_files_total") is not None
+            ),
             planning_ms=round(median(one.get("planning_ms") or 0.0 for one in members), 3),
         )
         for shape, members in found.items()

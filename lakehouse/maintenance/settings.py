@@ -28,7 +28,9 @@ def positive_int(properties: Mapping[str, str], name: str, default: int) -> int:
     except ValueError:
         value = 0
     if value <= 0:
-        raise InvalidPropertyError(f"Table property {name} must be a positive integer, not {text!r}", property=name)
+        raise InvalidPropertyError(
+            f"Table property {name} must be a positive integer, not {text!r}", property=name
+        )
     return value
 
 

@@ -17,7 +17,12 @@ from lakehouse.arrow.reader import ReadRequest, read_tasks
 from lakehouse.arrow.theta import BLOB_TYPE, ThetaSketch
 from lakehouse.catalog.protocol import Catalog
 from lakehouse.environment import Environment
-from lakehouse.errors import CommitStateUnknownError, InvalidInputError, InvalidSchemaError, LakehouseError
+from lakehouse.errors import (
+    CommitStateUnknownError,
+    InvalidInputError,
+    InvalidSchemaError,
+    LakehouseError,
+)
 from lakehouse.maintenance.report import Report, human_bytes, listing
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.request import ScanRequest
@@ -119,7 +124,10 @@ class StatisticsResult(Report):
 
     def detail(self) -> RenderableType | None:
         """See Report."""
-        return listing(("column", "#different values"), ((name, f"{count:,}") for name, count in self.distinct.items()))
+        return listing(
+            ("column", "#different values"),
+            ((name, f"{count:,}") for name, count in self.distinct.items()),
+        )
 
 
 def plan_statistics(
@@ -182,11 +190,19 @@ def compute_statistics(
     folder = TableProperties(metadata.properties).metadata_location(metadata.location)
     location = join(folder, f"{snapshot.snapshot_id}-{env.new_uuid()}.stats")
     storage.write(location, data)
-    _attach(Transaction(catalog, table, base=version, environment=env), storage, {"statistics-path": location, **record})
+    _attach(
+        Transaction(catalog, table, base=version, environment=env),
+        storage,
+        {"statistics-path": location, **record},
+    )
     names = {field.field_id: field.name for field in fields}
     distinct = {names[field_id]: sketch.estimate for field_id, sketch in sketches.items()}
     return StatisticsResult(
-        identifier=table, snapshot_id=snapshot.snapshot_id, distinct=distinct, location=location, bytes=len(data)
+        identifier=table,
+        snapshot_id=snapshot.snapshot_id,
+        distinct=distinct,
+        location=location,
+        bytes=len(data),
     )
 
 
@@ -208,14 +224,18 @@ def distinct_counts(metadata: TableMetadata, snapshot_id: int | None = None) -> 
 
 
 def _snapshot(metadata: TableMetadata, snapshot_id: int | None, table: Identifier) -> Snapshot:
-    snapshot = metadata.current_snapshot() if snapshot_id is None else metadata.snapshot(snapshot_id)
+    snapshot = (
+        metadata.current_snapshot() if snapshot_id is None else metadata.snapshot(snapshot_id)
+    )
     if snapshot is None:
         raise InvalidInputError(f"{table} has no snapshot yet: there is nothing to count")
     return snapshot
 
 
 def _countable(schema: Schema, columns: Sequence[str] | None, table: str) -> list[NestedField]:
-    primitive = {field.name: field for field in schema.fields if isinstance(field.field_type, PrimitiveType)}
+    primitive = {
+        field.name: field for field in schema.fields if isinstance(field.field_type, PrimitiveType)
+    }
     wanted = list(primitive) if columns is None else list(dict.fromkeys(columns))
     if unknown := [name for name in wanted if name not in primitive]:
         raise InvalidSchemaError(
@@ -251,11 +271,15 @@ def _serialized(values: pa.Array, field: NestedField) -> pa.BinaryArray:
     if isinstance(values, pa.ExtensionArray):
         values = values.storage
     if values.type != target:
-        values = values.cast(target) if not pa.types.is_temporal(values.type) else values.view(target)
+        values = (
+            values.cast(target) if not pa.types.is_temporal(values.type) else values.view(target)
+        )
     return encode_bounds(values)
 
 
-def _puffin(snapshot: Snapshot, sketches: Mapping[int, ThetaSketch]) -> tuple[bytes, dict[str, Any]]:
+def _puffin(
+    snapshot: Snapshot, sketches: Mapping[int, ThetaSketch]
+) -> tuple[bytes, dict[str, Any]]:
     """The file, and what the table's metadata says of it."""
     writer = PuffinWriter(_CREATED_BY)
     blobs = []

@@ -49,11 +49,18 @@ def advise_table(
     version, manifests, entries = read_current(catalog, identifier)
     metadata = version.metadata
     if not filters and scan_reports is not None:
-        filters = [name for name, _ in scan_use(scan_reports, str(identifier), metadata.schema().column_names).columns]
+        filters = [
+            name
+            for name, _ in scan_use(
+                scan_reports, str(identifier), metadata.schema().column_names
+            ).columns
+        ]
     unknown = [name for name in filters if name not in metadata.schema().column_names]
     if unknown:
         known = ", ".join(metadata.schema().column_names)
-        raise InvalidInputError(f"Table {identifier} has no column {unknown[0]}; it has {known}", table=str(identifier))
+        raise InvalidInputError(
+            f"Table {identifier} has no column {unknown[0]}; it has {known}", table=str(identifier)
+        )
     policy = policy_of(metadata.properties, project)
     health = table_health(
         identifier,
@@ -63,7 +70,9 @@ def advise_table(
         policy=policy,
         metadata_bytes=catalog.storage(metadata.location).size(version.metadata_location),
         now_ms=now_ms,
-        disk=disk_use(catalog, identifier, orphans_before_ms=now_ms - policy.orphan_age_ms) if list_files else None,
+        disk=disk_use(catalog, identifier, orphans_before_ms=now_ms - policy.orphan_age_ms)
+        if list_files
+        else None,
     )
     layout = measure_layout(entries, metadata)
     return advise(health, layout, metadata, policy, now_ms=now_ms, filters=filters, cost=cost)

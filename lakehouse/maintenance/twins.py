@@ -62,7 +62,10 @@ class TwinPlan(Report):
 
     def detail(self) -> RenderableType | None:
         """See Report."""
-        rows = ((manifest.manifest_path.rsplit("/", 1)[-1], human_bytes(manifest.manifest_length)) for manifest in self.missing)
+        rows = (
+            (manifest.manifest_path.rsplit("/", 1)[-1], human_bytes(manifest.manifest_length))
+            for manifest in self.missing
+        )
         return listing(("manifest", "#bytes"), rows) if self.missing else None
 
 
@@ -80,7 +83,11 @@ class TwinResult(Report):
 
     def to_dict(self) -> dict[str, object]:
         """See Report."""
-        return {"table": str(self.identifier), "written": self.written, "written_bytes": self.written_bytes}
+        return {
+            "table": str(self.identifier),
+            "written": self.written,
+            "written_bytes": self.written_bytes,
+        }
 
     def facts(self) -> Iterable[tuple[str, object]]:
         """See Report."""
@@ -95,10 +102,14 @@ def plan_twins(catalog: Catalog, identifier: Identifier) -> TwinPlan:
     snapshot = version.metadata.current_snapshot()
     manifests = [] if snapshot is None else load_manifests(storage, snapshot)
     missing = tuple(one for one in manifests if not storage.exists(twin_path(one.manifest_path)))
-    return TwinPlan(identifier=identifier, version=version, manifests=len(manifests), missing=missing)
+    return TwinPlan(
+        identifier=identifier, version=version, manifests=len(manifests), missing=missing
+    )
 
 
-def execute_twins(catalog: Catalog, plan: TwinPlan, *, progress: Progress | None = None) -> TwinResult:
+def execute_twins(
+    catalog: Catalog, plan: TwinPlan, *, progress: Progress | None = None
+) -> TwinResult:
     """Write the twins beside their manifests. Commits nothing: a twin is derived, readers find it by its name.
 
     Raises:
@@ -110,7 +121,10 @@ def execute_twins(catalog: Catalog, plan: TwinPlan, *, progress: Progress | None
     storage, types = catalog.storage(metadata.location), types_of(metadata)
     written = 0
     with ThreadPoolExecutor(_WORKERS) as pool:
-        jobs = [pool.submit(write_twin, storage, one, metadata.spec(one.partition_spec_id), types) for one in plan.missing]
+        jobs = [
+            pool.submit(write_twin, storage, one, metadata.spec(one.partition_spec_id), types)
+            for one in plan.missing
+        ]
         for done, job in enumerate(as_completed(jobs), start=1):
             written += job.result()
             report("twins", done, len(jobs))

@@ -41,7 +41,9 @@ class AuditFailedError(LakehouseError):
         outcomes: of every check.
     """
 
-    def __init__(self, message: str, snapshot: Snapshot, outcomes: Sequence[CheckOutcome], **context: object) -> None:
+    def __init__(
+        self, message: str, snapshot: Snapshot, outcomes: Sequence[CheckOutcome], **context: object
+    ) -> None:
         super().__init__(message, **context)
         self.snapshot = snapshot
         self.outcomes = tuple(outcomes)
@@ -71,7 +73,14 @@ def write_audit_publish(
     """
     table.refresh()
     name = stamp.commit_id(what)
-    published = next((s for s in reversed(table.history()) if s.summary.get(COMMIT_ID, "").startswith(f"{name}@")), None)
+    published = next(
+        (
+            s
+            for s in reversed(table.history())
+            if s.summary.get(COMMIT_ID, "").startswith(f"{name}@")
+        ),
+        None,
+    )
     if published is not None:
         return published, list(audit(published))
     branch = stamp.branch()

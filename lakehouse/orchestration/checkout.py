@@ -15,7 +15,9 @@ def find_checkout(start: Path) -> Path:
     for folder in (start, *start.parents):
         if (folder / "definitions.py").is_file() and (folder / "assets").is_dir():
             return folder
-    raise NotFoundError(f"no definitions.py in {start} or above: run this command in a checkout of the project")
+    raise NotFoundError(
+        f"no definitions.py in {start} or above: run this command in a checkout of the project"
+    )
 
 
 def load_module(name: str, start: Path) -> ModuleType:

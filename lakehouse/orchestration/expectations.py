@@ -77,14 +77,25 @@ def _outcome(batch: Any, suite: Suite, gx: Any) -> CheckOutcome:
         passed=not failures,
         blocking=suite.blocking,
         failures=tuple(failures),
-        metadata={"expectations": len(result.results), "failed_expectations": len(failures), "unexpected_values": unexpected},
+        metadata={
+            "expectations": len(result.results),
+            "failed_expectations": len(failures),
+            "unexpected_values": unexpected,
+        },
     )
 
 
 def _failure(one: Any) -> str:
     arguments = {k: v for k, v in one.expectation_config.kwargs.items() if k != "batch_id"}
     found = one.result.get("partial_unexpected_list") or one.result.get("observed_value")
-    error = next((e.get("exception_message") for e in _exceptions(one.exception_info) if e.get("raised_exception")), None)
+    error = next(
+        (
+            e.get("exception_message")
+            for e in _exceptions(one.exception_info)
+            if e.get("raised_exception")
+        ),
+        None,
+    )
     given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     return f"{one.expectation_config.type}({given}) found {str(error or found)[:200]}"
 
@@ -92,4 +103,8 @@ def _failure(one: Any) -> str:
 def _exceptions(info: Any) -> list[Mapping[str, Any]]:
     if not isinstance(info, Mapping):
         return []
-    return [info] if "raised_exception" in info else [e for e in info.values() if isinstance(e, Mapping)]
+    return (
+        [info]
+        if "raised_exception" in info
+        else [e for e in info.values() if isinstance(e, Mapping)]
+    )

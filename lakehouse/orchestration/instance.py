@@ -22,7 +22,9 @@ def open_instance() -> dg.DagsterInstance:
     """The instance that holds the materializations. Raises NotFoundError."""
     home = dagster_home()
     if not home.is_dir():
-        raise NotFoundError(f"no Dagster instance in {home}: run `lakehouse demo` first, or set DAGSTER_HOME")
+        raise NotFoundError(
+            f"no Dagster instance in {home}: run `lakehouse demo` first, or set DAGSTER_HOME"
+        )
     return (
         dg.DagsterInstance.from_config(str(home))
         if (home / "dagster.yaml").is_file()

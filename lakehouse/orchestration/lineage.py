@@ -72,7 +72,11 @@ class Lineage:
         yield f"materialized {self.materialized_at:%Y-%m-%d %H:%M:%S} UTC by run {self.run_id}, from"
         for one in self.inputs:
             at = "empty" if one.snapshot_id is None else f"at snapshot {one.snapshot_id}"
-            when = "" if one.committed_at is None else f", committed {one.committed_at:%Y-%m-%d %H:%M:%S} UTC"
+            when = (
+                ""
+                if one.committed_at is None
+                else f", committed {one.committed_at:%Y-%m-%d %H:%M:%S} UTC"
+            )
             by = "" if one.written_by is None else f" by run {one.written_by}"
             yield f"  {one.table} {at}{when}{by}{', expired' if one.expired else ''}"
         if not self.inputs:
@@ -153,7 +157,9 @@ class Replayer(Protocol):
         """Compute the materialization again from exactly the snapshots that it read, and compare. Raises LakehouseError."""
 
 
-def lineage(lake: Lakehouse, asset: str, *, partition: str | None = None, replay: bool = False) -> Lineage | Replay:
+def lineage(
+    lake: Lakehouse, asset: str, *, partition: str | None = None, replay: bool = False
+) -> Lineage | Replay:
     """The lineage of an asset's latest materialization in the current Dagster instance, replayed if asked.
 
     Args:
@@ -174,7 +180,9 @@ def lineage(lake: Lakehouse, asset: str, *, partition: str | None = None, replay
         [f"{found.table} at {found.snapshot_id}"] if found.expired else []
     )
     if gone:
-        raise NotFoundError(f"{found.asset_key} cannot be replayed: {', '.join(gone)} expired; materialize it again")
+        raise NotFoundError(
+            f"{found.asset_key} cannot be replayed: {', '.join(gone)} expired; materialize it again"
+        )
     spark = build_session("lakehouse-replay")
     try:
         return pipeline.replay(found, lake, spark)
@@ -190,7 +198,9 @@ def parse_asset_key(asset: str) -> dg.AssetKey:
     return dg.AssetKey(parts)
 
 
-def read_lineage(instance: dg.DagsterInstance, lake: Lakehouse, asset: str, partition: str | None = None) -> Lineage:
+def read_lineage(
+    instance: dg.DagsterInstance, lake: Lakehouse, asset: str, partition: str | None = None
+) -> Lineage:
     """The latest materialization of an asset, or of one of its partitions.
 
     Raises:
@@ -198,16 +208,23 @@ def read_lineage(instance: dg.DagsterInstance, lake: Lakehouse, asset: str, part
     """
     key = parse_asset_key(asset)
     records = instance.fetch_materializations(
-        dg.AssetRecordsFilter(asset_key=key, asset_partitions=None if partition is None else [partition]), limit=1
+        dg.AssetRecordsFilter(
+            asset_key=key, asset_partitions=None if partition is None else [partition]
+        ),
+        limit=1,
     ).records
     if not records:
         of = "" if partition is None else f", partition {partition},"
         known = ", ".join(sorted(k.to_user_string() for k in instance.all_asset_keys())) or "none"
-        raise NotFoundError(f"asset {key.to_user_string()}{of} was never materialized; materialized assets: {known}")
+        raise NotFoundError(
+            f"asset {key.to_user_string()}{of} was never materialized; materialized assets: {known}"
+        )
     record = records[0]
     materialization = record.asset_materialization
     if materialization is None or SNAPSHOT_ID not in materialization.metadata:
-        raise NotFoundError(f"the last materialization of {key.to_user_string()} in run {record.run_id} records no snapshot")
+        raise NotFoundError(
+            f"the last materialization of {key.to_user_string()} in run {record.run_id} records no snapshot"
+        )
     metadata = materialization.metadata
     table = str(metadata["dagster/table_name"].value)
     snapshot_id = int(str(metadata[SNAPSHOT_ID].value))
@@ -228,13 +245,20 @@ def _inputs(lake: Lakehouse, metadata: Mapping[str, dg.MetadataValue]) -> tuple[
     read = metadata[INPUTS].value if INPUTS in metadata else {}
     if not isinstance(read, Mapping):
         return ()
-    return tuple(_snapshot(lake, str(table), None if read[table] is None else int(str(read[table]))) for table in sorted(read))
+    return tuple(
+        _snapshot(lake, str(table), None if read[table] is None else int(str(read[table])))
+        for table in sorted(read)
+    )
 
 
 def _snapshot(lake: Lakehouse, table: str, snapshot_id: int | None) -> InputSnapshot:
     if snapshot_id is None:
         return InputSnapshot(table, None)
-    found = lake.load_table(table).metadata.snapshot_or_none(snapshot_id) if lake.table_exists(table) else None
+    found = (
+        lake.load_table(table).metadata.snapshot_or_none(snapshot_id)
+        if lake.table_exists(table)
+        else None
+    )
     if found is None:
         return InputSnapshot(table, snapshot_id, expired=True)
     return InputSnapshot(

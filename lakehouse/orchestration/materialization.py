@@ -23,7 +23,10 @@ def data_version(snapshot: Snapshot) -> dg.DataVersion:
 
 
 def materialization_metadata(
-    table: Table, snapshot: Snapshot, inputs: Mapping[str, int | None], columns: ColumnSources | None = None
+    table: Table,
+    snapshot: Snapshot,
+    inputs: Mapping[str, int | None],
+    columns: ColumnSources | None = None,
 ) -> dict[str, dg.MetadataValue]:
     """Metadata of a materialization (design, section 6).
 
@@ -42,7 +45,9 @@ def materialization_metadata(
         SNAPSHOT_ID: dg.MetadataValue.text(str(snapshot.snapshot_id)),
         PARENT_ID: dg.MetadataValue.text(str(snapshot.parent_snapshot_id or "")),
         OPERATION: dg.MetadataValue.text(str(snapshot.operation)),
-        INPUTS: dg.MetadataValue.json({name: None if read is None else str(read) for name, read in sorted(inputs.items())}),
+        INPUTS: dg.MetadataValue.json(
+            {name: None if read is None else str(read) for name, read in sorted(inputs.items())}
+        ),
         "lakehouse/metadata_location": dg.MetadataValue.text(table.metadata_location),
         "dagster/table_name": dg.MetadataValue.text(table.name),
         "dagster/uri": dg.MetadataValue.text(table.location),
@@ -57,7 +62,9 @@ def materialization_metadata(
             dg.TableColumnLineage(
                 {
                     name: [
-                        dg.TableColumnDep(asset_key=dg.AssetKey(source.split(".")), column_name=column)
+                        dg.TableColumnDep(
+                            asset_key=dg.AssetKey(source.split(".")), column_name=column
+                        )
                         for source, column in sources
                     ]
                     for name, sources in columns.items()
@@ -82,7 +89,10 @@ _NUMBERS = {
 def table_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
     """The columns of a snapshot, with the partition terms as table constraints."""
     schema = table.metadata.schema_for(snapshot)
-    terms = [f"{field.transform}({schema.find_column_name(field.source_id)})" for field in table.spec().fields]
+    terms = [
+        f"{field.transform}({schema.find_column_name(field.source_id)})"
+        for field in table.spec().fields
+    ]
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
@@ -93,5 +103,7 @@ def table_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
             )
             for field in schema.fields
         ],
-        constraints=dg.TableConstraints(other=[f"partitioned by {', '.join(terms)}"] if terms else []),
+        constraints=dg.TableConstraints(
+            other=[f"partitioned by {', '.join(terms)}"] if terms else []
+        ),
     )

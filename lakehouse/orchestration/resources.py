@@ -36,7 +36,12 @@ class LakehouseResource(dg.ConfigurableResource[Any]):
     def lake(self) -> Lakehouse:
         """Open the catalog. Raises InvalidInputError."""
         options: dict[str, Any] = _options(_value(self.properties))
-        return load_catalog(_value(self.catalog), warehouse=_value(self.warehouse) or None, name=_value(self.name), **options)
+        return load_catalog(
+            _value(self.catalog),
+            warehouse=_value(self.warehouse) or None,
+            name=_value(self.name),
+            **options,
+        )
 
 
 def _value(setting: str) -> str:
@@ -48,7 +53,9 @@ def _options(properties: str) -> dict[str, str]:
     try:
         return TypeAdapter(dict[str, str]).validate_json(properties)
     except ValidationError:  # shows what it was given
-        raise InvalidInputError("The properties of the catalog must be a JSON object of strings.") from None
+        raise InvalidInputError(
+            "The properties of the catalog must be a JSON object of strings."
+        ) from None
 
 
 class LakehouseSpark(LazyPySparkResource):
@@ -64,4 +71,6 @@ class LakehouseSpark(LazyPySparkResource):
 
     def _init_session(self) -> None:
         if self._spark_session is None:
-            self._spark_session = build_session("lakehouse", master=self.master, config=self.spark_config)
+            self._spark_session = build_session(
+                "lakehouse", master=self.master, config=self.spark_config
+            )

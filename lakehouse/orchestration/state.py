@@ -50,11 +50,18 @@ class TableState:
 
     def overdue(self, now_ms: int) -> bool:
         """Whether it has been beyond its policy for longer than the policy allows."""
-        return self.beyond_since_ms is not None and now_ms - self.beyond_since_ms >= self.policy.alert_after_ms
+        return (
+            self.beyond_since_ms is not None
+            and now_ms - self.beyond_since_ms >= self.policy.alert_after_ms
+        )
 
 
 def table_state(
-    table: Table, *, since: Mapping[str, int], project: Mapping[str, str] | None = None, now_ms: int | None = None
+    table: Table,
+    *,
+    since: Mapping[str, int],
+    project: Mapping[str, str] | None = None,
+    now_ms: int | None = None,
 ) -> TableState:
     """Measure a table, from metadata alone.
 
@@ -78,7 +85,11 @@ def table_state(
 
 
 def _history(metadata: TableMetadata) -> tuple[Moment, ...]:
-    line = [] if metadata.current_snapshot_id is None else list(metadata.ancestors(metadata.current_snapshot_id))[::-1]
+    line = (
+        []
+        if metadata.current_snapshot_id is None
+        else list(metadata.ancestors(metadata.current_snapshot_id))[::-1]
+    )
     step = -(-len(line) // _MOST_POINTS) or 1
     chosen = [*line[:-1:step], *line[-1:]]
     return tuple(
@@ -92,7 +103,9 @@ def _history(metadata: TableMetadata) -> tuple[Moment, ...]:
     )
 
 
-def state_markdown(states: Sequence[TableState], now_ms: int, failed: Mapping[str, str] | None = None) -> str:
+def state_markdown(
+    states: Sequence[TableState], now_ms: int, failed: Mapping[str, str] | None = None
+) -> str:
     """The page: a summary, a table of tables with their file counts over time, then what each one that needs something needs.
 
     Args:
@@ -102,7 +115,10 @@ def state_markdown(states: Sequence[TableState], now_ms: int, failed: Mapping[st
     """
     beyond = [one for one in states if one.actions]
     overdue = [one for one in states if one.overdue(now_ms)]
-    files, size = sum(one.health.data_files for one in states), sum(one.health.bytes for one in states)
+    files, size = (
+        sum(one.health.data_files for one in states),
+        sum(one.health.bytes for one in states),
+    )
     lines = [
         f"## Lakehouse at {_clock(now_ms)}",
         "",
@@ -127,8 +143,14 @@ def _row(one: TableState, now_ms: int) -> str:
     if values:
         labels = (f"max {max(values):,}", f"now {values[-1]:,}")
         drawn = line([(moment.timestamp_ms, moment.files) for moment in one.history], labels=labels)
-        picture = image(drawn, f"data files of {one.name}, at most {max(values):,}, now {values[-1]:,}")
-    verdict = "within" if not one.actions else f"**beyond** for {_age(one, now_ms)}" + (" ⚠" if one.overdue(now_ms) else "")
+        picture = image(
+            drawn, f"data files of {one.name}, at most {max(values):,}, now {values[-1]:,}"
+        )
+    verdict = (
+        "within"
+        if not one.actions
+        else f"**beyond** for {_age(one, now_ms)}" + (" ⚠" if one.overdue(now_ms) else "")
+    )
     cells = (
         f"`{one.name}`",
         f"{found.records:,}",
@@ -151,7 +173,11 @@ def _details(one: TableState, now_ms: int) -> list[str]:
         lines.append(f"- **{action.kind}**: {action.reason}{wait}")
     worst = [part for part in one.health.partitions if part.removable_files > 0][:_MOST_PARTITIONS]
     if worst:
-        lines += ["", "| partition | files | small | after compaction | size |", "|---|--:|--:|--:|--:|"]
+        lines += [
+            "",
+            "| partition | files | small | after compaction | size |",
+            "|---|--:|--:|--:|--:|",
+        ]
         lines += [
             f"| `{part.partition or '(whole table)'}` | {part.data_files:,} | {part.small_files:,} | {part.expected_files:,} "
             f"| {human_bytes(part.bytes)} |"

@@ -12,7 +12,9 @@ _MARGIN = 2.0
 _CHARACTER = 6
 
 
-def line(points: Sequence[Point], *, width: int = 220, height: int = 40, labels: Sequence[str] = ()) -> str:
+def line(
+    points: Sequence[Point], *, width: int = 220, height: int = 40, labels: Sequence[str] = ()
+) -> str:
     """An SVG document: a step line from left to right, filled to zero.
 
     Args:
@@ -42,7 +44,11 @@ def line(points: Sequence[Point], *, width: int = 220, height: int = 40, labels:
         path = [f"M{_MARGIN},{y(before):.1f}", f"L{x(last):.1f},{y(before):.1f}"]
     drawn = "".join(path)
     start = _MARGIN if len(points) == 1 else x(first)
-    area = f"{drawn}L{x(last):.1f},{height - _MARGIN}L{start:.1f},{height - _MARGIN}Z" if points else ""
+    area = (
+        f"{drawn}L{x(last):.1f},{height - _MARGIN}L{start:.1f},{height - _MARGIN}Z"
+        if points
+        else ""
+    )
     texts = "".join(
         f'<text x="{width - beside + 4}" y="{11 + number * (height - 14) / max(1, len(labels) - 1):.0f}">{_escaped(label)}</text>'
         for number, label in enumerate(labels)

@@ -56,5 +56,7 @@ def decode_avro(
     try:
         entries, skipped = bulk_decode(location, data, spec, types, wanted=columns, keep=keep)
     except BulkRefusedError as error:
-        return DecodedManifest(decode_entries(data, location, spec, types), "slow", len(data), str(error))
+        return DecodedManifest(
+            decode_entries(data, location, spec, types), "slow", len(data), str(error)
+        )
     return DecodedManifest(entries, "bulk", len(data), skipped=skipped)

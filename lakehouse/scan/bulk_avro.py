@@ -93,11 +93,15 @@ def bulk_decode(
         batches.append(_decode(header, rows, plain))
         budget -= batches[-1].nbytes
         if budget < 0:
-            raise CorruptMetadataError(f"{location} inflates to far more than its size", location=location)
+            raise CorruptMetadataError(
+                f"{location} inflates to far more than its size", location=location
+            )
     if not batches:
         raise BulkRefusedError("it has no entries")
     try:
-        return flatten(pa.Table.from_batches(batches), header.schema, spec, types, location, wanted=wanted), skipped
+        return flatten(
+            pa.Table.from_batches(batches), header.schema, spec, types, location, wanted=wanted
+        ), skipped
     except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
         if isinstance(error, LakehouseError):
             raise
@@ -119,7 +123,10 @@ def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
     session = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(rows))
     with _plain_file(header, rows + len(plain) + 1, plain) as path:
         try:
-            batches = [batch.to_pyarrow() for batch in itertools.islice(session.read_avro(path).execute_stream(), 2)]
+            batches = [
+                batch.to_pyarrow()
+                for batch in itertools.islice(session.read_avro(path).execute_stream(), 2)
+            ]
         except Exception as error:
             raise BulkRefusedError(f"DataFusion cannot read it: {error}") from error
     found = sum(batch.num_rows for batch in batches)
@@ -136,7 +143,15 @@ def _plain_file(header: Header, rows: int, plain: bytes) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".avro"))
-            file.writelines((container_head(pairs, header.sync), write_long(rows), write_long(len(plain)), plain, header.sync))
+            file.writelines(
+                (
+                    container_head(pairs, header.sync),
+                    write_long(rows),
+                    write_long(len(plain)),
+                    plain,
+                    header.sync,
+                )
+            )
             file.flush()
         except OSError as error:
             raise BulkRefusedError(f"no room for a temporary file: {error}") from error
@@ -161,43 +176,63 @@ def _chunks(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
 def _joined(pieces: Sequence[_Piece]) -> _Piece:
     rows, plains, lengths = zip(*pieces, strict=True)
     known = [one for one in lengths if one is not None]
-    return sum(rows), b"".join(plains), np.concatenate(known) if len(known) == len(lengths) else None
+    return (
+        sum(rows),
+        b"".join(plains),
+        np.concatenate(known) if len(known) == len(lengths) else None,
+    )
 
 
 def _inflated(data: bytes, header: Header, location: str) -> Iterator[_Piece]:
     """Pieces block by block or some blocks together, within the limits of `inflated_blocks`."""
     counts, starts, sizes = _blocks(data, header)
     if (counts > np.maximum(sizes, 1) * _DEFLATE_RATIO).any():
-        raise CorruptMetadataError(f"{location}: a block claims more records than it can hold", location=location)
+        raise CorruptMetadataError(
+            f"{location}: a block claims more records than it can hold", location=location
+        )
     if header.codec == "deflate" and (sizes <= _SMALL_BLOCK_BYTES).all():
         return _inflated_small(data, counts, starts, sizes, location)
     return ((count, plain, None) for count, plain in inflated_blocks(data, header, location))
 
 
-def _inflated_small(data: bytes, counts: Integers, starts: Integers, sizes: Integers, location: str) -> Iterator[_Piece]:
+def _inflated_small(
+    data: bytes, counts: Integers, starts: Integers, sizes: Integers, location: str
+) -> Iterator[_Piece]:
     """Many small deflate blocks: what they can inflate to is bounded by their size, so one call each without a limit will do."""
     budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
     view, inflate = memoryview(data), isal_zlib.decompress
     steps = np.flatnonzero(np.diff(np.cumsum(sizes) // _STEP_BYTES)) + 1
-    for rows, begins, ends in zip(*(np.split(one, steps) for one in (counts, starts, starts + sizes)), strict=True):
+    for rows, begins, ends in zip(
+        *(np.split(one, steps) for one in (counts, starts, starts + sizes)), strict=True
+    ):
         spans = zip(begins.tolist(), ends.tolist(), strict=True)
         try:
             blocks = [inflate(view[begin:end], -15, _INFLATED_GUESS) for begin, end in spans]
         except _InflateError as error:
-            raise CorruptMetadataError(f"{location}: a block does not decompress: {error}", location=location) from error
+            raise CorruptMetadataError(
+                f"{location}: a block does not decompress: {error}", location=location
+            ) from error
         plain = b"".join(blocks)
         budget -= len(plain)
         if budget < 0:
-            raise CorruptMetadataError(f"{location} inflates to far more than its size", location=location)
+            raise CorruptMetadataError(
+                f"{location} inflates to far more than its size", location=location
+            )
         if rows.sum() > len(plain):
-            raise CorruptMetadataError(f"{location} claims {rows.sum()} entries in {len(plain)} bytes", location=location)
-        lengths = np.fromiter(map(len, blocks), np.int64, len(blocks)) if (rows == 1).all() else None
+            raise CorruptMetadataError(
+                f"{location} claims {rows.sum()} entries in {len(plain)} bytes", location=location
+            )
+        lengths = (
+            np.fromiter(map(len, blocks), np.int64, len(blocks)) if (rows == 1).all() else None
+        )
         yield int(rows.sum()), plain, lengths
 
 
 def _blocks(data: bytes, header: Header) -> tuple[Integers, Integers, Integers]:
     """(records, offset of the content, size) of every block, found by their sync markers all at once."""
-    ends = np.fromiter((match.start() for match in re.finditer(re.escape(header.sync), data)), np.int64)
+    ends = np.fromiter(
+        (match.start() for match in re.finditer(re.escape(header.sync), data)), np.int64
+    )
     ends = ends[ends >= header.first_block]
     if not len(ends) or ends[-1] + SYNC_BYTES != len(data):
         raise BulkRefusedError("it does not end with a block")

@@ -21,7 +21,15 @@ from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.spec.avro_container import SYNC_BYTES
-from lakehouse.spec.columnar_manifest import TWIN_SUFFIX, conform, encode_twin, lacking, mismatch, open_twin, twin_checksum
+from lakehouse.spec.columnar_manifest import (
+    TWIN_SUFFIX,
+    conform,
+    encode_twin,
+    lacking,
+    mismatch,
+    open_twin,
+    twin_checksum,
+)
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
 from lakehouse.spec.manifest_list import ManifestFile
@@ -57,7 +65,11 @@ class ManifestCache:
     """
 
     def __init__(
-        self, *, memory_bytes_max: int = MEMORY_BYTES_MAX, folder: Path | None = None, disk_bytes_max: int = DISK_BYTES_MAX
+        self,
+        *,
+        memory_bytes_max: int = MEMORY_BYTES_MAX,
+        folder: Path | None = None,
+        disk_bytes_max: int = DISK_BYTES_MAX,
     ) -> None:
         self.memory_bytes_max = memory_bytes_max
         self.folder = folder
@@ -72,14 +84,20 @@ class ManifestCache:
         Raises:
             NoSuchFileError: the manifest is missing.
         """
-        marker = storage.read_range(manifest.manifest_path, max(manifest.manifest_length - SYNC_BYTES, 0), SYNC_BYTES)
-        return CacheKey(manifest.manifest_path, manifest.manifest_length, marker, hash(frozenset(types.items())))
+        marker = storage.read_range(
+            manifest.manifest_path, max(manifest.manifest_length - SYNC_BYTES, 0), SYNC_BYTES
+        )
+        return CacheKey(
+            manifest.manifest_path, manifest.manifest_length, marker, hash(frozenset(types.items()))
+        )
 
     def get(self, key: CacheKey, columns: Collection[str] | None) -> Entries | None:
         """Entries with at least these columns, from memory; None when they are not there."""
         with self._lock:
             kept = self._kept.get(key)
-            if kept is None or not (kept[0] is None or (columns is not None and kept[0].issuperset(columns))):
+            if kept is None or not (
+                kept[0] is None or (columns is not None and kept[0].issuperset(columns))
+            ):
                 return None
             self._kept.move_to_end(key)
             return kept[1]
@@ -97,7 +115,9 @@ class ManifestCache:
                 _, (_, dropped) = self._kept.popitem(last=False)
                 self._bytes -= dropped.table.nbytes
 
-    def load(self, key: CacheKey, manifest: ManifestFile, spec: PartitionSpec, types: FieldTypes) -> Entries | None:
+    def load(
+        self, key: CacheKey, manifest: ManifestFile, spec: PartitionSpec, types: FieldTypes
+    ) -> Entries | None:
         """Entries from disk, every column; None when they are not there or not usable."""
         if self.folder is None:
             return None
@@ -124,7 +144,9 @@ class ManifestCache:
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        data = encode_twin(entries, manifest_path=key.path, manifest_length=key.length, checksum=key.checksum)
+        data = encode_twin(
+            entries, manifest_path=key.path, manifest_length=key.length, checksum=key.checksum
+        )
         with tempfile.NamedTemporaryFile(dir=self.folder, suffix=".new", delete=False) as file:
             file.write(data)
         Path(file.name).replace(self._path(key))
@@ -138,7 +160,9 @@ class ManifestCache:
 
     def _path(self, key: CacheKey) -> Path:
         identity = f"{key.path}\n{key.length}\n{key.checksum}"
-        return (self.folder or Path()) / (hashlib.sha256(identity.encode()).hexdigest() + TWIN_SUFFIX)
+        return (self.folder or Path()) / (
+            hashlib.sha256(identity.encode()).hexdigest() + TWIN_SUFFIX
+        )
 
     def _evict(self) -> None:
         files = []

@@ -37,7 +37,10 @@ class ChangelogStep:
 
 
 def plan_changelog(
-    metadata: TableMetadata, from_snapshot_id: int | None, to_snapshot_id: int | None, storage: Storage
+    metadata: TableMetadata,
+    from_snapshot_id: int | None,
+    to_snapshot_id: int | None,
+    storage: Storage,
 ) -> list[ChangelogStep]:
     """The snapshots after `from_snapshot_id` up to `to_snapshot_id`, oldest first.
 
@@ -54,12 +57,18 @@ def plan_changelog(
         CorruptMetadataError: a manifest is damaged.
     """
     to = metadata.current_snapshot_id if to_snapshot_id is None else to_snapshot_id
-    newest_first = list(metadata.ancestors(to)) if from_snapshot_id is None else snapshots_after(metadata, to, from_snapshot_id)
+    newest_first = (
+        list(metadata.ancestors(to))
+        if from_snapshot_id is None
+        else snapshots_after(metadata, to, from_snapshot_id)
+    )
     changing = [one for one in reversed(newest_first) if one.operation != OPERATION_REPLACE]
     return [_step(number, one, metadata, storage) for number, one in enumerate(changing)]
 
 
-def _step(ordinal: int, snapshot: Snapshot, metadata: TableMetadata, storage: Storage) -> ChangelogStep:
+def _step(
+    ordinal: int, snapshot: Snapshot, metadata: TableMetadata, storage: Storage
+) -> ChangelogStep:
     parent_id = snapshot.parent_snapshot_id
     parent = None if parent_id is None else metadata.snapshot_or_none(parent_id)
     if parent_id is not None and parent is None:
@@ -70,10 +79,16 @@ def _step(ordinal: int, snapshot: Snapshot, metadata: TableMetadata, storage: St
         )
     old = _Side(metadata, storage, [] if parent is None else load_manifests(storage, parent))
     new = _Side(metadata, storage, load_manifests(storage, snapshot))
-    everywhere = {one.manifest_path for one in old.deletes} != {one.manifest_path for one in new.deletes}
+    everywhere = {one.manifest_path for one in old.deletes} != {
+        one.manifest_path for one in new.deletes
+    }
     before = old.tasks(set() if everywhere else {one.manifest_path for one in new.data})
     after = new.tasks(set() if everywhere else {one.manifest_path for one in old.data})
-    same = {path for path, task in before.items() if path in after and _deletes(task) == _deletes(after[path])}
+    same = {
+        path
+        for path, task in before.items()
+        if path in after and _deletes(task) == _deletes(after[path])
+    }
     return ChangelogStep(
         ordinal,
         snapshot,
@@ -89,7 +104,9 @@ def _deletes(task: FileScanTask) -> set[_DeleteKey]:
 class _Side:
     """A snapshot before or after a step."""
 
-    def __init__(self, metadata: TableMetadata, storage: Storage, manifests: Iterable[ManifestFile]) -> None:
+    def __init__(
+        self, metadata: TableMetadata, storage: Storage, manifests: Iterable[ManifestFile]
+    ) -> None:
         self._metadata = metadata
         self._storage = storage
         listed = list(manifests)
@@ -98,11 +115,21 @@ class _Side:
 
     def tasks(self, shared: set[str]) -> dict[str, FileScanTask]:
         """Live files by path, but for those of manifests that the other side has too."""
-        live = [entry for one in self.data if one.manifest_path not in shared for entry in self._live(one)]
+        live = [
+            entry
+            for one in self.data
+            if one.manifest_path not in shared
+            for entry in self._live(one)
+        ]
         if not live:
             return {}
-        index = DeleteIndex([entry for one in self.deletes for entry in self._live(one)], self._metadata.specs())
-        return {entry.data_file.file_path: _task(entry.data_file, entry.sequence_number or 0, index) for entry in live}
+        index = DeleteIndex(
+            [entry for one in self.deletes for entry in self._live(one)], self._metadata.specs()
+        )
+        return {
+            entry.data_file.file_path: _task(entry.data_file, entry.sequence_number or 0, index)
+            for entry in live
+        }
 
     def _live(self, manifest: ManifestFile) -> list[ManifestEntry]:
         entries = load_entries(self._storage, manifest, self._metadata).to_manifest_entries()

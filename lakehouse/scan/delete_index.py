@@ -8,7 +8,12 @@ from typing import Any
 
 from pyiceberg.partitioning import PartitionSpec
 
-from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, PATH_FIELD_ID, DataFile, ManifestEntry
+from lakehouse.spec.data_file import (
+    CONTENT_EQUALITY_DELETES,
+    PATH_FIELD_ID,
+    DataFile,
+    ManifestEntry,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,9 @@ class DeleteIndex:
         specs: partition specs by id.
     """
 
-    def __init__(self, entries: Iterable[ManifestEntry], specs: Mapping[int, PartitionSpec]) -> None:
+    def __init__(
+        self, entries: Iterable[ManifestEntry], specs: Mapping[int, PartitionSpec]
+    ) -> None:
         self._vectors: dict[str, list[_Delete]] = {}
         self._by_path: dict[str, list[_Delete]] = {}
         self._by_partition: dict[tuple[Any, ...], list[_Delete]] = {}
@@ -38,7 +45,9 @@ class DeleteIndex:
         self._global: list[_Delete] = []
         for entry in entries:
             self._add(_Delete(entry.data_file, entry.sequence_number or 0), specs)
-        self.empty = not (self._vectors or self._by_path or self._by_partition or self._equality or self._global)
+        self.empty = not (
+            self._vectors or self._by_path or self._by_partition or self._equality or self._global
+        )
 
     def deletes_for(self, file: DataFile, sequence_number: int) -> tuple[DataFile, ...]:
         """The deletes to apply to a data file, oldest first; `sequence_number` is its data sequence number."""
@@ -47,13 +56,25 @@ class DeleteIndex:
         key = file.partition_key
         equality = (*self._global, *self._equality.get(key, ()))
         found = [one for one in equality if sequence_number < one.sequence_number]
-        vectors = [one for one in self._vectors.get(file.file_path, ()) if sequence_number <= one.sequence_number]
+        vectors = [
+            one
+            for one in self._vectors.get(file.file_path, ())
+            if sequence_number <= one.sequence_number
+        ]
         if vectors:
             found.append(max(vectors, key=lambda one: one.sequence_number))
         else:
-            found += [one for one in self._by_path.get(file.file_path, ()) if sequence_number <= one.sequence_number]
+            found += [
+                one
+                for one in self._by_path.get(file.file_path, ())
+                if sequence_number <= one.sequence_number
+            ]
             positions = self._by_partition.get(key, ())
-            found += [one for one in positions if sequence_number <= one.sequence_number and _may_name(one.file, file.file_path)]
+            found += [
+                one
+                for one in positions
+                if sequence_number <= one.sequence_number and _may_name(one.file, file.file_path)
+            ]
         return tuple(one.file for one in sorted(found, key=lambda one: one.sequence_number))
 
     def _add(self, delete: _Delete, specs: Mapping[int, PartitionSpec]) -> None:
@@ -75,4 +96,6 @@ def _may_name(delete: DataFile, path: str) -> bool:
     """Whether the bounds of the paths in a position delete file allow this one."""
     encoded = path.encode("utf-8")
     lower, upper = delete.lower_bounds.get(PATH_FIELD_ID), delete.upper_bounds.get(PATH_FIELD_ID)
-    return (lower is None or lower <= encoded) and (upper is None or encoded <= upper or upper == encoded[: len(upper)])
+    return (lower is None or lower <= encoded) and (
+        upper is None or encoded <= upper or upper == encoded[: len(upper)]
+    )

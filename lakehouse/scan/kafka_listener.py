@@ -36,7 +36,11 @@ class KafkaListener:
         value = orjson.dumps(report.to_dict())
         self._producer.poll(0)
         self._producer.produce(
-            self._topic, value, key=report.table.encode(), timestamp=report.timestamp_ms, on_delivery=_delivered
+            self._topic,
+            value,
+            key=report.table.encode(),
+            timestamp=report.timestamp_ms,
+            on_delivery=_delivered,
         )
 
     def flush(self, timeout_seconds: float = 10.0) -> int:
@@ -47,9 +51,16 @@ class KafkaListener:
         """Flush; says in the log what was not delivered in time."""
         left = self.flush(timeout_seconds)
         if left:
-            _LOG.warning("%d scan reports were not delivered to Kafka topic %s within %s s", left, self._topic, timeout_seconds)
+            _LOG.warning(
+                "%d scan reports were not delivered to Kafka topic %s within %s s",
+                left,
+                self._topic,
+                timeout_seconds,
+            )
 
 
 def _delivered(error: KafkaError | None, message: Message) -> None:
     if error is not None:
-        _LOG.warning("a scan report was not delivered to Kafka topic %s: %s", message.topic(), error.str())
+        _LOG.warning(
+            "a scan report was not delivered to Kafka topic %s: %s", message.topic(), error.str()
+        )

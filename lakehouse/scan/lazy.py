@@ -20,7 +20,9 @@ class LazyItems(Sequence[T], Generic[P, T]):
         make: all items of a part.
     """
 
-    def __init__(self, parts: Sequence[P], lengths: Sequence[int], make: Callable[[P], Sequence[T]]) -> None:
+    def __init__(
+        self, parts: Sequence[P], lengths: Sequence[int], make: Callable[[P], Sequence[T]]
+    ) -> None:
         self._parts = parts
         self._ends = list(itertools.accumulate(lengths))
         self._make = make

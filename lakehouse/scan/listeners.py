@@ -111,7 +111,11 @@ class Listeners:
                 try:
                     listener.scan_planned(report)
                 except Exception:  # noqa: BLE001 - a listener is anybody's code, and must cost no query
-                    _LOG.exception("%s: the scan report listener %s failed; the scan goes on", table, type(listener).__name__)
+                    _LOG.exception(
+                        "%s: the scan report listener %s failed; the scan goes on",
+                        table,
+                        type(listener).__name__,
+                    )
 
 
 @contextmanager

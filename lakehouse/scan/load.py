@@ -29,7 +29,11 @@ def load_manifests(storage: Storage, snapshot: Snapshot) -> list[ManifestFile]:
 
 
 def load_entries(
-    storage: Storage, manifest: ManifestFile, metadata: TableMetadata, *, wanted: Collection[str] | None = None
+    storage: Storage,
+    manifest: ManifestFile,
+    metadata: TableMetadata,
+    *,
+    wanted: Collection[str] | None = None,
 ) -> Entries:
     """All entries of a manifest, deleted ones too, inheritance applied. Reads the Avro manifest, the truth.
 
@@ -40,10 +44,14 @@ def load_entries(
         NoSuchFileError: it is missing.
     """
     data = storage.read(manifest.manifest_path)
-    return decode_manifest(data, manifest, metadata.spec(manifest.partition_spec_id), types_of(metadata), wanted=wanted)
+    return decode_manifest(
+        data, manifest, metadata.spec(manifest.partition_spec_id), types_of(metadata), wanted=wanted
+    )
 
 
-def cached_entries(storage: Storage, manifest: ManifestFile, metadata: TableMetadata, cache: ManifestCache) -> Entries:
+def cached_entries(
+    storage: Storage, manifest: ManifestFile, metadata: TableMetadata, cache: ManifestCache
+) -> Entries:
     """As `load_entries`, from the cache when the manifest was decoded before: for who looks again and again.
 
     Raises:
@@ -56,7 +64,9 @@ def cached_entries(storage: Storage, manifest: ManifestFile, metadata: TableMeta
     if entries is None:
         entries = cache.load(key, manifest, spec, types)
     if entries is None:
-        entries = decode_entries(storage.read(manifest.manifest_path), manifest.manifest_path, spec, types)
+        entries = decode_entries(
+            storage.read(manifest.manifest_path), manifest.manifest_path, spec, types
+        )
         cache.put(key, None, entries)
     return inherit(entries, manifest)
 

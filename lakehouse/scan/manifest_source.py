@@ -140,7 +140,9 @@ class ManifestSource:
     def _decode(self, columns: Collection[str] | None, keep: Keep | None = None) -> Entries:
         """Entries as they stand in the Avro manifest, nothing inherited."""
         context, location = self._context, self.manifest.manifest_path
-        decoded = decode_avro(context.storage, location, self._spec, context.types, columns=columns, keep=keep)
+        decoded = decode_avro(
+            context.storage, location, self._spec, context.types, columns=columns, keep=keep
+        )
         self.kind, self.bytes_read, self.skipped = decoded.kind, decoded.bytes_read, decoded.skipped
         if decoded.refused is not None:
             context.notes.append(f"decoded {location} entry by entry: {decoded.refused}")
@@ -154,7 +156,9 @@ class ManifestSource:
             if needed & {"first_row_id", "sequence_number", "file_sequence_number"}:
                 needed.update(INHERITING)
             wanted = [name for name in present if name in needed]
-        self._columns_read |= self._read_columns(twin, [name for name in wanted if name not in self._columns_read])
+        self._columns_read |= self._read_columns(
+            twin, [name for name in wanted if name not in self._columns_read]
+        )
         table = pa.table({name: self._columns_read[name] for name in wanted})
         return inherit(conform(table, self._spec, self._context.types), self.manifest)
 
@@ -181,10 +185,15 @@ class ManifestSource:
     def _twin_bytes(self) -> pa.NativeFile:
         location = twin_path(self.manifest.manifest_path)
         filesystem, path = self._context.storage.filesystem(location)
-        if isinstance(filesystem, pafs.LocalFileSystem) or self.manifest.manifest_length > _FETCHED_WHOLE_BYTES:
+        if (
+            isinstance(filesystem, pafs.LocalFileSystem)
+            or self.manifest.manifest_length > _FETCHED_WHOLE_BYTES
+        ):
             return filesystem.open_input_file(path)
         return pa.BufferReader(self._context.storage.read(location))
 
     def _ignore_twin(self, reason: str) -> None:
         self._twin = None
-        self._context.notes.append(f"ignored the columnar twin of {self.manifest.manifest_path}: {reason}")
+        self._context.notes.append(
+            f"ignored the columnar twin of {self.manifest.manifest_path}: {reason}"
+        )

@@ -34,7 +34,12 @@ class _UnknownShape(Exception):  # noqa: N818 - internal signal
 
 
 def choose(
-    schema: Mapping[str, Any], plain: bytes, lengths: Integers, spec: PartitionSpec, types: FieldTypes, keep: Keep
+    schema: Mapping[str, Any],
+    plain: bytes,
+    lengths: Integers,
+    spec: PartitionSpec,
+    types: FieldTypes,
+    keep: Keep,
 ) -> tuple[Mask, int] | None:
     """Which entries to decode, and how many of the others are live; None when the partition cannot be told beforehand.
 
@@ -49,7 +54,8 @@ def choose(
         keep: the choice.
     """
     kinds = {
-        field_id: physical_type(kind) if kind is not None else None for field_id, kind in partition_types(spec, types).items()
+        field_id: physical_type(kind) if kind is not None else None
+        for field_id, kind in partition_types(spec, types).items()
     }
     if not kinds or any(kind not in _WHOLE_NUMBERS for kind in kinds.values()):
         return None
@@ -90,7 +96,9 @@ class _Walk:
                 return offsets
         return offsets
 
-    def _value(self, avro: Any, offsets: Integers, field_id: int | None, stop_after: int) -> Integers:
+    def _value(
+        self, avro: Any, offsets: Integers, field_id: int | None, stop_after: int
+    ) -> Integers:
         if isinstance(avro, list):
             return self._union(avro, offsets, field_id, stop_after)
         kind = avro["type"] if isinstance(avro, dict) else avro
@@ -105,7 +113,9 @@ class _Walk:
             return after
         raise _UnknownShape
 
-    def _union(self, branches: list[Any], offsets: Integers, field_id: int | None, stop_after: int) -> Integers:
+    def _union(
+        self, branches: list[Any], offsets: Integers, field_id: int | None, stop_after: int
+    ) -> Integers:
         index, after = self._longs(offsets)
         if len(branches) != 2 or "null" not in branches:
             raise _UnknownShape
@@ -133,5 +143,7 @@ class _Walk:
             after[going] += 1
             going = going[byte >= 0x80]
             if not len(going):
-                return ((result >> np.uint64(1)) ^ (np.uint64(0) - (result & np.uint64(1)))).view(np.int64), after
+                return ((result >> np.uint64(1)) ^ (np.uint64(0) - (result & np.uint64(1)))).view(
+                    np.int64
+                ), after
         raise _UnknownShape

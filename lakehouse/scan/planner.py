@@ -78,20 +78,37 @@ class ScanPlan:
     def locations(self) -> pa.Table:
         """Columns `file_path`, `file_size_in_bytes` and `record_count` of the files, without making the files themselves."""
         parts: Sequence[Entries] = self.files.parts if isinstance(self.files, LazyItems) else ()
-        schema = pa.schema([("file_path", pa.string()), ("file_size_in_bytes", pa.int64()), ("record_count", pa.int64())])
-        return pa.concat_tables([schema.empty_table(), *(part.table.select(schema.names).cast(schema) for part in parts)])
+        schema = pa.schema(
+            [
+                ("file_path", pa.string()),
+                ("file_size_in_bytes", pa.int64()),
+                ("record_count", pa.int64()),
+            ]
+        )
+        return pa.concat_tables(
+            [
+                schema.empty_table(),
+                *(part.table.select(schema.names).cast(schema) for part in parts),
+            ]
+        )
 
     def formats(self) -> set[str]:
         """File formats of the files, lower case, without making the files themselves."""
         parts: Sequence[Entries] = self.files.parts if isinstance(self.files, LazyItems) else ()
-        return {str(one).lower() for part in parts for one in pc.unique(part.table["file_format"]).to_pylist()}
+        return {
+            str(one).lower()
+            for part in parts
+            for one in pc.unique(part.table["file_format"]).to_pylist()
+        }
 
     def splits(self) -> Iterator[TaskGroup]:
         """Tasks cut at split offsets and packed to `read.split.target-size` (properties `read.split.*`)."""
         return combine(self.tasks, self.split_options)
 
 
-def plan_scan(request: ScanRequest, storage: Storage, *, cache: ManifestCache | None = DEFAULT_CACHE) -> ScanPlan:
+def plan_scan(
+    request: ScanRequest, storage: Storage, *, cache: ManifestCache | None = DEFAULT_CACHE
+) -> ScanPlan:
     """Plan a scan.
 
     Keeps every file that may hold a row for which `where` is true; unknown metrics keep the file. Manifests are answered by
@@ -110,7 +127,11 @@ def plan_scan(request: ScanRequest, storage: Storage, *, cache: ManifestCache | 
 
 
 def plan_appends(
-    request: ScanRequest, from_snapshot_id: int, storage: Storage, *, cache: ManifestCache | None = DEFAULT_CACHE
+    request: ScanRequest,
+    from_snapshot_id: int,
+    storage: Storage,
+    *,
+    cache: ManifestCache | None = DEFAULT_CACHE,
 ) -> ScanPlan:
     """Plan what append snapshots added after `from_snapshot_id`, up to the snapshot of the request.
 
@@ -122,18 +143,37 @@ def plan_appends(
         InvalidExpressionError, InvalidSchemaError, CorruptMetadataError: see `plan_scan`.
     """
     snapshot = snapshot_of(request)
-    between = snapshots_after(request.metadata, None if snapshot is None else snapshot.snapshot_id, from_snapshot_id)
+    between = snapshots_after(
+        request.metadata, None if snapshot is None else snapshot.snapshot_id, from_snapshot_id
+    )
     appends = [one for one in between if one.operation == OPERATION_APPEND]
 
     def added() -> list[ManifestFile]:
-        listed = [(one, manifest) for one in reversed(appends) for manifest in load_manifests(storage, one)]
-        of_data = [(one, manifest) for one, manifest in listed if manifest.content == CONTENT_DATA_MANIFEST]
-        return [manifest for one, manifest in of_data if manifest.added_snapshot_id == one.snapshot_id]
+        listed = [
+            (one, manifest)
+            for one in reversed(appends)
+            for manifest in load_manifests(storage, one)
+        ]
+        of_data = [
+            (one, manifest) for one, manifest in listed if manifest.content == CONTENT_DATA_MANIFEST
+        ]
+        return [
+            manifest for one, manifest in of_data if manifest.added_snapshot_id == one.snapshot_id
+        ]
 
-    return _plan(request, storage, cache, snapshot, added, added_by=frozenset(one.snapshot_id for one in appends))
+    return _plan(
+        request,
+        storage,
+        cache,
+        snapshot,
+        added,
+        added_by=frozenset(one.snapshot_id for one in appends),
+    )
 
 
-def snapshots_after(metadata: TableMetadata, snapshot_id: int | None, from_snapshot_id: int) -> list[Snapshot]:
+def snapshots_after(
+    metadata: TableMetadata, snapshot_id: int | None, from_snapshot_id: int
+) -> list[Snapshot]:
     """The snapshots from `snapshot_id` back to, and without, `from_snapshot_id`, newest first.
 
     Raises:
@@ -158,7 +198,9 @@ def _plan(
     added_by: frozenset[int] | None = None,
 ) -> ScanPlan:
     schema = schema_of(request, snapshot)
-    projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive, beside=METADATA_COLUMNS)
+    projected = project_schema(
+        schema, request.select, case_sensitive=request.case_sensitive, beside=METADATA_COLUMNS
+    )
     where = bind(request.where, schema, case_sensitive=request.case_sensitive)
     report = PlanReport(
         snapshot_id=None if snapshot is None else snapshot.snapshot_id,
@@ -174,7 +216,14 @@ def _plan(
     types = types_of(request.metadata)
     context = SourceContext(storage, types, request.use_twins, cache, report.notes)
     columns = None if request.include_metrics else [*PLAN_COLUMNS, *_partition_columns(request)]
-    search = Search(widen(where, types), request.metadata.specs(), context, columns, os.cpu_count() or 1, added_by)
+    search = Search(
+        widen(where, types),
+        request.metadata.specs(),
+        context,
+        columns,
+        os.cpu_count() or 1,
+        added_by,
+    )
     data, deletes = _search(manifests, search, report)
     report.data_manifests, report.data_files = data.manifests, data.files
     report.delete_manifests, report.delete_files = deletes.manifests, deletes.files
@@ -215,40 +264,63 @@ def project_schema(
     """
     if select is None or "*" in select:
         return schema
-    more = {name: beside[name] for name in select if name in beside and name not in schema.column_names}
+    more = {
+        name: beside[name] for name in select if name in beside and name not in schema.column_names
+    }
     try:
-        chosen = schema.select(*(name for name in select if name not in more), case_sensitive=case_sensitive)
+        chosen = schema.select(
+            *(name for name in select if name not in more), case_sensitive=case_sensitive
+        )
     except ValueError as error:
         known = ", ".join(sorted(schema.column_names))
-        raise InvalidSchemaError(f"cannot select {', '.join(select)}: {error}; columns are {known}") from error
+        raise InvalidSchemaError(
+            f"cannot select {', '.join(select)}: {error}; columns are {known}"
+        ) from error
     fields = sorted(
-        (*chosen.fields, *more.values()), key=lambda field: _first_mention(field.name, select, case_sensitive=case_sensitive)
+        (*chosen.fields, *more.values()),
+        key=lambda field: _first_mention(field.name, select, case_sensitive=case_sensitive),
     )
-    return Schema(*fields, schema_id=chosen.schema_id, identifier_field_ids=chosen.identifier_field_ids)
+    return Schema(
+        *fields, schema_id=chosen.schema_id, identifier_field_ids=chosen.identifier_field_ids
+    )
 
 
 def _first_mention(column: str, select: Sequence[str], *, case_sensitive: bool) -> int:
     """Position in `select` of the first path that is the column or reaches into it."""
     fold = str if case_sensitive else str.casefold
-    return next(at for at, path in enumerate(select) if f"{fold(path)}.".startswith(f"{fold(column)}."))
+    return next(
+        at for at, path in enumerate(select) if f"{fold(path)}.".startswith(f"{fold(column)}.")
+    )
 
 
 def split_options(request: ScanRequest) -> SplitOptions:
     """The `read.split.*` properties of the table."""
     properties = TableProperties(request.metadata.properties)
-    return SplitOptions(properties.split_target_size, properties.split_lookback, properties.split_open_file_cost)
+    return SplitOptions(
+        properties.split_target_size, properties.split_lookback, properties.split_open_file_cost
+    )
 
 
-def _search(manifests: Sequence[ManifestFile], search: Search, report: PlanReport) -> tuple[Found, Found]:
+def _search(
+    manifests: Sequence[ManifestFile], search: Search, report: PlanReport
+) -> tuple[Found, Found]:
     data, deletes = Found(), Found()
     # a delete may be listed under another spec than the data file it names: then its partition says nothing about the file
     one_spec = len({manifest.partition_spec_id for manifest in manifests}) == 1
     where = search.where if one_spec else TRUE
-    everything = Search(where, search.specs, search.context, None, search.threads, use_metrics=False)
+    everything = Search(
+        where, search.specs, search.context, None, search.threads, use_metrics=False
+    )
     with _timed(report, "prune_manifests"):
         is_data = [manifest.content == CONTENT_DATA_MANIFEST for manifest in manifests]
-        of_data = prune_manifests([one for one, yes in zip(manifests, is_data, strict=True) if yes], search, data)
-        of_deletes = prune_manifests([one for one, yes in zip(manifests, is_data, strict=True) if not yes], everything, deletes)
+        of_data = prune_manifests(
+            [one for one, yes in zip(manifests, is_data, strict=True) if yes], search, data
+        )
+        of_deletes = prune_manifests(
+            [one for one, yes in zip(manifests, is_data, strict=True) if not yes],
+            everything,
+            deletes,
+        )
     with _timed(report, "prune_files"):
         prune_files(of_data, search, data)
         if data.parts:
@@ -260,8 +332,13 @@ def _lazy(
     parts: Sequence[Entries], search: Search, index: DeleteIndex, *, include_metrics: bool
 ) -> tuple[LazyItems[Entries, DataFile], LazyItems[Any, FileScanTask]]:
     lengths = [len(part) for part in parts]
-    files: LazyItems[Entries, DataFile] = LazyItems(parts, lengths, lambda part: _bare(part, include_metrics).to_data_files())
-    residuals = {spec_id: Residuals(search.where, spec, search.context.types) for spec_id, spec in search.specs.items()}
+    files: LazyItems[Entries, DataFile] = LazyItems(
+        parts, lengths, lambda part: _bare(part, include_metrics).to_data_files()
+    )
+    residuals = {
+        spec_id: Residuals(search.where, spec, search.context.types)
+        for spec_id, spec in search.specs.items()
+    }
     starts = _starts(lengths)
 
     def make_tasks(position: int) -> list[FileScanTask]:
@@ -295,11 +372,20 @@ def _bare(part: Entries, include_metrics: bool) -> Entries:
     if include_metrics:
         return part
     metrics = tuple(f"{prefix}." for prefix in (*COUNTS, *BOUNDS))
-    return Entries(part.table.select([name for name in part.table.column_names if not name.startswith(metrics)]), part.spec)
+    return Entries(
+        part.table.select(
+            [name for name in part.table.column_names if not name.startswith(metrics)]
+        ),
+        part.spec,
+    )
 
 
 def _partition_columns(request: ScanRequest) -> list[str]:
-    return [f"partition.{field.field_id}" for spec in request.metadata.partition_specs for field in spec.fields]
+    return [
+        f"partition.{field.field_id}"
+        for spec in request.metadata.partition_specs
+        for field in spec.fields
+    ]
 
 
 @contextmanager

@@ -99,16 +99,27 @@ class PlanReport:
 
     def __rich__(self) -> RichTable:
         """A table for the terminal."""
-        table = RichTable(title=f"Plan of snapshot {self.snapshot_id}", caption=f"where {self.filter}, {self.total_ms:.1f} ms")
+        table = RichTable(
+            title=f"Plan of snapshot {self.snapshot_id}",
+            caption=f"where {self.filter}, {self.total_ms:.1f} ms",
+        )
         for header in ("", "data manifests", "delete manifests", "data files", "delete files"):
             table.add_column(header, justify="left" if not header else "right")
         manifests = (self.data_manifests, self.delete_manifests)
         files = (self.data_files, self.delete_files)
         rows: list[tuple[str, Sequence[object]]] = [
-            ("total", [m.total for m in manifests] + [f.total if f.total is not None else "unknown" for f in files]),
+            (
+                "total",
+                [m.total for m in manifests]
+                + [f.total if f.total is not None else "unknown" for f in files],
+            ),
             ("skipped: empty", [m.skipped_empty for m in manifests] + ["", ""]),
             ("skipped: manifest", ["", ""] + [f.skipped_by_manifest for f in files]),
-            ("skipped: partition", [m.skipped_by_partition for m in manifests] + [f.skipped_by_partition for f in files]),
+            (
+                "skipped: partition",
+                [m.skipped_by_partition for m in manifests]
+                + [f.skipped_by_partition for f in files],
+            ),
             ("skipped: metrics", ["", ""] + [f.skipped_by_metrics for f in files]),
             ("read", [m.read for m in manifests] + [f.planned for f in files]),
             ("  columnar", [m.read_columnar for m in manifests] + ["", ""]),
@@ -117,5 +128,7 @@ class PlanReport:
             ("rows", ["", ""] + [f.rows_planned for f in files]),
         ]
         for label, values in rows:
-            table.add_row(label, *(f"{value:,}" if isinstance(value, int) else str(value) for value in values))
+            table.add_row(
+                label, *(f"{value:,}" if isinstance(value, int) else str(value) for value in values)
+            )
         return table

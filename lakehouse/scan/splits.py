@@ -69,5 +69,7 @@ def _usable(offsets: tuple[int, ...] | None, size: int) -> bool:
 
 def _weight(task: FileScanTask, options: SplitOptions) -> int:
     files = 1 + len(task.deletes)
-    size = task.length + sum(delete.content_size_in_bytes or delete.file_size_in_bytes for delete in task.deletes)
+    size = task.length + sum(
+        delete.content_size_in_bytes or delete.file_size_in_bytes for delete in task.deletes
+    )
     return max(size, files * options.open_file_cost_bytes)

@@ -60,7 +60,9 @@ class Search:
     use_metrics: bool = True
 
 
-def prune_manifests(manifests: Sequence[ManifestFile], search: Search, found: Found) -> list[ManifestFile]:
+def prune_manifests(
+    manifests: Sequence[ManifestFile], search: Search, found: Found
+) -> list[ManifestFile]:
     """The manifests that may hold a live matching file, in their order; counts the others."""
     totals = [live_files(one) for one in manifests]
     found.manifests.total = len(manifests)
@@ -73,9 +75,14 @@ def prune_manifests(manifests: Sequence[ManifestFile], search: Search, found: Fo
     for spec_id, positions in by_spec.items():
         if spec_id not in search.specs:
             path = manifests[positions[0]].manifest_path
-            raise CorruptMetadataError(f"{path} has the partition spec {spec_id}, which the table does not know", location=path)
+            raise CorruptMetadataError(
+                f"{path} has the partition spec {spec_id}, which the table does not know",
+                location=path,
+            )
         members = [manifests[position] for position in positions]
-        keep[positions] = manifests_may_match(members, search.where, search.specs[spec_id], search.context.types)
+        keep[positions] = manifests_may_match(
+            members, search.where, search.specs[spec_id], search.context.types
+        )
     kept = []
     for manifest, total, may in zip(manifests, totals, keep, strict=True):
         if total == 0:
@@ -90,8 +97,14 @@ def prune_manifests(manifests: Sequence[ManifestFile], search: Search, found: Fo
 
 def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found) -> None:
     """Read the manifests, several at a time, and keep the live entries that may match, in manifest order."""
-    specs = {manifest.partition_spec_id: search.specs[manifest.partition_spec_id] for manifest in manifests}
-    pruners = {spec_id: EntryPruner(search.where, spec, search.context.types) for spec_id, spec in specs.items()}
+    specs = {
+        manifest.partition_spec_id: search.specs[manifest.partition_spec_id]
+        for manifest in manifests
+    }
+    pruners = {
+        spec_id: EntryPruner(search.where, spec, search.context.types)
+        for spec_id, spec in specs.items()
+    }
 
     def one(group: Sequence[ManifestFile]) -> list[_Outcome]:
         return _search_group(group, search, pruners[group[0].partition_spec_id])
@@ -143,7 +156,9 @@ class _Outcome:
     skipped_by_metrics: int = 0
 
 
-def _search_group(manifests: Sequence[ManifestFile], search: Search, pruner: EntryPruner) -> list[_Outcome]:
+def _search_group(
+    manifests: Sequence[ManifestFile], search: Search, pruner: EntryPruner
+) -> list[_Outcome]:
     """What manifests of one spec give, in order.
 
     Those with columnar twins are pruned as one: the arrays are short, and beginning with one would cost more than the rest.
@@ -154,37 +169,66 @@ def _search_group(manifests: Sequence[ManifestFile], search: Search, pruner: Ent
         first = [*first, "snapshot_id"]
     both = None if search.columns is None or first is None else [*first, *search.columns]
     spec = search.specs[manifests[0].partition_spec_id]
-    keep = None if everything or search.where == FALSE or search.added_by is not None else pruner.may_match_partition
+    keep = (
+        None
+        if everything or search.where == FALSE or search.added_by is not None
+        else pruner.may_match_partition
+    )
     sources = [ManifestSource(manifest, spec, search.context, both, keep) for manifest in manifests]
-    if everything or search.where == FALSE or len(sources) == 1 or not all(source.has_twin for source in sources):
+    if (
+        everything
+        or search.where == FALSE
+        or len(sources) == 1
+        or not all(source.has_twin for source in sources)
+    ):
         return [_search_one(source, source.entries(first), search, pruner) for source in sources]
     return _search_together(sources, first, search, pruner)
 
 
 def _search_together(
-    sources: Sequence[ManifestSource], first: Collection[str] | None, search: Search, pruner: EntryPruner
+    sources: Sequence[ManifestSource],
+    first: Collection[str] | None,
+    search: Search,
+    pruner: EntryPruner,
 ) -> list[_Outcome]:
     parts = [source.entries(first) for source in sources]
     merged = Entries.concat(parts)
-    kept, by_partition, by_metrics = _kept(Entries(merged.table.combine_chunks(), merged.spec), search, pruner)
+    kept, by_partition, by_metrics = _kept(
+        Entries(merged.table.combine_chunks(), merged.spec), search, pruner
+    )
     outcomes = []
-    for source, mask in zip(sources, np.split(kept, np.cumsum([len(part) for part in parts])[:-1]), strict=True):
+    for source, mask in zip(
+        sources, np.split(kept, np.cumsum([len(part) for part in parts])[:-1]), strict=True
+    ):
         survivors = source.entries(search.columns).filter(pa.array(mask)) if mask.any() else None
         outcomes.append(_Outcome(source.kind, source.bytes_read, survivors))
     left_out = sum(source.skipped for source in sources)
-    outcomes[0].skipped_by_partition, outcomes[0].skipped_by_metrics = by_partition + left_out, by_metrics
+    outcomes[0].skipped_by_partition, outcomes[0].skipped_by_metrics = (
+        by_partition + left_out,
+        by_metrics,
+    )
     return outcomes
 
 
-def _search_one(source: ManifestSource, entries: Entries, search: Search, pruner: EntryPruner) -> _Outcome:
+def _search_one(
+    source: ManifestSource, entries: Entries, search: Search, pruner: EntryPruner
+) -> _Outcome:
     if search.where == FALSE:
-        return _Outcome(source.kind, source.bytes_read, None, int(_wanted(entries, search.added_by).sum()))
+        return _Outcome(
+            source.kind, source.bytes_read, None, int(_wanted(entries, search.added_by).sum())
+        )
     if search.where == TRUE:
         live = _wanted(entries, search.added_by)
-        return _Outcome(source.kind, source.bytes_read, entries if live.all() else entries.filter(pa.array(live)))
+        return _Outcome(
+            source.kind,
+            source.bytes_read,
+            entries if live.all() else entries.filter(pa.array(live)),
+        )
     kept, by_partition, by_metrics = _kept(entries, search, pruner)
     survivors = source.entries(search.columns).filter(pa.array(kept)) if kept.any() else None
-    return _Outcome(source.kind, source.bytes_read, survivors, by_partition + source.skipped, by_metrics)
+    return _Outcome(
+        source.kind, source.bytes_read, survivors, by_partition + source.skipped, by_metrics
+    )
 
 
 def _kept(entries: Entries, search: Search, pruner: EntryPruner) -> tuple[Mask, int, int]:
@@ -201,7 +245,9 @@ def _wanted(entries: Entries, added_by: frozenset[int] | None) -> Mask:
     if added_by is None:
         live: Mask = status != STATUS_DELETED
         return live
-    added: Mask = (status == STATUS_ADDED) & np.isin(np.asarray(entries.table["snapshot_id"]), list(added_by))
+    added: Mask = (status == STATUS_ADDED) & np.isin(
+        np.asarray(entries.table["snapshot_id"]), list(added_by)
+    )
     return added
 
 

@@ -39,4 +39,7 @@ class TaskGroup:
     @property
     def size_bytes(self) -> int:
         """Bytes to read, deletes included."""
-        return sum(task.length + sum(delete.file_size_in_bytes for delete in task.deletes) for task in self.tasks)
+        return sum(
+            task.length + sum(delete.file_size_in_bytes for delete in task.deletes)
+            for task in self.tasks
+        )

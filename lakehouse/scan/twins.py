@@ -11,7 +11,9 @@ from lakehouse.spec.manifest_list import ManifestFile
 from lakehouse.storage.protocol import Storage
 
 
-def write_twin(storage: Storage, manifest: ManifestFile, spec: PartitionSpec, types: FieldTypes) -> int:
+def write_twin(
+    storage: Storage, manifest: ManifestFile, spec: PartitionSpec, types: FieldTypes
+) -> int:
     """Write the columnar twin of a manifest beside it, replacing any that is there; returns its bytes.
 
     Args:
@@ -28,6 +30,11 @@ def write_twin(storage: Storage, manifest: ManifestFile, spec: PartitionSpec, ty
     path = manifest.manifest_path
     data = storage.read(path)
     entries = decode_avro(storage, path, spec, types).entries
-    twin = encode_twin(entries, manifest_path=path, manifest_length=manifest.manifest_length, checksum=manifest_checksum(data))
+    twin = encode_twin(
+        entries,
+        manifest_path=path,
+        manifest_length=manifest.manifest_length,
+        checksum=manifest_checksum(data),
+    )
     storage.write(twin_path(path), twin)
     return len(twin)

@@ -9,6 +9,7 @@ from lakehouse.spec.table_metadata import TableMetadata
 def types_of(metadata: TableMetadata) -> FieldTypes:
     """`field_types` over every schema of a table, the present one last so that promoted columns have their present type."""
     older = sorted(
-        (one for one in metadata.schemas if one.schema_id != metadata.current_schema_id), key=lambda one: one.schema_id
+        (one for one in metadata.schemas if one.schema_id != metadata.current_schema_id),
+        key=lambda one: one.schema_id,
     )
     return field_types(metadata.schema(), *older)

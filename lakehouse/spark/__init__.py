@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LakehouseSession", "attach", "build_session", "spark_config"]
 
-_HOMES = {"LakehouseSession": "attached", "attach": "attached", "build_session": "session", "spark_config": "session"}
+_HOMES = {
+    "LakehouseSession": "attached",
+    "attach": "attached",
+    "build_session": "session",
+    "spark_config": "session",
+}
 
 
 def __getattr__(name: str) -> object:

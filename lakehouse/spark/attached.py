@@ -90,14 +90,20 @@ class LakehouseSession:
             NoSuchSnapshotError | NoSuchRefError: nothing there.
         """
         change = parse_change(text)
-        if change is not None and (isinstance(change, CreateTable) or self._known(change.name) is not None):
+        if change is not None and (
+            isinstance(change, CreateTable) or self._known(change.name) is not None
+        ):
             return carry_out(change, self.spark, self.lake, self._run)
         return self._run(text, None)
 
     def _run(self, text: str, pinned: Table | None) -> DataFrame:
         """A query; the pinned table is read at the version it has."""
         statement = parse_statement(text)
-        found = {ref: table for ref in statement.references if (table := self._known(ref.name)) is not None}
+        found = {
+            ref: table
+            for ref in statement.references
+            if (table := self._known(ref.name)) is not None
+        }
         if not found:
             return self.spark.sql(text)
         if not statement.is_query:
@@ -107,7 +113,12 @@ class LakehouseSession:
             )
         return self._query(statement, found, {} if pinned is None else {pinned.name: pinned})
 
-    def _query(self, statement: Statement, found: dict[Reference, tuple[str, str | None]], loaded: dict[str, Table]) -> DataFrame:
+    def _query(
+        self,
+        statement: Statement,
+        found: dict[Reference, tuple[str, str | None]],
+        loaded: dict[str, Table],
+    ) -> DataFrame:
         views: dict[Reference, str] = {}
         frames: dict[str, DataFrame] = {}
         remote = connect.is_remote(self.spark)
@@ -115,7 +126,11 @@ class LakehouseSession:
             for reference, (name, metadata_table) in found.items():
                 table = loaded.get(name) or loaded.setdefault(name, self.lake.load_table(name))
                 frame = self._frame(
-                    table, metadata_table, snapshot_id=reference.snapshot_id, as_of=reference.as_of, ref=reference.ref
+                    table,
+                    metadata_table,
+                    snapshot_id=reference.snapshot_id,
+                    as_of=reference.as_of,
+                    ref=reference.ref,
                 )
                 view = f"_lakehouse_{uuid.uuid4().hex}"
                 if not remote:
@@ -129,14 +144,24 @@ class LakehouseSession:
                 self.spark.catalog.dropTempView(view)
 
     def _frame(
-        self, table: Table, metadata_table: str | None, *, snapshot_id: int | None, as_of: Moment | None, ref: str | None
+        self,
+        table: Table,
+        metadata_table: str | None,
+        *,
+        snapshot_id: int | None,
+        as_of: Moment | None,
+        ref: str | None,
     ) -> DataFrame:
         if ref is not None and (snapshot_id is not None or as_of is not None):
-            raise InvalidInputError(f"{table.name}: give ref, snapshot_id or as_of, not two of them", table=table.name)
+            raise InvalidInputError(
+                f"{table.name}: give ref, snapshot_id or as_of, not two of them", table=table.name
+            )
         scan = table.scan(snapshot_id=snapshot_id, as_of=as_of, ref=ref or "main")
         if metadata_table is None:
             return reader.read(self.spark, table.name, scan.request, table.storage, table.listeners)
-        return self.spark.createDataFrame(metadata_tables.shown(table.inspect.table(metadata_table, scan.request.snapshot_id)))
+        return self.spark.createDataFrame(
+            metadata_tables.shown(table.inspect.table(metadata_table, scan.request.snapshot_id))
+        )
 
     def _find(self, name: str) -> tuple[Table, str | None]:
         known = self._known(tuple(name.split(".")))
@@ -150,7 +175,11 @@ class LakehouseSession:
             return None
         if self.lake.table_exists(Identifier(parts[:-1], parts[-1])):
             return ".".join(parts), None
-        if len(parts) > 2 and parts[-1] in METADATA_TABLES and self.lake.table_exists(Identifier(parts[:-2], parts[-2])):
+        if (
+            len(parts) > 2
+            and parts[-1] in METADATA_TABLES
+            and self.lake.table_exists(Identifier(parts[:-2], parts[-2]))
+        ):
             return ".".join(parts[:-1]), parts[-1]
         return None
 

@@ -118,7 +118,10 @@ class _Cursor:
     def word(self, ahead: int = 0) -> str:
         """The next word in capitals; empty at the end and for quoted ones."""
         place = self._at + ahead
-        if place >= len(self._tokens) or self._tokens[place].token_type in (TokenType.STRING, TokenType.IDENTIFIER):
+        if place >= len(self._tokens) or self._tokens[place].token_type in (
+            TokenType.STRING,
+            TokenType.IDENTIFIER,
+        ):
             return ""
         return self._tokens[place].text.upper()
 
@@ -162,13 +165,17 @@ class _Cursor:
             depth += (self.word() == "(") - (self.word() == ")")
             self._at += 1
         if begin == self._at:
-            raise InvalidInputError(f"{self.text!r}: something is missing before {self.word() or 'the end'}")
+            raise InvalidInputError(
+                f"{self.text!r}: something is missing before {self.word() or 'the end'}"
+            )
         return self.text[self._tokens[begin].start : self._tokens[self._at - 1].end + 1]
 
     def parenthesized(self) -> list[str]:
         """The comma separated items of the parentheses that come next, as text."""
         if not self.take("("):
-            raise InvalidInputError(f"{self.text!r}: ( is expected before {self.word() or 'the end'}")
+            raise InvalidInputError(
+                f"{self.text!r}: ( is expected before {self.word() or 'the end'}"
+            )
         items = [self.until(",", ")")]
         while self.take(","):
             items.append(self.until(",", ")"))
@@ -199,13 +206,17 @@ def _create(cursor: _Cursor) -> Change | None:
         elif cursor.take("AS") or word in _QUERY_WORDS:
             query = cursor.rest()
         elif provider in PROVIDERS:
-            raise InvalidInputError(f"CREATE TABLE {'.'.join(name)}: {cursor.rest()!r} is not understood")
+            raise InvalidInputError(
+                f"CREATE TABLE {'.'.join(name)}: {cursor.rest()!r} is not understood"
+            )
         else:
             return None
     if provider not in PROVIDERS:
         return None
     if (columns is None) == (query is None):
-        raise InvalidInputError(f"CREATE TABLE {'.'.join(name)} takes a column list or AS and a query, one of them")
+        raise InvalidInputError(
+            f"CREATE TABLE {'.'.join(name)} takes a column list or AS and a query, one of them"
+        )
     return CreateTable(name, if_not_exists, columns, partition_by, properties, location, query)
 
 
@@ -260,7 +271,9 @@ def _update(cursor: _Cursor) -> Change:
     while True:
         column = cursor.next("a column").text
         if not cursor.take("="):
-            raise InvalidInputError(f"{cursor.text!r}: = is expected behind {column}; whole top-level columns can be set")
+            raise InvalidInputError(
+                f"{cursor.text!r}: = is expected behind {column}; whole top-level columns can be set"
+            )
         assignments.append((column, cursor.until(",", "WHERE")))
         if not cursor.take(","):
             break
@@ -283,12 +296,20 @@ _STATEMENTS: Mapping[tuple[str, ...], Callable[[_Cursor], Change | None]] = {
     ("INSERT", "INTO"): _insert,
     ("DELETE", "FROM"): _delete,
     ("UPDATE",): _update,
-    ("INSERT", "OVERWRITE"): _not_here("table.overwrite(frame, where=...), which replaces the rows that match"),
-    ("MERGE", "INTO"): _not_here("table.overwrite(merged_frame, where=...), or UPDATE and INSERT INTO one after the other"),
+    ("INSERT", "OVERWRITE"): _not_here(
+        "table.overwrite(frame, where=...), which replaces the rows that match"
+    ),
+    ("MERGE", "INTO"): _not_here(
+        "table.overwrite(merged_frame, where=...), or UPDATE and INSERT INTO one after the other"
+    ),
     ("TRUNCATE", "TABLE"): _not_here("DELETE FROM without WHERE"),
     ("ALTER", "TABLE"): _not_here(
         "table.update_schema(), table.update_partition_spec(), table.update_sort_order() or table.set_properties()"
     ),
-    ("CREATE", "OR", "REPLACE", "TABLE"): _not_here("table.overwrite(frame), which keeps history, or DROP TABLE first"),
-    ("REPLACE", "TABLE"): _not_here("table.overwrite(frame), which keeps history, or DROP TABLE first"),
+    ("CREATE", "OR", "REPLACE", "TABLE"): _not_here(
+        "table.overwrite(frame), which keeps history, or DROP TABLE first"
+    ),
+    ("REPLACE", "TABLE"): _not_here(
+        "table.overwrite(frame), which keeps history, or DROP TABLE first"
+    ),
 }

@@ -9,10 +9,23 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-from lakehouse.errors import InvalidExpressionError, InvalidInputError, NoSuchTableError, UnsupportedFeatureError
+from lakehouse.errors import (
+    InvalidExpressionError,
+    InvalidInputError,
+    NoSuchTableError,
+    UnsupportedFeatureError,
+)
 from lakehouse.expressions.parse import parse_where
 from lakehouse.lake import Lakehouse
-from lakehouse.spark.change_statement import Change, CreateTable, Delete, DropTable, Insert, NotHere, Update
+from lakehouse.spark.change_statement import (
+    Change,
+    CreateTable,
+    Delete,
+    DropTable,
+    Insert,
+    NotHere,
+    Update,
+)
 from lakehouse.spark.predicates import quoted
 from lakehouse.spark.types import to_spark_schema
 from lakehouse.table.table import Table
@@ -34,7 +47,9 @@ def carry_out(change: Change, spark: SparkSession, lake: Lakehouse, query: Query
     elif isinstance(change, DropTable):
         _drop(change, lake)
     elif isinstance(change, NotHere):
-        raise UnsupportedFeatureError(f"session.sql does not do this to {_dotted(change.name)}; use {change.instead}")
+        raise UnsupportedFeatureError(
+            f"session.sql does not do this to {_dotted(change.name)}; use {change.instead}"
+        )
     else:
         table = lake.load_table(_dotted(change.name))
         if isinstance(change, Insert):
@@ -53,7 +68,11 @@ def _create(change: CreateTable, lake: Lakehouse, query: Query) -> None:
     frame = None if change.query is None else query(change.query, None)
     schema = StructType.fromDDL(change.columns or "") if frame is None else frame.schema
     table = lake.create_table(
-        name, schema, partition_by=change.partition_by, properties=change.properties, location=change.location
+        name,
+        schema,
+        partition_by=change.partition_by,
+        properties=change.properties,
+        location=change.location,
     )
     if frame is None:
         return
@@ -77,7 +96,9 @@ def _fitted(frame: DataFrame, change: Insert, table: Table) -> DataFrame:
     types = {field.name: field.dataType for field in to_spark_schema(table.schema()).fields}
     names = _targets(frame.columns, change, list(types), table.name)
     if unknown := [name for name in names if name not in types]:
-        raise InvalidInputError(f"INSERT INTO {table.name}: no column {', '.join(unknown)}; columns are {', '.join(types)}")
+        raise InvalidInputError(
+            f"INSERT INTO {table.name}: no column {', '.join(unknown)}; columns are {', '.join(types)}"
+        )
     renamed = frame.toDF(*names)
     return renamed.select(*(F.col(quoted(name)).cast(types[name]).alias(name) for name in names))
 
@@ -102,11 +123,17 @@ def _update(change: Update, table: Table, query: Query) -> None:
     columns = [field.name for field in table.schema().fields]
     values = dict(change.assignments)
     if unknown := [name for name in values if name not in columns]:
-        raise InvalidInputError(f"UPDATE {table.name}: no column {', '.join(unknown)}; columns are {', '.join(columns)}")
-    items = ", ".join(f"{values[name]} AS {quoted(name)}" if name in values else quoted(name) for name in columns)
+        raise InvalidInputError(
+            f"UPDATE {table.name}: no column {', '.join(unknown)}; columns are {', '.join(columns)}"
+        )
+    items = ", ".join(
+        f"{values[name]} AS {quoted(name)}" if name in values else quoted(name) for name in columns
+    )
     where = f" WHERE {change.where}" if change.where else ""
     changed = query(f"SELECT {items} FROM {quoted(*change.name)}{where}", table)
-    table.overwrite(_fitted(changed, Insert(change.name, None, by_name=True, query=""), table), condition)
+    table.overwrite(
+        _fitted(changed, Insert(change.name, None, by_name=True, query=""), table), condition
+    )
 
 
 def _condition(where: str | None, table: Table) -> BooleanExpression:

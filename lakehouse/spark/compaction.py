@@ -47,7 +47,9 @@ class SparkExecutor:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def run(self, work: Sequence[GroupRewrite], storage: Storage) -> Iterator[tuple[int, list[DataFile]]]:
+    def run(
+        self, work: Sequence[GroupRewrite], storage: Storage
+    ) -> Iterator[tuple[int, list[DataFile]]]:
         """See GroupExecutor. Files of tasks of a failed job stay, unreferenced, for orphan removal.
 
         Raises:
@@ -60,15 +62,22 @@ class SparkExecutor:
             if one.arranged:
                 yield position, self._arrange(one, storage)
 
-    def _pack(self, work: Mapping[int, GroupRewrite], storage: Storage) -> Iterator[tuple[int, list[DataFile]]]:
+    def _pack(
+        self, work: Mapping[int, GroupRewrite], storage: Storage
+    ) -> Iterator[tuple[int, list[DataFile]]]:
         """All at once, one task a group."""
         positions = list(work)
         frame = self._spark.range(0, len(work), 1, len(work))
-        packed = frame.mapInArrow(_packer([work[one] for one in positions], storage.properties), "number long, record binary")
+        packed = frame.mapInArrow(
+            _packer([work[one] for one in positions], storage.properties),
+            "number long, record binary",
+        )
         with _failures():
             rows = packed.toArrow()
         files: dict[int, list[DataFile]] = {one: [] for one in positions}
-        for number, record in zip(rows["number"].to_pylist(), rows["record"].to_pylist(), strict=True):
+        for number, record in zip(
+            rows["number"].to_pylist(), rows["record"].to_pylist(), strict=True
+        ):
             files[positions[number]].append(DataFile.from_record(orjson.loads(record)))
         yield from files.items()
 
@@ -76,19 +85,33 @@ class SparkExecutor:
         """Shuffled by range, one task an output file."""
         shown = to_spark_schema(work.read.schema)
         groups = list(combine(work.tasks, _SPLITS))
-        frame = read_groups(self._spark, groups, work.read, work.write.location, storage.properties, shown)
+        frame = read_groups(
+            self._spark, groups, work.read, work.write.location, storage.properties, shown
+        )
         with _failures():
             if work.zorder:
                 curve = self._curve(frame, work)
-                with_curve = StructType([*shown.fields, StructField(_CURVE, LongType(), nullable=False)])
+                with_curve = StructType(
+                    [*shown.fields, StructField(_CURVE, LongType(), nullable=False)]
+                )
                 frame = frame.mapInArrow(_curver(work, curve), with_curve)
                 keys: list[Column] = [F.col(_CURVE)]
             else:
                 keys = sort_columns(work.write.sort_order, work.write.schema)
             if work.mixes_partitions:
                 spec = work.write.spec.fields
-                keys = [*(transform_column(one.transform, work.write.schema, one.source_id) for one in spec), *keys]
-            arranged = frame.repartitionByRange(work.expected_files, *keys).sortWithinPartitions(*keys).drop(_CURVE)
+                keys = [
+                    *(
+                        transform_column(one.transform, work.write.schema, one.source_id)
+                        for one in spec
+                    ),
+                    *keys,
+                ]
+            arranged = (
+                frame.repartitionByRange(work.expected_files, *keys)
+                .sortWithinPartitions(*keys)
+                .drop(_CURVE)
+            )
             return written_files(arranged, work.write, storage)
 
     def _curve(self, frame: DataFrame, work: GroupRewrite) -> ZOrder:
@@ -98,7 +121,9 @@ class SparkExecutor:
         fraction = min(1.0, _SAMPLE_ROWS / max(1, rows))
         sampled = columns.sample(fraction=fraction, seed=0) if fraction < 1 else columns
         schema = work.write.schema.select(*columns.columns)
-        return ZOrder.learn(work.zorder, schema, pa.Table.from_batches(coerce(sampled.toArrow(), schema)))
+        return ZOrder.learn(
+            work.zorder, schema, pa.Table.from_batches(coerce(sampled.toArrow(), schema))
+        )
 
 
 @contextmanager
@@ -113,7 +138,9 @@ def _failures() -> Iterator[None]:
         raise failure from error
 
 
-def _packer(work: Sequence[GroupRewrite], properties: Mapping[str, str]) -> Callable[[_Batches], _Batches]:
+def _packer(
+    work: Sequence[GroupRewrite], properties: Mapping[str, str]
+) -> Callable[[_Batches], _Batches]:
     def pack(numbers: _Batches) -> _Batches:
         context = TaskContext.get()
         task = "0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
@@ -121,12 +148,17 @@ def _packer(work: Sequence[GroupRewrite], properties: Mapping[str, str]) -> Call
             for number in batch.column(0).to_pylist():
                 one = work[number]
                 try:
-                    files = one.run(storage_for(one.write.location, properties), task=task, threads=1)
+                    files = one.run(
+                        storage_for(one.write.location, properties), task=task, threads=1
+                    )
                 except LakehouseError as error:
                     raise RuntimeError(marked(error)) from error
                 records = [orjson.dumps(file.to_record()) for file in files]
                 yield pa.RecordBatch.from_pydict(
-                    {"number": pa.array([number] * len(records), pa.int64()), "record": pa.array(records, pa.binary())}
+                    {
+                        "number": pa.array([number] * len(records), pa.int64()),
+                        "record": pa.array(records, pa.binary()),
+                    }
                 )
 
     return pack

@@ -37,7 +37,10 @@ def ready(spark: SparkSession) -> None:
     Nested column pruning goes off: it takes the field id from the top of a pruned path, and then a struct that was renamed is
     looked for by its new name in files that have the old one, and read as nulls.
     """
-    for key, value in {**READ_OPTIONS, "spark.sql.optimizer.nestedSchemaPruning.enabled": "false"}.items():
+    for key, value in {
+        **READ_OPTIONS,
+        "spark.sql.optimizer.nestedSchemaPruning.enabled": "false",
+    }.items():
         if spark.conf.get(key, None) != value:
             spark.conf.set(key, value)
 

@@ -41,7 +41,16 @@ from pyiceberg.expressions import (
 )
 from pyiceberg.expressions.literals import DateLiteral, Literal, TimestampLiteral, literal
 from pyiceberg.schema import Schema
-from pyiceberg.types import BinaryType, DateType, DecimalType, DoubleType, FloatType, IcebergType, StringType, TimestamptzType
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    StringType,
+    TimestamptzType,
+)
 from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -96,7 +105,9 @@ class LakehouseDataSource(ds.DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> ds.DataSourceWriter:  # noqa: ARG002 - PySpark's signature
         """Appends in one commit, or replaces all rows."""
         table = self._table()
-        return LakehouseWriter(dict(self.options), table.write_request(), table.storage.properties, overwrite=overwrite)
+        return LakehouseWriter(
+            dict(self.options), table.write_request(), table.storage.properties, overwrite=overwrite
+        )
 
     def _table(self) -> Table:
         return open_table(self.options)
@@ -114,8 +125,14 @@ def open_table(options: Mapping[str, str]) -> Table:
         raise InvalidInputError(
             'format("lakehouse") takes option("catalog", <uri>) and the table as load/save("namespace.table")'
         )
-    properties: dict[str, Any] = {key.removeprefix(_PREFIX): value for key, value in options.items() if key.startswith(_PREFIX)}
-    lake = load_catalog(catalog, warehouse=options.get("warehouse"), name=options.get("name") or NAME, **properties)
+    properties: dict[str, Any] = {
+        key.removeprefix(_PREFIX): value
+        for key, value in options.items()
+        if key.startswith(_PREFIX)
+    }
+    lake = load_catalog(
+        catalog, warehouse=options.get("warehouse"), name=options.get("name") or NAME, **properties
+    )
     return lake.load_table(name)
 
 
@@ -139,7 +156,9 @@ class GroupPartition(ds.InputPartition):
 class LakehouseReader(ds.DataSourceReader):
     """Plans with the filters that were pushed; the workers read."""
 
-    def __init__(self, request: ScanRequest, properties: Mapping[str, str], shown: StructType) -> None:
+    def __init__(
+        self, request: ScanRequest, properties: Mapping[str, str], shown: StructType
+    ) -> None:
         self._request = request
         self._schema = schema_of(request, snapshot_of(request))
         self._properties = properties
@@ -169,8 +188,13 @@ class LakehouseReader(ds.DataSourceReader):
             threads=1,
         )
         target = to_arrow_schema(self._shown, timezone="UTC")
-        for rows in read_tasks(partition.group.tasks, request, storage_for(metadata.location, self._properties)):
-            columns = [plain(column).cast(field.type) for column, field in zip(rows.columns, target, strict=True)]
+        for rows in read_tasks(
+            partition.group.tasks, request, storage_for(metadata.location, self._properties)
+        ):
+            columns = [
+                plain(column).cast(field.type)
+                for column, field in zip(rows.columns, target, strict=True)
+            ]
             yield pa.RecordBatch.from_arrays(columns, schema=target)
 
 
@@ -204,7 +228,9 @@ def _pushed_comparison(one: ds.Filter, name: str, kind: IcebergType) -> BooleanE
     if build is None or value is None:
         return AlwaysTrue()
     compared = _predicate(build, Reference(name), value)
-    if isinstance(kind, FloatType | DoubleType) and isinstance(one, ds.GreaterThan | ds.GreaterThanOrEqual):
+    if isinstance(kind, FloatType | DoubleType) and isinstance(
+        one, ds.GreaterThan | ds.GreaterThanOrEqual
+    ):
         return Or(compared, _predicate(IsNaN, Reference(name)))
     return compared
 
@@ -213,7 +239,11 @@ def _pushed_literal(value: Any, kind: IcebergType) -> Literal[Any] | None:
     if isinstance(value, dt.datetime):
         aware = isinstance(kind, TimestamptzType) and value.tzinfo is not None
         return (
-            TimestampLiteral((value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)) if aware else None
+            TimestampLiteral(
+                (value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+            )
+            if aware
+            else None
         )
     if isinstance(value, dt.date):
         return DateLiteral((value - _EPOCH).days) if isinstance(kind, DateType) else None
@@ -239,7 +269,12 @@ class LakehouseWriter(ds.DataSourceArrowWriter):
     """Workers write data files; the driver commits them once."""
 
     def __init__(
-        self, options: Mapping[str, str], request: WriteRequest, properties: Mapping[str, str], *, overwrite: bool
+        self,
+        options: Mapping[str, str],
+        request: WriteRequest,
+        properties: Mapping[str, str],
+        *,
+        overwrite: bool,
     ) -> None:
         self._options = options
         self._request = request
@@ -250,7 +285,12 @@ class LakehouseWriter(ds.DataSourceArrowWriter):
         """Write the rows of one task in place."""
         context = TaskContext.get()
         task = "0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
-        files = write_all(iterator, self._request, storage_for(self._request.location, self._properties), task=task)
+        files = write_all(
+            iterator,
+            self._request,
+            storage_for(self._request.location, self._properties),
+            task=task,
+        )
         return Written([one.to_record() for one in files])
 
     def commit(self, messages: list[ds.WriterCommitMessage | None]) -> None:
@@ -259,7 +299,9 @@ class LakehouseWriter(ds.DataSourceArrowWriter):
         table = open_table(self._options)
         transaction = table.transaction()
         if self._overwrite:
-            transaction.overwrite(files, list(table.scan().plan().files), conflict_filter=AlwaysTrue())
+            transaction.overwrite(
+                files, list(table.scan().plan().files), conflict_filter=AlwaysTrue()
+            )
         else:
             transaction.append(files)
         # a commit that Spark sends twice is one
@@ -267,8 +309,17 @@ class LakehouseWriter(ds.DataSourceArrowWriter):
 
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:
         """Leave what tasks wrote to orphan removal: Spark comes here after a commit of unknown outcome too."""
-        logger.warning("write to %s failed; %d files stay unreferenced", self._request.table, len(_files(messages)))
+        logger.warning(
+            "write to %s failed; %d files stay unreferenced",
+            self._request.table,
+            len(_files(messages)),
+        )
 
 
 def _files(messages: Iterable[ds.WriterCommitMessage | None]) -> list[DataFile]:
-    return [DataFile.from_record(record) for message in messages if isinstance(message, Written) for record in message.records]
+    return [
+        DataFile.from_record(record)
+        for message in messages
+        if isinstance(message, Written)
+        for record in message.records
+    ]

@@ -47,7 +47,9 @@ class SnapshotDeletes:
         return bool(self.positions or self.vectors or self.equality)
 
 
-def deletes_of(snapshot: Snapshot | None, metadata: TableMetadata, storage: Storage) -> SnapshotDeletes:
+def deletes_of(
+    snapshot: Snapshot | None, metadata: TableMetadata, storage: Storage
+) -> SnapshotDeletes:
     """Every live delete file of a snapshot.
 
     Raises:
@@ -62,11 +64,16 @@ def deletes_of(snapshot: Snapshot | None, metadata: TableMetadata, storage: Stor
             found += [entry.data_file for entry in entries if entry.status != STATUS_DELETED]
     equality = tuple(one for one in found if one.content == CONTENT_EQUALITY_DELETES)
     vectors = tuple(one for one in found if one.is_deletion_vector)
-    positions = tuple(one for one in found if one.content != CONTENT_EQUALITY_DELETES and not one.is_deletion_vector)
+    positions = tuple(
+        one
+        for one in found
+        if one.content != CONTENT_EQUALITY_DELETES and not one.is_deletion_vector
+    )
     for one in positions:
         if one.file_format != "parquet":
             raise UnsupportedFeatureError(
-                f"position deletes {one.file_path} are {one.file_format}; only parquet is read", file=one.file_path
+                f"position deletes {one.file_path} are {one.file_format}; only parquet is read",
+                file=one.file_path,
             )
     return SnapshotDeletes(positions, vectors, equality)
 
@@ -83,7 +90,9 @@ def untouched_files(plan: ScanPlan) -> pa.Table:
 
 def files_with_positions(plan: ScanPlan) -> pa.Table:
     """Files of which only positions are deleted."""
-    return sized(task.data_file for task in plan.tasks if task.deletes and not has_equality_deletes(task))
+    return sized(
+        task.data_file for task in plan.tasks if task.deletes and not has_equality_deletes(task)
+    )
 
 
 def without_deleted(frame: DataFrame, deleted: DataFrame) -> DataFrame:
@@ -91,14 +100,19 @@ def without_deleted(frame: DataFrame, deleted: DataFrame) -> DataFrame:
     columns = [frame[field.name] for field in frame.schema.fields]
     placed = frame.select(
         *columns,
-        _comparable(F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))).alias(_PATH),
+        _comparable(
+            F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
+        ).alias(_PATH),
         F.col("_metadata.row_index").alias(_POSITION),
     )
     return placed.join(deleted, [_PATH, _POSITION], "left_anti").drop(_PATH, _POSITION)
 
 
 def deleted_positions(
-    spark: SparkSession, deletes: SnapshotDeletes, storage: Storage, read_parquet: Callable[[tuple[DataFile, ...]], DataFrame]
+    spark: SparkSession,
+    deletes: SnapshotDeletes,
+    storage: Storage,
+    read_parquet: Callable[[tuple[DataFile, ...]], DataFrame],
 ) -> DataFrame:
     """All deleted positions of a snapshot, as (path, position).
 
@@ -112,7 +126,9 @@ def deleted_positions(
     if deletes.positions:
         path, position = (field.name for field in to_spark_schema(POSITION_DELETE_SCHEMA).fields)
         rows = read_parquet(deletes.positions)
-        frames.append(rows.select(_comparable(F.col(path)).alias(_PATH), F.col(position).alias(_POSITION)))
+        frames.append(
+            rows.select(_comparable(F.col(path)).alias(_PATH), F.col(position).alias(_POSITION))
+        )
     if deletes.vectors:
         rows = _vector_positions(spark, deletes.vectors, storage)
         frames.append(rows.select(_comparable(F.col(_PATH)).alias(_PATH), _POSITION))
@@ -122,15 +138,27 @@ def deleted_positions(
     return deleted
 
 
-def _vector_positions(spark: SparkSession, vectors: tuple[DataFile, ...], storage: Storage) -> DataFrame:
+def _vector_positions(
+    spark: SparkSession, vectors: tuple[DataFile, ...], storage: Storage
+) -> DataFrame:
     """Decoded here when they are few, by the workers when they are many."""
     if sum(one.record_count for one in vectors) <= _FEW:
-        return spark.createDataFrame(pa.Table.from_batches([b for one in vectors for b in _decoded(one, storage)], schema=_ROWS))
-    records = pa.table({"record": pa.array([orjson.dumps(one.to_record()) for one in vectors], pa.binary())})
-    return spark.createDataFrame(records).mapInArrow(_vector_reader(storage.properties), f"{_PATH} string, {_POSITION} bigint")
+        return spark.createDataFrame(
+            pa.Table.from_batches(
+                [b for one in vectors for b in _decoded(one, storage)], schema=_ROWS
+            )
+        )
+    records = pa.table(
+        {"record": pa.array([orjson.dumps(one.to_record()) for one in vectors], pa.binary())}
+    )
+    return spark.createDataFrame(records).mapInArrow(
+        _vector_reader(storage.properties), f"{_PATH} string, {_POSITION} bigint"
+    )
 
 
-def _vector_reader(properties: Mapping[str, str]) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _vector_reader(
+    properties: Mapping[str, str],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for record in batch.column(0).to_pylist():
@@ -141,14 +169,22 @@ def _vector_reader(properties: Mapping[str, str]) -> Callable[[Iterator[pa.Recor
 
 
 def _decoded(vector: DataFile, storage: Storage) -> Iterator[pa.RecordBatch]:
-    offset, length, target = vector.content_offset, vector.content_size_in_bytes, vector.referenced_data_file
+    offset, length, target = (
+        vector.content_offset,
+        vector.content_size_in_bytes,
+        vector.referenced_data_file,
+    )
     if offset is None or length is None or target is None:
-        raise CorruptMetadataError(f"the deletion vector in {vector.file_path} lacks its offset, length or data file")
+        raise CorruptMetadataError(
+            f"the deletion vector in {vector.file_path} lacks its offset, length or data file"
+        )
     blob = storage.read_range(vector.file_path, offset, length)
     positions = decode_vector(blob, vector.file_path, vector.record_count)
     for start in range(0, len(positions), _BATCH):
         rows = pa.array(positions[start : start + _BATCH]).cast(pa.int64())
-        yield pa.RecordBatch.from_arrays([pa.repeat(pa.scalar(target, pa.string()), len(rows)), rows], schema=_ROWS)
+        yield pa.RecordBatch.from_arrays(
+            [pa.repeat(pa.scalar(target, pa.string()), len(rows)), rows], schema=_ROWS
+        )
 
 
 def _comparable(path: Column) -> Column:

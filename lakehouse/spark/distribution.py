@@ -47,13 +47,19 @@ def distribute(frame: DataFrame, request: WriteRequest) -> DataFrame:
     """
     mode = TableProperties(request.properties).distribution_mode
     # a column that the frame leaves out has one value in every row, which orders and separates nothing
-    fields = [field for field in request.spec.fields if _usable(field, request.schema, frame.schema)]
-    order_fields = [field for field in request.sort_order.fields if _usable(field, request.schema, frame.schema)]
+    fields = [
+        field for field in request.spec.fields if _usable(field, request.schema, frame.schema)
+    ]
+    order_fields = [
+        field for field in request.sort_order.fields if _usable(field, request.schema, frame.schema)
+    ]
     if mode == "none" or (mode == "hash" and not fields):
         return frame
     keys = [transform_column(field.transform, request.schema, field.source_id) for field in fields]
     if mode == "range":
-        order = keys + sort_columns(SortOrder(*order_fields, order_id=request.sort_order.order_id), request.schema)
+        order = keys + sort_columns(
+            SortOrder(*order_fields, order_id=request.sort_order.order_id), request.schema
+        )
         return frame.repartitionByRange(*order) if order else frame
     names = [f"{_KEY}{position}" for position in range(len(keys))]
     keyed = frame.withColumns(dict(zip(names, keys, strict=True)))
@@ -75,7 +81,11 @@ def _usable(field: PartitionField | SortField, schema: Schema, given: StructType
 def sort_columns(order: SortOrder, schema: Schema) -> list[Column]:
     """The terms of a sort order as Spark columns."""
     return [
-        _directed(transform_column(field.transform, schema, field.source_id), field.direction, field.null_order)
+        _directed(
+            transform_column(field.transform, schema, field.source_id),
+            field.direction,
+            field.null_order,
+        )
         for field in order.fields
     ]
 
@@ -107,7 +117,11 @@ def bucket_hash(column: Column, kind: ice.IcebergType) -> Column | None:
 
 def _bucket(transform: Any, column: Column, kind: ice.IcebergType) -> Column | None:
     hashed = bucket_hash(column, kind)
-    return None if hashed is None else hashed.bitwiseAND(F.lit(0x7FFFFFFF)) % F.lit(transform.num_buckets)
+    return (
+        None
+        if hashed is None
+        else hashed.bitwiseAND(F.lit(0x7FFFFFFF)) % F.lit(transform.num_buckets)
+    )
 
 
 def _truncate(transform: Any, column: Column, kind: ice.IcebergType) -> Column | None:
@@ -116,12 +130,16 @@ def _truncate(transform: Any, column: Column, kind: ice.IcebergType) -> Column |
     if isinstance(kind, ice.IntegerType | ice.LongType):
         return F.floor(column.cast("decimal(20,0)") / F.lit(transform.width))
     if isinstance(kind, ice.DecimalType) and kind.precision <= _WIDEST:
-        width = F.lit(Decimal(transform.width).scaleb(-kind.scale)).cast(f"decimal({max(kind.precision, 10)},{kind.scale})")
+        width = F.lit(Decimal(transform.width).scaleb(-kind.scale)).cast(
+            f"decimal({max(kind.precision, 10)},{kind.scale})"
+        )
         return column - F.pmod(column, width) if transform.width < 10**kind.precision else None
     return None
 
 
-def _unit(days: Callable[[Column], Column]) -> Callable[[Any, Column, ice.IcebergType], Column | None]:
+def _unit(
+    days: Callable[[Column], Column],
+) -> Callable[[Any, Column, ice.IcebergType], Column | None]:
     def key(_: Any, column: Column, kind: ice.IcebergType) -> Column | None:
         if isinstance(kind, ice.DateType | ice.TimestampType):
             return days(F.to_date(column))
@@ -153,7 +171,9 @@ _NATIVE: dict[type[Any], Callable[[Any, Column, ice.IcebergType], Column | None]
 }
 
 
-def _arrow_transform(transform: t.Transform[Any, Any], kind: ice.IcebergType) -> Callable[[Column], Column]:
+def _arrow_transform(
+    transform: t.Transform[Any, Any], kind: ice.IcebergType
+) -> Callable[[Column], Column]:
     result = "int" if isinstance(transform, t.BucketTransform) else "binary"
 
     def compute(values: pa.Array) -> pa.Array:

@@ -40,7 +40,13 @@ def group_executor(session: object) -> SparkExecutor:
     return SparkExecutor(cast("SparkSession", session))
 
 
-def read(name: str, request: ScanRequest, storage: Storage, session: object, listeners: Listeners | None = None) -> DataFrame:
+def read(
+    name: str,
+    request: ScanRequest,
+    storage: Storage,
+    session: object,
+    listeners: Listeners | None = None,
+) -> DataFrame:
     """A frame over one snapshot (see `reader.read`)."""
     # a Spark Connect session is no subclass; the package that defines it takes extra dependencies to import
     if not isinstance(session, SparkSession) and type(session).__name__ != SparkSession.__name__:

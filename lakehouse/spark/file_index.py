@@ -127,7 +127,9 @@ def encode_answer(files: pa.Table) -> str:
         paths = pa.array([spark_location(path) for path in paths.to_pylist()], pa.string())
         prefix = ""
     suffixes = pc.utf8_slice_codeunits(paths, len(prefix))
-    lines = pc.binary_join_element_wise(suffixes, files.column(1).combine_chunks().cast(pa.string()), "\0")
+    lines = pc.binary_join_element_wise(
+        suffixes, files.column(1).combine_chunks().cast(pa.string()), "\0"
+    )
     head = spark_location(prefix) if prefix else ""
     return f"F{rows}\0{head}\0" + "\0".join(lines.to_pylist()) + "\0"
 
@@ -160,7 +162,13 @@ class Estimate:
 
 
 def planned_relation(
-    spark: SparkSession, planner: FilePlanner | FixedFiles, *, name: str, root: str, schema: StructType, estimate: Estimate
+    spark: SparkSession,
+    planner: FilePlanner | FixedFiles,
+    *,
+    name: str,
+    root: str,
+    schema: StructType,
+    estimate: Estimate,
 ) -> DataFrame:
     """A DataFrame over the files that `planner` answers with.
 

@@ -75,7 +75,13 @@ _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _UTC_NAMES = frozenset({"UTC", "Etc/UTC", "GMT", "Etc/GMT", "Z", "+00:00"})
 _NEGATED = {"=": "!=", "!=": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
-_COMPARISONS = {"EqualTo": "=", "LessThan": "<", "LessThanOrEqual": "<=", "GreaterThan": ">", "GreaterThanOrEqual": ">="}
+_COMPARISONS = {
+    "EqualTo": "=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+}
 _PREDICATES: Mapping[str, Callable[..., BooleanExpression]] = {
     "is null": IsNull,
     "not null": NotNull,
@@ -137,7 +143,10 @@ class _Value:
 
 class _Translator:
     def __init__(self, schema: Schema) -> None:
-        self._columns = {column.field_id: column for column in _columns(schema, schema.fields, under_optional=False)}
+        self._columns = {
+            column.field_id: column
+            for column in _columns(schema, schema.fields, under_optional=False)
+        }
 
     def when_true(self, node: Node) -> BooleanExpression:
         """Implied by: the node is true."""
@@ -167,7 +176,9 @@ class _Translator:
         if op == "StartsWith":
             return self._prefix(node["args"], wanted=wanted)
         if op == "Literal":
-            return AlwaysTrue() if node["value"] == ("true" if wanted else "false") else AlwaysFalse()
+            return (
+                AlwaysTrue() if node["value"] == ("true" if wanted else "false") else AlwaysFalse()
+            )
         return self._flag(node, wanted=wanted)
 
     def _flag(self, node: Node, *, wanted: bool) -> BooleanExpression:
@@ -184,7 +195,9 @@ class _Translator:
             return AlwaysTrue()
         if right["value"] is None:
             return AlwaysFalse()  # a comparison with null is neither true nor false
-        return self._bound(left, op if wanted else _NEGATED[op], _literal(right["type"], right["value"]))
+        return self._bound(
+            left, op if wanted else _NEGATED[op], _literal(right["type"], right["value"])
+        )
 
     def _null_safe(self, args: Sequence[Node], *, wanted: bool) -> BooleanExpression:
         left, right = args
@@ -240,14 +253,21 @@ class _Translator:
     def _prefix(self, args: Sequence[Node], *, wanted: bool) -> BooleanExpression:
         column = self._column(args[0])
         prefix = args[1]
-        if column is None or not isinstance(column.type, StringType) or prefix["op"] != "Literal" or prefix["type"] != "string":
+        if (
+            column is None
+            or not isinstance(column.type, StringType)
+            or prefix["op"] != "Literal"
+            or prefix["type"] != "string"
+        ):
             return AlwaysTrue()
         text = prefix["value"]
         if not isinstance(text, str):
             return AlwaysFalse() if text is None else AlwaysTrue()
         if not text:
             return _predicate("not null", column) if wanted else AlwaysFalse()
-        return _predicate("starts with" if wanted else "not starts with", column, StringLiteral(text))
+        return _predicate(
+            "starts with" if wanted else "not starts with", column, StringLiteral(text)
+        )
 
     def _bound(self, term: Node, op: str, value: _Value | None) -> BooleanExpression:
         """Implied by: `term op value` is true."""
@@ -270,14 +290,20 @@ class _Translator:
         slack = _zone_slack(term, source, target)
         if target == "date" and value.type == "date" and source in ("timestamp", "timestamp_ntz"):
             start, end = value.value * DAY_US, (value.value + 1) * DAY_US
-            return self._interval_bound(child, op, _Value(source, start), _Value(source, end), slack)
+            return self._interval_bound(
+                child, op, _Value(source, start), _Value(source, end), slack
+            )
         if {source, target} == {"timestamp", "timestamp_ntz"} and value.type == target:
-            return self._interval_bound(child, op, _Value(source, value.value), _Value(source, value.value + 1), slack)
+            return self._interval_bound(
+                child, op, _Value(source, value.value), _Value(source, value.value + 1), slack
+            )
         if _widens_exactly(source, target) and value.type == target:
             return self._bound(child, op, value)
         return AlwaysTrue()
 
-    def _interval_bound(self, child: Node, op: str, start: _Value, end: _Value, slack: int) -> BooleanExpression:
+    def _interval_bound(
+        self, child: Node, op: str, start: _Value, end: _Value, slack: int
+    ) -> BooleanExpression:
         """The cast maps [start, end) of the child, give or take `slack`, to the value compared with."""
         low = _Value(start.type, start.value - slack)
         high = _Value(end.type, end.value + slack)
@@ -291,12 +317,18 @@ class _Translator:
             return self._bound(child, ">=", _Value(end.type, end.value - slack))
         if op == ">=":
             return self._bound(child, ">=", low)
-        return AlwaysTrue() if slack else Or(self._bound(child, "<", start), self._bound(child, ">=", end))
+        return (
+            AlwaysTrue()
+            if slack
+            else Or(self._bound(child, "<", start), self._bound(child, ">=", end))
+        )
 
     def _year_bound(self, child: Node, op: str, year: int) -> BooleanExpression:
         if not 1 <= year <= 9998 or _type_of(child) != "date":
             return AlwaysTrue()
-        start, end = (_Value("date", date(year + n, 1, 1).toordinal() - _EPOCH_ORDINAL) for n in (0, 1))
+        start, end = (
+            _Value("date", date(year + n, 1, 1).toordinal() - _EPOCH_ORDINAL) for n in (0, 1)
+        )
         return self._interval_bound(child, op, start, end, 0)
 
     def _trunc_bound(self, term: Node, op: str, value: _Value) -> BooleanExpression:
@@ -326,20 +358,32 @@ class _Translator:
         return column if column is not None and node["type"] in _spark_names(column.type) else None
 
 
-def _columns(schema: Schema, fields: Iterable[NestedField], *, under_optional: bool) -> Iterator[_Column]:
+def _columns(
+    schema: Schema, fields: Iterable[NestedField], *, under_optional: bool
+) -> Iterator[_Column]:
     """Columns outside lists and maps whose name leads back to them (a dot in a name can make it lead elsewhere)."""
     for field in fields:
         name = schema.find_column_name(field.field_id)
         if name is not None and schema.find_field(name).field_id == field.field_id:
             yield _Column(field.field_id, name, field.field_type, under_optional)
         if isinstance(field.field_type, StructType):
-            yield from _columns(schema, field.field_type.fields, under_optional=under_optional or not field.required)
+            yield from _columns(
+                schema, field.field_type.fields, under_optional=under_optional or not field.required
+            )
 
 
 def _column_predicate(column: _Column, op: str, value: _Value) -> BooleanExpression:
     if isinstance(value.value, float) and math.isnan(value.value):
-        return _predicate("is nan", column) if op == "=" and isinstance(column.type, FloatType | DoubleType) else AlwaysTrue()
-    if isinstance(column.type, FloatType) and isinstance(value.value, float) and math.isinf(value.value):
+        return (
+            _predicate("is nan", column)
+            if op == "=" and isinstance(column.type, FloatType | DoubleType)
+            else AlwaysTrue()
+        )
+    if (
+        isinstance(column.type, FloatType)
+        and isinstance(value.value, float)
+        and math.isinf(value.value)
+    ):
         return AlwaysTrue()  # as a double literal it lies beyond every float
     literal = _literal_for(column.type, value)
     if literal is None:
@@ -370,9 +414,17 @@ def _literal_for(kind: IcebergType, value: _Value) -> Literal[Any] | None:
     """The literal in the column's own terms; None when the two types do not compare as they stand."""
     if isinstance(kind, IntegerType | LongType | DecimalType | FloatType | DoubleType):
         if isinstance(value.value, float):
-            return DoubleLiteral(value.value + 0.0) if isinstance(kind, FloatType | DoubleType) else None  # -0.0 + 0.0 is 0.0
+            return (
+                DoubleLiteral(value.value + 0.0)
+                if isinstance(kind, FloatType | DoubleType)
+                else None
+            )  # -0.0 + 0.0 is 0.0
         if isinstance(value.value, Decimal):
-            return DecimalLiteral(value.value) if not isinstance(kind, FloatType | DoubleType) else None
+            return (
+                DecimalLiteral(value.value)
+                if not isinstance(kind, FloatType | DoubleType)
+                else None
+            )
         exact = value.type in _INTEGER_TYPES and not isinstance(kind, FloatType | DoubleType)
         return LongLiteral(value.value) if exact else None
     if value.type not in _spark_names(kind):
@@ -444,7 +496,8 @@ def _widens_exactly(source: str, target: str) -> bool:
         if target in _INTEGER_TYPES:
             return wide_enough[source] <= wide_enough[target]
         return (target == "double" and source != "bigint") or (
-            target.startswith("decimal(") and _digits(target)[0] - _digits(target)[1] >= wide_enough[source]
+            target.startswith("decimal(")
+            and _digits(target)[0] - _digits(target)[1] >= wide_enough[source]
         )
     if source.startswith("decimal(") and target.startswith("decimal("):
         (precision, scale), (wider, finer) = _digits(source), _digits(target)

@@ -27,7 +27,9 @@ def planned_files(spark: SparkSession) -> Any:
         UnsupportedFeatureError: the session is remote (Spark Connect): it has no JVM to speak to.
     """
     if getattr(spark, "_jvm", None) is None:
-        raise UnsupportedFeatureError("this Spark session is a remote one (Spark Connect), which planned relations cannot reach")
+        raise UnsupportedFeatureError(
+            "this Spark session is a remote one (Spark Connect), which planned relations cannot reach"
+        )
     gateway = spark.sparkContext._gateway
     with _lock:
         ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]

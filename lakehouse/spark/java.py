@@ -173,7 +173,9 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 def _version_of(command: list[str]) -> int | None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False)  # noqa: S603 - the user's own Java
+        done = subprocess.run(  # noqa: S603 - paths that we looked up
+            command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         logger.debug("%s: %s", command[0], error)
         return None

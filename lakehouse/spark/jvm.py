@@ -48,7 +48,9 @@ def _compiled(gateway: Any, name: str, uses: tuple[str, ...] = ()) -> tuple[Any,
     for source in (*uses, name):
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(loader)
-        compiler.cook(files("lakehouse.spark").joinpath(f"{source}.java").read_text(encoding="utf-8"))
+        compiler.cook(
+            files("lakehouse.spark").joinpath(f"{source}.java").read_text(encoding="utf-8")
+        )
         classes |= {one: bytes(code) for one, code in compiler.getBytecodes().items()}
         loader = compiler.getClassLoader()
     constructor = loader.loadClass(f"lakehouse.spark.{name}").getConstructors()[0]

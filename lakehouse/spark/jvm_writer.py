@@ -43,7 +43,13 @@ from lakehouse.storage.protocol import Storage
 _CLASSES = ("DataFileWriter", "NewDataFile")
 _MOST_OPEN_FILES = 64
 _VOID = "void"
-_CODECS = {"zstd": "ZSTD", "snappy": "SNAPPY", "gzip": "GZIP", "lz4": "LZ4_RAW", "none": "UNCOMPRESSED"}
+_CODECS = {
+    "zstd": "ZSTD",
+    "snappy": "SNAPPY",
+    "gzip": "GZIP",
+    "lz4": "LZ4_RAW",
+    "none": "UNCOMPRESSED",
+}
 _EXACT = (
     ice.BooleanType,
     ice.IntegerType,
@@ -98,7 +104,9 @@ def obstacle(frame: DataFrame, request: WriteRequest, storage: Storage) -> str |
     for order in request.sort_order.fields:
         kind = request.schema.find_type(order.source_id)
         if not _native(order.transform, kind):
-            return f"sort term {order.transform} of {kind} is not computed by Spark's own expressions"
+            return (
+                f"sort term {order.transform} of {kind} is not computed by Spark's own expressions"
+            )
     return None
 
 
@@ -109,17 +117,23 @@ def write_in_jvm(frame: DataFrame, request: WriteRequest) -> list[DataFile]:
         Py4JJavaError | PySparkException: what a task raised; `lakehouse.spark.failures.failure_of` finds typed errors in it.
     """
     helper = shipped_object(frame.sparkSession, *_CLASSES)
-    keys = [found for found in (_key(one, request) for one in request.spec.fields) if found is not None]
+    keys = [
+        found for found in (_key(one, request) for one in request.spec.fields) if found is not None
+    ]
     kinds = [kind for _, kind in keys]
     columns = [column for column, kind in keys if kind != _VOID]
     rows = frame.select(*_columns(frame, request))
     mode = TableProperties(request.properties).distribution_mode
     if mode == "hash" and columns:
-        rows = DataFrame(helper.rebalance(rows._jdf, rows.select(*columns)._jdf), frame.sparkSession)
+        rows = DataFrame(
+            helper.rebalance(rows._jdf, rows.select(*columns)._jdf), frame.sparkSession
+        )
     elif mode == "range":
         rows = distribute(rows, request)
     if request.sort_order.fields:
-        rows = rows.sortWithinPartitions(*columns, *sort_columns(request.sort_order, request.schema))
+        rows = rows.sortWithinPartitions(
+            *columns, *sort_columns(request.sort_order, request.schema)
+        )
     floating = _floating(request)
     order = _order(frame, request, kinds, floating)
     selected = rows.select(*columns)._jdf if columns else None
@@ -129,18 +143,27 @@ def write_in_jvm(frame: DataFrame, request: WriteRequest) -> list[DataFile]:
 
 
 def _field_obstacle(
-    field: ice.NestedField, target: sp.StructField, given: sp.StructType, modes: Mapping[int, MetricsMode]
+    field: ice.NestedField,
+    target: sp.StructField,
+    given: sp.StructType,
+    modes: Mapping[int, MetricsMode],
 ) -> str | None:
     if not _exact(field.field_type):
         return f"is of type {field.field_type}"
     if not field.field_type.is_primitive and _counts_floats(field.field_type, modes):
         return "has floating point inside, whose NaN values are counted"
     if field.name not in given.names:
-        return "has a write default inside" if not field.field_type.is_primitive and field.write_default is not None else None
+        return (
+            "has a write default inside"
+            if not field.field_type.is_primitive and field.write_default is not None
+            else None
+        )
     found = given[field.name].dataType
     if _same(found, target.dataType) or _widens(found, target.dataType):
         return None
-    return f"is {found.simpleString()} in the frame and {target.dataType.simpleString()} in the table"
+    return (
+        f"is {found.simpleString()} in the frame and {target.dataType.simpleString()} in the table"
+    )
 
 
 def _exact(kind: ice.IcebergType) -> bool:
@@ -163,7 +186,8 @@ def _counts_floats(kind: ice.IcebergType, modes: Mapping[int, MetricsMode]) -> b
     else:
         return False
     return any(
-        _counts_floats(one.field_type, modes) or (isinstance(one.field_type, _FLOATING) and modes[one.field_id].counts)
+        _counts_floats(one.field_type, modes)
+        or (isinstance(one.field_type, _FLOATING) and modes[one.field_id].counts)
         for one in inside
     )
 
@@ -176,7 +200,9 @@ def _same(found: sp.DataType, target: sp.DataType) -> bool:
             for one, other in zip(found.fields, target.fields, strict=True)
         )
     if isinstance(found, sp.ArrayType) and isinstance(target, sp.ArrayType):
-        return _same(found.elementType, target.elementType) and (target.containsNull or not found.containsNull)
+        return _same(found.elementType, target.elementType) and (
+            target.containsNull or not found.containsNull
+        )
     if isinstance(found, sp.MapType) and isinstance(target, sp.MapType):
         return (
             _same(found.keyType, target.keyType)
@@ -195,7 +221,15 @@ def _widens(found: sp.DataType, target: sp.DataType) -> bool:
 def _native(transform: t.Transform[Any, Any], kind: ice.IcebergType) -> bool:
     """Whether Spark's expression of the transform has exactly its value (and, for sorting, its order)."""
     if isinstance(transform, t.IdentityTransform):
-        return isinstance(kind, ice.BooleanType | ice.IntegerType | ice.LongType | ice.DateType | ice.StringType | _Instant)
+        return isinstance(
+            kind,
+            ice.BooleanType
+            | ice.IntegerType
+            | ice.LongType
+            | ice.DateType
+            | ice.StringType
+            | _Instant,
+        )
     if isinstance(transform, t.BucketTransform):
         return isinstance(kind, _BUCKETED)
     if isinstance(transform, t.TruncateTransform):
@@ -213,7 +247,9 @@ def _key(field: PartitionField, request: WriteRequest) -> tuple[Column, str] | N
     if field_path(request.schema.as_struct(), field.source_id) is None:
         return None
     kind = request.schema.find_type(field.source_id)
-    if not _native(field.transform, kind) or (isinstance(field.transform, t.IdentityTransform) and isinstance(kind, _Instant)):
+    if not _native(field.transform, kind) or (
+        isinstance(field.transform, t.IdentityTransform) and isinstance(kind, _Instant)
+    ):
         return None
     column = transform_column(field.transform, request.schema, field.source_id)
     if type(field.transform) in _UNITS:
@@ -223,7 +259,9 @@ def _key(field: PartitionField, request: WriteRequest) -> tuple[Column, str] | N
         return F.unix_date(column), "day"
     if isinstance(kind, ice.BooleanType):
         return column, "truth"
-    is_text = isinstance(kind, ice.StringType) and not isinstance(field.transform, t.BucketTransform)
+    is_text = isinstance(kind, ice.StringType) and not isinstance(
+        field.transform, t.BucketTransform
+    )
     return column, "text" if is_text else "number"
 
 
@@ -233,7 +271,11 @@ def _columns(frame: DataFrame, request: WriteRequest) -> list[Column]:
     shown = to_spark_schema(request.schema)
     for field, target in zip(request.schema.fields, shown.fields, strict=True):
         if field.name not in frame.schema.names:
-            value = F.lit(None) if field.write_default is None else F.expr(sql_literal(field.field_type, field.write_default))
+            value = (
+                F.lit(None)
+                if field.write_default is None
+                else F.expr(sql_literal(field.field_type, field.write_default))
+            )
             column = value.cast(target.dataType)
         else:
             column = F.col(quoted(field.name))
@@ -254,7 +296,10 @@ def _floating(request: WriteRequest) -> list[tuple[int, ice.NestedField]]:
 
 
 def _order(
-    frame: DataFrame, request: WriteRequest, kinds: Sequence[str], floating: Sequence[tuple[int, ice.NestedField]]
+    frame: DataFrame,
+    request: WriteRequest,
+    kinds: Sequence[str],
+    floating: Sequence[tuple[int, ice.NestedField]],
 ) -> dict[str, Any]:
     """What the Java half is told (see `DataFileWriter.Order`)."""
     options = ParquetOptions.from_properties(request.properties)
@@ -311,14 +356,21 @@ def _inner_ids(kind: ice.IcebergType, path: tuple[str, ...]) -> Iterator[tuple[s
 
 def _null_in(field: ice.NestedField, table: str) -> InvalidSchemaError:
     return InvalidSchemaError(
-        f"column {field.name!r} of table {table} is required but null in a row of the frame", table=table, column=field.name
+        f"column {field.name!r} of table {table} is required but null in a row of the frame",
+        table=table,
+        column=field.name,
     )
 
 
 class _Describe:
     """What a task says of a file as a DataFile."""
 
-    def __init__(self, request: WriteRequest, kinds: Sequence[str], floating: Sequence[tuple[int, ice.NestedField]]) -> None:
+    def __init__(
+        self,
+        request: WriteRequest,
+        kinds: Sequence[str],
+        floating: Sequence[tuple[int, ice.NestedField]],
+    ) -> None:
         self._request, self._kinds, self._floating = request, kinds, floating
         self._modes = metrics_modes(request.schema, request.properties, request.sort_order)
         self._root = local_path(request.location).rstrip("/")
@@ -327,8 +379,13 @@ class _Describe:
     def __call__(self, told: Mapping[str, Any]) -> DataFile:
         path = base64.b64decode(told["path"]).decode()
         footer = pq.read_metadata(BytesIO(as_metadata_file(base64.b64decode(told["footer"]))))
-        nans = {field.field_id: found[0] for (_, field), found in zip(self._floating, told["floating"], strict=True)}
-        metrics = footer_metrics(footer, leaf_field_ids(footer), self._request.schema, self._modes, nans)
+        nans = {
+            field.field_id: found[0]
+            for (_, field), found in zip(self._floating, told["floating"], strict=True)
+        }
+        metrics = footer_metrics(
+            footer, leaf_field_ids(footer), self._request.schema, self._modes, nans
+        )
         for (_, field), found in zip(self._floating, told["floating"], strict=True):
             self._bound(metrics, field, found)
         return metrics.data_file(

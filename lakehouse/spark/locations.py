@@ -25,7 +25,10 @@ def spark_location(location: str) -> str:
         path = location.removeprefix("file:")
         return "file://" + path
     if scheme == "memory":
-        raise UnsupportedFeatureError(f"Spark cannot read {location}: the files are in this process's memory", location=location)
+        raise UnsupportedFeatureError(
+            f"Spark cannot read {location}: the files are in this process's memory",
+            location=location,
+        )
     return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
 
 
@@ -42,7 +45,9 @@ def hadoop_reads(spark: SparkSession, location: str) -> bool:
     if jvm is None:
         return False
     try:
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, spark._jsparkSession.sessionState().newHadoopConf())
+        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
+            scheme, spark._jsparkSession.sessionState().newHadoopConf()
+        )
     except Py4JJavaError as error:
         logger.debug("no Hadoop file system for %s: %s", scheme, error.java_exception)
         return False

@@ -42,7 +42,9 @@ def _leaf(leaf: Leaf) -> str:
     if leaf.op in (Op.IS_NULL, Op.NOT_NULL):
         return f"({column} IS {'NOT ' if leaf.op is Op.NOT_NULL else ''}NULL)"
     if leaf.op in (Op.IS_NAN, Op.NOT_NAN):
-        return f"({'NOT ' if leaf.op is Op.NOT_NAN else ''}isnan({column}) AND {column} IS NOT NULL)"
+        return (
+            f"({'NOT ' if leaf.op is Op.NOT_NAN else ''}isnan({column}) AND {column} IS NOT NULL)"
+        )
     if leaf.op in (Op.IN, Op.NOT_IN):
         values = ", ".join(_literal(leaf, value) for value in leaf.value)
         return f"({column} {'NOT ' if leaf.op is Op.NOT_IN else ''}IN ({values}))"

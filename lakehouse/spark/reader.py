@@ -9,7 +9,16 @@ from functools import cached_property
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, FloatType, IcebergType, ListType, MapType, NestedField, StructType, UUIDType
+from pyiceberg.types import (
+    DoubleType,
+    FloatType,
+    IcebergType,
+    ListType,
+    MapType,
+    NestedField,
+    StructType,
+    UUIDType,
+)
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField
@@ -34,7 +43,14 @@ from lakehouse.spark.deletes import (
     untouched_files,
     without_deleted,
 )
-from lakehouse.spark.file_index import Estimate, FilePlanner, FixedFiles, parquet_only, planned_relation, sized
+from lakehouse.spark.file_index import (
+    Estimate,
+    FilePlanner,
+    FixedFiles,
+    parquet_only,
+    planned_relation,
+    sized,
+)
 from lakehouse.spark.locations import hadoop_reads
 from lakehouse.spark.predicates import quoted, to_condition
 from lakehouse.spark.types import FIELD_ID, to_spark_schema
@@ -49,7 +65,13 @@ logger = logging.getLogger(__name__)
 _UNKNOWN_SIZE = 1 << 40
 
 
-def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage, listeners: Listeners | None = None) -> DataFrame:
+def read(
+    spark: SparkSession,
+    name: str,
+    request: ScanRequest,
+    storage: Storage,
+    listeners: Listeners | None = None,
+) -> DataFrame:
     """The rows of a scan; every query over the result is planned again, with the query's own filters.
 
     The version and snapshot are those of the request, whatever is committed later; `listeners` are told of every plan.
@@ -66,11 +88,21 @@ def read(spark: SparkSession, name: str, request: ScanRequest, storage: Storage,
     schema = _needed(schema_of(request, snapshot), request)
     aliases = guarded_columns(schema, metadata)
     kind = _RemoteSource if is_remote(spark) else _Source
-    source = kind(spark, name, request, storage, schema, _physical_schema(schema, aliases), listeners or Listeners())
+    source = kind(
+        spark,
+        name,
+        request,
+        storage,
+        schema,
+        _physical_schema(schema, aliases),
+        listeners or Listeners(),
+    )
     physical = source.rows(snapshot)
     frame = _shown(physical, schema, aliases)
     if request.where is not None:
-        frame = frame.where(to_condition(bind(request.where, schema, case_sensitive=request.case_sensitive)))
+        frame = frame.where(
+            to_condition(bind(request.where, schema, case_sensitive=request.case_sensitive))
+        )
     if request.select is None:
         return frame
     projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
@@ -83,8 +115,13 @@ def _needed(schema: Schema, request: ScanRequest) -> Schema:
         return schema
     projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
     named = {field.name for field in projected.fields}
-    named |= {leaf.path[0] for leaf in leaves(bind(request.where, schema, case_sensitive=request.case_sensitive))}
-    return Schema(*(field for field in schema.fields if field.name in named), schema_id=schema.schema_id)
+    named |= {
+        leaf.path[0]
+        for leaf in leaves(bind(request.where, schema, case_sensitive=request.case_sensitive))
+    }
+    return Schema(
+        *(field for field in schema.fields if field.name in named), schema_id=schema.schema_id
+    )
 
 
 @dataclass(frozen=True)
@@ -101,7 +138,11 @@ class _Source:
 
     def rows(self, snapshot: Snapshot | None) -> DataFrame:
         if not hadoop_reads(self.spark, self.request.metadata.location):
-            logger.info("Spark has no file system for %s: its workers read %s", self.request.metadata.location, self.name)
+            logger.info(
+                "Spark has no file system for %s: its workers read %s",
+                self.request.metadata.location,
+                self.name,
+            )
             return self._on_workers(_every_task)
         return self._by_spark(snapshot)
 
@@ -113,7 +154,9 @@ class _Source:
         frame = self._planned(untouched_files, unknown)
         if deletes.positions or deletes.vectors:
             positions = deleted_positions(self.spark, deletes, self.storage, self._delete_files)
-            frame = frame.union(without_deleted(self._planned(files_with_positions, unknown), positions))
+            frame = frame.union(
+                without_deleted(self._planned(files_with_positions, unknown), positions)
+            )
         return frame.union(self._on_workers(has_equality_deletes)) if deletes.equality else frame
 
     def _estimate(self, snapshot: Snapshot | None) -> Estimate:
@@ -127,22 +170,32 @@ class _Source:
         return Estimate(_size(snapshot), int(total) if total.isdigit() else None, distinct)
 
     def _planned(self, choose: Callable[[ScanPlan], pa.Table], estimate: Estimate) -> DataFrame:
-        planner = FilePlanner(self.name, self.request, self.schema, self.storage, choose, self.listeners)
+        planner = FilePlanner(
+            self.name, self.request, self.schema, self.storage, choose, self.listeners
+        )
         return self._relation(planner, self.shown, estimate)
 
     def _delete_files(self, files: Sequence[DataFile]) -> DataFrame:
         size = sum(one.file_size_in_bytes for one in files)
-        return self._relation(FixedFiles(sized(files)), to_spark_schema(POSITION_DELETE_SCHEMA), Estimate(size))
+        return self._relation(
+            FixedFiles(sized(files)), to_spark_schema(POSITION_DELETE_SCHEMA), Estimate(size)
+        )
 
-    def _relation(self, planner: FilePlanner | FixedFiles, shown: SparkStruct, estimate: Estimate) -> DataFrame:
+    def _relation(
+        self, planner: FilePlanner | FixedFiles, shown: SparkStruct, estimate: Estimate
+    ) -> DataFrame:
         root = self.request.metadata.location
-        return planned_relation(self.spark, planner, name=self.name, root=root, schema=shown, estimate=estimate)
+        return planned_relation(
+            self.spark, planner, name=self.name, root=root, schema=shown, estimate=estimate
+        )
 
     def _on_workers(self, wanted: Callable[[FileScanTask], bool]) -> DataFrame:
         plan = plan_scan(replace(self.request, select=None), self.storage)
         self.listeners.planned(self.name, plan.report, engine=ENGINE_SPARK)
         groups = combine((task for task in plan.tasks if wanted(task)), plan.split_options)
-        return read_on_workers(self.spark, list(groups), self.request, self.storage, self.schema, self.shown)
+        return read_on_workers(
+            self.spark, list(groups), self.request, self.storage, self.schema, self.shown
+        )
 
 
 class _RemoteSource(_Source):
@@ -155,7 +208,9 @@ class _RemoteSource(_Source):
         return read_paths(self.spark, self.name, choose(self._plan), self.shown)
 
     def _delete_files(self, files: Sequence[DataFile]) -> DataFrame:
-        return read_paths(self.spark, self.name, sized(files), to_spark_schema(POSITION_DELETE_SCHEMA))
+        return read_paths(
+            self.spark, self.name, sized(files), to_spark_schema(POSITION_DELETE_SCHEMA)
+        )
 
     def _on_workers(self, wanted: Callable[[FileScanTask], bool]) -> DataFrame:
         refuse_equality_deletes(self.name, [task for task in self._plan.tasks if wanted(task)])
@@ -193,7 +248,8 @@ def guarded_columns(schema: Schema, metadata: TableMetadata) -> dict[int, str]:
         field.field_id: _alias(field)
         for field in schema.fields
         if any(
-            owners.get(path, {nested.field_id}) != {nested.field_id} or isinstance(nested.field_type, FloatType | DoubleType)
+            owners.get(path, {nested.field_id}) != {nested.field_id}
+            or isinstance(nested.field_type, FloatType | DoubleType)
             for path, nested in _paths([field], "")
         )
     }
@@ -216,7 +272,12 @@ def _physical_schema(schema: Schema, aliases: dict[int, str]) -> SparkStruct:
     spark_schema = to_spark_schema(schema)
     return SparkStruct(
         [
-            StructField(aliases.get(field.field_id, field.name), shown.dataType, shown.nullable, shown.metadata)
+            StructField(
+                aliases.get(field.field_id, field.name),
+                shown.dataType,
+                shown.nullable,
+                shown.metadata,
+            )
             for field, shown in zip(schema.fields, spark_schema.fields, strict=True)
         ]
     )
@@ -242,7 +303,10 @@ def _shown(physical: DataFrame, schema: Schema, aliases: dict[int, str]) -> Data
 
 def _uuid_text(column: Column) -> Column:
     digits = F.lower(F.hex(column))
-    parts = [F.substring(digits, start, length) for start, length in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))]
+    parts = [
+        F.substring(digits, start, length)
+        for start, length in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+    ]
     dash = F.lit("-")
     return F.concat(parts[0], dash, parts[1], dash, parts[2], dash, parts[3], dash, parts[4])
 
@@ -280,14 +344,19 @@ def _projected(schema: Schema, projected: Schema) -> list[Column]:
     for field in projected.fields:
         column = F.col(quoted(field.name))
         columns.append(
-            column if field.field_type == whole[field.field_id] else _narrowed(column, field.field_type).alias(field.name)
+            column
+            if field.field_type == whole[field.field_id]
+            else _narrowed(column, field.field_type).alias(field.name)
         )
     return columns
 
 
 def _narrowed(column: Column, kind: IcebergType) -> Column:
     if isinstance(kind, StructType):
-        fields = [_narrowed(column.getField(field.name), field.field_type).alias(field.name) for field in kind.fields]
+        fields = [
+            _narrowed(column.getField(field.name), field.field_type).alias(field.name)
+            for field in kind.fields
+        ]
         return F.when(column.isNotNull(), F.struct(*fields))
     if isinstance(kind, ListType):
         element = kind.element_type

@@ -22,7 +22,9 @@ _GIB = 1 << 30
 _MIB = 1 << 20
 
 
-def spark_config(*, master: str = "local[*]", config: Mapping[str, str] | None = None) -> dict[str, str]:
+def spark_config(
+    *, master: str = "local[*]", config: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Configuration of a session that reads and writes lakehouse tables.
 
     It also prepares this process's environment (`JAVA_HOME`, `PYSPARK_PYTHON`, and for a local master `SPARK_LOCAL_IP`),
@@ -61,7 +63,9 @@ def spark_config(*, master: str = "local[*]", config: Mapping[str, str] | None =
     return settings | dict(config or {})
 
 
-def build_session(app_name: str, *, master: str = "local[*]", config: Mapping[str, str] | None = None) -> SparkSession:
+def build_session(
+    app_name: str, *, master: str = "local[*]", config: Mapping[str, str] | None = None
+) -> SparkSession:
     """Start (or get) a Spark session that reads and writes lakehouse tables.
 
     Args:

@@ -16,7 +16,12 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from lakehouse.errors import InvalidInputError
 
-_CLAUSES = {"VERSION": "version", "SYSTEM_VERSION": "version", "TIMESTAMP": "time", "SYSTEM_TIME": "time"}
+_CLAUSES = {
+    "VERSION": "version",
+    "SYSTEM_VERSION": "version",
+    "TIMESTAMP": "time",
+    "SYSTEM_TIME": "time",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,11 @@ class Statement:
             alias = "" if reference.aliased else f" AS `{_escaped(reference.name[-1])}`"
             edits.append((reference.start, reference.end, f"`{view}`{alias}"))
         names = {reference.name for reference in views}
-        longest = {start: (start, end, f"`{_escaped(name[-1])}`") for name, start, end in self.columns if name in names}
+        longest = {
+            start: (start, end, f"`{_escaped(name[-1])}`")
+            for name, start, end in self.columns
+            if name in names
+        }
         edits += longest.values()
         text = self.text
         for start, end, replacement in sorted(edits, reverse=True):
@@ -88,7 +97,9 @@ def parse_statement(text: str) -> Statement:
         raise InvalidInputError(f"session.sql takes one statement, not {len(trees)}")
     tree = trees[0]
     references = sorted(_references(tree, tokens), key=lambda reference: reference.start)
-    return Statement(text, isinstance(tree, exp.Query), tuple(references), tuple(_qualified_columns(tree)))
+    return Statement(
+        text, isinstance(tree, exp.Query), tuple(references), tuple(_qualified_columns(tree))
+    )
 
 
 def _references(tree: exp.Expr, tokens: list[Token]) -> Iterator[Reference]:
@@ -97,9 +108,13 @@ def _references(tree: exp.Expr, tokens: list[Token]) -> Iterator[Reference]:
         if len(parts) < 2 or not all(isinstance(part, exp.Identifier) for part in parts):
             continue
         end = parts[-1].meta["end"] + 1
-        plain = Reference(tuple(part.name for part in parts), parts[0].meta["start"], end, bool(table.alias))
+        plain = Reference(
+            tuple(part.name for part in parts), parts[0].meta["start"], end, bool(table.alias)
+        )
         yield (
-            plain if table.args.get("version") is None else _travelling(plain, [token for token in tokens if token.start >= end])
+            plain
+            if table.args.get("version") is None
+            else _travelling(plain, [token for token in tokens if token.start >= end])
         )
 
 
@@ -112,7 +127,11 @@ def _travelling(reference: Reference, rest: list[Token]) -> Reference:
     if at < len(rest) and kind == "time" and rest[at].text.upper() == "TIMESTAMP":
         at += 1
     value = rest[at] if at < len(rest) else None
-    if kind is None or value is None or value.token_type not in (TokenType.NUMBER, TokenType.STRING):
+    if (
+        kind is None
+        or value is None
+        or value.token_type not in (TokenType.NUMBER, TokenType.STRING)
+    ):
         raise InvalidInputError(
             f"{'.'.join(reference.name)}: time travel takes a literal: FOR VERSION AS OF 8124 or 'ref', "
             "FOR TIMESTAMP AS OF '2026-06-01 12:00:00'"
@@ -132,7 +151,11 @@ def _qualified_columns(tree: exp.Expr) -> Iterator[tuple[tuple[str, ...], int, i
             # `a.b.c.d` may be a field of a struct: every prefix that could name a table is offered
             for length in range(2, len(parts)):
                 prefix = parts[:length]
-                yield tuple(part.name for part in prefix), prefix[0].meta["start"], prefix[-1].meta["end"] + 1
+                yield (
+                    tuple(part.name for part in prefix),
+                    prefix[0].meta["start"],
+                    prefix[-1].meta["end"] + 1,
+                )
 
 
 def _escaped(name: str) -> str:

@@ -22,6 +22,7 @@ from lakehouse.errors import UnsupportedTypeError
 FIELD_ID = "parquet.field.id"
 EXISTS_DEFAULT = "EXISTS_DEFAULT"
 COMMENT = "comment"
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - wall-clock time
 
 _TO_SPARK: dict[type[ice.IcebergType], sp.DataType] = {
     ice.BooleanType: sp.BooleanType(),
@@ -93,14 +94,24 @@ def _spark_field(field: ice.NestedField, path: str, *, top: bool) -> sp.StructFi
                 column=path,
             )
         metadata[EXISTS_DEFAULT] = sql_literal(field.field_type, field.initial_default)
-    return sp.StructField(field.name, _spark_type(field.field_type, path), nullable=not field.required, metadata=metadata)
+    return sp.StructField(
+        field.name,
+        _spark_type(field.field_type, path),
+        nullable=not field.required,
+        metadata=metadata,
+    )
 
 
 def _spark_type(kind: ice.IcebergType, path: str) -> sp.DataType:
     if isinstance(kind, ice.StructType):
-        return sp.StructType([_spark_field(field, f"{path}.{field.name}", top=False) for field in kind.fields])
+        return sp.StructType(
+            [_spark_field(field, f"{path}.{field.name}", top=False) for field in kind.fields]
+        )
     if isinstance(kind, ice.ListType):
-        return sp.ArrayType(_spark_type(kind.element_type, f"{path}.element"), containsNull=not kind.element_required)
+        return sp.ArrayType(
+            _spark_type(kind.element_type, f"{path}.element"),
+            containsNull=not kind.element_required,
+        )
     if isinstance(kind, ice.MapType):
         return sp.MapType(
             _spark_type(kind.key_type, f"{path}.key"),
@@ -119,7 +130,9 @@ def _spark_type(kind: ice.IcebergType, path: str) -> sp.DataType:
     return found
 
 
-def _iceberg_fields(struct: sp.StructType, ids: Iterator[int], path: str) -> Iterator[ice.NestedField]:
+def _iceberg_fields(
+    struct: sp.StructType, ids: Iterator[int], path: str
+) -> Iterator[ice.NestedField]:
     for field in struct.fields:
         name = f"{path}.{field.name}" if path else field.name
         yield ice.NestedField(
@@ -137,7 +150,9 @@ def _iceberg_type(kind: sp.DataType, ids: Iterator[int], path: str) -> ice.Icebe
     if isinstance(kind, sp.ArrayType):
         element_id = next(ids)
         element = _iceberg_type(kind.elementType, ids, f"{path}.element")
-        return ice.ListType(element_id=element_id, element_type=element, element_required=not kind.containsNull)
+        return ice.ListType(
+            element_id=element_id, element_type=element, element_required=not kind.containsNull
+        )
     if isinstance(kind, sp.MapType):
         key_id, value_id = next(ids), next(ids)
         return ice.MapType(
@@ -188,12 +203,18 @@ def _temporal_literal(kind: ice.IcebergType, value: Any) -> str:
         if isinstance(kind, ice.DateType):
             return f"DATE '{(dt.date(1970, 1, 1) + dt.timedelta(days=value)).isoformat()}'"
         if isinstance(kind, ice.TimeType):
-            return f"TIME '{(dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)).time().isoformat('microseconds')}'"  # noqa: DTZ001
+            return f"TIME '{(_EPOCH + dt.timedelta(microseconds=value)).time().isoformat('microseconds')}'"
         if isinstance(kind, ice.TimestampType | ice.TimestamptzType):
-            text = (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)).isoformat(sep=" ", timespec="microseconds")  # noqa: DTZ001
-            return f"TIMESTAMP_NTZ '{text}'" if isinstance(kind, ice.TimestampType) else f"TIMESTAMP '{text}+00:00'"
+            text = (_EPOCH + dt.timedelta(microseconds=value)).isoformat(" ", "microseconds")
+            return (
+                f"TIMESTAMP_NTZ '{text}'"
+                if isinstance(kind, ice.TimestampType)
+                else f"TIMESTAMP '{text}+00:00'"
+            )
     except OverflowError as error:
-        raise UnsupportedTypeError(f"{kind} {value} lies beyond the years 1 to 9999 that Spark SQL can write") from error
+        raise UnsupportedTypeError(
+            f"{kind} {value} lies beyond the years 1 to 9999 that Spark SQL can write"
+        ) from error
     raise UnsupportedTypeError(f"Spark SQL has no literal of type {kind}", type=str(kind))
 
 
@@ -211,5 +232,7 @@ def _counted(value: Any) -> int:
     if isinstance(value, dt.date):
         return (value - dt.date(1970, 1, 1)).days
     if isinstance(value, dt.time):
-        return ((value.hour * 60 + value.minute) * 60 + value.second) * 1_000_000 + value.microsecond
+        return (
+            (value.hour * 60 + value.minute) * 60 + value.second
+        ) * 1_000_000 + value.microsecond
     return int(value)

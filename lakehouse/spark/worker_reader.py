@@ -58,19 +58,28 @@ def read_groups(
     shown: StructType,
 ) -> DataFrame:
     """A frame of the groups' rows, one Spark task a group; workers open the storage of `location` from its properties."""
-    work = _reader(tuple(groups), read, location, properties, to_arrow_schema(shown, timezone="UTC"))
+    work = _reader(
+        tuple(groups), read, location, properties, to_arrow_schema(shown, timezone="UTC")
+    )
     return spark.range(0, len(groups), 1, max(len(groups), 1)).mapInArrow(work, shown)
 
 
 def _reader(
-    groups: tuple[TaskGroup, ...], request: ReadRequest, location: str, properties: Mapping[str, str], target: pa.Schema
+    groups: tuple[TaskGroup, ...],
+    request: ReadRequest,
+    location: str,
+    properties: Mapping[str, str],
+    target: pa.Schema,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         storage = storage_for(location, properties)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 for rows in read_tasks(groups[number].tasks, request, storage):
-                    columns = [plain(column).cast(field.type) for column, field in zip(rows.columns, target, strict=True)]
+                    columns = [
+                        plain(column).cast(field.type)
+                        for column, field in zip(rows.columns, target, strict=True)
+                    ]
                     yield pa.RecordBatch.from_arrays(columns, schema=target)
 
     return read

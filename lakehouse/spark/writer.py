@@ -63,7 +63,10 @@ def written_files(frame: DataFrame, request: WriteRequest, storage: Storage) -> 
         PySparkException: what workers raised, to be found by `failure_of`.
     """
     written = frame.mapInArrow(_writer(request, storage.properties), "record binary").toArrow()
-    return [DataFile.from_record(orjson.loads(record)) for record in written.column("record").to_pylist()]
+    return [
+        DataFile.from_record(orjson.loads(record))
+        for record in written.column("record").to_pylist()
+    ]
 
 
 def _writer(
@@ -73,7 +76,9 @@ def _writer(
         context = TaskContext.get()
         task = "0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
         try:
-            files = write_all(batches, request, storage_for(request.location, properties), task=task)
+            files = write_all(
+                batches, request, storage_for(request.location, properties), task=task
+            )
         except LakehouseError as error:
             raise RuntimeError(marked(error)) from error
         records = [orjson.dumps(one.to_record()) for one in files]

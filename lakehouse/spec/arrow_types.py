@@ -113,10 +113,14 @@ def field_to_arrow(field: NestedField, *, field_ids: bool = True, path: str = ""
     return pa.field(field.name, arrow_type, nullable=not field.required, metadata=metadata or None)
 
 
-def type_to_arrow(field_type: IcebergType, *, field_ids: bool = True, column: str = "") -> pa.DataType:
+def type_to_arrow(
+    field_type: IcebergType, *, field_ids: bool = True, column: str = ""
+) -> pa.DataType:
     """The Arrow type of an Iceberg type; raises UnsupportedTypeError naming `column`."""
     if isinstance(field_type, StructType):
-        return pa.struct([field_to_arrow(field, field_ids=field_ids, path=column) for field in field_type.fields])
+        return pa.struct(
+            [field_to_arrow(field, field_ids=field_ids, path=column) for field in field_type.fields]
+        )
     if isinstance(field_type, ListType):
         return pa.list_(field_to_arrow(field_type.element_field, field_ids=field_ids, path=column))
     if isinstance(field_type, MapType):
@@ -129,7 +133,9 @@ def type_to_arrow(field_type: IcebergType, *, field_ids: bool = True, column: st
         return pa.binary(len(field_type))
     found = _TO_ARROW.get(field_type)
     if found is None:
-        raise UnsupportedTypeError(f"Column {column or '?'!r} of type {field_type} has no Arrow type: select the other columns.")
+        raise UnsupportedTypeError(
+            f"Column {column or '?'!r} of type {field_type} has no Arrow type: select the other columns."
+        )
     return found
 
 
@@ -161,7 +167,9 @@ def schema_from_arrow(schema: pa.Schema, *, downcast_ns: bool = False) -> Schema
     return parsed if has_ids else assign_fresh_ids(parsed)[0]
 
 
-def type_from_arrow(arrow_type: pa.DataType, *, column: str = "", downcast_ns: bool = False) -> IcebergType:
+def type_from_arrow(
+    arrow_type: pa.DataType, *, column: str = "", downcast_ns: bool = False
+) -> IcebergType:
     """The Iceberg type of an Arrow type, nested ids counted from 1; raises UnsupportedTypeError naming `column`."""
     counter = count(1)
     return _ArrowReader(lambda: next(counter), downcast_ns).convert(arrow_type, column)
@@ -175,7 +183,9 @@ class _ArrowReader:
         self._downcast_ns = downcast_ns
 
     def struct(self, fields: list[pa.Field], path: str) -> StructType:
-        return StructType(*(self.field(field, f"{path}.{field.name}" if path else field.name) for field in fields))
+        return StructType(
+            *(self.field(field, f"{path}.{field.name}" if path else field.name) for field in fields)
+        )
 
     def field(self, field: pa.Field, path: str) -> NestedField:
         doc = (field.metadata or {}).get(DOC_KEY)
@@ -192,7 +202,9 @@ class _ArrowReader:
             return self._next_id()
         text = field.metadata[FIELD_ID_KEY]
         if not text.isdigit():
-            raise InvalidSchemaError(f"Column {path!r} has the field id {text.decode(errors='replace')!r}, which is no number.")
+            raise InvalidSchemaError(
+                f"Column {path!r} has the field id {text.decode(errors='replace')!r}, which is no number."
+            )
         return int(text)
 
     def convert(self, arrow_type: pa.DataType, path: str) -> IcebergType:
@@ -204,7 +216,9 @@ class _ArrowReader:
         if _is_list(arrow_type):
             element = arrow_type.value_field
             element_id = self.field_id(element, f"{path}.element")
-            return ListType(element_id, self.convert(element.type, f"{path}.element"), not element.nullable)
+            return ListType(
+                element_id, self.convert(element.type, f"{path}.element"), not element.nullable
+            )
         if pa.types.is_map(arrow_type):
             key, item = arrow_type.key_field, arrow_type.item_field
             return MapType(
@@ -219,7 +233,11 @@ class _ArrowReader:
         return self._parametric(arrow_type, path)
 
     def _parametric(self, arrow_type: pa.DataType, path: str) -> IcebergType:
-        if pa.types.is_decimal(arrow_type) and 1 <= arrow_type.precision <= 38 and 0 <= arrow_type.scale <= arrow_type.precision:
+        if (
+            pa.types.is_decimal(arrow_type)
+            and 1 <= arrow_type.precision <= 38
+            and 0 <= arrow_type.scale <= arrow_type.precision
+        ):
             return DecimalType(arrow_type.precision, arrow_type.scale)
         if pa.types.is_fixed_size_binary(arrow_type):
             return FixedType(arrow_type.byte_width)

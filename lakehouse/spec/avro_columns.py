@@ -39,7 +39,9 @@ def join(segments: Sequence[Segment], rows: int) -> pa.Array:
 
 def payload(column: pa.Array) -> bytes:
     """The bytes of all rows after each other."""
-    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[
+        column.offset : column.offset + len(column) + 1
+    ]
     return bytes(memoryview(column.buffers()[2])[int(offsets[0]) : int(offsets[-1])])
 
 
@@ -61,7 +63,9 @@ def longs(values: Integers) -> Segment:
         if position + 1 < width:
             keep[:, position + 1] = more
     lengths = keep.sum(axis=1)
-    return _ragged(encoded.reshape(-1) if lengths.min(initial=width) == width else encoded[keep], lengths)
+    return _ragged(
+        encoded.reshape(-1) if lengths.min(initial=width) == width else encoded[keep], lengths
+    )
 
 
 def sized(column: pa.Array) -> list[Segment]:
@@ -72,7 +76,9 @@ def sized(column: pa.Array) -> list[Segment]:
 
 def fixed(rows: npt.NDArray[np.uint8]) -> list[Segment]:
     """Values of one width: a matrix with one row of bytes a value."""
-    return [_ragged(np.ascontiguousarray(rows).reshape(-1), np.full(len(rows), rows.shape[1], np.int64))]
+    return [
+        _ragged(np.ascontiguousarray(rows).reshape(-1), np.full(len(rows), rows.shape[1], np.int64))
+    ]
 
 
 def optional(encode: Encoder, column: pa.Array) -> list[Segment]:
@@ -120,7 +126,10 @@ def maps(columns: Sequence[tuple[int, pa.Array]], encode: Encoder, rows: int) ->
         counts += valid
         item = join([write_long(key), *encode(column.drop_null())], int(valid.sum()))
         items.append(_expand(item, valid, b""))
-    heads = pa.array([b"\x00", *(b"\x02" + write_long(count) for count in range(1, len(present) + 1))], pa.binary())
+    heads = pa.array(
+        [b"\x00", *(b"\x02" + write_long(count) for count in range(1, len(present) + 1))],
+        pa.binary(),
+    )
     ends = pa.array([b"", *([b"\x00"] * len(present))], pa.binary())
     return [heads.take(pa.array(counts)), *items, ends.take(pa.array(counts))]
 
@@ -134,4 +143,6 @@ def _expand(column: pa.Array, valid: npt.NDArray[np.bool_], absent: bytes) -> pa
 def _ragged(data: npt.NDArray[np.uint8], lengths: npt.NDArray[np.int64]) -> pa.Array:
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data.tobytes())])
+    return pa.Array.from_buffers(
+        pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(data.tobytes())]
+    )

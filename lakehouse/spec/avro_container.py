@@ -101,9 +101,19 @@ def read_header(data: bytes, location: str) -> Header:
     if len(sync) != SYNC_BYTES:
         raise CorruptMetadataError(f"{location} ends within its header", location=location)
     first = offset + SYNC_BYTES
-    if CHECKSUM_KEY in metadata and metadata[CHECKSUM_KEY] != _checksum(metadata, sync, view[first:]):
-        raise CorruptMetadataError(f"{location} is not as it was written: its checksum is another one", location=location)
-    return Header(metadata, schema, metadata.get("avro.codec", b"null").decode("ascii", "replace"), sync, first)
+    if CHECKSUM_KEY in metadata and metadata[CHECKSUM_KEY] != _checksum(
+        metadata, sync, view[first:]
+    ):
+        raise CorruptMetadataError(
+            f"{location} is not as it was written: its checksum is another one", location=location
+        )
+    return Header(
+        metadata,
+        schema,
+        metadata.get("avro.codec", b"null").decode("ascii", "replace"),
+        sync,
+        first,
+    )
 
 
 def read_blocks(data: bytes, header: Header, location: str) -> Iterator[Block]:
@@ -121,10 +131,13 @@ def read_blocks(data: bytes, header: Header, location: str) -> Iterator[Block]:
         if count < 0 or size < 0 or end + SYNC_BYTES > len(view):
             left = len(view) - offset
             raise CorruptMetadataError(
-                f"{location}: a block claims {count} records in {size} bytes, {left} bytes are left", location=location
+                f"{location}: a block claims {count} records in {size} bytes, {left} bytes are left",
+                location=location,
             )
         if view[end : end + SYNC_BYTES] != header.sync:
-            raise CorruptMetadataError(f"{location}: a block is not followed by the file's sync marker", location=location)
+            raise CorruptMetadataError(
+                f"{location}: a block is not followed by the file's sync marker", location=location
+            )
         yield Block(count, view[offset:end])
         offset = end + SYNC_BYTES
 
@@ -143,7 +156,9 @@ def inflated_blocks(data: bytes, header: Header, location: str) -> Iterator[tupl
         yield block.count, plain
 
 
-def inflate_block(header: Header, count: int, data: memoryview, budget: int, location: str) -> bytes:
+def inflate_block(
+    header: Header, count: int, data: memoryview, budget: int, location: str
+) -> bytes:
     """The content of one block, at most `budget` bytes.
 
     Raises:
@@ -152,21 +167,32 @@ def inflate_block(header: Header, count: int, data: memoryview, budget: int, loc
     """
     inflate = _CODECS.get(header.codec)
     if inflate is None:
-        raise UnsupportedFeatureError(f"{location} is compressed with the unknown Avro codec {header.codec!r}", location=location)
+        raise UnsupportedFeatureError(
+            f"{location} is compressed with the unknown Avro codec {header.codec!r}",
+            location=location,
+        )
     try:
         plain = inflate(data, budget)
     except _Bomb as error:
         message = f"{location} inflates to far more than its size: a block of {len(data)} bytes to more than {budget}"
         raise CorruptMetadataError(message, location=location) from error
     except _DECOMPRESSION_ERRORS as error:
-        raise CorruptMetadataError(f"{location}: a block does not decompress: {error}", location=location) from error
+        raise CorruptMetadataError(
+            f"{location}: a block does not decompress: {error}", location=location
+        ) from error
     if count > len(plain):
-        raise CorruptMetadataError(f"{location}: a block claims {count} records in {len(plain)} bytes", location=location)
+        raise CorruptMetadataError(
+            f"{location}: a block claims {count} records in {len(plain)} bytes", location=location
+        )
     return plain
 
 
 def write_container(
-    schema: Mapping[str, Any], metadata: Mapping[str, str], blocks: Iterable[tuple[int, bytes]], *, level: int
+    schema: Mapping[str, Any],
+    metadata: Mapping[str, str],
+    blocks: Iterable[tuple[int, bytes]],
+    *,
+    level: int,
 ) -> bytes:
     """A whole file with codec deflate and a checksum; the sync marker derives from the content: equal input gives equal bytes."""
     packed = [(count, _deflate(plain, level)) for count, plain in blocks]
@@ -174,7 +200,11 @@ def write_container(
     for _, payload in packed:
         digest.update(payload)
     sync = digest.digest()[:SYNC_BYTES]
-    named = {**metadata, "avro.schema": json.dumps(schema, separators=(",", ":")), "avro.codec": "deflate"}
+    named = {
+        **metadata,
+        "avro.schema": json.dumps(schema, separators=(",", ":")),
+        "avro.codec": "deflate",
+    }
     pairs = {key: value.encode() for key, value in named.items() if key != CHECKSUM_KEY}
     parts = []
     for count, payload in packed:
@@ -224,19 +254,25 @@ def read_long(view: memoryview, offset: int, location: str) -> tuple[int, int]:
         result |= (byte & 0x7F) << shift
         if byte < 0x80:
             return (result >> 1) ^ -(result & 1), offset
-    raise CorruptMetadataError(f"{location} holds a number of more than ten bytes", location=location)
+    raise CorruptMetadataError(
+        f"{location} holds a number of more than ten bytes", location=location
+    )
 
 
 def _read_bytes(view: memoryview, offset: int, location: str) -> tuple[memoryview, int]:
     size, offset = read_long(view, offset, location)
     if size < 0 or offset + size > len(view):
-        raise CorruptMetadataError(f"{location} claims {size} bytes where {len(view) - offset} are left", location=location)
+        raise CorruptMetadataError(
+            f"{location} claims {size} bytes where {len(view) - offset} are left", location=location
+        )
     return view[offset : offset + size], offset + size
 
 
 def _at_most(count: int, limit: int, location: str) -> int:
     if count > limit:
-        raise CorruptMetadataError(f"{location} claims {count} items where {limit} bytes are left", location=location)
+        raise CorruptMetadataError(
+            f"{location} claims {count} items where {limit} bytes are left", location=location
+        )
     return count
 
 
@@ -248,7 +284,9 @@ def _checked_schema(text: bytes, location: str) -> Any:
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise CorruptMetadataError(f"{location} has no readable Avro schema: {error}", location=location) from error
+        raise CorruptMetadataError(
+            f"{location} has no readable Avro schema: {error}", location=location
+        ) from error
     _check_schema(schema, location)
     if len(_SCHEMAS) >= _SCHEMAS_KEPT:
         _SCHEMAS.clear()
@@ -266,10 +304,17 @@ def _check_schema(schema: Any, location: str) -> None:
             item = schema.get(key)
             empty = isinstance(item, dict) and (item.get("fields") == [] or item.get("size") == 0)
             if item == "null" or empty or (isinstance(item, dict) and item.get("type") == "null"):
-                raise CorruptMetadataError(f"{location}: its Avro schema has array items without content", location=location)
+                raise CorruptMetadataError(
+                    f"{location}: its Avro schema has array items without content",
+                    location=location,
+                )
         fields = schema.get("fields") or []
-        if not isinstance(fields, list) or not all(isinstance(one, dict) and {"name", "type"} <= one.keys() for one in fields):
-            raise CorruptMetadataError(f"{location}: its Avro schema has a record without named fields", location=location)
+        if not isinstance(fields, list) or not all(
+            isinstance(one, dict) and {"name", "type"} <= one.keys() for one in fields
+        ):
+            raise CorruptMetadataError(
+                f"{location}: its Avro schema has a record without named fields", location=location
+            )
         for child in (schema.get("items"), schema.get("values"), *fields, schema.get("type")):
             if isinstance(child, (dict, list)):
                 _check_schema(child, location)

@@ -47,13 +47,17 @@ _PRIMITIVES: dict[type[IcebergType], AvroType] = {
 }
 
 
-def manifest_schema(spec: PartitionSpec, kinds: Mapping[int, IcebergType], format_version: int) -> dict[str, Any]:
+def manifest_schema(
+    spec: PartitionSpec, kinds: Mapping[int, IcebergType], format_version: int
+) -> dict[str, Any]:
     """The `manifest_entry` record of a v2 or v3 manifest; `kinds` are the types of the partition values by partition field id.
 
     Raises:
         UnsupportedTypeError: a partition value has a type that Avro cannot hold.
     """
-    fields = [_partition_field(field.field_id, field.name, kinds[field.field_id]) for field in spec.fields]
+    fields = [
+        _partition_field(field.field_id, field.name, kinds[field.field_id]) for field in spec.fields
+    ]
     partition = _record("r102", fields)
     data_file = _record("r2", _data_file_fields(partition, format_version))
     return _record(
@@ -113,7 +117,9 @@ def partition_avro_type(kind: IcebergType, field_id: int) -> AvroType:
         return {"type": "fixed", "size": 16, "logicalType": "uuid", "name": f"uuid_{field_id}"}
     avro = _PRIMITIVES.get(type(kind))
     if avro is None:
-        raise UnsupportedTypeError(f"partition field {field_id} of type {kind} cannot be written to a manifest")
+        raise UnsupportedTypeError(
+            f"partition field {field_id} of type {kind} cannot be written to a manifest"
+        )
     return avro
 
 
@@ -146,7 +152,10 @@ def _data_file_fields(partition: dict[str, Any], format_version: int) -> list[di
         fields.append(_optional(142, "first_row_id", "long"))
     fields.append(_optional(143, "referenced_data_file", "string"))
     if format_version >= 3:
-        fields += [_optional(144, "content_offset", "long"), _optional(145, "content_size_in_bytes", "long")]
+        fields += [
+            _optional(144, "content_offset", "long"),
+            _optional(145, "content_size_in_bytes", "long"),
+        ]
     return fields
 
 
@@ -163,17 +172,25 @@ def _optional(field_id: int, name: str, kind: AvroType) -> dict[str, Any]:
 
 
 def _map(key_id: int, value_id: int, value: str) -> dict[str, Any]:
-    item = _record(f"k{key_id}_v{value_id}", [_field(key_id, "key", "int"), _field(value_id, "value", value)])
+    item = _record(
+        f"k{key_id}_v{value_id}", [_field(key_id, "key", "int"), _field(value_id, "value", value)]
+    )
     return {"type": "array", "logicalType": "map", "items": item}
 
 
 def _partition_field(field_id: int, name: str, kind: IcebergType) -> dict[str, Any]:
-    return {**_optional(field_id, _avro_name(name), partition_avro_type(kind, field_id)), **_original_name(name)}
+    return {
+        **_optional(field_id, _avro_name(name), partition_avro_type(kind, field_id)),
+        **_original_name(name),
+    }
 
 
 def _avro_name(name: str) -> str:
     """A name as Avro allows it: other characters as `_x<HEX>`, a leading digit behind `_`."""
-    safe = "".join(char if char == "_" or (char.isascii() and char.isalnum()) else f"_x{ord(char):X}" for char in name)
+    safe = "".join(
+        char if char == "_" or (char.isascii() and char.isalnum()) else f"_x{ord(char):X}"
+        for char in name
+    )
     return f"_{safe}" if safe[:1].isdigit() else safe
 
 

@@ -13,7 +13,10 @@ from pyiceberg.types import IcebergType, TimestampNanoType, TimestampType
 from lakehouse.spec.physical import physical_type
 
 _MICROS_PER_DAY = 86_400_000_000
-_PER_DAY: dict[type, int] = {TimestampType: _MICROS_PER_DAY, TimestampNanoType: _MICROS_PER_DAY * 1000}
+_PER_DAY: dict[type, int] = {
+    TimestampType: _MICROS_PER_DAY,
+    TimestampNanoType: _MICROS_PER_DAY * 1000,
+}
 _NARROWER = {pa.int64(): ("<i4", 4), pa.float64(): ("<f4", 4)}
 _NUMPY = {pa.int32(): "<i4", pa.int64(): "<i8", pa.float32(): "<f4", pa.float64(): "<f8"}
 
@@ -85,11 +88,15 @@ def _fixed(column: pa.Array, lengths: npt.NDArray[Any], width: int, dtype: str) 
 
 
 def _payload(column: pa.Array) -> memoryview:
-    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[
+        column.offset : column.offset + len(column) + 1
+    ]
     return memoryview(column.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
 
 
-def _numbers(column: pa.Array, lengths: npt.NDArray[Any], target: pa.DataType, kind: IcebergType | None) -> pa.Array:
+def _numbers(
+    column: pa.Array, lengths: npt.NDArray[Any], target: pa.DataType, kind: IcebergType | None
+) -> pa.Array:
     dtype = _NUMPY[target]
     width = np.dtype(dtype).itemsize
     values = _fixed(column, lengths, width, dtype)
@@ -120,7 +127,9 @@ def _decimals(column: pa.Array, lengths: npt.NDArray[Any], target: pa.DataType) 
 
 
 def _encode_decimals(column: pa.Array, nulls: npt.NDArray[np.bool_]) -> pa.Array:
-    words = np.frombuffer(column.buffers()[1], "u1")[column.offset * 16 : (column.offset + len(column)) * 16].reshape(-1, 16)
+    words = np.frombuffer(column.buffers()[1], "u1")[
+        column.offset * 16 : (column.offset + len(column)) * 16
+    ].reshape(-1, 16)
     big_endian = words[:, ::-1]
     sign = np.where(big_endian[:, :1] >= 0x80, 0xFF, 0).astype("u1")
     differs = big_endian != sign
@@ -138,8 +147,12 @@ def _from_matrix(rows: npt.NDArray[np.uint8], nulls: npt.NDArray[np.bool_]) -> p
     return _from_buffers(offsets, np.ascontiguousarray(rows).tobytes(), nulls)
 
 
-def _from_buffers(offsets: npt.NDArray[np.int32], data: bytes, nulls: npt.NDArray[np.bool_]) -> pa.Array:
+def _from_buffers(
+    offsets: npt.NDArray[np.int32], data: bytes, nulls: npt.NDArray[np.bool_]
+) -> pa.Array:
     validity = None
     if nulls.any():
         validity = pa.py_buffer(np.packbits(~nulls, bitorder="little").tobytes())
-    return pa.Array.from_buffers(pa.binary(), len(nulls), [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return pa.Array.from_buffers(
+        pa.binary(), len(nulls), [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )

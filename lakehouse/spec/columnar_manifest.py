@@ -40,7 +40,9 @@ def manifest_checksum(data: bytes) -> str:
     return "sha256:" + _digest(data)
 
 
-def encode_twin(entries: Entries, *, manifest_path: str, manifest_length: int, checksum: str) -> bytes:
+def encode_twin(
+    entries: Entries, *, manifest_path: str, manifest_length: int, checksum: str
+) -> bytes:
     """Serialize the entries of a manifest as its twin.
 
     Args:
@@ -50,7 +52,11 @@ def encode_twin(entries: Entries, *, manifest_path: str, manifest_length: int, c
         checksum: `manifest_checksum` of the manifest's bytes.
     """
     table = entries.table
-    kept = [name for name in table.column_names if table[name].null_count < table.num_rows or name.startswith(_ALWAYS)]
+    kept = [
+        name
+        for name in table.column_names
+        if table[name].null_count < table.num_rows or name.startswith(_ALWAYS)
+    ]
     metadata = {
         _PREFIX + "format-version": TWIN_FORMAT_VERSION,
         _PREFIX + "manifest-path": manifest_path,
@@ -88,7 +94,10 @@ def open_twin(source: pa.NativeFile) -> pq.ParquetFile:
         raise CorruptMetadataError("it is no Parquet file")
     footer = tail[-length:] if length <= len(tail) else source.read_at(length, size - length)
     found = _SEAL.findall(footer)
-    if len(found) != 1 or _digest(footer.replace(found[0], _BLANK.encode(), 1)) != found[0].decode():
+    if (
+        len(found) != 1
+        or _digest(footer.replace(found[0], _BLANK.encode(), 1)) != found[0].decode()
+    ):
         raise CorruptMetadataError("its footer is not as it was written")
     metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
     return pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True)
@@ -105,7 +114,9 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def mismatch(metadata: Mapping[bytes, bytes] | None, rows: int, manifest: ManifestFile) -> str | None:
+def mismatch(
+    metadata: Mapping[bytes, bytes] | None, rows: int, manifest: ManifestFile
+) -> str | None:
     """Why a twin does not belong to a manifest; None when it does.
 
     Args:
@@ -113,7 +124,10 @@ def mismatch(metadata: Mapping[bytes, bytes] | None, rows: int, manifest: Manife
         rows: rows in the twin.
         manifest: the row of the manifest list.
     """
-    found = {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in (metadata or {}).items()}
+    found = {
+        key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
+        for key, value in (metadata or {}).items()
+    }
     expected = {
         "format-version": TWIN_FORMAT_VERSION,
         "manifest-path": manifest.manifest_path,
@@ -122,7 +136,11 @@ def mismatch(metadata: Mapping[bytes, bytes] | None, rows: int, manifest: Manife
     for key, value in expected.items():
         if found.get(_PREFIX + key) != value:
             return f"its {key} is {found.get(_PREFIX + key)!r}, not {value!r}"
-    counts = (manifest.added_files_count, manifest.existing_files_count, manifest.deleted_files_count)
+    counts = (
+        manifest.added_files_count,
+        manifest.existing_files_count,
+        manifest.deleted_files_count,
+    )
     if None not in counts and sum(count or 0 for count in counts) != rows:
         return f"it has {rows} rows, the manifest has {sum(count or 0 for count in counts)} entries"
     return None
@@ -131,7 +149,10 @@ def mismatch(metadata: Mapping[bytes, bytes] | None, rows: int, manifest: Manife
 def lacking(names: Collection[str], spec: PartitionSpec) -> str | None:
     """Why columns are not those of a twin; None when none that every twin has is missing."""
     partition = (f"partition.{field.field_id}" for field in spec.fields)
-    missing = sorted({*_FILLED, "snapshot_id", "sequence_number", "file_sequence_number", *partition} - set(names))
+    missing = sorted(
+        {*_FILLED, "snapshot_id", "sequence_number", "file_sequence_number", *partition}
+        - set(names)
+    )
     return f"it has no column {', '.join(missing)}" if missing else None
 
 
@@ -161,18 +182,35 @@ def conform(table: pa.Table, spec: PartitionSpec, types: FieldTypes) -> Entries:
         if kind is None or table.schema.field(position).type == physical_type(kind):
             continue
         widened = _widen(table.column(position), kind)
-        table = table.remove_column(position) if widened is None else table.set_column(position, name, widened)
+        table = (
+            table.remove_column(position)
+            if widened is None
+            else table.set_column(position, name, widened)
+        )
     return Entries(table, spec)
 
 
 _FILLED = ("status", "file_path", "file_format", "record_count", "file_size_in_bytes")
 _ALWAYS = ("status", "snapshot_id", "sequence_number", "file_sequence_number", "partition.")
-_VARIED = ("file_path", "lower.", "upper.", "file_size_in_bytes", "column_size.", "split_offsets", "record_count", "value_count.")
+_VARIED = (
+    "file_path",
+    "lower.",
+    "upper.",
+    "file_size_in_bytes",
+    "column_size.",
+    "split_offsets",
+    "record_count",
+    "value_count.",
+)
 
 
 def _dictionaries(table: pa.Table) -> list[str]:
     """Columns that repeat few values; a dictionary of all-different values only costs."""
-    names = [name for name in table.column_names if not pa.types.is_boolean(table.schema.field(name).type)]
+    names = [
+        name
+        for name in table.column_names
+        if not pa.types.is_boolean(table.schema.field(name).type)
+    ]
     return [name for name in names if not name.startswith(_VARIED)]
 
 
@@ -181,6 +219,14 @@ def _widen(column: pa.ChunkedArray, kind: IcebergType) -> pa.ChunkedArray | None
     if source == pa.int32() and isinstance(kind, (TimestampType, TimestampNanoType)):
         scale = _MICROS_PER_DAY * (1000 if isinstance(kind, TimestampNanoType) else 1)
         return pc.multiply(column.cast(pa.int64()), scale)
-    numbers = (source == pa.int32() and target == pa.int64()) or (source == pa.float32() and target == pa.float64())
-    decimals = pa.types.is_decimal(source) and pa.types.is_decimal(target) and source.scale == target.scale
-    return column.cast(target) if numbers or (decimals and source.precision < target.precision) else None
+    numbers = (source == pa.int32() and target == pa.int64()) or (
+        source == pa.float32() and target == pa.float64()
+    )
+    decimals = (
+        pa.types.is_decimal(source) and pa.types.is_decimal(target) and source.scale == target.scale
+    )
+    return (
+        column.cast(target)
+        if numbers or (decimals and source.precision < target.precision)
+        else None
+    )

@@ -50,15 +50,21 @@ def check_spec(spec: PartitionSpec, schema: Schema) -> None:
     names: set[str] = set()
     for field in spec.fields:
         if field.name in names:
-            raise InvalidPartitionSpecError(f"Two partition fields are named {field.name!r}: rename one.")
+            raise InvalidPartitionSpecError(
+                f"Two partition fields are named {field.name!r}: rename one."
+            )
         names.add(field.name)
         if isinstance(field.transform, (VoidTransform, UnknownTransform)):
             continue
         source = by_id.get(field.source_id)
         if source is None:
-            raise InvalidPartitionSpecError(f"Partition field {field.name!r}: no column has its source id {field.source_id}.")
+            raise InvalidPartitionSpecError(
+                f"Partition field {field.name!r}: no column has its source id {field.source_id}."
+            )
         _check_source(f"Partition field {field.name!r}", source, parents)
-        if not is_partitionable(source.field_type) or not field.transform.can_transform(source.field_type):
+        if not is_partitionable(source.field_type) or not field.transform.can_transform(
+            source.field_type
+        ):
             raise InvalidPartitionSpecError(
                 f"Partition field {field.name!r}: {field.transform} does not apply to {source.name!r} ({source.field_type})."
             )
@@ -73,9 +79,13 @@ def check_sort_order(order: SortOrder, schema: Schema) -> None:
             continue
         source = by_id.get(field.source_id)
         if source is None:
-            raise InvalidPartitionSpecError(f"Sort order {order.order_id}: there is no source column {field.source_id}.")
+            raise InvalidPartitionSpecError(
+                f"Sort order {order.order_id}: there is no source column {field.source_id}."
+            )
         _check_source(f"Sort order {order.order_id}", source, parents)
-        if not is_partitionable(source.field_type) or not field.transform.can_transform(source.field_type):
+        if not is_partitionable(source.field_type) or not field.transform.can_transform(
+            source.field_type
+        ):
             raise InvalidPartitionSpecError(
                 f"Sort order {order.order_id}: {field.transform} does not apply to {source.name!r} of type {source.field_type}."
             )
@@ -85,5 +95,7 @@ def _check_source(what: str, source: NestedField, parents: dict[int, NestedField
     parent = parents.get(source.field_id)
     while parent is not None:
         if not parent.field_type.is_struct:
-            raise InvalidPartitionSpecError(f"{what}: {source.name!r} is inside a list or map ({parent.name!r}).")
+            raise InvalidPartitionSpecError(
+                f"{what}: {source.name!r} is inside a list or map ({parent.name!r})."
+            )
         parent = parents.get(parent.field_id)

@@ -123,7 +123,9 @@ class DataFile:
         try:
             return cls(**values)
         except TypeError as error:
-            raise InvalidInputError(f"not a data file record: {error}", fields=sorted(record)) from error
+            raise InvalidInputError(
+                f"not a data file record: {error}", fields=sorted(record)
+            ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,9 @@ class Entries:
     spec: PartitionSpec
 
     @classmethod
-    def from_manifest_entries(cls, entries: Iterable[ManifestEntry], spec: PartitionSpec, types: FieldTypes) -> Entries:
+    def from_manifest_entries(
+        cls, entries: Iterable[ManifestEntry], spec: PartitionSpec, types: FieldTypes
+    ) -> Entries:
         """Columns from values. `types` come from `field_types(schema)`; bounds of unknown fields are kept as raw bytes."""
         rows = list(entries)
         files = [row.data_file for row in rows]
@@ -80,10 +82,22 @@ class Entries:
             values = [to_physical(file.partition[position]) for file in files]
             columns[f"partition.{field.field_id}"] = _partition_array(values, kinds[field.field_id])
         for prefix, attribute in COUNTS.items():
-            _spread(columns, prefix, [getattr(file, attribute) for file in files], pa.int64(), lambda array, _: array)
+            _spread(
+                columns,
+                prefix,
+                [getattr(file, attribute) for file in files],
+                pa.int64(),
+                lambda array, _: array,
+            )
         for prefix, attribute in BOUNDS.items():
             maps = [getattr(file, attribute) for file in files]
-            _spread(columns, prefix, maps, pa.binary(), lambda array, field_id: decode_bounds(array, types.get(field_id)))
+            _spread(
+                columns,
+                prefix,
+                maps,
+                pa.binary(),
+                lambda array, field_id: decode_bounds(array, types.get(field_id)),
+            )
         return cls(pa.table(columns), spec)
 
     def to_manifest_entries(self) -> list[ManifestEntry]:
@@ -93,7 +107,11 @@ class Entries:
         files = self.to_data_files()
         status = fixed.pop("status")
         return [
-            ManifestEntry(status=status[row], data_file=file, **{name: values[row] for name, values in fixed.items()})
+            ManifestEntry(
+                status=status[row],
+                data_file=file,
+                **{name: values[row] for name, values in fixed.items()},
+            )
             for row, file in enumerate(files)
         ]
 
@@ -106,9 +124,16 @@ class Entries:
                 fixed[name] = [None if value is None else tuple(value) for value in fixed[name]]
         partitions = self.partitions()
         maps = {attribute: self._gather(prefix) for prefix, attribute in (COUNTS | BOUNDS).items()}
-        columns: dict[str, list[Any]] = {**fixed, **{name: values for name, values in maps.items() if values is not None}}
+        columns: dict[str, list[Any]] = {
+            **fixed,
+            **{name: values for name, values in maps.items() if values is not None},
+        }
         return [
-            DataFile(spec_id=self.spec.spec_id, partition=partition, **{name: values[row] for name, values in columns.items()})
+            DataFile(
+                spec_id=self.spec.spec_id,
+                partition=partition,
+                **{name: values[row] for name, values in columns.items()},
+            )
             for row, partition in enumerate(partitions)
         ]
 
@@ -123,7 +148,9 @@ class Entries:
     def field_ids(self, prefix: str) -> list[int]:
         """Field ids that have a column `<prefix>.<field id>`, ascending."""
         start = prefix + "."
-        return sorted(int(name[len(start) :]) for name in self.table.column_names if name.startswith(start))
+        return sorted(
+            int(name[len(start) :]) for name in self.table.column_names if name.startswith(start)
+        )
 
     def __len__(self) -> int:
         return int(self.table.num_rows)

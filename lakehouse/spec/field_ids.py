@@ -35,7 +35,9 @@ def assign_fresh_ids(schema: Schema, first_id: int = 1) -> tuple[Schema, dict[in
         raise InvalidSchemaError(f"Schema cannot be used: {error}") from error
 
 
-def fresh_type(field_type: IcebergType, next_id: Callable[[], int], new_ids: dict[int, int]) -> IcebergType:
+def fresh_type(
+    field_type: IcebergType, next_id: Callable[[], int], new_ids: dict[int, int]
+) -> IcebergType:
     """The type with a new id for every field in it; the ids of one level come before those of the levels below."""
     if isinstance(field_type, StructType):
         ids = [_take(field.field_id, next_id, new_ids) for field in field_type.fields]
@@ -47,7 +49,11 @@ def fresh_type(field_type: IcebergType, next_id: Callable[[], int], new_ids: dic
         )
     if isinstance(field_type, ListType):
         element_id = _take(field_type.element_id, next_id, new_ids)
-        return ListType(element_id, fresh_type(field_type.element_type, next_id, new_ids), field_type.element_required)
+        return ListType(
+            element_id,
+            fresh_type(field_type.element_type, next_id, new_ids),
+            field_type.element_required,
+        )
     if isinstance(field_type, MapType):
         key_id = _take(field_type.key_id, next_id, new_ids)
         value_id = _take(field_type.value_id, next_id, new_ids)

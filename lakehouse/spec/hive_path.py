@@ -20,14 +20,22 @@ def partition_texts(relative_path: str) -> dict[str, str | None]:
     for folder in folders:
         column, equals, value = folder.partition("=")
         if not equals or not column:
-            raise InvalidInputError(f"{relative_path}: folder {folder!r} is not of the form column=value", file=relative_path)
+            raise InvalidInputError(
+                f"{relative_path}: folder {folder!r} is not of the form column=value",
+                file=relative_path,
+            )
         name = unquote(column)
         if name in found:
-            raise InvalidInputError(f"{relative_path}: column {name!r} occurs twice", file=relative_path)
+            raise InvalidInputError(
+                f"{relative_path}: column {name!r} occurs twice", file=relative_path
+            )
         found[name] = None if value == HIVE_NULL else unquote(value)
     return found
 
 
 def is_hidden(relative_path: str) -> bool:
     """Whether Hive and Spark pass a file over: some part of its path begins with `_` (unless it is `_x=1`) or `.`."""
-    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in relative_path.split("/"))
+    return any(
+        part.startswith(".") or (part.startswith("_") and "=" not in part)
+        for part in relative_path.split("/")
+    )

@@ -27,7 +27,9 @@ class Identifier:
 
     def __post_init__(self) -> None:
         if not self.namespace:
-            raise InvalidIdentifierError(f"Table name {self.name!r} has no namespace: write it as 'namespace.table'.")
+            raise InvalidIdentifierError(
+                f"Table name {self.name!r} has no namespace: write it as 'namespace.table'."
+            )
         for part in (*self.namespace, self.name):
             check_part(part)
 
@@ -42,7 +44,9 @@ class Identifier:
             return value
         parts = _parts(value)
         if len(parts) < 2:
-            raise InvalidIdentifierError(f"Table name {value!r} has no namespace: write it as 'namespace.table'.")
+            raise InvalidIdentifierError(
+                f"Table name {value!r} has no namespace: write it as 'namespace.table'."
+            )
         return cls(parts[:-1], parts[-1])
 
     def __str__(self) -> str:
@@ -66,7 +70,9 @@ def parse_namespace(value: str | Sequence[str]) -> tuple[str, ...]:
 def check_part(part: object) -> None:
     """Raise InvalidIdentifierError unless `part` is usable as one level of a name on every catalog and storage."""
     if not isinstance(part, str):
-        raise InvalidIdentifierError(f"A name must be a string, not {type(part).__name__}: {part!r}.")
+        raise InvalidIdentifierError(
+            f"A name must be a string, not {type(part).__name__}: {part!r}."
+        )
     if not part:
         raise InvalidIdentifierError("A name has an empty level.")
     if part in {".", ".."}:
@@ -75,9 +81,13 @@ def check_part(part: object) -> None:
         raise InvalidIdentifierError(f"Name {part!r} begins or ends with a blank.")
     for character in part:
         if character in "/\\." or unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}:
-            raise InvalidIdentifierError(f"Name {part!r} holds the character {character!r}, which is not allowed in names.")
+            raise InvalidIdentifierError(
+                f"Name {part!r} holds the character {character!r}, which is not allowed in names."
+            )
     if len(part.encode()) > MAX_PART_LENGTH:
-        raise InvalidIdentifierError(f"Name {part[:40]!r}... is longer than {MAX_PART_LENGTH} bytes.")
+        raise InvalidIdentifierError(
+            f"Name {part[:40]!r}... is longer than {MAX_PART_LENGTH} bytes."
+        )
 
 
 def _parts(value: object) -> tuple[str, ...]:
@@ -85,4 +95,6 @@ def _parts(value: object) -> tuple[str, ...]:
         return tuple(value.split("."))
     if isinstance(value, Sequence):
         return tuple(value)
-    raise InvalidIdentifierError(f"A name must be a string or a sequence of strings, not {type(value).__name__}: {value!r}.")
+    raise InvalidIdentifierError(
+        f"A name must be a string or a sequence of strings, not {type(value).__name__}: {value!r}."
+    )

@@ -11,7 +11,15 @@ from lakehouse.spec.data_file import STATUS_ADDED, STATUS_DELETED
 from lakehouse.spec.entries import FIXED_COLUMNS, Entries
 from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
 
-INHERITING = ("status", "snapshot_id", "sequence_number", "file_sequence_number", "content", "record_count", "first_row_id")
+INHERITING = (
+    "status",
+    "snapshot_id",
+    "sequence_number",
+    "file_sequence_number",
+    "content",
+    "record_count",
+    "first_row_id",
+)
 
 
 def inherit(entries: Entries, manifest: ManifestFile) -> Entries:
@@ -26,7 +34,9 @@ def inherit(entries: Entries, manifest: ManifestFile) -> Entries:
     table = entries.table
     names = set(table.column_names)
     if "snapshot_id" in names:
-        table = _replace(table, "snapshot_id", _filled(table["snapshot_id"], manifest.added_snapshot_id))
+        table = _replace(
+            table, "snapshot_id", _filled(table["snapshot_id"], manifest.added_snapshot_id)
+        )
     for name in ("sequence_number", "file_sequence_number"):
         if name in names:
             table = _replace(table, name, _sequence(table, name, manifest))
@@ -36,7 +46,9 @@ def inherit(entries: Entries, manifest: ManifestFile) -> Entries:
     if "content" in names:
         table = _replace(table, "content", _filled(table["content"], default_content))
     elif "file_path" in names:
-        table = table.append_column("content", pa.array(np.full(len(table), default_content, np.int32)))
+        table = table.append_column(
+            "content", pa.array(np.full(len(table), default_content, np.int32))
+        )
     if "record_count" in names and "status" in names and manifest.content == CONTENT_DATA_MANIFEST:
         table = _first_row_ids(table, manifest.first_row_id)
     return Entries(table, entries.spec)
@@ -67,12 +79,22 @@ def _first_row_ids(table: pa.Table, first_row_id: int | None) -> pa.Table:
         rows = np.where(waiting, np.asarray(table["record_count"]), 0)
         starts = pa.array(first_row_id + np.cumsum(rows) - rows, mask=~waiting)
         column = pc.coalesce(column, starts)
-    return table.append_column("first_row_id", column) if absent else _replace(table, "first_row_id", column)
+    return (
+        table.append_column("first_row_id", column)
+        if absent
+        else _replace(table, "first_row_id", column)
+    )
 
 
 def _filled(column: pa.ChunkedArray, value: int | None) -> pa.ChunkedArray:
-    return column if value is None or not column.null_count else pc.fill_null(column, pa.scalar(value, column.type))
+    return (
+        column
+        if value is None or not column.null_count
+        else pc.fill_null(column, pa.scalar(value, column.type))
+    )
 
 
 def _replace(table: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
-    return table.set_column(table.column_names.index(name), pa.field(name, FIXED_COLUMNS[name]), column)
+    return table.set_column(
+        table.column_names.index(name), pa.field(name, FIXED_COLUMNS[name]), column
+    )

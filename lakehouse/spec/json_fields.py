@@ -59,7 +59,11 @@ def require_str(document: Any, key: str, where: str) -> str:
 
 def optional_str(document: Any, key: str, where: str) -> str | None:
     """The string under `key`, None if absent or null."""
-    return None if require_object(document, where).get(key) is None else require_str(document, key, where)
+    return (
+        None
+        if require_object(document, where).get(key) is None
+        else require_str(document, key, where)
+    )
 
 
 def optional_bool(document: Any, key: str, where: str, default: bool) -> bool:

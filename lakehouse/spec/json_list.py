@@ -25,7 +25,9 @@ _SEARCHES_BEFORE_INDEX = 2
 class _Segment(Generic[T]):
     """Consecutive items: their JSON text without the brackets, separated by commas. Shared between versions of a list."""
 
-    def __init__(self, raw: bytes, id_key: str, decode: Callable[[Any, str], T], where: str) -> None:
+    def __init__(
+        self, raw: bytes, id_key: str, decode: Callable[[Any, str], T], where: str
+    ) -> None:
         self.raw = raw
         self._id_key = id_key
         self._id_pattern = re.compile(rb'"' + id_key.encode() + rb'"\s*:\s*(-?\d+)\s*[,}]')
@@ -39,7 +41,11 @@ class _Segment(Generic[T]):
 
     @classmethod
     def of_items(
-        cls, entries: Sequence[tuple[int, T, bytes]], id_key: str, decode: Callable[[Any, str], T], where: str
+        cls,
+        entries: Sequence[tuple[int, T, bytes]],
+        id_key: str,
+        decode: Callable[[Any, str], T],
+        where: str,
     ) -> _Segment[T]:
         """A segment of items that are decoded already, given as id, item and text."""
         segment = cls(b",".join(text for _, _, text in entries), id_key, decode, where)
@@ -58,7 +64,9 @@ class _Segment(Generic[T]):
             if found is not None:
                 self._spans = found
                 return found
-            pieces = [orjson.dumps(document) for document in _loads(b"[" + self.raw + b"]", self._where)]
+            pieces = [
+                orjson.dumps(document) for document in _loads(b"[" + self.raw + b"]", self._where)
+            ]
             self.raw = b",".join(pieces)
             return self._set_spans(pieces)
         return self._spans
@@ -94,7 +102,9 @@ class _Segment(Generic[T]):
         if found is None:
             spans = self.spans()
             start, end = spans[index]
-            found = self._decode(_loads(self.raw[start:end], self._where), f"{self._where}[{index}]")
+            found = self._decode(
+                _loads(self.raw[start:end], self._where), f"{self._where}[{index}]"
+            )
             self._items[index] = found
         return found
 
@@ -181,7 +191,9 @@ class JsonList(Sequence[T]):
         self._where = where
 
     @classmethod
-    def from_raw(cls, raw: bytes, *, id_key: str, decode: Callable[[Any, str], T], where: str) -> JsonList[T]:
+    def from_raw(
+        cls, raw: bytes, *, id_key: str, decode: Callable[[Any, str], T], where: str
+    ) -> JsonList[T]:
         """Over the text between the brackets of a JSON list of objects."""
         segments = (_Segment(raw, id_key, decode, where),) if raw.strip() else ()
         return cls(segments, (), id_key, decode, where)
@@ -203,7 +215,11 @@ class JsonList(Sequence[T]):
             if not gone:
                 segments.append(segment)
                 continue
-            kept = [segment.raw[start:end] for position, (start, end) in enumerate(segment.spans()) if position not in gone]
+            kept = [
+                segment.raw[start:end]
+                for position, (start, end) in enumerate(segment.spans())
+                if position not in gone
+            ]
             if kept:
                 segments.append(_Segment(b",".join(kept), self._id_key, self._decode, self._where))
         tail = tuple(entry for entry in self._tail if entry[0] not in ids)
@@ -222,7 +238,9 @@ class JsonList(Sequence[T]):
 
     def has(self, item_id: int) -> bool:
         """Whether there is an item with this id; decodes nothing once the list has been indexed."""
-        return any(found_id == item_id for found_id, _, _ in self._tail) or any(s.has(item_id) for s in reversed(self._segments))
+        return any(found_id == item_id for found_id, _, _ in self._tail) or any(
+            s.has(item_id) for s in reversed(self._segments)
+        )
 
     def ids(self) -> list[int]:
         """The id of every item, in order, without decoding the items."""
@@ -272,7 +290,8 @@ class JsonList(Sequence[T]):
         if not isinstance(other, Sequence):
             return NotImplemented
         return self is other or (
-            len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
+            len(self) == len(other)
+            and all(mine == theirs for mine, theirs in zip(self, other, strict=True))
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -282,7 +301,12 @@ class JsonList(Sequence[T]):
 
 
 def json_list(
-    items: Iterable[T], *, id_key: str, decode: Callable[[Any, str], T], where: str, encode: Callable[[T], Any]
+    items: Iterable[T],
+    *,
+    id_key: str,
+    decode: Callable[[Any, str], T],
+    where: str,
+    encode: Callable[[T], Any],
 ) -> JsonList[T]:
     """A list of given items."""
     raw = b",".join(orjson.dumps(encode(item)) for item in items)

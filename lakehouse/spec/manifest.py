@@ -66,17 +66,26 @@ def encode_manifest(
     metadata = {
         "schema": schema.model_dump_json(),
         "schema-id": str(schema.schema_id),
-        "partition-spec": json.dumps([json.loads(field.model_dump_json()) for field in entries.spec.fields]),
+        "partition-spec": json.dumps(
+            [json.loads(field.model_dump_json()) for field in entries.spec.fields]
+        ),
         "partition-spec-id": str(entries.spec.spec_id),
         "format-version": str(format_version),
         "content": "data" if content == CONTENT_DATA_MANIFEST else "deletes",
     }
     avro = manifest_schema(entries.spec, kinds, format_version)
-    return write_container(avro, metadata, entry_blocks(entries, kinds, format_version), level=level)
+    return write_container(
+        avro, metadata, entry_blocks(entries, kinds, format_version), level=level
+    )
 
 
 def manifest_file(
-    entries: Entries, *, manifest_path: str, manifest_length: int, snapshot_id: int, content: int = CONTENT_DATA_MANIFEST
+    entries: Entries,
+    *,
+    manifest_path: str,
+    manifest_length: int,
+    snapshot_id: int,
+    content: int = CONTENT_DATA_MANIFEST,
 ) -> ManifestFile:
     """The manifest-list row of a manifest just written: counts, minimum sequence number and partition summaries.
 
@@ -93,12 +102,19 @@ def manifest_file(
         min_sequence_number=pc.min(live).as_py(),
         added_snapshot_id=snapshot_id,
         **_counts(entries),
-        partitions=tuple(_summary(entries.table[f"partition.{field.field_id}"]) for field in entries.spec.fields),
+        partitions=tuple(
+            _summary(entries.table[f"partition.{field.field_id}"]) for field in entries.spec.fields
+        ),
     )
 
 
 def decode_manifest(
-    data: bytes, manifest: ManifestFile, spec: PartitionSpec, types: FieldTypes, *, wanted: Collection[str] | None = None
+    data: bytes,
+    manifest: ManifestFile,
+    spec: PartitionSpec,
+    types: FieldTypes,
+    *,
+    wanted: Collection[str] | None = None,
 ) -> Entries:
     """Entries of a v1, v2 or v3 manifest with snapshot ids, sequence numbers and first row ids inherited.
 
@@ -108,11 +124,18 @@ def decode_manifest(
         CorruptMetadataError: not a manifest, truncated, or a block that claims or inflates to more than it may.
         UnsupportedFeatureError: an unknown Avro codec.
     """
-    return inherit(decode_entries(data, manifest.manifest_path, spec, types, wanted=wanted), manifest)
+    return inherit(
+        decode_entries(data, manifest.manifest_path, spec, types, wanted=wanted), manifest
+    )
 
 
 def decode_entries(
-    data: bytes, location: str, spec: PartitionSpec, types: FieldTypes, *, wanted: Collection[str] | None = None
+    data: bytes,
+    location: str,
+    spec: PartitionSpec,
+    types: FieldTypes,
+    *,
+    wanted: Collection[str] | None = None,
 ) -> Entries:
     """`decode_manifest` without inheritance: what the manifest at `location` itself says."""
     return _decode_rows(data, read_header(data, location), location, spec, types, wanted)
@@ -123,7 +146,11 @@ def _counts(entries: Entries) -> dict[str, Any]:
     status = np.asarray(entries.table["status"])
     rows = np.asarray(entries.table["record_count"])
     found: dict[str, int] = {}
-    for name, code in (("added", STATUS_ADDED), ("existing", STATUS_EXISTING), ("deleted", STATUS_DELETED)):
+    for name, code in (
+        ("added", STATUS_ADDED),
+        ("existing", STATUS_EXISTING),
+        ("deleted", STATUS_DELETED),
+    ):
         found[f"{name}_files_count"] = int((status == code).sum())
         found[f"{name}_rows_count"] = int(rows[status == code].sum())
     return found
@@ -136,7 +163,9 @@ def counted(manifest: ManifestFile, data: bytes) -> ManifestFile:
         CorruptMetadataError, UnsupportedFeatureError: as `decode_manifest`.
     """
     spec = PartitionSpec(spec_id=manifest.partition_spec_id)
-    entries = decode_entries(data, manifest.manifest_path, spec, {}, wanted=("status", "record_count"))
+    entries = decode_entries(
+        data, manifest.manifest_path, spec, {}, wanted=("status", "record_count")
+    )
     return dataclasses.replace(manifest, **_counts(entries))
 
 
@@ -151,20 +180,31 @@ def manifest_spec_id(data: bytes, location: str) -> int:
 
 
 def _decode_rows(
-    data: bytes, header: Header, location: str, spec: PartitionSpec, types: FieldTypes, wanted: Collection[str] | None
+    data: bytes,
+    header: Header,
+    location: str,
+    spec: PartitionSpec,
+    types: FieldTypes,
+    wanted: Collection[str] | None,
 ) -> Entries:
     try:
         reader_schema, kind = _reader(header.metadata["avro.schema"])
         records: list[Any] = []
         for count, plain in inflated_blocks(data, header, location):
             stream = io.BytesIO(plain)
-            records += [fastavro.schemaless_reader(stream, reader_schema, None) for _ in range(count)]
+            records += [
+                fastavro.schemaless_reader(stream, reader_schema, None) for _ in range(count)
+            ]
             if stream.tell() != len(plain):
-                raise CorruptMetadataError(f"{location}: a block holds more than its {count} records", location=location)
+                raise CorruptMetadataError(
+                    f"{location}: a block holds more than its {count} records", location=location
+                )
         rows = pa.Table.from_struct_array(pa.array(records, kind))
         return flatten(rows, header.schema, spec, types, location, wanted=wanted)
     except _DAMAGE as error:
-        raise CorruptMetadataError(f"{location} cannot be read as a manifest: {error!r}", location=location) from error
+        raise CorruptMetadataError(
+            f"{location} cannot be read as a manifest: {error!r}", location=location
+        ) from error
 
 
 @lru_cache(maxsize=64)
@@ -178,19 +218,30 @@ def _without_logical_types(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_without_logical_types(branch) for branch in schema]
     if isinstance(schema, Mapping):
-        return {key: _without_logical_types(value) for key, value in schema.items() if key != "logicalType"}
+        return {
+            key: _without_logical_types(value)
+            for key, value in schema.items()
+            if key != "logicalType"
+        }
     return schema
 
 
 def _check(entries: Entries, format_version: int, content: int) -> None:
     if format_version not in (2, 3):
-        raise InvalidInputError(f"manifests are written as format version 2 or 3, not {format_version}")
+        raise InvalidInputError(
+            f"manifests are written as format version 2 or 3, not {format_version}"
+        )
     if not len(entries):
         raise InvalidInputError("a manifest needs at least one entry")
     table = entries.table
     inherited = table.filter(pa.array(np.asarray(table["status"]) != STATUS_ADDED))
-    if any(inherited[name].null_count for name in ("snapshot_id", "sequence_number", "file_sequence_number")):
-        raise InvalidInputError("existing and deleted entries carry their snapshot id and both sequence numbers explicitly")
+    if any(
+        inherited[name].null_count
+        for name in ("snapshot_id", "sequence_number", "file_sequence_number")
+    ):
+        raise InvalidInputError(
+            "existing and deleted entries carry their snapshot id and both sequence numbers explicitly"
+        )
     is_data = np.asarray(table["content"].fill_null(CONTENT_DATA)) == CONTENT_DATA
     if not (is_data if content == CONTENT_DATA_MANIFEST else ~is_data).all():
         raise InvalidInputError("a manifest holds either data files or delete files, not both")

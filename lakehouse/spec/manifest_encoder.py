@@ -24,10 +24,15 @@ def partition_kinds(entries: Entries, types: FieldTypes) -> dict[int, IcebergTyp
     """Partition field id -> type to write; taken from the values themselves when no schema knows the source column."""
     kinds = partition_types(entries.spec, types)
     columns = {field_id: entries.table[f"partition.{field_id}"] for field_id in kinds}
-    return {field_id: kind_of(columns[field_id].type) if kind is None else kind for field_id, kind in kinds.items()}
+    return {
+        field_id: kind_of(columns[field_id].type) if kind is None else kind
+        for field_id, kind in kinds.items()
+    }
 
 
-def entry_blocks(entries: Entries, kinds: Mapping[int, IcebergType], format_version: int) -> Iterator[tuple[int, bytes]]:
+def entry_blocks(
+    entries: Entries, kinds: Mapping[int, IcebergType], format_version: int
+) -> Iterator[tuple[int, bytes]]:
     """(entries, encoding) of blocks of at most `BLOCK_ENTRIES`; `kinds` as in `partition_kinds`."""
     for start in range(0, len(entries), BLOCK_ENTRIES):
         part = entries.slice(start, BLOCK_ENTRIES)
@@ -49,7 +54,9 @@ def _block(entries: Entries, kinds: Mapping[int, IcebergType], format_version: i
     for field in entries.spec.fields:
         kind = kinds[field.field_id]
         values = _whole(entries.table[f"partition.{field.field_id}"].cast(physical_type(kind)))
-        segments += avro.optional(_raw if isinstance(kind, (FixedType, UUIDType)) else _partition_value, values)
+        segments += avro.optional(
+            _raw if isinstance(kind, (FixedType, UUIDType)) else _partition_value, values
+        )
     segments += [*_long(column("record_count")), *_long(column("file_size_in_bytes"))]
     for prefix in (*COUNTS, *BOUNDS):
         segments += _map(entries, prefix, rows)
@@ -82,10 +89,15 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _map(entries: Entries, prefix: str, rows: int) -> list[avro.Segment]:
-    columns = [(field_id, _whole(entries.table[f"{prefix}.{field_id}"])) for field_id in entries.field_ids(prefix)]
+    columns = [
+        (field_id, _whole(entries.table[f"{prefix}.{field_id}"]))
+        for field_id in entries.field_ids(prefix)
+    ]
     if prefix in COUNTS:
         return avro.maps(columns, _long, rows)
-    return avro.maps([(field_id, encode_bounds(column)) for field_id, column in columns], avro.sized, rows)
+    return avro.maps(
+        [(field_id, encode_bounds(column)) for field_id, column in columns], avro.sized, rows
+    )
 
 
 def _long(column: pa.Array) -> list[avro.Segment]:
@@ -104,7 +116,9 @@ def _partition_value(column: pa.Array) -> list[avro.Segment]:
         return avro.fixed(np.asarray(column).astype("u1").reshape(-1, 1))
     if pa.types.is_decimal(kind):
         size = decimal_bytes(kind.precision)
-        words = np.frombuffer(column.buffers()[1], "u1")[column.offset * 16 : (column.offset + len(column)) * 16]
+        words = np.frombuffer(column.buffers()[1], "u1")[
+            column.offset * 16 : (column.offset + len(column)) * 16
+        ]
         return avro.fixed(words.reshape(-1, 16)[:, ::-1][:, 16 - size :])
     return avro.sized(column)
 

@@ -114,8 +114,13 @@ def read_manifest_list(data: bytes, location: str = "manifest list") -> list[Man
     try:
         names = _names(header.schema)
         if 500 not in names:
-            raise CorruptMetadataError(f"{location} is not a manifest list: its records have no manifest_path", location=location)
-        columns = [(name, names[field_id]) for field_id, name in _FIELD_IDS.items() if field_id in names]
+            raise CorruptMetadataError(
+                f"{location} is not a manifest list: its records have no manifest_path",
+                location=location,
+            )
+        columns = [
+            (name, names[field_id]) for field_id, name in _FIELD_IDS.items() if field_id in names
+        ]
         summaries = _summary_names(header.schema)
         schema = fastavro.parse_schema(header.schema)
         for count, plain in inflated_blocks(data, header, location):
@@ -124,10 +129,14 @@ def read_manifest_list(data: bytes, location: str = "manifest list") -> list[Man
                 row: Any = fastavro.schemaless_reader(stream, schema, None)
                 values = {name: row[key] for name, key in columns}
                 if summaries is not None and row[summaries[0]] is not None:
-                    values["partitions"] = tuple(_summary(one, summaries[1]) for one in row[summaries[0]])
+                    values["partitions"] = tuple(
+                        _summary(one, summaries[1]) for one in row[summaries[0]]
+                    )
                 manifests.append(_with_defaults(values))
     except _DAMAGE as error:
-        raise CorruptMetadataError(f"{location} cannot be read as a manifest list: {error!r}", location=location) from error
+        raise CorruptMetadataError(
+            f"{location} cannot be read as a manifest list: {error!r}", location=location
+        ) from error
     return manifests
 
 
@@ -166,26 +175,40 @@ def write_manifest_list(
     if format_version == 3:
         metadata["first-row-id"] = str(first_row_id)
     schema = manifest_list_schema(format_version)
-    blocks = [_encode(rows[start : start + _BLOCK_MANIFESTS], format_version) for start in range(0, len(rows), _BLOCK_MANIFESTS)]
+    blocks = [
+        _encode(rows[start : start + _BLOCK_MANIFESTS], format_version)
+        for start in range(0, len(rows), _BLOCK_MANIFESTS)
+    ]
     return write_container(schema, metadata, blocks, level=5), next_row_id
 
 
 def listed_manifests(
-    manifests: Sequence[ManifestFile], *, snapshot_id: int, sequence_number: int, format_version: int, first_row_id: int | None
+    manifests: Sequence[ManifestFile],
+    *,
+    snapshot_id: int,
+    sequence_number: int,
+    format_version: int,
+    first_row_id: int | None,
 ) -> tuple[list[ManifestFile], int | None]:
     """The manifests as `write_manifest_list` writes them and they are read again, and the table's next row id.
 
     Arguments and errors as there; manifests that are listed like this already are returned as they are.
     """
     if format_version not in (2, 3):
-        raise InvalidInputError(f"manifest lists are written as format version 2 or 3, not {format_version}")
+        raise InvalidInputError(
+            f"manifest lists are written as format version 2 or 3, not {format_version}"
+        )
     if format_version == 3 and first_row_id is None:
         raise InvalidInputError("a v3 manifest list needs the snapshot's first row id")
     next_row_id = first_row_id if format_version == 3 else None
     rows = []
     for manifest in manifests:
         assigned = _assign_sequence(manifest, snapshot_id, sequence_number)
-        if next_row_id is not None and assigned.content == CONTENT_DATA_MANIFEST and assigned.first_row_id is None:
+        if (
+            next_row_id is not None
+            and assigned.content == CONTENT_DATA_MANIFEST
+            and assigned.first_row_id is None
+        ):
             assigned = dataclasses.replace(assigned, first_row_id=next_row_id)
             next_row_id += (assigned.added_rows_count or 0) + (assigned.existing_rows_count or 0)
         rows.append(_as_read(assigned, format_version))
@@ -209,7 +232,9 @@ def has_counts(manifest: ManifestFile) -> bool:
     return None not in _ROW_COUNTS(manifest)
 
 
-def _assign_sequence(manifest: ManifestFile, snapshot_id: int, sequence_number: int) -> ManifestFile:
+def _assign_sequence(
+    manifest: ManifestFile, snapshot_id: int, sequence_number: int
+) -> ManifestFile:
     if manifest.sequence_number is not None and manifest.min_sequence_number is not None:
         return manifest
     if manifest.added_snapshot_id != snapshot_id:
@@ -219,8 +244,12 @@ def _assign_sequence(manifest: ManifestFile, snapshot_id: int, sequence_number: 
         )
     return dataclasses.replace(
         manifest,
-        sequence_number=sequence_number if manifest.sequence_number is None else manifest.sequence_number,
-        min_sequence_number=sequence_number if manifest.min_sequence_number is None else manifest.min_sequence_number,
+        sequence_number=sequence_number
+        if manifest.sequence_number is None
+        else manifest.sequence_number,
+        min_sequence_number=sequence_number
+        if manifest.min_sequence_number is None
+        else manifest.min_sequence_number,
     )
 
 
@@ -233,7 +262,9 @@ def _encoded(row: ManifestFile, format_version: int) -> bytes:
     """The Avro of one row. Lists that follow each other share most rows."""
     stream = io.BytesIO()
     record = dict(zip(_ROW_NAMES, _ROW(row), strict=True))
-    record["partitions"] = None if row.partitions is None else [_summary_record(one) for one in row.partitions]
+    record["partitions"] = (
+        None if row.partitions is None else [_summary_record(one) for one in row.partitions]
+    )
     fastavro.schemaless_writer(stream, _parsed_schema(format_version), record)
     return stream.getvalue()
 
@@ -264,7 +295,9 @@ def _summary_names(schema: Any) -> tuple[str, dict[str, str]] | None:
             branches = field["type"] if isinstance(field["type"], list) else [field["type"]]
             array = next((branch for branch in branches if isinstance(branch, dict)), {})
             names = _names(array.get("items"))
-            return field["name"], {attribute: names[one] for one, attribute in _SUMMARY_IDS.items() if one in names}
+            return field["name"], {
+                attribute: names[one] for one, attribute in _SUMMARY_IDS.items() if one in names
+            }
     return None
 
 

@@ -32,7 +32,14 @@ _FILE_IDS = {
     144: "content_offset",
     145: "content_size_in_bytes",
 }
-_MAP_IDS = {108: "column_size", 109: "value_count", 110: "null_count", 137: "nan_count", 125: "lower", 128: "upper"}
+_MAP_IDS = {
+    108: "column_size",
+    109: "value_count",
+    110: "null_count",
+    137: "nan_count",
+    125: "lower",
+    128: "upper",
+}
 _REQUIRED = {"status", "file_path", "file_format", "record_count", "file_size_in_bytes"}
 
 
@@ -42,7 +49,9 @@ def nested_type(avro: Any, named: dict[str, pa.DataType] | None = None) -> pa.Da
     if isinstance(avro, list):
         branches = [branch for branch in avro if branch != "null"]
         if len(branches) != 1:
-            raise CorruptMetadataError(f"a manifest has no unions but with null, this one has {avro}")
+            raise CorruptMetadataError(
+                f"a manifest has no unions but with null, this one has {avro}"
+            )
         return nested_type(branches[0], named)
     if isinstance(avro, str):
         kind = named.get(avro) or _AVRO_PRIMITIVES.get(avro)
@@ -58,7 +67,9 @@ def nested_type(avro: Any, named: dict[str, pa.DataType] | None = None) -> pa.Da
 def _nested_complex(avro: Mapping[str, Any], named: dict[str, pa.DataType]) -> pa.DataType:
     tag = avro.get("type")
     if tag == "record":
-        return pa.struct([pa.field(field["name"], nested_type(field["type"], named)) for field in avro["fields"]])
+        return pa.struct(
+            [pa.field(field["name"], nested_type(field["type"], named)) for field in avro["fields"]]
+        )
     if tag == "array":
         return pa.list_(nested_type(avro["items"], named))
     if tag == "map":
@@ -106,7 +117,9 @@ def flatten(
     """
     names = _by_id(schema)
     if 2 not in names:
-        raise CorruptMetadataError(f"{location} is not a manifest: its records have no data_file", location=location)
+        raise CorruptMetadataError(
+            f"{location} is not a manifest: its records have no data_file", location=location
+        )
     data_file = _column(rows, names[2]["name"])
     file_names = _by_id(_record_of(names[2]["type"]))
     picked = _Picker(wanted)
@@ -116,16 +129,24 @@ def flatten(
             columns[name] = _column(rows, names[field_id]["name"]).cast(FIXED_COLUMNS[name])
     for field_id, name in _FILE_IDS.items():
         if picked(name) and field_id in file_names:
-            columns[name] = _child(data_file, file_names[field_id]["name"]).cast(FIXED_COLUMNS[name])
+            columns[name] = _child(data_file, file_names[field_id]["name"]).cast(
+                FIXED_COLUMNS[name]
+            )
     if missing := [name for name in sorted(_REQUIRED) if picked(name) and name not in columns]:
-        raise CorruptMetadataError(f"{location} lacks the required fields {', '.join(missing)}", location=location)
+        raise CorruptMetadataError(
+            f"{location} lacks the required fields {', '.join(missing)}", location=location
+        )
     if "file_format" in columns:
         columns["file_format"] = pc.utf8_lower(columns["file_format"])
     _partitions(columns, data_file, file_names, spec, types, picked, location)
     for field_id, prefix in _MAP_IDS.items():
         if field_id in file_names and picked.any(prefix):
-            _spread_map(columns, prefix, _child(data_file, file_names[field_id]["name"]), types, picked)
-    table = pa.table(columns) if columns else pa.table({"status": pa.nulls(rows.num_rows, pa.int32())})
+            _spread_map(
+                columns, prefix, _child(data_file, file_names[field_id]["name"]), types, picked
+            )
+    table = (
+        pa.table(columns) if columns else pa.table({"status": pa.nulls(rows.num_rows, pa.int32())})
+    )
     return Entries(table, spec)
 
 
@@ -134,7 +155,9 @@ class _Picker:
 
     def __init__(self, wanted: Collection[str] | None) -> None:
         self._wanted = None if wanted is None else set(wanted)
-        self._prefixes = None if wanted is None else {name.split(".", maxsplit=1)[0] for name in wanted}
+        self._prefixes = (
+            None if wanted is None else {name.split(".", maxsplit=1)[0] for name in wanted}
+        )
 
     def __call__(self, name: str) -> bool:
         return self._wanted is None or name in self._wanted
@@ -146,7 +169,9 @@ class _Picker:
         """Field ids wanted of the columns with a prefix; None for all."""
         if self._wanted is None:
             return None
-        return {int(name[len(prefix) + 1 :]) for name in self._wanted if name.startswith(f"{prefix}.")}
+        return {
+            int(name[len(prefix) + 1 :]) for name in self._wanted if name.startswith(f"{prefix}.")
+        }
 
 
 def _by_id(record: Any) -> dict[int, dict[str, Any]]:
@@ -161,7 +186,11 @@ def _record_of(avro: Any) -> Any:
 
 def _column(rows: pa.RecordBatch | pa.Table, name: str) -> pa.Array:
     column = rows.column(name)
-    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) and column.num_chunks else _array(column)
+    return (
+        pa.concat_arrays(column.chunks)
+        if isinstance(column, pa.ChunkedArray) and column.num_chunks
+        else _array(column)
+    )
 
 
 def _array(column: Any) -> pa.Array:
@@ -190,7 +219,10 @@ def _partitions(
         if not picked(name):
             continue
         if field.field_id not in avro:
-            raise CorruptMetadataError(f"{location} lacks the partition field {field.name} ({field.field_id})", location=location)
+            raise CorruptMetadataError(
+                f"{location} lacks the partition field {field.name} ({field.field_id})",
+                location=location,
+            )
         values = _child(_child(data_file, file_names[102]["name"]), avro[field.field_id]["name"])
         columns[name] = _internal(values, avro[field.field_id]["type"], kinds[field.field_id])
 
@@ -207,12 +239,22 @@ def _internal(values: pa.Array, avro: Any, kind: Any) -> pa.Array:
     elif pa.types.is_timestamp(values.type) or pa.types.is_time64(values.type):
         values = values.cast(pa.int64())
     if kind is None:
-        return values.cast(pa.binary()) if pa.types.is_fixed_size_binary(values.type) and logical != "uuid" else values
+        return (
+            values.cast(pa.binary())
+            if pa.types.is_fixed_size_binary(values.type) and logical != "uuid"
+            else values
+        )
     target = physical_type(kind)
-    return values.cast(pa.binary()).cast(target) if pa.types.is_fixed_size_binary(values.type) else values.cast(target)
+    return (
+        values.cast(pa.binary()).cast(target)
+        if pa.types.is_fixed_size_binary(values.type)
+        else values.cast(target)
+    )
 
 
-def _spread_map(columns: dict[str, Any], prefix: str, maps: pa.Array, types: FieldTypes, picked: _Picker) -> None:
+def _spread_map(
+    columns: dict[str, Any], prefix: str, maps: pa.Array, types: FieldTypes, picked: _Picker
+) -> None:
     """One column a key of a list of (key, value) records."""
     counts = np.asarray(pc.fill_null(pc.list_value_length(maps), 0))
     items = pc.list_flatten(maps)
@@ -223,14 +265,22 @@ def _spread_map(columns: dict[str, Any], prefix: str, maps: pa.Array, types: Fie
     for field_id, places in _places_of_keys(keys, counts, picked.ids(prefix)):
         column = values.take(places)
         columns[f"{prefix}.{field_id}"] = (
-            decode_bounds(column, types.get(field_id)) if prefix in BOUNDS else column.cast(pa.int64())
+            decode_bounds(column, types.get(field_id))
+            if prefix in BOUNDS
+            else column.cast(pa.int64())
         )
 
 
-def _places_of_keys(keys: Any, counts: Any, wanted: Collection[int] | None) -> Iterator[tuple[int, pa.Array]]:
+def _places_of_keys(
+    keys: Any, counts: Any, wanted: Collection[int] | None
+) -> Iterator[tuple[int, pa.Array]]:
     """For each wanted key: where its value stands for each map, null where it has none."""
     width = int(counts[0])
-    if len(keys) == width * len(counts) and (counts == width).all() and (keys.reshape(-1, width) == keys[:width]).all():
+    if (
+        len(keys) == width * len(counts)
+        and (counts == width).all()
+        and (keys.reshape(-1, width) == keys[:width]).all()
+    ):
         # the usual case: every map has the same keys in the same order
         for place, key in enumerate(keys[:width].tolist()):
             if wanted is None or key in wanted:

@@ -28,4 +28,9 @@ def with_lineage(schema: Schema, format_version: int) -> Schema:
     if format_version < 3:
         return schema
     lineage = (METADATA_COLUMNS[ROW_ID], METADATA_COLUMNS[LAST_UPDATED])
-    return Schema(*schema.fields, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids)
+    return Schema(
+        *schema.fields,
+        *lineage,
+        schema_id=schema.schema_id,
+        identifier_field_ids=schema.identifier_field_ids,
+    )

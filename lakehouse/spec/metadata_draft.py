@@ -24,7 +24,12 @@ from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.refs import MAIN_BRANCH, SnapshotRef, check_ref_name
 from lakehouse.spec.schema_json import check_column_ids
 from lakehouse.spec.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry
-from lakehouse.spec.table_metadata import TableMetadata, check_writable_version, snapshot_list, snapshot_log
+from lakehouse.spec.table_metadata import (
+    TableMetadata,
+    check_writable_version,
+    snapshot_list,
+    snapshot_log,
+)
 
 _LAST_ADDED = -1
 _RESERVED_PROPERTIES = frozenset(
@@ -69,14 +74,18 @@ class MetadataDraft:
         if self._m.table_uuid == uuid.lower():
             return
         if self._base is not None:
-            raise InvalidInputError(f"Table {self._m.location} keeps its uuid {self._m.table_uuid}.")
+            raise InvalidInputError(
+                f"Table {self._m.location} keeps its uuid {self._m.table_uuid}."
+            )
         self._set(table_uuid=uuid.lower())
 
     def upgrade_format_version(self, version: int) -> None:
         """Raise the format version."""
         check_writable_version(version)
         if version < self._m.format_version:
-            raise InvalidInputError(f"Table {self._m.location} is v{self._m.format_version}: it cannot go back to v{version}.")
+            raise InvalidInputError(
+                f"Table {self._m.location} is v{self._m.format_version}: it cannot go back to v{version}."
+            )
         before = self._m.format_version if self._base is None else self._base.format_version
         if version != before:
             self._set(format_version=version, next_row_id=0 if version >= 3 else None)
@@ -99,15 +108,22 @@ class MetadataDraft:
                 return
         taken = {known.schema_id for known in self._m.schemas}
         schema_id = max(taken) + 1 if taken else schema.schema_id
-        fresh = Schema(*schema.fields, schema_id=schema_id, identifier_field_ids=schema.identifier_field_ids)
-        self._set(schemas=(*self._m.schemas, fresh), last_column_id=max(self._m.last_column_id, fresh.highest_field_id))
+        fresh = Schema(
+            *schema.fields, schema_id=schema_id, identifier_field_ids=schema.identifier_field_ids
+        )
+        self._set(
+            schemas=(*self._m.schemas, fresh),
+            last_column_id=max(self._m.last_column_id, fresh.highest_field_id),
+        )
         self._last_schema = schema_id
 
     def set_current_schema(self, schema_id: int) -> None:
         """Make a schema current."""
         wanted = _resolve(schema_id, self._last_schema, "schema")
         if wanted not in {schema.schema_id for schema in self._m.schemas}:
-            raise InvalidSchemaError(f"Table {self._m.location} has no schema {wanted} to make current.")
+            raise InvalidSchemaError(
+                f"Table {self._m.location} has no schema {wanted} to make current."
+            )
         if wanted != self._m.current_schema_id:
             self._set(current_schema_id=wanted)
 
@@ -115,7 +131,9 @@ class MetadataDraft:
         """Forget schemas."""
         gone = set(ids)
         if self._m.current_schema_id in gone:
-            raise InvalidSchemaError(f"Schema {self._m.current_schema_id} is the current one: it cannot be removed.")
+            raise InvalidSchemaError(
+                f"Schema {self._m.current_schema_id} is the current one: it cannot be removed."
+            )
         kept = tuple(schema for schema in self._m.schemas if schema.schema_id not in gone)
         if len(kept) != len(self._m.schemas):
             self._set(schemas=kept, originals=_without(self._m.originals, "schemas", gone))
@@ -134,8 +152,13 @@ class MetadataDraft:
         taken = {known.spec_id for known in self._m.partition_specs}
         spec_id = max(taken) + 1 if taken else 0
         fresh = PartitionSpec(*spec.fields, spec_id=spec_id)
-        highest = max((field.field_id for field in fresh.fields), default=PARTITION_FIELD_ID_START - 1)
-        self._set(partition_specs=(*self._m.partition_specs, fresh), last_partition_id=max(self._m.last_partition_id, highest))
+        highest = max(
+            (field.field_id for field in fresh.fields), default=PARTITION_FIELD_ID_START - 1
+        )
+        self._set(
+            partition_specs=(*self._m.partition_specs, fresh),
+            last_partition_id=max(self._m.last_partition_id, highest),
+        )
         self._last_spec = spec_id
 
     def _check_field_ids(self, spec: PartitionSpec) -> None:
@@ -143,7 +166,11 @@ class MetadataDraft:
             by_id = {field.field_id: field for field in known.fields}
             for field in spec.fields:
                 other = by_id.get(field.field_id)
-                if other is None or isinstance(field.transform, VoidTransform) or isinstance(other.transform, VoidTransform):
+                if (
+                    other is None
+                    or isinstance(field.transform, VoidTransform)
+                    or isinstance(other.transform, VoidTransform)
+                ):
                     continue
                 if (other.source_id, other.transform) != (field.source_id, field.transform):
                     raise InvalidPartitionSpecError(
@@ -156,7 +183,9 @@ class MetadataDraft:
         wanted = _resolve(spec_id, self._last_spec, "partition spec")
         found = self._m.specs().get(wanted)
         if found is None:
-            raise InvalidPartitionSpecError(f"Table {self._m.location} has no partition spec {wanted}.")
+            raise InvalidPartitionSpecError(
+                f"Table {self._m.location} has no partition spec {wanted}."
+            )
         if wanted != self._m.default_spec_id:
             _refuse_unknown(found)
             self._set(default_spec_id=wanted)
@@ -165,10 +194,14 @@ class MetadataDraft:
         """Forget partition specs."""
         gone = set(ids)
         if self._m.default_spec_id in gone:
-            raise InvalidPartitionSpecError(f"Partition spec {self._m.default_spec_id} is the default: it cannot be removed.")
+            raise InvalidPartitionSpecError(
+                f"Partition spec {self._m.default_spec_id} is the default: it cannot be removed."
+            )
         kept = tuple(spec for spec in self._m.partition_specs if spec.spec_id not in gone)
         if len(kept) != len(self._m.partition_specs):
-            self._set(partition_specs=kept, originals=_without(self._m.originals, "partition-specs", gone))
+            self._set(
+                partition_specs=kept, originals=_without(self._m.originals, "partition-specs", gone)
+            )
 
     def add_sort_order(self, order: SortOrder) -> None:
         """Add a sort order or find its equal."""
@@ -207,12 +240,20 @@ class MetadataDraft:
                 f"Not committed: sequence number {snapshot.sequence_number} is taken, table {m.location} is at "
                 f"{m.last_sequence_number}. Refresh the table and apply the change again."
             )
-        parent = None if snapshot.parent_snapshot_id is None else m.snapshots.find(snapshot.parent_snapshot_id)
-        earliest = max(m.last_updated_ms if self._base is not None else 0, parent.timestamp_ms if parent else 0)
+        parent = (
+            None
+            if snapshot.parent_snapshot_id is None
+            else m.snapshots.find(snapshot.parent_snapshot_id)
+        )
+        earliest = max(
+            m.last_updated_ms if self._base is not None else 0, parent.timestamp_ms if parent else 0
+        )
         if snapshot.timestamp_ms < earliest:
             snapshot = replace(snapshot, timestamp_ms=earliest)
         self._set(
-            snapshots=m.snapshots.append(snapshot.snapshot_id, snapshot, snapshot.to_json(m.format_version)),
+            snapshots=m.snapshots.append(
+                snapshot.snapshot_id, snapshot, snapshot.to_json(m.format_version)
+            ),
             last_sequence_number=snapshot.sequence_number,
             last_updated_ms=snapshot.timestamp_ms,
             next_row_id=self._next_row_id(snapshot),
@@ -223,7 +264,9 @@ class MetadataDraft:
         if self._m.format_version < 3:
             return None
         if snapshot.first_row_id is None or snapshot.added_rows is None or snapshot.added_rows < 0:
-            raise InvalidInputError(f"Snapshot {snapshot.snapshot_id} of a v3 table needs first-row-id and added-rows.")
+            raise InvalidInputError(
+                f"Snapshot {snapshot.snapshot_id} of a v3 table needs first-row-id and added-rows."
+            )
         free = self._m.next_row_id or 0
         if snapshot.first_row_id < free:
             raise CommitConflictError(
@@ -265,7 +308,10 @@ class MetadataDraft:
         if name not in self._m.refs:
             return
         refs = {key: ref for key, ref in self._m.refs.items() if key != name}
-        self._set(refs=refs, current_snapshot_id=None if name == MAIN_BRANCH else self._m.current_snapshot_id)
+        self._set(
+            refs=refs,
+            current_snapshot_id=None if name == MAIN_BRANCH else self._m.current_snapshot_id,
+        )
 
     def remove_snapshots(self, ids: Iterable[int]) -> None:
         """Remove snapshots and their statistics."""
@@ -275,8 +321,12 @@ class MetadataDraft:
         self._removed_snapshots |= gone
         self._set(
             snapshots=self._m.snapshots.without(gone),
-            statistics=tuple(item for item in self._m.statistics if item.get("snapshot-id") not in gone),
-            partition_statistics=tuple(item for item in self._m.partition_statistics if item.get("snapshot-id") not in gone),
+            statistics=tuple(
+                item for item in self._m.statistics if item.get("snapshot-id") not in gone
+            ),
+            partition_statistics=tuple(
+                item for item in self._m.partition_statistics if item.get("snapshot-id") not in gone
+            ),
         )
 
     # Properties and statistics
@@ -285,9 +335,13 @@ class MetadataDraft:
         """Set properties."""
         for key, value in properties.items():
             if not isinstance(key, str) or not isinstance(value, str):
-                raise InvalidPropertyError(f"Property {key!r}: names and values must be strings, not {value!r}.")
+                raise InvalidPropertyError(
+                    f"Property {key!r}: names and values must be strings, not {value!r}."
+                )
             if key in _RESERVED_PROPERTIES:
-                raise InvalidPropertyError(f"Property {key!r} is reserved; the table's metadata says it.")
+                raise InvalidPropertyError(
+                    f"Property {key!r} is reserved; the table's metadata says it."
+                )
         TableProperties(properties).validate()
         if any(self._m.properties.get(key) != value for key, value in properties.items()):
             self._set(properties={**self._m.properties, **properties})
@@ -296,21 +350,31 @@ class MetadataDraft:
         """Remove properties."""
         gone = set(names) & set(self._m.properties)
         if gone:
-            self._set(properties={key: value for key, value in self._m.properties.items() if key not in gone})
+            self._set(
+                properties={
+                    key: value for key, value in self._m.properties.items() if key not in gone
+                }
+            )
 
     def set_statistics(self, kind: str, document: Mapping[str, Any]) -> None:
         """Attach a (partition) statistics file, in place of the one of the same snapshot."""
         snapshot_id = document.get("snapshot-id")
         if not isinstance(snapshot_id, int) or not self._m.snapshots.has(snapshot_id):
-            raise NoSuchSnapshotError(f"Statistics name snapshot {snapshot_id!r}, which table {self._m.location} does not have.")
+            raise NoSuchSnapshotError(
+                f"Statistics name snapshot {snapshot_id!r}, which table {self._m.location} does not have."
+            )
         field = kind.replace("-", "_")
-        others = tuple(item for item in getattr(self._m, field) if item.get("snapshot-id") != snapshot_id)
+        others = tuple(
+            item for item in getattr(self._m, field) if item.get("snapshot-id") != snapshot_id
+        )
         self._set(**{field: (*others, dict(document))})
 
     def remove_statistics(self, kind: str, snapshot_id: int) -> None:
         """Detach the (partition) statistics file of a snapshot."""
         field = kind.replace("-", "_")
-        kept = tuple(item for item in getattr(self._m, field) if item.get("snapshot-id") != snapshot_id)
+        kept = tuple(
+            item for item in getattr(self._m, field) if item.get("snapshot-id") != snapshot_id
+        )
         if len(kept) != len(getattr(self._m, field)):
             self._set(**{field: kept})
 
@@ -336,7 +400,11 @@ class MetadataDraft:
         everything before it, because questions about the gap would be answered wrongly.
         """
         current = self._m.current_snapshot_id
-        new = [e for e in self._new_log if e.snapshot_id == current or e.snapshot_id not in self._added_snapshots]
+        new = [
+            e
+            for e in self._new_log
+            if e.snapshot_id == current or e.snapshot_id not in self._added_snapshots
+        ]
         log = self._m.snapshot_log
         if self._removed_snapshots:
             kept: list[SnapshotLogEntry] = []
@@ -399,8 +467,15 @@ def _resolve(given: int, last: int | None, what: str) -> int:
 def _refuse_unknown(spec: PartitionSpec) -> None:
     for field in spec.fields:
         if isinstance(field.transform, UnknownTransform):
-            raise InvalidPartitionSpecError(f"Partition field {field.name!r} has a transform that this version cannot compute.")
+            raise InvalidPartitionSpecError(
+                f"Partition field {field.name!r} has a transform that this version cannot compute."
+            )
 
 
-def _without(originals: Mapping[str, Mapping[int, Any]], kind: str, gone: set[int]) -> Mapping[str, Mapping[int, Any]]:
-    return {**originals, kind: {key: value for key, value in originals.get(kind, {}).items() if key not in gone}}
+def _without(
+    originals: Mapping[str, Mapping[int, Any]], kind: str, gone: set[int]
+) -> Mapping[str, Mapping[int, Any]]:
+    return {
+        **originals,
+        kind: {key: value for key, value in originals.get(kind, {}).items() if key not in gone},
+    }

@@ -92,28 +92,39 @@ def parse(data: bytes, location: str) -> TableMetadata:
     version = require_int(document, "format-version", location)
     if version not in SUPPORTED_FORMAT_VERSIONS:
         if version > max(SUPPORTED_FORMAT_VERSIONS):
-            raise UnsupportedFeatureError(f"{location}: format version {version} is not supported, only 1, 2 and 3.")
+            raise UnsupportedFeatureError(
+                f"{location}: format version {version} is not supported, only 1, 2 and 3."
+            )
         raise CorruptMetadataError(f"{location}: format-version {version} does not exist.")
     schemas, schema_originals = _schemas(document, location)
     specs, spec_originals = _specs(document, location)
     orders, order_originals = _orders(document, location)
-    highest = max((field.field_id for spec in specs for field in spec.fields), default=PARTITION_FIELD_ID_START - 1)
+    highest = max(
+        (field.field_id for spec in specs for field in spec.fields),
+        default=PARTITION_FIELD_ID_START - 1,
+    )
     columns = max((schema.highest_field_id for schema in schemas), default=0)
     stated_partition_id = optional_int(document, "last-partition-id", location)
     current = optional_int(document, "current-snapshot-id", location)
     current = None if current == -1 else current
     snapshots = JsonList.from_raw(
-        lists["snapshots"], id_key="snapshot-id", decode=Snapshot.from_json, where=f"{location}: snapshots"
+        lists["snapshots"],
+        id_key="snapshot-id",
+        decode=Snapshot.from_json,
+        where=f"{location}: snapshots",
     )
     metadata = TableMetadata(
         format_version=version,
-        table_uuid=(require_str if version > 1 else optional_str)(document, "table-uuid", location) or "",
+        table_uuid=(require_str if version > 1 else optional_str)(document, "table-uuid", location)
+        or "",
         location=require_str(document, "location", location),
         last_sequence_number=_last_sequence_number(document, version, snapshots, location),
         last_updated_ms=require_int(document, "last-updated-ms", location),
         last_column_id=max(require_int(document, "last-column-id", location), columns),
         schemas=schemas,
-        current_schema_id=_current(document, "current-schema-id", location, schemas[0].schema_id, version),
+        current_schema_id=_current(
+            document, "current-schema-id", location, schemas[0].schema_id, version
+        ),
         partition_specs=specs,
         default_spec_id=_current(document, "default-spec-id", location, specs[0].spec_id, version),
         last_partition_id=max(stated_partition_id or 0, highest),
@@ -123,7 +134,10 @@ def parse(data: bytes, location: str) -> TableMetadata:
         snapshots=snapshots,
         current_snapshot_id=current,
         snapshot_log=JsonList.from_raw(
-            lists["snapshot-log"], id_key="snapshot-id", decode=SnapshotLogEntry.from_json, where=f"{location}: snapshot-log"
+            lists["snapshot-log"],
+            id_key="snapshot-id",
+            decode=SnapshotLogEntry.from_json,
+            where=f"{location}: snapshot-log",
         ),
         metadata_log=tuple(
             MetadataLogEntry.from_json(item, f"{location}: metadata-log")
@@ -134,7 +148,11 @@ def parse(data: bytes, location: str) -> TableMetadata:
         partition_statistics=_objects(document, "partition-statistics", location),
         next_row_id=require_int(document, "next-row-id", location) if version >= 3 else None,
         extra={key: value for key, value in document.items() if key not in _KNOWN},
-        originals={"schemas": schema_originals, "partition-specs": spec_originals, "sort-orders": order_originals},
+        originals={
+            "schemas": schema_originals,
+            "partition-specs": spec_originals,
+            "sort-orders": order_originals,
+        },
     )
     _check_whole(metadata, location)
     return metadata
@@ -154,8 +172,14 @@ def serialize(metadata: TableMetadata, *, codec: str = "none") -> bytes:
     if m.format_version > 1:
         head["last-sequence-number"] = m.last_sequence_number
     head |= {"last-updated-ms": m.last_updated_ms, "last-column-id": m.last_column_id}
-    schemas = {schema.schema_id: _original(m, "schemas", schema.schema_id, schema_to_json, schema) for schema in m.schemas}
-    specs = {spec.spec_id: _original(m, "partition-specs", spec.spec_id, spec_to_json, spec) for spec in m.partition_specs}
+    schemas = {
+        schema.schema_id: _original(m, "schemas", schema.schema_id, schema_to_json, schema)
+        for schema in m.schemas
+    }
+    specs = {
+        spec.spec_id: _original(m, "partition-specs", spec.spec_id, spec_to_json, spec)
+        for spec in m.partition_specs
+    }
     if m.format_version == 1:
         head["schema"] = schemas[m.current_schema_id]
         head["partition-spec"] = specs[m.default_spec_id]["fields"]
@@ -166,7 +190,9 @@ def serialize(metadata: TableMetadata, *, codec: str = "none") -> bytes:
         "partition-specs": list(specs.values()),
         "last-partition-id": m.last_partition_id,
         "default-sort-order-id": m.default_sort_order_id,
-        "sort-orders": [_original(m, "sort-orders", o.order_id, sort_order_to_json, o) for o in m.sort_orders],
+        "sort-orders": [
+            _original(m, "sort-orders", o.order_id, sort_order_to_json, o) for o in m.sort_orders
+        ],
         "properties": dict(m.properties),
     }
     if m.current_snapshot_id is not None:
@@ -194,7 +220,9 @@ def serialize(metadata: TableMetadata, *, codec: str = "none") -> bytes:
         compressor = zlib.compressobj(wbits=31)
         return compressor.compress(data) + compressor.flush()
     if codec != "none":
-        raise InvalidInputError(f"Metadata files are not compressed with {codec!r}: use none or gzip.")
+        raise InvalidInputError(
+            f"Metadata files are not compressed with {codec!r}: use none or gzip."
+        )
     return data
 
 
@@ -233,7 +261,9 @@ def _decode(text: bytes, location: str) -> tuple[Mapping[str, Any], dict[str, by
         lists = {key: orjson.dumps(items[key])[1:-1] for key in _LISTS}
         orjson.dumps({key: value for key, value in document.items() if key not in _LISTS})
     except (orjson.JSONDecodeError, TypeError) as error:
-        raise CorruptMetadataError(f"{location}: not JSON that can be written again: {error}") from error
+        raise CorruptMetadataError(
+            f"{location}: not JSON that can be written again: {error}"
+        ) from error
     for key in _LISTS:
         for item in items[key]:
             require_object(item, f"{location}: {key}")
@@ -285,41 +315,73 @@ def _cut_lists(text: bytes) -> tuple[Mapping[str, Any], dict[str, bytes]] | None
     return document, lists
 
 
-def _schemas(document: Mapping[str, Any], location: str) -> tuple[tuple[Schema, ...], dict[int, Any]]:
+def _schemas(
+    document: Mapping[str, Any], location: str
+) -> tuple[tuple[Schema, ...], dict[int, Any]]:
     items = optional_list(document, "schemas", location)
     if not items:
         if require_int(document, "format-version", location) > 1 or "schema" not in document:
             raise CorruptMetadataError(f"{location}: has no schemas.")
         items = [document["schema"]]
-    return _by_id(items, _cached_schema, schema_to_json, lambda schema: schema.schema_id, f"{location}: schemas")
+    return _by_id(
+        items,
+        _cached_schema,
+        schema_to_json,
+        lambda schema: schema.schema_id,
+        f"{location}: schemas",
+    )
 
 
-def _specs(document: Mapping[str, Any], location: str) -> tuple[tuple[PartitionSpec, ...], dict[int, Any]]:
+def _specs(
+    document: Mapping[str, Any], location: str
+) -> tuple[tuple[PartitionSpec, ...], dict[int, Any]]:
     items = optional_list(document, "partition-specs", location)
     if items:
-        return _by_id(items, spec_from_json, spec_to_json, lambda spec: spec.spec_id, f"{location}: partition-specs")
+        return _by_id(
+            items,
+            spec_from_json,
+            spec_to_json,
+            lambda spec: spec.spec_id,
+            f"{location}: partition-specs",
+        )
     if require_int(document, "format-version", location) > 1:
         raise CorruptMetadataError(f"{location}: has no partition-specs.")
     fields = optional_list(document, "partition-spec", location)
     return (partition_fields_from_json(fields, 0, f"{location}: partition-spec"),), {}
 
 
-def _last_sequence_number(document: Mapping[str, Any], version: int, snapshots: Iterable[Snapshot], location: str) -> int:
+def _last_sequence_number(
+    document: Mapping[str, Any], version: int, snapshots: Iterable[Snapshot], location: str
+) -> int:
     """0 in v1. DuckDB leaves it out of the v2 tables that its COPY writes: then it is the highest of the snapshots."""
     if version == 2 and "last-sequence-number" not in document:
         return max((snapshot.sequence_number for snapshot in snapshots), default=0)
-    return (optional_int if version == 1 else require_int)(document, "last-sequence-number", location) or 0
+    return (optional_int if version == 1 else require_int)(
+        document, "last-sequence-number", location
+    ) or 0
 
 
-def _orders(document: Mapping[str, Any], location: str) -> tuple[tuple[SortOrder, ...], dict[int, Any]]:
+def _orders(
+    document: Mapping[str, Any], location: str
+) -> tuple[tuple[SortOrder, ...], dict[int, Any]]:
     items = optional_list(document, "sort-orders", location)
     if not items:
         return (UNSORTED_SORT_ORDER,), {}
-    return _by_id(items, sort_order_from_json, sort_order_to_json, lambda order: order.order_id, f"{location}: sort-orders")
+    return _by_id(
+        items,
+        sort_order_from_json,
+        sort_order_to_json,
+        lambda order: order.order_id,
+        f"{location}: sort-orders",
+    )
 
 
 def _by_id(
-    items: list[Any], decode: Callable[[Any, str], T], encode: Callable[[T], Any], key: Callable[[T], int], where: str
+    items: list[Any],
+    decode: Callable[[Any, str], T],
+    encode: Callable[[T], Any],
+    key: Callable[[T], int],
+    where: str,
 ) -> tuple[tuple[T, ...], dict[int, Any]]:
     """The parsed items, and by id the JSON of those that would be written differently."""
     parsed: dict[int, T] = {}
@@ -344,24 +406,35 @@ def _schema_from_text(text: bytes, where: str) -> Schema:
     return schema_from_json(orjson.loads(text), where)
 
 
-def _original(m: TableMetadata, kind: str, item_id: int, encode: Callable[[T], Any], item: T) -> Any:
+def _original(
+    m: TableMetadata, kind: str, item_id: int, encode: Callable[[T], Any], item: T
+) -> Any:
     kept = m.originals.get(kind, {}).get(item_id)
     return encode(item) if kept is None else kept
 
 
-def _current(document: Mapping[str, Any], key: str, location: str, default: int, version: int) -> int:
+def _current(
+    document: Mapping[str, Any], key: str, location: str, default: int, version: int
+) -> int:
     return require_int(document, key, location) if version > 1 or key in document else default
 
 
-def _refs(document: Mapping[str, Any], current: int | None, location: str) -> dict[str, SnapshotRef]:
+def _refs(
+    document: Mapping[str, Any], current: int | None, location: str
+) -> dict[str, SnapshotRef]:
     stated = document.get("refs")
     items = {} if stated is None else require_object(stated, f"{location}: refs")
-    refs = {name: SnapshotRef.from_json(item, f"{location}: refs.{name}") for name, item in items.items()}
+    refs = {
+        name: SnapshotRef.from_json(item, f"{location}: refs.{name}")
+        for name, item in items.items()
+    }
     main = refs.get(MAIN_BRANCH)
     if main is None and current is not None:
         refs[MAIN_BRANCH] = SnapshotRef(current)
     elif main is not None and main.snapshot_id != current:
-        raise CorruptMetadataError(f"{location}: main names snapshot {main.snapshot_id}, current-snapshot-id is {current}.")
+        raise CorruptMetadataError(
+            f"{location}: main names snapshot {main.snapshot_id}, current-snapshot-id is {current}."
+        )
     return refs
 
 
@@ -383,4 +456,6 @@ def _check_whole(m: TableMetadata, location: str) -> None:
     if m.last_sequence_number < 0 or (m.next_row_id or 0) < 0:
         raise CorruptMetadataError(f"{location}: last-sequence-number or next-row-id is negative.")
     if m.current_snapshot_id is not None and m.snapshots.find(m.current_snapshot_id) is None:
-        raise CorruptMetadataError(f"{location}: the current snapshot {m.current_snapshot_id} is not among the snapshots.")
+        raise CorruptMetadataError(
+            f"{location}: the current snapshot {m.current_snapshot_id} is not among the snapshots."
+        )

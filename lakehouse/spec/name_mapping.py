@@ -18,7 +18,9 @@ def parse_name_mapping(text: str) -> NameMapping:
     try:
         return parse_mapping_from_json(text)
     except (ValidationError, ValueError) as error:
-        raise InvalidPropertyError(f"{NAME_MAPPING} is not a name mapping: {error}", property=NAME_MAPPING) from error
+        raise InvalidPropertyError(
+            f"{NAME_MAPPING} is not a name mapping: {error}", property=NAME_MAPPING
+        ) from error
 
 
 def covering(text: str | None, schema: Schema) -> str:
@@ -51,11 +53,17 @@ def _extended(known: Sequence[MappedField], kind: IcebergType, path: str) -> lis
                     "name: set the property so that each name stands for one column.",
                     column=path + name,
                 )
-            result.append(MappedField(field_id=field_id, names=[name], fields=_extended([], child, f"{path}{name}.")))
+            result.append(
+                MappedField(
+                    field_id=field_id, names=[name], fields=_extended([], child, f"{path}{name}.")
+                )
+            )
         else:
             below = _extended(found.fields, child, f"{path}{name}.")
             if below != list(found.fields):
-                result[result.index(found)] = MappedField(field_id=field_id, names=found.names, fields=below)
+                result[result.index(found)] = MappedField(
+                    field_id=field_id, names=found.names, fields=below
+                )
     return result
 
 

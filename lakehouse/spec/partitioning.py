@@ -36,7 +36,9 @@ MAX_FOLDER_NAME = 200
 
 _CALL = re.compile(r"([A-Za-z]\w*)\s*\((.*)\)", re.DOTALL)
 _ALIAS = re.compile(r"(.*?)\s+as\s+(?:`([^`]+)`|([^\s`()]+))", re.IGNORECASE | re.DOTALL)
-_ORDERED = re.compile(r"(.*?)(?:\s+(asc|desc))?(?:\s+nulls[\s-]+(first|last))?", re.IGNORECASE | re.DOTALL)
+_ORDERED = re.compile(
+    r"(.*?)(?:\s+(asc|desc))?(?:\s+nulls[\s-]+(first|last))?", re.IGNORECASE | re.DOTALL
+)
 _PLAIN: dict[str, Transform[Any, Any]] = {
     "identity": IdentityTransform(),
     "void": VoidTransform(),
@@ -99,7 +101,9 @@ def parse_term(text: str, schema: Schema) -> Term:
         InvalidPartitionSpecError: it does not parse, or names a column that the schema does not have.
     """
     if not isinstance(text, str):
-        raise InvalidPartitionSpecError(f"A partition or sort term must be text such as 'day(ts)', not {text!r}.")
+        raise InvalidPartitionSpecError(
+            f"A partition or sort term must be text such as 'day(ts)', not {text!r}."
+        )
     body, alias = text.strip(), None
     if (match := _ALIAS.fullmatch(body)) is not None:
         body, alias = match[1].strip(), match[2] or match[3]
@@ -113,7 +117,9 @@ def parse_term(text: str, schema: Schema) -> Term:
         return _term(arguments[0], _PLAIN[function], alias, text, schema)
     if function not in ("bucket", "truncate"):
         known = "identity, year, month, day, hour, bucket(N, column), truncate(W, column), void"
-        raise InvalidPartitionSpecError(f"{text!r}: there is no transform {call[1]!r}; known are {known}.")
+        raise InvalidPartitionSpecError(
+            f"{text!r}: there is no transform {call[1]!r}; known are {known}."
+        )
     numbers = [argument for argument in arguments if argument.isdecimal()]
     columns = [argument for argument in arguments if not argument.isdecimal()]
     if len(numbers) != 1 or len(columns) != 1:
@@ -134,17 +140,25 @@ def parse_partition_spec(terms: Sequence[str], schema: Schema) -> PartitionSpec:
         InvalidPartitionSpecError: a term that does not parse or apply to its column, a redundant one, or a name that is taken.
     """
     if isinstance(terms, str):
-        raise InvalidPartitionSpecError(f"partition_by must be a list of terms, not the text {terms!r}.")
+        raise InvalidPartitionSpecError(
+            f"partition_by must be a list of terms, not the text {terms!r}."
+        )
     fields: list[PartitionField] = []
     seen: dict[tuple[int, str], str] = {}
     for position, text in enumerate(terms):
         term = parse_term(text, schema)
         if term.dedup_key() in seen:
-            raise InvalidPartitionSpecError(f"{text!r} is redundant beside {seen[term.dedup_key()]!r}.")
+            raise InvalidPartitionSpecError(
+                f"{text!r} is redundant beside {seen[term.dedup_key()]!r}."
+            )
         seen[term.dedup_key()] = text
         name = term.default_name()
         check_field_name(name, term, schema)
-        fields.append(PartitionField(term.source_id, PARTITION_FIELD_ID_START + position, term.transform, name))
+        fields.append(
+            PartitionField(
+                term.source_id, PARTITION_FIELD_ID_START + position, term.transform, name
+            )
+        )
     spec = PartitionSpec(*fields, spec_id=0)
     check_spec(spec, schema)
     return spec
@@ -155,7 +169,9 @@ def check_field_name(name: str, term: Term, schema: Schema) -> None:
     if isinstance(term.transform, (IdentityTransform, VoidTransform)) and name == term.column:
         return
     if name in {field.name for field in schema.fields} or name in schema.column_names:
-        raise InvalidPartitionSpecError(f"Partition field {name!r} has the name of a column: name it with '... as <name>'.")
+        raise InvalidPartitionSpecError(
+            f"Partition field {name!r} has the name of a column: name it with '... as <name>'."
+        )
 
 
 def parse_sort_order(terms: Sequence[str], schema: Schema) -> SortOrder:
@@ -178,7 +194,9 @@ def parse_sort_term(text: str, schema: Schema) -> SortField:
     """One field of a sort order; raises InvalidPartitionSpecError."""
     match = _ORDERED.fullmatch(text.strip()) if isinstance(text, str) else None
     if match is None:
-        raise InvalidPartitionSpecError(f"A sort term must be text such as 'event_ts desc nulls last', not {text!r}.")
+        raise InvalidPartitionSpecError(
+            f"A sort term must be text such as 'event_ts desc nulls last', not {text!r}."
+        )
     term = parse_term(match[1], schema)
     if term.alias:
         raise InvalidPartitionSpecError(f"{text!r}: sort fields have no names.")
@@ -218,7 +236,9 @@ def partition_path(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -
         values: one internal value a field: int days, int microseconds, Decimal, UUID, bytes, str, ... or None.
     """
     parts = []
-    for field, result, value in zip(spec.fields, partition_type(spec, schema).fields, values, strict=True):
+    for field, result, value in zip(
+        spec.fields, partition_type(spec, schema).fields, values, strict=True
+    ):
         part = f"{quote_plus(field.name, safe='')}={quote_plus(_human(field.transform, result, value), safe='')}"
         if len(part) > MAX_FOLDER_NAME:
             part = f"{part[:MAX_FOLDER_NAME]}-{hashlib.blake2b(part.encode(), digest_size=8).hexdigest()}"
@@ -234,7 +254,12 @@ def _human(transform: Transform[Any, Any], result: NestedField, value: Any) -> s
     try:
         return str(transform.to_human_string(result.field_type, value))
     except (OverflowError, ValueError):
-        units: dict[type, str] = {YearTransform: "Y", MonthTransform: "M", DayTransform: "D", HourTransform: "h"}
+        units: dict[type, str] = {
+            YearTransform: "Y",
+            MonthTransform: "M",
+            DayTransform: "D",
+            HourTransform: "h",
+        }
         unit = units.get(type(transform), "D" if isinstance(result.field_type, DateType) else "us")
         return str(np.array(value, dtype=f"datetime64[{unit}]")).replace("T", "-")
 
@@ -257,12 +282,16 @@ def _arguments(text: str) -> list[str]:
     return [part.strip() for part in re.findall(r"(?:`[^`]*`|[^,`])+", text)]
 
 
-def _term(column: str, transform: Transform[Any, Any], alias: str | None, text: str, schema: Schema) -> Term:
+def _term(
+    column: str, transform: Transform[Any, Any], alias: str | None, text: str, schema: Schema
+) -> Term:
     name = column[1:-1] if len(column) > 2 and column[0] == column[-1] == "`" else column
     try:
         field = schema.find_field(name)
     except ValueError as error:
         known = ", ".join(schema.column_names[:30])
-        raise InvalidPartitionSpecError(f"{text!r}: there is no column {name!r}; there are {known}.") from error
+        raise InvalidPartitionSpecError(
+            f"{text!r}: there is no column {name!r}; there are {known}."
+        ) from error
     full_name = schema.find_column_name(field.field_id) or name
     return Term(full_name, field.field_id, transform, alias)

@@ -59,7 +59,11 @@ def to_physical(value: Any) -> Any:
 
 def from_physical(value: Any, kind: pa.DataType) -> Any:
     """Inverse of `to_physical`: only UUIDs are kept as 16 fixed bytes."""
-    return UUID(bytes=value) if isinstance(value, bytes) and pa.types.is_fixed_size_binary(kind) else value
+    return (
+        UUID(bytes=value)
+        if isinstance(value, bytes) and pa.types.is_fixed_size_binary(kind)
+        else value
+    )
 
 
 def partition_types(spec: PartitionSpec, types: FieldTypes) -> dict[int, IcebergType | None]:
@@ -71,7 +75,11 @@ def partition_types(spec: PartitionSpec, types: FieldTypes) -> dict[int, Iceberg
             results[field.field_id] = field.transform.result_type(source)
         else:
             fixed = str(field.transform).split("[", maxsplit=1)[0]
-            results[field.field_id] = {"day": DateType()}.get(fixed, IntegerType()) if fixed in _INTEGER_TRANSFORMS else None
+            results[field.field_id] = (
+                {"day": DateType()}.get(fixed, IntegerType())
+                if fixed in _INTEGER_TRANSFORMS
+                else None
+            )
     return results
 
 

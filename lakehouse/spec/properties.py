@@ -46,7 +46,9 @@ class Property(Generic[T]):
     @overload
     def __get__(self, instance: TableProperties, owner: type[TableProperties]) -> T: ...
 
-    def __get__(self, instance: TableProperties | None, owner: type[TableProperties]) -> Property[T] | T:
+    def __get__(
+        self, instance: TableProperties | None, owner: type[TableProperties]
+    ) -> Property[T] | T:
         return self if instance is None else self.read(instance.raw)
 
     def read(self, properties: Mapping[str, str]) -> T:
@@ -57,7 +59,9 @@ class Property(Generic[T]):
         try:
             return self._parse(text)
         except ValueError as error:
-            raise InvalidPropertyError(f"Property {self.name} = {text!r}: {error}", property=self.name) from error
+            raise InvalidPropertyError(
+                f"Property {self.name} = {text!r}: {error}", property=self.name
+            ) from error
 
 
 def _integer(text: str, least: int) -> int:
@@ -110,7 +114,12 @@ def _hours(text: str) -> frozenset[int]:
     hours: set[int] = set()
     for part in text.split(","):
         found = re.fullmatch(r"\s*(\d{1,2})\s*-\s*(\d{1,2})\s*", part)
-        if found is None or int(found[1]) > 23 or int(found[2]) > 24 or int(found[1]) == int(found[2]):
+        if (
+            found is None
+            or int(found[1]) > 23
+            or int(found[2]) > 24
+            or int(found[1]) == int(found[2])
+        ):
             raise ValueError("must be ranges of hours such as 22-6 or 1-5,12-13.")
         first, last = int(found[1]), int(found[2])
         hours.update(range(first, last) if first < last else (*range(first, 24), *range(last)))
@@ -152,59 +161,125 @@ class TableProperties:
 
     # Writing data
     target_file_size_bytes = Property(
-        "write.target-file-size-bytes", _positive, 512 * _MIB, "Size at which a data file is closed and the next one begun."
+        "write.target-file-size-bytes",
+        _positive,
+        512 * _MIB,
+        "Size at which a data file is closed and the next one begun.",
     )
     delete_target_file_size_bytes = Property(
         "write.delete.target-file-size-bytes", _positive, 64 * _MIB, "The same for delete files."
     )
     file_format = Property(
-        "write.format.default", _one_of("parquet"), "parquet", "Format of data files; only Parquet is written."
+        "write.format.default",
+        _one_of("parquet"),
+        "parquet",
+        "Format of data files; only Parquet is written.",
     )
-    parquet_compression = Property("write.parquet.compression-codec", _codec, "zstd", "Codec of data files.")
+    parquet_compression = Property(
+        "write.parquet.compression-codec", _codec, "zstd", "Codec of data files."
+    )
     parquet_compression_level = Property(
-        "write.parquet.compression-level", _optional_integer, None, "Level for the codec; the codec's own default if not set."
+        "write.parquet.compression-level",
+        _optional_integer,
+        None,
+        "Level for the codec; the codec's own default if not set.",
     )
     parquet_row_group_size_bytes = Property(
-        "write.parquet.row-group-size-bytes", _positive, 128 * _MIB, "Size of a row group before compression."
+        "write.parquet.row-group-size-bytes",
+        _positive,
+        128 * _MIB,
+        "Size of a row group before compression.",
     )
-    parquet_row_group_limit = Property("write.parquet.row-group-limit", _positive, 1_048_576, "Most rows of a row group.")
-    parquet_page_size_bytes = Property("write.parquet.page-size-bytes", _positive, _MIB, "Size of a data page.")
-    parquet_dict_size_bytes = Property("write.parquet.dict-size-bytes", _positive, 2 * _MIB, "Size limit of a dictionary page.")
+    parquet_row_group_limit = Property(
+        "write.parquet.row-group-limit", _positive, 1_048_576, "Most rows of a row group."
+    )
+    parquet_page_size_bytes = Property(
+        "write.parquet.page-size-bytes", _positive, _MIB, "Size of a data page."
+    )
+    parquet_dict_size_bytes = Property(
+        "write.parquet.dict-size-bytes", _positive, 2 * _MIB, "Size limit of a dictionary page."
+    )
     distribution_mode = Property(
-        "write.distribution-mode", _distribution, "hash", "How Spark shuffles rows before writing partitioned tables."
+        "write.distribution-mode",
+        _distribution,
+        "hash",
+        "How Spark shuffles rows before writing partitioned tables.",
     )
     object_storage_enabled = Property(
-        "write.object-storage.enabled", _boolean, False, "Spread data files over hashed prefixes instead of partition folders."
+        "write.object-storage.enabled",
+        _boolean,
+        False,
+        "Spread data files over hashed prefixes instead of partition folders.",
     )
-    data_path = Property("write.data.path", _optional_text, None, "Where data files go; `<location>/data` if not set.")
+    data_path = Property(
+        "write.data.path",
+        _optional_text,
+        None,
+        "Where data files go; `<location>/data` if not set.",
+    )
     metadata_path = Property(
-        "write.metadata.path", _optional_text, None, "Where metadata files go; `<location>/metadata` if not set."
+        "write.metadata.path",
+        _optional_text,
+        None,
+        "Where metadata files go; `<location>/metadata` if not set.",
     )
-    wap_enabled = Property("write.wap.enabled", _boolean, False, "Stage writes for audit before they are published.")
+    wap_enabled = Property(
+        "write.wap.enabled", _boolean, False, "Stage writes for audit before they are published."
+    )
     partition_summary_limit = Property(
-        "write.summary.partition-limit", _natural, 0, "Most partitions that a snapshot summary lists one by one."
+        "write.summary.partition-limit",
+        _natural,
+        0,
+        "Most partitions that a snapshot summary lists one by one.",
     )
 
     # Row-level operations
     delete_mode = Property("write.delete.mode", _mode, "copy-on-write", "How DELETE removes rows.")
     delete_granularity = Property(
-        "write.delete.granularity", _one_of("file", "partition"), "file", "What one position delete file covers (v2)."
+        "write.delete.granularity",
+        _one_of("file", "partition"),
+        "file",
+        "What one position delete file covers (v2).",
     )
     update_mode = Property("write.update.mode", _mode, "copy-on-write", "How UPDATE changes rows.")
     merge_mode = Property("write.merge.mode", _mode, "copy-on-write", "How MERGE changes rows.")
-    delete_isolation = Property("write.delete.isolation-level", _isolation, "serializable", "What a concurrent DELETE validates.")
-    update_isolation = Property("write.update.isolation-level", _isolation, "serializable", "What a concurrent UPDATE validates.")
-    merge_isolation = Property("write.merge.isolation-level", _isolation, "serializable", "What a concurrent MERGE validates.")
+    delete_isolation = Property(
+        "write.delete.isolation-level",
+        _isolation,
+        "serializable",
+        "What a concurrent DELETE validates.",
+    )
+    update_isolation = Property(
+        "write.update.isolation-level",
+        _isolation,
+        "serializable",
+        "What a concurrent UPDATE validates.",
+    )
+    merge_isolation = Property(
+        "write.merge.isolation-level",
+        _isolation,
+        "serializable",
+        "What a concurrent MERGE validates.",
+    )
 
     # Table metadata
     metadata_compression = Property(
-        "write.metadata.compression-codec", _one_of("none", "gzip"), "none", "Compression of metadata files."
+        "write.metadata.compression-codec",
+        _one_of("none", "gzip"),
+        "none",
+        "Compression of metadata files.",
     )
     metadata_previous_versions_max = Property(
-        "write.metadata.previous-versions-max", _natural, 100, "Entries that the metadata log keeps; at least one."
+        "write.metadata.previous-versions-max",
+        _natural,
+        100,
+        "Entries that the metadata log keeps; at least one.",
     )
     metadata_delete_after_commit = Property(
-        "write.metadata.delete-after-commit.enabled", _boolean, False, "Delete metadata files that fall out of the metadata log."
+        "write.metadata.delete-after-commit.enabled",
+        _boolean,
+        False,
+        "Delete metadata files that fall out of the metadata log.",
     )
     metrics_default = Property(
         "write.metadata.metrics.default",
@@ -220,41 +295,90 @@ class TableProperties:
     )
 
     # Commits
-    retry_count = Property("commit.retry.num-retries", _natural, 4, "Times a commit that lost a race is tried again.")
-    retry_min_wait_ms = Property("commit.retry.min-wait-ms", _natural, 100, "Shortest wait before a retry.")
-    retry_max_wait_ms = Property("commit.retry.max-wait-ms", _natural, _MINUTE_MS, "Longest wait before a retry.")
+    retry_count = Property(
+        "commit.retry.num-retries", _natural, 4, "Times a commit that lost a race is tried again."
+    )
+    retry_min_wait_ms = Property(
+        "commit.retry.min-wait-ms", _natural, 100, "Shortest wait before a retry."
+    )
+    retry_max_wait_ms = Property(
+        "commit.retry.max-wait-ms", _natural, _MINUTE_MS, "Longest wait before a retry."
+    )
     retry_total_timeout_ms = Property(
-        "commit.retry.total-timeout-ms", _natural, 30 * _MINUTE_MS, "Time after which a commit is not tried again."
+        "commit.retry.total-timeout-ms",
+        _natural,
+        30 * _MINUTE_MS,
+        "Time after which a commit is not tried again.",
     )
     status_check_count = Property(
-        "commit.status-check.num-retries", _natural, 3, "Times an unknown outcome is looked up before it is reported."
+        "commit.status-check.num-retries",
+        _natural,
+        3,
+        "Times an unknown outcome is looked up before it is reported.",
     )
-    status_check_min_wait_ms = Property("commit.status-check.min-wait-ms", _natural, 1000, "Shortest wait between look-ups.")
-    status_check_max_wait_ms = Property("commit.status-check.max-wait-ms", _natural, _MINUTE_MS, "Longest wait between look-ups.")
+    status_check_min_wait_ms = Property(
+        "commit.status-check.min-wait-ms", _natural, 1000, "Shortest wait between look-ups."
+    )
+    status_check_max_wait_ms = Property(
+        "commit.status-check.max-wait-ms", _natural, _MINUTE_MS, "Longest wait between look-ups."
+    )
     manifest_target_size_bytes = Property(
-        "commit.manifest.target-size-bytes", _positive, 8 * _MIB, "Size at which a manifest is closed or left unmerged."
+        "commit.manifest.target-size-bytes",
+        _positive,
+        8 * _MIB,
+        "Size at which a manifest is closed or left unmerged.",
     )
     manifest_min_count_to_merge = Property(
-        "commit.manifest.min-count-to-merge", _positive, 100, "Manifests that pile up before a commit merges them."
+        "commit.manifest.min-count-to-merge",
+        _positive,
+        100,
+        "Manifests that pile up before a commit merges them.",
     )
-    manifest_merge_enabled = Property("commit.manifest-merge.enabled", _boolean, True, "Whether commits merge manifests.")
+    manifest_merge_enabled = Property(
+        "commit.manifest-merge.enabled", _boolean, True, "Whether commits merge manifests."
+    )
 
     # Reading
-    split_target_size = Property("read.split.target-size", _positive, 128 * _MIB, "Bytes that one read task aims at.")
-    split_lookback = Property("read.split.planning-lookback", _positive, 10, "Open tasks considered when files are combined.")
-    split_open_file_cost = Property("read.split.open-file-cost", _natural, 4 * _MIB, "Bytes that opening a file counts for.")
-    name_mapping = Property(NAME_MAPPING, _optional_text, None, "Field ids by column name for files without ids, as JSON.")
+    split_target_size = Property(
+        "read.split.target-size", _positive, 128 * _MIB, "Bytes that one read task aims at."
+    )
+    split_lookback = Property(
+        "read.split.planning-lookback",
+        _positive,
+        10,
+        "Open tasks considered when files are combined.",
+    )
+    split_open_file_cost = Property(
+        "read.split.open-file-cost", _natural, 4 * _MIB, "Bytes that opening a file counts for."
+    )
+    name_mapping = Property(
+        NAME_MAPPING,
+        _optional_text,
+        None,
+        "Field ids by column name for files without ids, as JSON.",
+    )
 
     # Retention
-    gc_enabled = Property("gc.enabled", _boolean, True, "Whether expiry and clean-up may delete files of this table.")
+    gc_enabled = Property(
+        "gc.enabled", _boolean, True, "Whether expiry and clean-up may delete files of this table."
+    )
     max_snapshot_age_ms = Property(
-        "history.expire.max-snapshot-age-ms", _positive, 5 * _DAY_MS, "Age to which expiry keeps snapshots."
+        "history.expire.max-snapshot-age-ms",
+        _positive,
+        5 * _DAY_MS,
+        "Age to which expiry keeps snapshots.",
     )
     min_snapshots_to_keep = Property(
-        "history.expire.min-snapshots-to-keep", _positive, 1, "Snapshots of a branch that expiry keeps."
+        "history.expire.min-snapshots-to-keep",
+        _positive,
+        1,
+        "Snapshots of a branch that expiry keeps.",
     )
     max_ref_age_ms = Property(
-        "history.expire.max-ref-age-ms", _positive, _FOREVER_MS, "Age at which expiry removes refs; never main."
+        "history.expire.max-ref-age-ms",
+        _positive,
+        _FOREVER_MS,
+        "Age at which expiry removes refs; never main.",
     )
 
     # Maintenance by this library
@@ -265,10 +389,16 @@ class TableProperties:
         "Files below this size count as small; 0: three quarters of the target.",
     )
     maintenance_min_input_files = Property(
-        "lakehouse.maintenance.min-input-files", _positive, 5, "Small files in a partition that make compaction worth it."
+        "lakehouse.maintenance.min-input-files",
+        _positive,
+        5,
+        "Small files in a partition that make compaction worth it.",
     )
     maintenance_delete_ratio = Property(
-        "lakehouse.maintenance.delete-ratio", _fraction, 0.3, "Share of deleted rows that makes compaction rewrite a file."
+        "lakehouse.maintenance.delete-ratio",
+        _fraction,
+        0.3,
+        "Share of deleted rows that makes compaction rewrite a file.",
     )
     maintenance_delete_files_per_file = Property(
         "lakehouse.maintenance.delete-files-per-file",
@@ -277,10 +407,16 @@ class TableProperties:
         "Delete files per data file of a partition above which they are applied, however few rows they delete; 0: no limit.",
     )
     maintenance_enabled = Property(
-        "lakehouse.maintenance.enabled", _boolean, True, "Whether maintenance is launched without being asked."
+        "lakehouse.maintenance.enabled",
+        _boolean,
+        True,
+        "Whether maintenance is launched without being asked.",
     )
     maintenance_min_removable_files = Property(
-        "lakehouse.maintenance.min-removable-files", _positive, 8, "Files that a compaction must save to be launched."
+        "lakehouse.maintenance.min-removable-files",
+        _positive,
+        8,
+        "Files that a compaction must save to be launched.",
     )
     maintenance_skip_recent_ms = Property(
         "lakehouse.maintenance.skip-recent-ms",
@@ -295,7 +431,10 @@ class TableProperties:
         "Time after which small files are compacted in a partition that is written all the time.",
     )
     maintenance_max_manifests = Property(
-        "lakehouse.maintenance.max-manifests", _positive, 100, "Manifests above which they are rewritten."
+        "lakehouse.maintenance.max-manifests",
+        _positive,
+        100,
+        "Manifests above which they are rewritten.",
     )
     maintenance_min_expirable_snapshots = Property(
         "lakehouse.maintenance.min-expirable-snapshots",
@@ -304,7 +443,10 @@ class TableProperties:
         "Snapshots and refs beyond retention that launch an expiry.",
     )
     maintenance_orphan_age_ms = Property(
-        "lakehouse.maintenance.orphan-age-ms", _positive, 3 * _DAY_MS, "Age from which a file that nothing names is an orphan."
+        "lakehouse.maintenance.orphan-age-ms",
+        _positive,
+        3 * _DAY_MS,
+        "Age from which a file that nothing names is an orphan.",
     )
     maintenance_max_unreferenced_bytes = Property(
         "lakehouse.maintenance.max-unreferenced-bytes",
@@ -319,16 +461,28 @@ class TableProperties:
         "Hours of the day (UTC) to launch in, such as 22-6; all if empty.",
     )
     maintenance_budget_bytes = Property(
-        "lakehouse.maintenance.budget-bytes", _natural, 0, "Bytes that one compaction may read; 0: no limit."
+        "lakehouse.maintenance.budget-bytes",
+        _natural,
+        0,
+        "Bytes that one compaction may read; 0: no limit.",
     )
     maintenance_quota_files = Property(
-        "lakehouse.maintenance.quota-files", _natural, 0, "Data files above which an alert is raised; 0: none."
+        "lakehouse.maintenance.quota-files",
+        _natural,
+        0,
+        "Data files above which an alert is raised; 0: none.",
     )
     maintenance_quota_bytes = Property(
-        "lakehouse.maintenance.quota-bytes", _natural, 0, "Bytes of data files above which an alert is raised; 0: none."
+        "lakehouse.maintenance.quota-bytes",
+        _natural,
+        0,
+        "Bytes of data files above which an alert is raised; 0: none.",
     )
     maintenance_quota_snapshots = Property(
-        "lakehouse.maintenance.quota-snapshots", _natural, 0, "Snapshots above which an alert is raised; 0: none."
+        "lakehouse.maintenance.quota-snapshots",
+        _natural,
+        0,
+        "Snapshots above which an alert is raised; 0: none.",
     )
     maintenance_alert_after_ms = Property(
         "lakehouse.maintenance.alert-after-ms",
@@ -354,7 +508,9 @@ class TableProperties:
             return _metrics_mode(text)
         except ValueError as error:
             name = METRICS_COLUMN_PREFIX + column
-            raise InvalidPropertyError(f"Property {name} = {text!r}: {error}", property=name) from error
+            raise InvalidPropertyError(
+                f"Property {name} = {text!r}: {error}", property=name
+            ) from error
 
     def validate(self) -> None:
         """Read every known property that is set; raises InvalidPropertyError for the first unusable one."""
@@ -387,5 +543,7 @@ def parse_format_version(text: str) -> int:
         InvalidPropertyError: it is none.
     """
     if not text.isdecimal():
-        raise InvalidPropertyError(f"format-version is {text!r}; it must be 2 or 3", property="format-version")
+        raise InvalidPropertyError(
+            f"format-version is {text!r}; it must be 2 or 3", property="format-version"
+        )
     return int(text)

@@ -12,7 +12,9 @@ from lakehouse.spec.json_fields import optional_int, require_int, require_str
 MAIN_BRANCH = "main"
 RefType = Literal["branch", "tag"]
 
-_KEYS = frozenset({"snapshot-id", "type", "min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms"})
+_KEYS = frozenset(
+    {"snapshot-id", "type", "min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +38,12 @@ class SnapshotRef:
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
-        if self.type == "tag" and (self.min_snapshots_to_keep is not None or self.max_snapshot_age_ms is not None):
-            raise InvalidInputError("A tag has neither min-snapshots-to-keep nor max-snapshot-age-ms: these belong to branches.")
+        if self.type == "tag" and (
+            self.min_snapshots_to_keep is not None or self.max_snapshot_age_ms is not None
+        ):
+            raise InvalidInputError(
+                "A tag has neither min-snapshots-to-keep nor max-snapshot-age-ms: these belong to branches."
+            )
         for name in ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"):
             value = getattr(self, name)
             if value is not None and value <= 0:
@@ -80,6 +86,13 @@ class SnapshotRef:
 
 def check_ref_name(name: object) -> str:
     """The name itself, if it can name a branch or tag; raises InvalidInputError otherwise."""
-    if not isinstance(name, str) or not name or name != name.strip() or any(ord(c) < 32 for c in name):
-        raise InvalidInputError(f"{name!r} cannot name a branch or tag: use a non-empty string without surrounding blanks.")
+    if (
+        not isinstance(name, str)
+        or not name
+        or name != name.strip()
+        or any(ord(c) < 32 for c in name)
+    ):
+        raise InvalidInputError(
+            f"{name!r} cannot name a branch or tag: use a non-empty string without surrounding blanks."
+        )
     return name

@@ -19,7 +19,9 @@ class AssertCreate:
     def check(self, base: TableMetadata | None) -> None:
         """Raise CommitConflictError unless the assumption holds."""
         if base is not None:
-            raise _conflict(f"the table was created concurrently (uuid {base.table_uuid})", self.type)
+            raise _conflict(
+                f"the table was created concurrently (uuid {base.table_uuid})", self.type
+            )
 
     def to_json(self) -> dict[str, Any]:
         """REST form."""
@@ -37,7 +39,9 @@ class AssertTableUUID:
         """Raise CommitConflictError unless the assumption holds."""
         found = _existing(base, self.type).table_uuid
         if found.lower() != self.uuid.lower():
-            raise _conflict(f"the table was replaced: its uuid is {found}, expected {self.uuid}", self.type)
+            raise _conflict(
+                f"the table was replaced: its uuid is {found}, expected {self.uuid}", self.type
+            )
 
     def to_json(self) -> dict[str, Any]:
         """REST form."""
@@ -58,7 +62,9 @@ class AssertRefSnapshotId:
         found = None if ref is None else ref.snapshot_id
         if found != self.snapshot_id:
             raise _conflict(
-                f"ref {self.ref} moved: it names snapshot {found}, expected {self.snapshot_id}", self.type, ref=self.ref
+                f"ref {self.ref} moved: it names snapshot {found}, expected {self.snapshot_id}",
+                self.type,
+                ref=self.ref,
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -75,7 +81,12 @@ class AssertLastAssignedFieldId:
 
     def check(self, base: TableMetadata | None) -> None:
         """Raise CommitConflictError unless the assumption holds."""
-        _equal("last assigned field id", _existing(base, self.type).last_column_id, self.last_assigned_field_id, self.type)
+        _equal(
+            "last assigned field id",
+            _existing(base, self.type).last_column_id,
+            self.last_assigned_field_id,
+            self.type,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """REST form."""
@@ -91,7 +102,12 @@ class AssertCurrentSchemaId:
 
     def check(self, base: TableMetadata | None) -> None:
         """Raise CommitConflictError unless the assumption holds."""
-        _equal("current schema id", _existing(base, self.type).current_schema_id, self.current_schema_id, self.type)
+        _equal(
+            "current schema id",
+            _existing(base, self.type).current_schema_id,
+            self.current_schema_id,
+            self.type,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """REST form."""
@@ -124,7 +140,12 @@ class AssertDefaultSpecId:
 
     def check(self, base: TableMetadata | None) -> None:
         """Raise CommitConflictError unless the assumption holds."""
-        _equal("default spec id", _existing(base, self.type).default_spec_id, self.default_spec_id, self.type)
+        _equal(
+            "default spec id",
+            _existing(base, self.type).default_spec_id,
+            self.default_spec_id,
+            self.type,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """REST form."""
@@ -183,5 +204,7 @@ def _equal(what: str, found: int, expected: int, kind: str) -> None:
 
 def _conflict(reason: str, kind: str, **context: object) -> CommitConflictError:
     return CommitConflictError(
-        f"Not committed, {reason}. Refresh the table and apply the change again.", requirement=kind, **context
+        f"Not committed, {reason}. Refresh the table and apply the change again.",
+        requirement=kind,
+        **context,
     )

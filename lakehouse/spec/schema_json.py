@@ -86,7 +86,11 @@ def schema_from_json(document: Any, where: str = "schema") -> Schema:
         raise CorruptMetadataError(f"{where}: a schema must be a struct.")
     schema_id = optional_int(document, "schema-id", where)
     ids = document.get("identifier-field-ids")
-    identifiers = [] if ids is None else [as_int(i, f"{where}.identifier-field-ids") for i in require_list(ids, where)]
+    identifiers = (
+        []
+        if ids is None
+        else [as_int(i, f"{where}.identifier-field-ids") for i in require_list(ids, where)]
+    )
     try:
         fields_by_id(struct)
         return Schema(*struct.fields, schema_id=schema_id or 0, identifier_field_ids=identifiers)
@@ -127,7 +131,12 @@ def type_from_json(document: Any, where: str, depth: int = 0) -> IcebergType:
         kind = require_str(document, "type", where)
         if kind == "struct":
             fields = require_list(document.get("fields"), f"{where}.fields")
-            return StructType(*(field_from_json(field, f"{where}.fields[{i}]", depth) for i, field in enumerate(fields)))
+            return StructType(
+                *(
+                    field_from_json(field, f"{where}.fields[{i}]", depth)
+                    for i, field in enumerate(fields)
+                )
+            )
         if kind == "list":
             return ListType(
                 element_id=_field_id(document, "element-id", where),
@@ -219,18 +228,31 @@ def default_from_json(field_type: IcebergType, value: Any) -> Any:
         return None
     if isinstance(field_type, StructType):
         if value not in ({}, ()):
-            raise InvalidSchemaError(f"default {value!r}: that of a struct can only be null or {{}}, its fields have their own.")
+            raise InvalidSchemaError(
+                f"default {value!r}: that of a struct can only be null or {{}}, its fields have their own."
+            )
         return ()
     if not isinstance(field_type, PrimitiveType):
-        raise InvalidSchemaError(f"default {value!r} on {field_type}: lists and maps have no default but null.")
+        raise InvalidSchemaError(
+            f"default {value!r} on {field_type}: lists and maps have no default but null."
+        )
     try:
         if isinstance(field_type, (TimestampNanoType, TimestamptzNanoType)):
             return nanoseconds(value, zoned=isinstance(field_type, TimestamptzNanoType))
         return _checked(field_type, from_json(field_type, value))
     except InvalidSchemaError:
         raise
-    except (ValueError, TypeError, ArithmeticError, AttributeError, NotImplementedError, ValidationError) as error:
-        raise InvalidSchemaError(f"default {value!r} is not a value of type {field_type}: {_reason(error)}") from error
+    except (
+        ValueError,
+        TypeError,
+        ArithmeticError,
+        AttributeError,
+        NotImplementedError,
+        ValidationError,
+    ) as error:
+        raise InvalidSchemaError(
+            f"default {value!r} is not a value of type {field_type}: {_reason(error)}"
+        ) from error
 
 
 def default_to_json(field_type: IcebergType, value: Any) -> Any:
@@ -239,7 +261,9 @@ def default_to_json(field_type: IcebergType, value: Any) -> Any:
         return {}
     if isinstance(field_type, (TimestampNanoType, TimestamptzNanoType)):
         seconds, nanos = divmod(value, 1_000_000_000)
-        text = (_EPOCH + dt.timedelta(seconds=seconds)).isoformat(timespec="seconds") + f".{nanos:09d}"
+        text = (_EPOCH + dt.timedelta(seconds=seconds)).isoformat(
+            timespec="seconds"
+        ) + f".{nanos:09d}"
         return f"{text}+00:00" if isinstance(field_type, TimestamptzNanoType) else text
     if not isinstance(field_type, PrimitiveType):
         raise InvalidSchemaError(f"A {field_type} cannot have a default.")
@@ -261,7 +285,9 @@ def nanoseconds(value: Any, *, zoned: bool) -> int:
         nanos = int(digits.ljust(9, "0")) if digits else 0
         value = dt.datetime.fromisoformat(head + rest[len(digits) :])
     if not isinstance(value, dt.datetime) or (value.tzinfo is not None) != zoned:
-        raise InvalidSchemaError(f"default {value!r} is not a timestamp {'with' if zoned else 'without'} zone.")
+        raise InvalidSchemaError(
+            f"default {value!r} is not a timestamp {'with' if zoned else 'without'} zone."
+        )
     span = value - (_EPOCH_UTC if zoned else _EPOCH)
     return (span.days * 86400 + span.seconds) * 1_000_000_000 + span.microseconds * 1000 + nanos
 
@@ -269,13 +295,20 @@ def nanoseconds(value: Any, *, zoned: bool) -> int:
 def _checked(field_type: PrimitiveType, given: object) -> Any:
     """`given`, if it is a value of the type that JSON can hold; decimals get the type's scale."""
     expected = _PYTHON_TYPES.get(type(field_type))
-    wrong_kind = isinstance(given, bool) != (expected is bool) or (expected is dt.date and isinstance(given, dt.datetime))
+    wrong_kind = isinstance(given, bool) != (expected is bool) or (
+        expected is dt.date and isinstance(given, dt.datetime)
+    )
     if expected is None or not isinstance(given, expected) or wrong_kind:
         raise TypeError(f"it is a {type(given).__name__}")
     value: Any = given
-    if isinstance(field_type, (IntegerType, LongType)) and not field_type.min <= value <= field_type.max:
+    if (
+        isinstance(field_type, (IntegerType, LongType))
+        and not field_type.min <= value <= field_type.max
+    ):
         raise ValueError("it is out of range")
-    if isinstance(value, dt.datetime) and (value.tzinfo is not None) != isinstance(field_type, TimestamptzType):
+    if isinstance(value, dt.datetime) and (value.tzinfo is not None) != isinstance(
+        field_type, TimestamptzType
+    ):
         raise ValueError("its zone does not fit")
     if isinstance(field_type, (FloatType, DoubleType)):
         if not math.isfinite(value):
@@ -285,7 +318,8 @@ def _checked(field_type: PrimitiveType, given: object) -> Any:
         if not value.is_finite():
             raise ValueError("it is not finite")
         return value.quantize(
-            Decimal(1).scaleb(-field_type.scale), context=Context(prec=field_type.precision, traps=[Inexact, InvalidOperation])
+            Decimal(1).scaleb(-field_type.scale),
+            context=Context(prec=field_type.precision, traps=[Inexact, InvalidOperation]),
         )
     to_json(field_type, value)
     return value

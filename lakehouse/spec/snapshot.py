@@ -136,7 +136,10 @@ class SnapshotLogEntry:
     @classmethod
     def from_json(cls, document: Any, where: str = "snapshot-log") -> SnapshotLogEntry:
         """Read the JSON object of the spec; raises CorruptMetadataError naming `where`."""
-        return cls(require_int(document, "timestamp-ms", where), require_int(document, "snapshot-id", where))
+        return cls(
+            require_int(document, "timestamp-ms", where),
+            require_int(document, "snapshot-id", where),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,4 +156,7 @@ class MetadataLogEntry:
     @classmethod
     def from_json(cls, document: Any, where: str = "metadata-log") -> MetadataLogEntry:
         """Read the JSON object of the spec; raises CorruptMetadataError naming `where`."""
-        return cls(require_int(document, "timestamp-ms", where), require_str(document, "metadata-file", where))
+        return cls(
+            require_int(document, "timestamp-ms", where),
+            require_str(document, "metadata-file", where),
+        )

@@ -7,10 +7,24 @@ from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
-from pyiceberg.transforms import BucketTransform, Transform, TruncateTransform, UnknownTransform, parse_transform
+from pyiceberg.transforms import (
+    BucketTransform,
+    Transform,
+    TruncateTransform,
+    UnknownTransform,
+    parse_transform,
+)
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.spec.json_fields import as_int, optional_int, optional_list, require_int, require_list, require_object, require_str
+from lakehouse.spec.json_fields import (
+    as_int,
+    optional_int,
+    optional_list,
+    require_int,
+    require_list,
+    require_object,
+    require_str,
+)
 
 _PARAMETRIC = re.compile(r"(bucket|truncate)\s*\[\s*(\d{1,10})\s*\]")
 _PLAIN = frozenset({"identity", "void", "year", "month", "day", "hour"})
@@ -19,7 +33,10 @@ _MAX_INT = 2**31 - 1
 
 def spec_to_json(spec: PartitionSpec) -> dict[str, Any]:
     """The JSON object of the spec."""
-    return {"spec-id": spec.spec_id, "fields": [partition_field_to_json(field) for field in spec.fields]}
+    return {
+        "spec-id": spec.spec_id,
+        "fields": [partition_field_to_json(field) for field in spec.fields],
+    }
 
 
 def partition_field_to_json(field: PartitionField) -> dict[str, Any]:
@@ -81,8 +98,12 @@ def sort_order_from_json(document: Any, where: str = "sort-order") -> SortOrder:
         direction = require_str(item, "direction", here).lower()
         null_order = require_str(item, "null-order", here).lower()
         if direction not in ("asc", "desc") or null_order not in ("nulls-first", "nulls-last"):
-            raise CorruptMetadataError(f"{here}: unknown direction {direction!r} or null-order {null_order!r}.")
-        parsed.append(SortField(source_id, transform, SortDirection(direction), NullOrder(null_order)))
+            raise CorruptMetadataError(
+                f"{here}: unknown direction {direction!r} or null-order {null_order!r}."
+            )
+        parsed.append(
+            SortField(source_id, transform, SortDirection(direction), NullOrder(null_order))
+        )
     return SortOrder(*parsed, order_id=require_int(document, "order-id", where))
 
 
@@ -115,7 +136,10 @@ def _transform_and_source(document: Any, where: str) -> tuple[Transform[Any, Any
     if source is not None:
         ids = [as_int(source, f"{where}.source-id")]
     else:
-        ids = [as_int(item, f"{where}.source-ids") for item in require_list(sources, f"{where}.source-id")]
+        ids = [
+            as_int(item, f"{where}.source-ids")
+            for item in require_list(sources, f"{where}.source-id")
+        ]
     if not ids:
         raise CorruptMetadataError(f"{where}: a field needs a source column.")
     if len(ids) > 1:

@@ -10,7 +10,12 @@ from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, Par
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
 
-from lakehouse.errors import CorruptMetadataError, InvalidInputError, NoSuchRefError, NoSuchSnapshotError
+from lakehouse.errors import (
+    CorruptMetadataError,
+    InvalidInputError,
+    NoSuchRefError,
+    NoSuchSnapshotError,
+)
 from lakehouse.spec.compatibility import check_schema_for_version, check_sort_order, check_spec
 from lakehouse.spec.field_ids import assign_fresh_ids
 from lakehouse.spec.json_list import JsonList, json_list
@@ -22,7 +27,9 @@ DEFAULT_FORMAT_VERSION = 2
 WRITABLE_FORMAT_VERSIONS = (2, 3)
 
 
-def snapshot_list(snapshots: Sequence[Snapshot] = (), format_version: int = DEFAULT_FORMAT_VERSION) -> JsonList[Snapshot]:
+def snapshot_list(
+    snapshots: Sequence[Snapshot] = (), format_version: int = DEFAULT_FORMAT_VERSION
+) -> JsonList[Snapshot]:
     """Snapshots as table metadata holds them."""
     return json_list(
         snapshots,
@@ -36,7 +43,11 @@ def snapshot_list(snapshots: Sequence[Snapshot] = (), format_version: int = DEFA
 def snapshot_log(entries: Sequence[SnapshotLogEntry] = ()) -> JsonList[SnapshotLogEntry]:
     """A snapshot log as table metadata holds it."""
     return json_list(
-        entries, id_key="snapshot-id", decode=SnapshotLogEntry.from_json, where="snapshot-log", encode=SnapshotLogEntry.to_json
+        entries,
+        id_key="snapshot-id",
+        decode=SnapshotLogEntry.from_json,
+        where="snapshot-log",
+        encode=SnapshotLogEntry.to_json,
     )
 
 
@@ -90,7 +101,9 @@ class TableMetadata:
     partition_statistics: tuple[Mapping[str, Any], ...] = ()
     next_row_id: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    originals: Mapping[str, Mapping[int, Any]] = field(default_factory=dict, repr=False, compare=False)
+    originals: Mapping[str, Mapping[int, Any]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def schema(self, schema_id: int | None = None) -> Schema:
         """The current schema, or the one with this id; raises CorruptMetadataError if the table has none such."""
@@ -98,7 +111,9 @@ class TableMetadata:
         for schema in self.schemas:
             if schema.schema_id == wanted:
                 return schema
-        raise CorruptMetadataError(f"Table {self.location} has no schema {wanted}.", table_uuid=self.table_uuid)
+        raise CorruptMetadataError(
+            f"Table {self.location} has no schema {wanted}.", table_uuid=self.table_uuid
+        )
 
     def spec(self, spec_id: int | None = None) -> PartitionSpec:
         """The default partition spec, or the one with this id; raises CorruptMetadataError if the table has none such."""
@@ -106,7 +121,9 @@ class TableMetadata:
         for spec in self.partition_specs:
             if spec.spec_id == wanted:
                 return spec
-        raise CorruptMetadataError(f"Table {self.location} has no partition spec {wanted}.", table_uuid=self.table_uuid)
+        raise CorruptMetadataError(
+            f"Table {self.location} has no partition spec {wanted}.", table_uuid=self.table_uuid
+        )
 
     def specs(self) -> dict[int, PartitionSpec]:
         """Every partition spec by its id."""
@@ -120,7 +137,9 @@ class TableMetadata:
                 return order
         if wanted == 0:
             return UNSORTED_SORT_ORDER
-        raise CorruptMetadataError(f"Table {self.location} has no sort order {wanted}.", table_uuid=self.table_uuid)
+        raise CorruptMetadataError(
+            f"Table {self.location} has no sort order {wanted}.", table_uuid=self.table_uuid
+        )
 
     def snapshot_or_none(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot with this id, None if there is none (any more)."""
@@ -146,7 +165,9 @@ class TableMetadata:
         found = self.refs.get(name)
         if found is None:
             known = ", ".join(sorted(self.refs)[:20]) or "none"
-            raise NoSuchRefError(f"Table {self.location} has no branch or tag {name!r}; it has: {known}.", ref=name)
+            raise NoSuchRefError(
+                f"Table {self.location} has no branch or tag {name!r}; it has: {known}.", ref=name
+            )
         return found
 
     def snapshot_for_ref(self, name: str = MAIN_BRANCH) -> Snapshot | None:
@@ -181,7 +202,8 @@ class TableMetadata:
                 if snapshot.timestamp_ms <= timestamp_ms:
                     return snapshot
         raise NoSuchSnapshotError(
-            f"Table {self.location}: {ref} has no recorded state at or before {timestamp_ms} ms since the epoch.", ref=ref
+            f"Table {self.location}: {ref} has no recorded state at or before {timestamp_ms} ms since the epoch.",
+            ref=ref,
         )
 
     def ancestors(self, snapshot_id: int | None) -> Iterator[Snapshot]:
@@ -197,7 +219,9 @@ class TableMetadata:
         snapshot: Snapshot | None = self.snapshot(snapshot_id)
         while snapshot is not None:
             if snapshot.snapshot_id in seen:
-                raise CorruptMetadataError(f"Table {self.location}: snapshot {snapshot.snapshot_id} is its own ancestor.")
+                raise CorruptMetadataError(
+                    f"Table {self.location}: snapshot {snapshot.snapshot_id} is its own ancestor."
+                )
             seen.add(snapshot.snapshot_id)
             yield snapshot
             parent = snapshot.parent_snapshot_id
@@ -245,21 +269,33 @@ def new_table_metadata(
     properties = dict(properties)
     stated = properties.pop("format-version", str(format_version))
     if stated != str(format_version):
-        raise InvalidInputError(f"Property format-version = {stated} contradicts format version {format_version}.")
+        raise InvalidInputError(
+            f"Property format-version = {stated} contradicts format version {format_version}."
+        )
     check_writable_version(format_version)
     TableProperties(properties).validate()
     fresh, new_ids = assign_fresh_ids(schema)
     check_schema_for_version(fresh, format_version)
     fresh_spec = PartitionSpec(
         *(
-            PartitionField(_followed(field.source_id, new_ids), PARTITION_FIELD_ID_START + position, field.transform, field.name)
+            PartitionField(
+                _followed(field.source_id, new_ids),
+                PARTITION_FIELD_ID_START + position,
+                field.transform,
+                field.name,
+            )
             for position, field in enumerate(spec.fields)
         ),
         spec_id=0,
     )
     fresh_order = SortOrder(
         *(
-            SortField(_followed(field.source_id, new_ids), field.transform, field.direction, field.null_order)
+            SortField(
+                _followed(field.source_id, new_ids),
+                field.transform,
+                field.direction,
+                field.null_order,
+            )
             for field in sort_order.fields
         ),
         order_id=1 if sort_order.fields else 0,
@@ -286,5 +322,7 @@ def new_table_metadata(
 
 def _followed(source_id: int, new_ids: Mapping[int, int]) -> int:
     if source_id not in new_ids:
-        raise InvalidInputError(f"A partition or sort field names column id {source_id}, which the schema does not have.")
+        raise InvalidInputError(
+            f"A partition or sort field names column id {source_id}, which the schema does not have."
+        )
     return new_ids[source_id]

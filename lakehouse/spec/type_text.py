@@ -32,7 +32,9 @@ def to_iceberg_type(given: object, column: str = "") -> IcebergType:
         return type_from_arrow(given, column=column)
     if isinstance(given, str):
         return type_from_text(given)
-    raise InvalidSchemaError(f"{given!r} is not a type: pass a pyiceberg type, an Arrow type or text such as 'string'.")
+    raise InvalidSchemaError(
+        f"{given!r} is not a type: pass a pyiceberg type, an Arrow type or text such as 'string'."
+    )
 
 
 def type_from_text(text: str) -> IcebergType:
@@ -56,7 +58,9 @@ class _Parser:
             match = _TOKEN.match(stripped, position)
             if match is None or match.end() == position:
                 raise InvalidSchemaError(f"{text!r} is not a type.")
-            self._tokens.append(next(group for group in match.groups() if group is not None).strip())
+            self._tokens.append(
+                next(group for group in match.groups() if group is not None).strip()
+            )
             position = match.end()
 
     def _next(self) -> str:
@@ -67,11 +71,15 @@ class _Parser:
     def _expect(self, token: str) -> None:
         found = self._next()
         if found != token:
-            raise InvalidSchemaError(f"{self._text!r} is not a type: expected {token!r}, found {found!r}.")
+            raise InvalidSchemaError(
+                f"{self._text!r} is not a type: expected {token!r}, found {found!r}."
+            )
 
     def end(self) -> None:
         if self._tokens:
-            raise InvalidSchemaError(f"{self._text!r} is not a type: {self._tokens[0]!r} comes after its end.")
+            raise InvalidSchemaError(
+                f"{self._text!r} is not a type: {self._tokens[0]!r} comes after its end."
+            )
 
     def type(self, depth: int) -> IcebergType:
         if depth > MAX_TYPE_DEPTH:
@@ -103,9 +111,13 @@ class _Parser:
             required = bool(self._tokens) and self._tokens[0].lower().endswith(" required")
             if required:
                 self._tokens[0] = self._tokens[0][: -len(" required")].strip()
-            fields.append(make_field(next(self._ids), name, self.type(depth + 1), required=required))
+            fields.append(
+                make_field(next(self._ids), name, self.type(depth + 1), required=required)
+            )
             separator = self._next()
             if separator == ">":
                 return StructType(*fields)
             if separator != ",":
-                raise InvalidSchemaError(f"{self._text!r} is not a type: expected ',' or '>', found {separator!r}.")
+                raise InvalidSchemaError(
+                    f"{self._text!r} is not a type: expected ',' or '>', found {separator!r}."
+                )

@@ -69,7 +69,14 @@ _NAMED: dict[str, IcebergType] = {
     "binary": BinaryType(),
     "variant": VariantType(),
 }
-_ALIASES = {"bool": "boolean", "integer": "int", "bigint": "long", "str": "string", "bytes": "binary", "varchar": "string"}
+_ALIASES = {
+    "bool": "boolean",
+    "integer": "int",
+    "bigint": "long",
+    "str": "string",
+    "bytes": "binary",
+    "varchar": "string",
+}
 _DECIMAL = re.compile(r"decimal\(\s*(\d{1,3})\s*,\s*(\d{1,3})\s*\)")
 _FIXED = re.compile(r"fixed\s*[\[(]\s*(\d{1,9})\s*[\])]")
 _GEOMETRY = re.compile(r"geometry(?:\(\s*([^,()]*?)\s*\))?")
@@ -98,12 +105,16 @@ def primitive_from_string(text: str) -> IcebergType:
         if isinstance(error, InvalidSchemaError):
             raise
         raise InvalidSchemaError(f"Type {text!r}: {error}") from error
-    raise InvalidSchemaError(f"{text[:100]!r} is not a type; known are {', '.join(_NAMED)}, decimal(P,S), fixed[L].")
+    raise InvalidSchemaError(
+        f"{text[:100]!r} is not a type; known are {', '.join(_NAMED)}, decimal(P,S), fixed[L]."
+    )
 
 
 def is_partitionable(field_type: IcebergType) -> bool:
     """Whether values of this type can be the source of a partition or sort field."""
-    return field_type.is_primitive and not isinstance(field_type, (VariantType, GeometryType, GeographyType, UnknownType))
+    return field_type.is_primitive and not isinstance(
+        field_type, (VariantType, GeometryType, GeographyType, UnknownType)
+    )
 
 
 def type_from_name(text: str) -> IcebergType:

@@ -214,7 +214,13 @@ class SetSnapshotRef:
 
     def ref(self) -> SnapshotRef:
         """The reference it sets."""
-        return SnapshotRef(self.snapshot_id, self.type, self.min_snapshots_to_keep, self.max_snapshot_age_ms, self.max_ref_age_ms)
+        return SnapshotRef(
+            self.snapshot_id,
+            self.type,
+            self.min_snapshots_to_keep,
+            self.max_snapshot_age_ms,
+            self.max_ref_age_ms,
+        )
 
     def apply(self, draft: MetadataDraft) -> None:
         """Change the draft."""
@@ -318,7 +324,11 @@ class SetStatistics:
 
     def to_json(self) -> dict[str, Any]:
         """REST form."""
-        return {"action": self.action, "snapshot-id": self.statistics["snapshot-id"], "statistics": dict(self.statistics)}
+        return {
+            "action": self.action,
+            "snapshot-id": self.statistics["snapshot-id"],
+            "statistics": dict(self.statistics),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +405,11 @@ Update: TypeAlias = (
 
 
 def apply_updates(
-    base: TableMetadata | None, updates: Iterable[Update], *, now_ms: int, base_location: str | None = None
+    base: TableMetadata | None,
+    updates: Iterable[Update],
+    *,
+    now_ms: int,
+    base_location: str | None = None,
 ) -> TableMetadata:
     """The metadata after a commit.
 

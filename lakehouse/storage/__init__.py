@@ -6,4 +6,13 @@ from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.object_store import ObjectStorage
 from lakehouse.storage.protocol import DeleteReport, FileInfo, OutputStream, Storage
 
-__all__ = ["DeleteReport", "FileInfo", "LocalStorage", "MemoryStorage", "ObjectStorage", "OutputStream", "Storage", "storage_for"]
+__all__ = [
+    "DeleteReport",
+    "FileInfo",
+    "LocalStorage",
+    "MemoryStorage",
+    "ObjectStorage",
+    "OutputStream",
+    "Storage",
+    "storage_for",
+]

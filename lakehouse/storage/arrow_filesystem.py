@@ -14,12 +14,21 @@ class _RangeFile:
     """A read-only file over `read_range`, enough for pyarrow.PythonFile."""
 
     def __init__(self, storage: Storage, location: str) -> None:
-        self._storage, self._location, self._size, self._at = storage, location, storage.size(location), 0
+        self._storage, self._location, self._size, self._at = (
+            storage,
+            location,
+            storage.size(location),
+            0,
+        )
         self.closed = False
         self.mode = "rb"
 
     def read(self, length: int | None = None) -> bytes:
-        wanted = self._size - self._at if length is None or length < 0 else min(length, self._size - self._at)
+        wanted = (
+            self._size - self._at
+            if length is None or length < 0
+            else min(length, self._size - self._at)
+        )
         data = self._storage.read_range(self._location, self._at, wanted) if wanted > 0 else b""
         self._at += len(data)
         return data
@@ -73,7 +82,10 @@ class StorageHandler(pafs.FileSystemHandler):  # type: ignore[misc]
 
     def get_file_info_selector(self, selector: Any) -> list[Any]:
         """Files below a folder."""
-        return [pafs.FileInfo(info.location, pafs.FileType.File, size=info.size) for info in self.storage.list(selector.base_dir)]
+        return [
+            pafs.FileInfo(info.location, pafs.FileType.File, size=info.size)
+            for info in self.storage.list(selector.base_dir)
+        ]
 
     def open_input_stream(self, path: str) -> pa.PythonFile:
         """A readable file."""
@@ -84,7 +96,11 @@ class StorageHandler(pafs.FileSystemHandler):  # type: ignore[misc]
         return pa.PythonFile(_RangeFile(self.storage, path), mode="r")
 
     def _refuse(self, *_: object, **__: object) -> None:
-        raise PermissionError("This pyarrow file system is read-only; write through Storage.open_output.")
+        raise PermissionError(
+            "This pyarrow file system is read-only; write through Storage.open_output."
+        )
 
-    create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = delete_file = move = copy_file = _refuse
+    create_dir = delete_dir = delete_dir_contents = delete_root_dir_contents = delete_file = (
+        move
+    ) = copy_file = _refuse
     open_output_stream = open_append_stream = _refuse

@@ -121,7 +121,12 @@ class PosixDisk:
     def stat(self, path: str) -> Stat:
         """See Disk."""
         found = Path(path).stat()
-        return Stat(found.st_size, found.st_mtime_ns // 1_000_000, found.st_ino, stat_bits.S_ISDIR(found.st_mode))
+        return Stat(
+            found.st_size,
+            found.st_mtime_ns // 1_000_000,
+            found.st_ino,
+            stat_bits.S_ISDIR(found.st_mode),
+        )
 
     def names(self, path: str) -> list[tuple[str, bool]]:
         """See Disk."""

@@ -38,7 +38,12 @@ class FaultyStorage:
         later: takes writes that are to happen later.
     """
 
-    def __init__(self, inner: Storage, decide: Decide, later: Callable[[Callable[[], None]], None] | None = None) -> None:
+    def __init__(
+        self,
+        inner: Storage,
+        decide: Decide,
+        later: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
         self._inner, self._decide, self._later = inner, decide, later
 
     @property
@@ -66,7 +71,9 @@ class FaultyStorage:
 
         def tear() -> None:
             kept = names[: len(names) // 2 + 1]
-            torn = {name: files[name] for name in kept[:-1]} | {kept[-1]: files[kept[-1]][: len(files[kept[-1]]) // 2]}
+            torn = {name: files[name] for name in kept[:-1]} | {
+                kept[-1]: files[kept[-1]][: len(files[kept[-1]]) // 2]
+            }
             self._inner.write_new(torn)
 
         if names:
@@ -130,7 +137,13 @@ class FaultyStorage:
         if fault is not None:
             raise _error(method, location, fault)
 
-    def _change(self, method: str, location: str, act: Callable[[], None], tear: Callable[[], None] | None = None) -> None:
+    def _change(
+        self,
+        method: str,
+        location: str,
+        act: Callable[[], None],
+        tear: Callable[[], None] | None = None,
+    ) -> None:
         fault = self._decide(method, location)
         if fault is None:
             act()

@@ -18,8 +18,20 @@ from lakehouse.storage.disk import Disk, PosixDisk
 from lakehouse.storage.location import local_path
 from lakehouse.storage.protocol import DeleteReport, FileInfo
 
-_RETRYABLE = frozenset({errno.EAGAIN, errno.EINTR, errno.EBUSY, errno.ETIMEDOUT, errno.ESTALE, errno.EMFILE, errno.ENFILE})
-_CERTAIN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EPERM, errno.EACCES, errno.EROFS, errno.EMLINK})
+_RETRYABLE = frozenset(
+    {
+        errno.EAGAIN,
+        errno.EINTR,
+        errno.EBUSY,
+        errno.ETIMEDOUT,
+        errno.ESTALE,
+        errno.EMFILE,
+        errno.ENFILE,
+    }
+)
+_CERTAIN = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EPERM, errno.EACCES, errno.EROFS, errno.EMLINK}
+)
 _CANNOT_SYNC = frozenset({errno.EROFS, errno.EINVAL, errno.EACCES, errno.ENOTSUP, errno.ENOENT})
 """Where readers cannot make anything durable: nothing is lost by going on."""
 _ABSENT = (FileNotFoundError, NotADirectoryError)
@@ -83,7 +95,9 @@ class LocalStorage:
         """See Storage; each file is synced, then each folder once."""
         if len(files) > 1 and self._native:
             with ThreadPoolExecutor(min(len(files), _CONCURRENT_SYNCS)) as pool:
-                for done in [pool.submit(self._write_new, location, data) for location, data in files.items()]:
+                for done in [
+                    pool.submit(self._write_new, location, data) for location, data in files.items()
+                ]:
                     done.result()
         else:
             for location, data in files.items():
@@ -120,7 +134,9 @@ class LocalStorage:
         path = local_path(location)
         try:
             self._make_folders(_folder(path))
-            return LocalOutput(self._disk, location, path, self._temporary_path(path), durable=durable)
+            return LocalOutput(
+                self._disk, location, path, self._temporary_path(path), durable=durable
+            )
         except OSError as error:
             _fail("create", location, error)
 
@@ -163,7 +179,9 @@ class LocalStorage:
 
     def list_folders(self, prefix: str) -> Sequence[str]:
         """See Storage."""
-        return sorted(name for name, is_folder in self._names(local_path(prefix), prefix) if is_folder)
+        return sorted(
+            name for name, is_folder in self._names(local_path(prefix), prefix) if is_folder
+        )
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
         """See Storage; folders left empty stay."""
@@ -245,11 +263,18 @@ class LocalStorage:
                 if existing.inode == self._disk.stat(temporary).inode:
                     return  # network file systems repeat a call whose reply was lost
             except _ABSENT:
-                _fail("link", location, error, outcome="failed" if error.errno in _CERTAIN else "unknown")
+                _fail(
+                    "link",
+                    location,
+                    error,
+                    outcome="failed" if error.errno in _CERTAIN else "unknown",
+                )
             except OSError as second:
                 _fail("link", location, second)
             if isinstance(error, FileExistsError) or error.errno == errno.EEXIST:
-                raise FileAlreadyExistsError(f"A file exists at {location}.", location=location) from error
+                raise FileAlreadyExistsError(
+                    f"A file exists at {location}.", location=location
+                ) from error
             _fail("link", location, error)
 
     def _temporary_path(self, path: str) -> str:
@@ -281,7 +306,9 @@ class LocalStorage:
         try:
             self._disk.fsync_folder(_folder(path) or "/")
         except OSError as error:
-            if not there or error.errno not in _CANNOT_SYNC:  # the parents of a warehouse may be closed to us
+            if (
+                not there or error.errno not in _CANNOT_SYNC
+            ):  # the parents of a warehouse may be closed to us
                 raise
 
     def _is_folder(self, path: str) -> bool:
@@ -306,7 +333,9 @@ class LocalStorage:
 class LocalOutput:
     """OutputStream: a temporary file beside the target, synced and renamed by `close`."""
 
-    def __init__(self, disk: Disk, location: str, path: str, temporary: str, *, durable: bool = True) -> None:
+    def __init__(
+        self, disk: Disk, location: str, path: str, temporary: str, *, durable: bool = True
+    ) -> None:
         self._disk, self._location, self._path, self._temporary = disk, location, path, temporary
         self._durable = durable
         self._handle: int | None = disk.create(temporary)
@@ -382,7 +411,12 @@ class LocalOutput:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.close()
         else:

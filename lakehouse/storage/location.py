@@ -38,14 +38,16 @@ def parse(location: str) -> Location:
     """Take a location apart. Raises InvalidLocationError when it is empty, relative, or has `.`/`..`/NUL in its path."""
     if not location or "\x00" in location:
         raise InvalidLocationError(
-            f"Not a location: {location!r}. Use an absolute path or a URI like s3://bucket/prefix.", location=location
+            f"Not a location: {location!r}. Use an absolute path or a URI like s3://bucket/prefix.",
+            location=location,
         )
     if location.startswith("/"):
         return Location("", "", _checked(location, location))
     scheme, colon, rest = location.partition(":")
     if not colon or not scheme.replace("+", "").replace("-", "").isalnum():
         raise InvalidLocationError(
-            f"Location {location!r} is relative. Use an absolute path or a URI like s3://bucket/prefix.", location=location
+            f"Location {location!r} is relative. Use an absolute path or a URI like s3://bucket/prefix.",
+            location=location,
         )
     scheme = scheme.lower()
     if scheme == "file":
@@ -54,17 +56,26 @@ def parse(location: str) -> Location:
             host, slash, tail = rest[2:].partition("/")
             if host not in {"", "localhost"}:
                 raise InvalidLocationError(
-                    f"Location {location!r} names the remote host {host!r}: write file:///path.", location=location
+                    f"Location {location!r} names the remote host {host!r}: write file:///path.",
+                    location=location,
                 )
             path = slash + tail
         if not path.startswith("/"):
-            raise InvalidLocationError(f"Location {location!r} is relative: write file:///path.", location=location)
+            raise InvalidLocationError(
+                f"Location {location!r} is relative: write file:///path.", location=location
+            )
         return Location("file", "", _checked(path, location))
     if not rest.startswith("//"):
-        raise InvalidLocationError(f"Location {location!r} is not a URI: write {scheme}://bucket/prefix.", location=location)
+        raise InvalidLocationError(
+            f"Location {location!r} is not a URI: write {scheme}://bucket/prefix.",
+            location=location,
+        )
     authority, _, key = rest[2:].partition("/")
     if not authority:
-        raise InvalidLocationError(f"Location {location!r} names no bucket: write {scheme}://bucket/prefix.", location=location)
+        raise InvalidLocationError(
+            f"Location {location!r} names no bucket: write {scheme}://bucket/prefix.",
+            location=location,
+        )
     return Location(scheme, authority, _checked(key, location))
 
 
@@ -113,5 +124,8 @@ def overlap(one: str, other: str) -> bool:
 
 def _checked(path: str, location: str) -> str:
     if any(segment in {".", ".."} for segment in path.split("/")):
-        raise InvalidLocationError(f"Location {location!r} contains '.' or '..': write the resolved path.", location=location)
+        raise InvalidLocationError(
+            f"Location {location!r} contains '.' or '..': write the resolved path.",
+            location=location,
+        )
     return path

@@ -90,8 +90,14 @@ class MemoryStorage:
         """See Storage."""
         root, spelled = _key(prefix).rstrip("/") + "/", prefix.rstrip("/") + "/"
         with self._lock:
-            found = [(key, len(data), modified) for key, (data, modified) in self._files.items() if key.startswith(root)]
-        return iter([FileInfo(spelled + key[len(root) :], size, modified) for key, size, modified in found])
+            found = [
+                (key, len(data), modified)
+                for key, (data, modified) in self._files.items()
+                if key.startswith(root)
+            ]
+        return iter(
+            [FileInfo(spelled + key[len(root) :], size, modified) for key, size, modified in found]
+        )
 
     def list_folders(self, prefix: str) -> Sequence[str]:
         """See Storage."""
@@ -106,7 +112,9 @@ class MemoryStorage:
         missing: list[str] = []
         with self._lock:
             for location in locations:
-                (deleted if self._files.pop(_key(location), None) is not None else missing).append(location)
+                (deleted if self._files.pop(_key(location), None) is not None else missing).append(
+                    location
+                )
         return DeleteReport(tuple(deleted), tuple(missing))
 
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
@@ -172,7 +180,12 @@ class BufferedOutput:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.close()
         else:

@@ -25,7 +25,12 @@ import pyarrow.fs as pafs
 from obstore import exceptions as obstore_errors
 from obstore.store import AzureStore, GCSStore, S3Store
 
-from lakehouse.errors import FileAlreadyExistsError, InvalidLocationError, NoSuchFileError, StorageError
+from lakehouse.errors import (
+    FileAlreadyExistsError,
+    InvalidLocationError,
+    NoSuchFileError,
+    StorageError,
+)
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.location import parse
 from lakehouse.storage.protocol import DeleteReport, FileInfo
@@ -134,7 +139,9 @@ class ObjectStorage:
                 self.write(location, data)
             return
         with ThreadPoolExecutor(min(len(files), _CONCURRENT_WRITES)) as pool:
-            for done in [pool.submit(self.write, location, data) for location, data in files.items()]:
+            for done in [
+                pool.submit(self.write, location, data) for location, data in files.items()
+            ]:
                 done.result()
 
     def create(self, location: str, data: bytes) -> None:
@@ -146,13 +153,22 @@ class ObjectStorage:
         writer_id = uuid.uuid4().hex
         for attempt in range(_CREATE_ATTEMPTS):
             try:
-                obstore.put(store, key, data, mode="create", attributes={WRITER_ID: writer_id}, use_multipart=False)
+                obstore.put(
+                    store,
+                    key,
+                    data,
+                    mode="create",
+                    attributes={WRITER_ID: writer_id},
+                    use_multipart=False,
+                )
             except obstore_errors.AlreadyExistsError as error:
                 writer = self._writer_of(location)
                 if writer == writer_id:
                     return
                 if writer is not None:
-                    raise FileAlreadyExistsError(f"An object exists at {location}.", location=location) from error
+                    raise FileAlreadyExistsError(
+                        f"An object exists at {location}.", location=location
+                    ) from error
                 # S3's 409: another request for this key is under way, which may yet fail.
                 self._wait(attempt, "create", location, error)
             except (*_FINAL, FileNotFoundError, obstore_errors.NotFoundError) as error:
@@ -195,7 +211,11 @@ class ObjectStorage:
                 for found in batch:
                     path = found["path"]
                     below = path[len(root) :] if root else f"/{path}"
-                    yield FileInfo(spelled + below, int(found["size"]), int(found["last_modified"].timestamp() * 1000))
+                    yield FileInfo(
+                        spelled + below,
+                        int(found["size"]),
+                        int(found["last_modified"].timestamp() * 1000),
+                    )
         except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
             _fail("list", prefix, error)
 
@@ -236,7 +256,9 @@ class ObjectStorage:
     def __repr__(self) -> str:
         return "ObjectStorage(...)"
 
-    def _delete_batch(self, batch: Sequence[str], deleted: MutableSequence[str], failed: dict[str, str]) -> None:
+    def _delete_batch(
+        self, batch: Sequence[str], deleted: MutableSequence[str], failed: dict[str, str]
+    ) -> None:
         by_store: dict[int, tuple[Any, list[str], list[str]]] = {}
         for location in batch:
             store, key = self._locate(location)
@@ -251,7 +273,14 @@ class ObjectStorage:
                 for key, location in zip(keys, spelled, strict=True):
                     self._delete_one(store, key, location, deleted, failed)
 
-    def _delete_one(self, store: Any, key: str, location: str, deleted: MutableSequence[str], failed: dict[str, str]) -> None:
+    def _delete_one(
+        self,
+        store: Any,
+        key: str,
+        location: str,
+        deleted: MutableSequence[str],
+        failed: dict[str, str],
+    ) -> None:
         try:
             obstore.delete(store, key)
             deleted.append(location)
@@ -287,7 +316,9 @@ class ObjectStorage:
             properties = self._properties if repeats else {**self._properties, _RETRIES: "0"}
             try:
                 with self._lock:
-                    store = self._stores.setdefault(name, self._connect(parsed.scheme, parsed.authority, properties))
+                    store = self._stores.setdefault(
+                        name, self._connect(parsed.scheme, parsed.authority, properties)
+                    )
             except (obstore_errors.BaseError, OSError) as error:
                 _fail("open the store of", location, error, outcome="failed")
         return store, parsed.path
@@ -354,7 +385,12 @@ class ObjectOutput:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.close()
         else:
@@ -362,10 +398,14 @@ class ObjectOutput:
 
 
 def _connect(scheme: str, authority: str, properties: Mapping[str, str]) -> Any:
-    client: dict[str, Any] = {"timeout": timedelta(milliseconds=int(properties.get("storage.timeout-ms", "30000")))}
+    client: dict[str, Any] = {
+        "timeout": timedelta(milliseconds=int(properties.get("storage.timeout-ms", "30000")))
+    }
     retry: dict[str, Any] = {
         "max_retries": int(properties.get(_RETRIES, "10")),
-        "retry_timeout": timedelta(milliseconds=int(properties.get("storage.retry-timeout-ms", "180000"))),
+        "retry_timeout": timedelta(
+            milliseconds=int(properties.get("storage.retry-timeout-ms", "180000"))
+        ),
     }
     if scheme in _S3_SCHEMES:
         options = _options(properties, _S3_OPTIONS)
@@ -373,7 +413,8 @@ def _connect(scheme: str, authority: str, properties: Mapping[str, str]) -> Any:
             client["allow_http"] = True
         return S3Store(authority, config=options, client_options=client, retry_config=retry)  # type: ignore[arg-type]
     if scheme in _GCS_SCHEMES:
-        return GCSStore(authority, config=_options(properties, _GCS_OPTIONS), client_options=client, retry_config=retry)  # type: ignore[arg-type]
+        options = _options(properties, _GCS_OPTIONS)
+        return GCSStore(authority, config=options, client_options=client, retry_config=retry)  # type: ignore[arg-type]
     container, at, host = authority.partition("@")
     options = _options(properties, _AZURE_OPTIONS)
     if at:
@@ -390,7 +431,10 @@ def _arrow_s3(properties: Mapping[str, str]) -> pafs.FileSystem:
     endpoint = properties.get("s3.endpoint")
     if endpoint:
         scheme, found, host = endpoint.partition("://")
-        options |= {"endpoint_override": host.rstrip("/") if found else endpoint, "scheme": scheme if found else "https"}
+        options |= {
+            "endpoint_override": host.rstrip("/") if found else endpoint,
+            "scheme": scheme if found else "https",
+        }
     for name, option in (
         ("s3.access-key-id", "access_key"),
         ("s3.secret-access-key", "secret_key"),
@@ -410,12 +454,17 @@ def _fail(action: str, location: str, error: Exception, **context: object) -> No
     if isinstance(error, FileNotFoundError | obstore_errors.NotFoundError) and action != "create":
         raise NoSuchFileError(f"No object at {location}.", location=location) from error
     raise StorageError(
-        f"Cannot {action} {location}: {_reason(error)}", retryable=not isinstance(error, _FINAL), location=location, **context
+        f"Cannot {action} {location}: {_reason(error)}",
+        retryable=not isinstance(error, _FINAL),
+        location=location,
+        **context,
     ) from error
 
 
 def _reason(error: Exception) -> str:
     text = str(error)
     with contextlib.suppress(ValueError):
-        text = text[: text.index("\n")]  # the first line says what happened, the rest dumps the client's configuration
+        text = text[
+            : text.index("\n")
+        ]  # the first line says what happened, the rest dumps the client's configuration
     return f"{type(error).__name__}: {text[:500]}"

@@ -33,11 +33,17 @@ class Changelog:
 
     def plan(self) -> list[ChangelogStep]:
         """The snapshots that changed rows, oldest first, with the files to compare. Raises NoSuchSnapshotError."""
-        return plan_changelog(self.request.metadata, self.from_snapshot_id, self.request.snapshot_id, self.storage)
+        return plan_changelog(
+            self.request.metadata, self.from_snapshot_id, self.request.snapshot_id, self.storage
+        )
 
     def to_arrow(self) -> pa.Table:
         """The rows, then `_change_type` (INSERT or DELETE), `_change_ordinal` and `_commit_snapshot_id`."""
         schema = schema_of(self.request, snapshot_of(self.request))
-        projected = project_schema(schema, self.request.select, case_sensitive=self.request.case_sensitive)
-        reading = replace(read_request(self.request, projected), where=parse_where(self.request.where))
+        projected = project_schema(
+            schema, self.request.select, case_sensitive=self.request.case_sensitive
+        )
+        reading = replace(
+            read_request(self.request, projected), where=parse_where(self.request.where)
+        )
         return read_changelog(self.plan(), reading, self.storage, net=self.net)

@@ -34,6 +34,11 @@ class PendingChange(Generic[B]):
     def __enter__(self) -> B:
         return self.builder
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self._commit(self.builder.changes())

@@ -41,7 +41,9 @@ class RowWrite:
         files: all data and delete files that the verb wrote.
     """
 
-    def __init__(self, table: Table, branch: str, summary: Mapping[str, str] | None, commit_id: str | None) -> None:
+    def __init__(
+        self, table: Table, branch: str, summary: Mapping[str, str] | None, commit_id: str | None
+    ) -> None:
         self.files: list[DataFile] = []
         self._table = table
         self._branch = branch
@@ -51,7 +53,12 @@ class RowWrite:
     def __enter__(self) -> RowWrite:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if isinstance(error, LakehouseError) and not isinstance(error, CommitStateUnknownError):
             self._discard(self.files)
 
@@ -109,7 +116,10 @@ class RowWrite:
 def only_moved_rows(before: TableMetadata, after: TableMetadata, branch: str) -> bool:
     """Whether a branch went on from where it was by `replace` snapshots alone, with equal schema, partition spec and version."""
     old, new = before.refs.get(branch), after.refs.get(branch)
-    settings = [(m.current_schema_id, m.default_spec_id, m.default_sort_order_id, m.format_version) for m in (before, after)]
+    settings = [
+        (m.current_schema_id, m.default_spec_id, m.default_sort_order_id, m.format_version)
+        for m in (before, after)
+    ]
     if old is None or new is None or settings[0] != settings[1]:
         return False
     for snapshot in after.ancestors(new.snapshot_id):

@@ -59,7 +59,9 @@ class TableScan:
     def to_batches(self) -> pa.RecordBatchReader:
         """Matching rows as a stream with bounded memory; DuckDB, Polars and DataFusion read it as it is."""
         schema = schema_to_arrow(self._plan.schema)
-        return pa.RecordBatchReader.from_batches(schema, read_tasks(self._plan.tasks, self._read_request(), self.storage))
+        return pa.RecordBatchReader.from_batches(
+            schema, read_tasks(self._plan.tasks, self._read_request(), self.storage)
+        )
 
     def to_spark(self, spark: object) -> object:
         """A Spark DataFrame over the snapshot; every query that uses it is planned again with its own filters.
@@ -68,7 +70,9 @@ class TableScan:
             InvalidInputError: `spark` is not a SparkSession, or this is a scan of appends.
         """
         if self.appended_after is not None:
-            raise InvalidInputError(f"{self.name}: Spark reads whole snapshots; read a scan of appends with to_batches()")
+            raise InvalidInputError(
+                f"{self.name}: Spark reads whole snapshots; read a scan of appends with to_batches()"
+            )
         engine = engine_for(spark)
         if engine is None:
             raise InvalidInputError(f"to_spark takes a SparkSession, not {type(spark).__name__}")

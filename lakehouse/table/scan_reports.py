@@ -55,7 +55,12 @@ class TableListener:
     """
 
     def __init__(
-        self, table: Table, *, batch_size: int = 1000, interval_seconds: float = 60.0, most_waiting: int = 100_000
+        self,
+        table: Table,
+        *,
+        batch_size: int = 1000,
+        interval_seconds: float = 60.0,
+        most_waiting: int = 100_000,
     ) -> None:
         self._table = table
         self._batch_size = batch_size
@@ -66,7 +71,9 @@ class TableListener:
         self._closed = False
         self._changed = threading.Condition()
         self._writing = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="lakehouse-scan-reports", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name="lakehouse-scan-reports", daemon=True
+        )
         self._thread.start()
 
     def scan_planned(self, report: ScanReport) -> None:
@@ -88,10 +95,17 @@ class TableListener:
         with self._writing:
             while self._waiting or self._dropped:
                 with self._changed:
-                    rows = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._batch_size))]
+                    rows = [
+                        self._waiting.popleft()
+                        for _ in range(min(len(self._waiting), self._batch_size))
+                    ]
                     dropped, self._dropped = self._dropped, 0
                 if dropped:
-                    _LOG.warning("%d scan reports were dropped: %s takes them too slowly or is closed", dropped, self._table.name)
+                    _LOG.warning(
+                        "%d scan reports were dropped: %s takes them too slowly or is closed",
+                        dropped,
+                        self._table.name,
+                    )
                 if rows:
                     self._write(rows)
 
@@ -106,14 +120,21 @@ class TableListener:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _run(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or bool(self._waiting))
-                self._changed.wait_for(lambda: self._closed or len(self._waiting) >= self._batch_size, self._interval)
+                self._changed.wait_for(
+                    lambda: self._closed or len(self._waiting) >= self._batch_size, self._interval
+                )
                 if self._closed:
                     return
             self.flush()

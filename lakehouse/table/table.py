@@ -26,7 +26,11 @@ from lakehouse.inspect.tables import MetadataTables
 from lakehouse.maintenance.compaction import CompactionOptions, CompactionResult, compact
 from lakehouse.maintenance.expiry import ExpiryOptions, ExpiryResult, expire_snapshots
 from lakehouse.maintenance.health import TableHealth, health
-from lakehouse.maintenance.manifests import ManifestRewriteOptions, ManifestRewriteResult, rewrite_manifests
+from lakehouse.maintenance.manifests import (
+    ManifestRewriteOptions,
+    ManifestRewriteResult,
+    rewrite_manifests,
+)
 from lakehouse.maintenance.orphans import OrphanOptions, OrphanResult, remove_orphan_files
 from lakehouse.maintenance.statistics import StatisticsResult, compute_statistics
 from lakehouse.scan.listeners import Listeners
@@ -64,7 +68,11 @@ class Table:
     """
 
     def __init__(
-        self, catalog: Catalog, version: TableVersion, environment: Environment | None = None, listeners: Listeners | None = None
+        self,
+        catalog: Catalog,
+        version: TableVersion,
+        environment: Environment | None = None,
+        listeners: Listeners | None = None,
     ) -> None:
         self.catalog = catalog
         self.environment = environment or Environment.system()
@@ -163,7 +171,9 @@ class Table:
             InvalidInputError: more than one of `snapshot_id`, `as_of` and `run`.
             NoSuchSnapshotError | NoSuchRefError: nothing there.
         """
-        point = point_of(self.metadata, self.name, snapshot_id=snapshot_id, as_of=as_of, ref=ref, run=run)
+        point = point_of(
+            self.metadata, self.name, snapshot_id=snapshot_id, as_of=as_of, ref=ref, run=run
+        )
         request = self._scan_request(point, where, select, case_sensitive=case_sensitive)
         return TableScan(self.name, request, self.storage, listeners=self.listeners)
 
@@ -197,10 +207,20 @@ class Table:
         Rewrites change nothing, and rows that an overwrite only carried over are left out; with `net` also rows that came and
         went within the range.
         """
-        return Changelog(self._scan_request(Point(to_snapshot_id), where, select), self.storage, from_snapshot_id, net)
+        return Changelog(
+            self._scan_request(Point(to_snapshot_id), where, select),
+            self.storage,
+            from_snapshot_id,
+            net,
+        )
 
     def _scan_request(
-        self, point: Point, where: Where | None, select: Sequence[str] | str | None, *, case_sensitive: bool = True
+        self,
+        point: Point,
+        where: Where | None,
+        select: Sequence[str] | str | None,
+        *,
+        case_sensitive: bool = True,
     ) -> ScanRequest:
         return ScanRequest(
             metadata=self.metadata,
@@ -272,14 +292,23 @@ class Table:
         Raises:
             InvalidInputError | InvalidSchemaError: see `dml.add_files`.
         """
-        added = partial(describe_paths, paths, self.metadata, self._head(branch), self.storage, self.name)
+        added = partial(
+            describe_paths, paths, self.metadata, self._head(branch), self.storage, self.name
+        )
         return self._take_in(added, branch, summary, commit_id)
 
     def import_hive(
-        self, path: str, *, branch: str = "main", summary: Mapping[str, str] | None = None, commit_id: str | None = None
+        self,
+        path: str,
+        *,
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
     ) -> Snapshot:
         """Take in a Hive-style folder (`dt=2026-06-09/region=eu/`) without rewriting it; partition values come from the paths."""
-        added = partial(describe_hive, path, self.metadata, self._head(branch), self.storage, self.name)
+        added = partial(
+            describe_hive, path, self.metadata, self._head(branch), self.storage, self.name
+        )
         return self._take_in(added, branch, summary, commit_id)
 
     def overwrite(
@@ -302,8 +331,12 @@ class Table:
             write.files += new
 
             def decide() -> Decision:
-                gone = remove_matching_rows(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
-                transaction = self.transaction(branch).overwrite([*new, *gone.added], gone.removed, conflict_filter=condition)
+                gone = remove_matching_rows(
+                    self.metadata, self._head(branch), condition, self.write_request(), self.storage
+                )
+                transaction = self.transaction(branch).overwrite(
+                    [*new, *gone.added], gone.removed, conflict_filter=condition
+                )
                 return Decision(transaction, gone.added)
 
             return write.commit_decision(decide)
@@ -328,7 +361,9 @@ class Table:
         remove = delete_matching_rows if merge_on_read else remove_matching_rows
 
         def decide() -> Decision | None:
-            gone = remove(self.metadata, self._head(branch), condition, self.write_request(), self.storage)
+            gone = remove(
+                self.metadata, self._head(branch), condition, self.write_request(), self.storage
+            )
             if not gone:
                 return None
             transaction = self.transaction(branch)
@@ -361,11 +396,19 @@ class Table:
         engine = engine_for(data)
         if engine is not None:
             return engine.write_data_files(data, self.write_request(), self.storage)
-        return list(write_data_files(arrow_rows(data, self.name), self.write_request(), self.storage))
+        return list(
+            write_data_files(arrow_rows(data, self.name), self.write_request(), self.storage)
+        )
 
     def transaction(self, branch: str = "main") -> Transaction:
         """Several operations in one commit, based on this version. Call `refresh()` afterwards to see it here."""
-        return Transaction(self.catalog, self.identifier, base=self._version, branch=branch, environment=self.environment)
+        return Transaction(
+            self.catalog,
+            self.identifier,
+            base=self._version,
+            branch=branch,
+            environment=self.environment,
+        )
 
     # Changing the table
 
@@ -389,13 +432,21 @@ class Table:
         """Remove table properties."""
         return self._moved(self.transaction().remove_properties(names).commit())
 
-    def create_tag(self, name: str, snapshot_id: int | None = None, *, max_ref_age_ms: int | None = None) -> Table:
+    def create_tag(
+        self, name: str, snapshot_id: int | None = None, *, max_ref_age_ms: int | None = None
+    ) -> Table:
         """Name a snapshot for good (the current one by default). Raises RefAlreadyExistsError, NoSuchSnapshotError."""
-        return self._moved(self.transaction().create_tag(name, snapshot_id, max_ref_age_ms=max_ref_age_ms).commit())
+        return self._moved(
+            self.transaction().create_tag(name, snapshot_id, max_ref_age_ms=max_ref_age_ms).commit()
+        )
 
-    def create_branch(self, name: str, snapshot_id: int | None = None, **retention: int | None) -> Table:
+    def create_branch(
+        self, name: str, snapshot_id: int | None = None, **retention: int | None
+    ) -> Table:
         """Start a branch (at the current snapshot by default). Raises RefAlreadyExistsError, NoSuchSnapshotError."""
-        return self._moved(self.transaction().create_branch(name, snapshot_id, **retention).commit())
+        return self._moved(
+            self.transaction().create_branch(name, snapshot_id, **retention).commit()
+        )
 
     def remove_ref(self, name: str) -> Table:
         """Remove a branch or tag. Raises NoSuchRefError."""
@@ -415,9 +466,17 @@ class Table:
 
     # Maintenance
 
-    def compact(self, options: CompactionOptions | None = None, *, spark: object | None = None) -> CompactionResult:
+    def compact(
+        self, options: CompactionOptions | None = None, *, spark: object | None = None
+    ) -> CompactionResult:
         """Turn small files into few of target size, rows unchanged; by tasks of a Spark session when one is given."""
-        result = compact(self.catalog, self.identifier, options, environment=self.environment, executor=executor_for(spark))
+        result = compact(
+            self.catalog,
+            self.identifier,
+            options,
+            environment=self.environment,
+            executor=executor_for(spark),
+        )
         self.refresh()
         return result
 
@@ -440,25 +499,43 @@ class Table:
             retain_last=retain_last,
             snapshot_ids=tuple(snapshot_ids),
         )
-        result = expire_snapshots(self.catalog, self.identifier, options, environment=self.environment)
+        result = expire_snapshots(
+            self.catalog, self.identifier, options, environment=self.environment
+        )
         self.refresh()
         return result
 
-    def rewrite_manifests(self, options: ManifestRewriteOptions | None = None) -> ManifestRewriteResult:
+    def rewrite_manifests(
+        self, options: ManifestRewriteOptions | None = None
+    ) -> ManifestRewriteResult:
         """Cluster manifests by partition, with their columnar twins."""
-        result = rewrite_manifests(self.catalog, self.identifier, options, environment=self.environment)
+        result = rewrite_manifests(
+            self.catalog, self.identifier, options, environment=self.environment
+        )
         self.refresh()
         return result
 
-    def remove_orphan_files(self, *, older_than: dt.datetime | None = None, force: bool = False) -> OrphanResult:
+    def remove_orphan_files(
+        self, *, older_than: dt.datetime | None = None, force: bool = False
+    ) -> OrphanResult:
         """Move files that nothing reaches to the trash (three days old by default; below 24 hours only with `force`)."""
-        options = OrphanOptions(older_than_ms=None if older_than is None else to_ms(older_than), force=force)
-        return remove_orphan_files(self.catalog, self.identifier, options, environment=self.environment)
+        options = OrphanOptions(
+            older_than_ms=None if older_than is None else to_ms(older_than), force=force
+        )
+        return remove_orphan_files(
+            self.catalog, self.identifier, options, environment=self.environment
+        )
 
-    def compute_statistics(self, columns: Sequence[str] | None = None, *, snapshot_id: int | None = None) -> StatisticsResult:
+    def compute_statistics(
+        self, columns: Sequence[str] | None = None, *, snapshot_id: int | None = None
+    ) -> StatisticsResult:
         """Count the different values of columns (all of a primitive type by default) into the snapshot's statistics file."""
         result = compute_statistics(
-            self.catalog, self.identifier, columns=columns, snapshot_id=snapshot_id, environment=self.environment
+            self.catalog,
+            self.identifier,
+            columns=columns,
+            snapshot_id=snapshot_id,
+            environment=self.environment,
         )
         self.refresh()
         return result
@@ -475,12 +552,18 @@ class Table:
         return self.metadata.current_snapshot_id if ref is None else ref.snapshot_id
 
     def _take_in(
-        self, describe: Callable[[], AddedFiles], branch: str, summary: Mapping[str, str] | None, commit_id: str | None
+        self,
+        describe: Callable[[], AddedFiles],
+        branch: str,
+        summary: Mapping[str, str] | None,
+        commit_id: str | None,
     ) -> Snapshot:
         done = with_commit_id(self.metadata, commit_id) if commit_id is not None else ()
         if done:
             return done[-1]
-        return RowWrite(self, branch, summary, commit_id).commit(describe().stage(self.transaction(branch)))
+        return RowWrite(self, branch, summary, commit_id).commit(
+            describe().stage(self.transaction(branch))
+        )
 
     def _commit_changes(self, changes: Changes) -> None:
         if changes.updates:

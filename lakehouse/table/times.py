@@ -17,7 +17,9 @@ def to_ms(moment: Moment) -> int:
         try:
             moment = dt.datetime.fromisoformat(moment)
         except ValueError as error:
-            raise InvalidInputError(f"not a point in time: {moment!r}; write 2026-06-01T12:00:00+00:00") from error
+            raise InvalidInputError(
+                f"not a point in time: {moment!r}; write 2026-06-01T12:00:00+00:00"
+            ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return int(moment.timestamp() * 1000)

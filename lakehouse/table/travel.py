@@ -25,7 +25,13 @@ class Point:
 
 
 def point_of(
-    metadata: TableMetadata, table: str, *, snapshot_id: int | None, as_of: Moment | None, ref: str, run: str | None
+    metadata: TableMetadata,
+    table: str,
+    *,
+    snapshot_id: int | None,
+    as_of: Moment | None,
+    ref: str,
+    run: str | None,
 ) -> Point:
     """The snapshot to read.
 
@@ -34,7 +40,9 @@ def point_of(
         NoSuchSnapshotError | NoSuchRefError: nothing there.
     """
     if sum(one is not None for one in (snapshot_id, as_of, run)) > 1:
-        raise InvalidInputError(f"scan of {table}: give one of snapshot_id, as_of and run, not both", table=table)
+        raise InvalidInputError(
+            f"scan of {table}: give one of snapshot_id, as_of and run, not both", table=table
+        )
     if snapshot_id is not None:
         return Point(metadata.snapshot(snapshot_id).snapshot_id)
     if as_of is not None:

@@ -9,7 +9,11 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.spec.data_file import CONTENT_DATA, STATUS_ADDED, DataFile, ManifestEntry
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import field_types
-from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, CONTENT_DELETE_MANIFEST, ManifestFile
+from lakehouse.spec.manifest_list import (
+    CONTENT_DATA_MANIFEST,
+    CONTENT_DELETE_MANIFEST,
+    ManifestFile,
+)
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.transaction.workspace import Workspace
@@ -61,11 +65,18 @@ def write_added(
         spec = metadata.spec(spec_id)
         sequence_number = data_sequence_number if content == CONTENT_DATA_MANIFEST else None
         rows = [
-            ManifestEntry(status=STATUS_ADDED, snapshot_id=snapshot_id, sequence_number=sequence_number, data_file=file)
+            ManifestEntry(
+                status=STATUS_ADDED,
+                snapshot_id=snapshot_id,
+                sequence_number=sequence_number,
+                data_file=file,
+            )
             for file in members
         ]
         entries = Entries.from_manifest_entries(rows, spec, types)
-        manifests.extend(write_split(workspace, metadata, entries, content=content, snapshot_id=snapshot_id))
+        manifests.extend(
+            write_split(workspace, metadata, entries, content=content, snapshot_id=snapshot_id)
+        )
     return manifests
 
 
@@ -83,7 +94,9 @@ def write_split(
     at, step = 0, _SAMPLE_FILES
     while at < len(entries):
         part = entries if at == 0 and len(entries) <= step else entries.slice(at, step)
-        manifest = workspace.write_manifest(part, metadata, content=content, snapshot_id=snapshot_id)
+        manifest = workspace.write_manifest(
+            part, metadata, content=content, snapshot_id=snapshot_id
+        )
         yield manifest
         at += len(part)
         step = max(_LEAST_FILES, target * len(part) // max(1, manifest.manifest_length))

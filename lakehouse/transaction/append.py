@@ -26,7 +26,9 @@ class Append:
         checked(self.files, "The files to append")
         wrong = next((file for file in self.files if file.content != CONTENT_DATA), None)
         if wrong is not None:
-            raise InvalidInputError(f"{wrong.file_path} holds deletes, not data: use row_delta.", file=wrong.file_path)
+            raise InvalidInputError(
+                f"{wrong.file_path} holds deletes, not data: use row_delta.", file=wrong.file_path
+            )
 
     def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
         """Write the manifests."""
@@ -37,8 +39,17 @@ class Append:
         summary = SummaryBuilder()
         summary.add(self.files)
         added = self._manifests(attempt.workspace, attempt.metadata)
-        add_snapshot(attempt, id(self), OPERATION_APPEND, [*added, *attempt.workspace.manifests(attempt.head())], summary)
+        add_snapshot(
+            attempt,
+            id(self),
+            OPERATION_APPEND,
+            [*added, *attempt.workspace.manifests(attempt.head())],
+            summary,
+        )
 
     def _manifests(self, workspace: Workspace, metadata: TableMetadata) -> list[ManifestFile]:
         snapshot_id = workspace.new_snapshot_id(metadata, id(self))
-        return workspace.once(("added", id(self)), lambda: write_added(workspace, metadata, self.files, snapshot_id=snapshot_id))
+        return workspace.once(
+            ("added", id(self)),
+            lambda: write_added(workspace, metadata, self.files, snapshot_id=snapshot_id),
+        )

@@ -110,7 +110,9 @@ def no_new_deletes(
     partitions = {file.partition_key for file in files}
     for change in changes:
         for entries in change.added_deletes:
-            hit = entries.filter(pa.array(_applies(entries, paths, partitions, ignore_equality=ignore_equality)))
+            hit = entries.filter(
+                pa.array(_applies(entries, paths, partitions, ignore_equality=ignore_equality))
+            )
             if len(hit):
                 raise _conflict(
                     subject,
@@ -121,7 +123,9 @@ def no_new_deletes(
                 )
 
 
-def still_live(subject: Subject, paths: Collection[str], changes: Iterable[ConcurrentChange]) -> None:
+def still_live(
+    subject: Subject, paths: Collection[str], changes: Iterable[ConcurrentChange]
+) -> None:
     """Refuse when one of the files was removed."""
     if not paths:
         return
@@ -139,14 +143,18 @@ def still_live(subject: Subject, paths: Collection[str], changes: Iterable[Concu
                 )
 
 
-def no_new_vectors(subject: Subject, paths: Collection[str], changes: Iterable[ConcurrentChange]) -> None:
+def no_new_vectors(
+    subject: Subject, paths: Collection[str], changes: Iterable[ConcurrentChange]
+) -> None:
     """Refuse when a data file that gets a deletion vector or position deletes got others meanwhile."""
     if not paths:
         return
     wanted = frozenset(paths)
     for change in changes:
         for entries in change.added_deletes:
-            hit = entries.filter(pa.array([one.named_file in wanted for one in entries.to_data_files()], pa.bool_()))
+            hit = entries.filter(
+                pa.array([one.named_file in wanted for one in entries.to_data_files()], pa.bool_())
+            )
             if len(hit):
                 raise _conflict(
                     subject,
@@ -157,7 +165,9 @@ def no_new_vectors(subject: Subject, paths: Collection[str], changes: Iterable[C
                 )
 
 
-def missing_files(subject: Subject, missing: Collection[str], changes: Sequence[ConcurrentChange]) -> ValidationConflictError:
+def missing_files(
+    subject: Subject, missing: Collection[str], changes: Sequence[ConcurrentChange]
+) -> ValidationConflictError:
     """The error for files that are not live: it names who removed them, if anybody did since."""
     try:
         still_live(subject, missing, changes)
@@ -172,7 +182,9 @@ def missing_files(subject: Subject, missing: Collection[str], changes: Sequence[
     )
 
 
-def _applies(entries: Entries, paths: set[str], partitions: set[tuple[Any, ...]], *, ignore_equality: bool) -> Mask:
+def _applies(
+    entries: Entries, paths: set[str], partitions: set[tuple[Any, ...]], *, ignore_equality: bool
+) -> Mask:
     unpartitioned = not entries.spec.fields
     mask = np.zeros(len(entries), bool)
     for row, delete in enumerate(entries.to_data_files()):
@@ -180,7 +192,9 @@ def _applies(entries: Entries, paths: set[str], partitions: set[tuple[Any, ...]]
         if named is not None:
             mask[row] = named in paths
         elif delete.content == CONTENT_EQUALITY_DELETES:
-            mask[row] = not ignore_equality and (unpartitioned or delete.partition_key in partitions)
+            mask[row] = not ignore_equality and (
+                unpartitioned or delete.partition_key in partitions
+            )
         else:
             mask[row] = delete.partition_key in partitions
     return mask
@@ -188,7 +202,9 @@ def _applies(entries: Entries, paths: set[str], partitions: set[tuple[Any, ...]]
 
 def _files(entries: Entries) -> str:
     paths = entries.table["file_path"].to_pylist()
-    where = ", ".join(sorted({_partition(entries, values) for values in entries.partitions()[:50]})[:_SHOWN])
+    where = ", ".join(
+        sorted({_partition(entries, values) for values in entries.partitions()[:50]})[:_SHOWN]
+    )
     noun = "file" if len(paths) == 1 else "files"
     return f"{len(paths)} {noun} in {where} ({', '.join(path.rpartition('/')[2] for path in paths[:_SHOWN])})"
 
@@ -197,11 +213,19 @@ def _partition(entries: Entries, values: tuple[Any, ...]) -> str:
     fields = entries.spec.fields
     if not fields:
         return "the unpartitioned table"
-    return "partition " + "/".join(f"{field.name}={value}" for field, value in zip(fields, values, strict=True))
+    return "partition " + "/".join(
+        f"{field.name}={value}" for field, value in zip(fields, values, strict=True)
+    )
 
 
-def _conflict(subject: Subject, snapshot: Snapshot, what: str, hit: Entries, remedy: str) -> ValidationConflictError:
-    based = "an empty table" if subject.base_snapshot_id is None else f"snapshot {subject.base_snapshot_id}"
+def _conflict(
+    subject: Subject, snapshot: Snapshot, what: str, hit: Entries, remedy: str
+) -> ValidationConflictError:
+    based = (
+        "an empty table"
+        if subject.base_snapshot_id is None
+        else f"snapshot {subject.base_snapshot_id}"
+    )
     return ValidationConflictError(
         f"Table {subject.table}: this {subject.action} was based on {based}, but snapshot {snapshot.snapshot_id} "
         f"({snapshot.operation}) has since {what}. {remedy}.",

@@ -12,7 +12,13 @@ from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.transaction.added import checked
 from lakehouse.transaction.conflicts import no_added_data
 from lakehouse.transaction.operation import Attempt, Isolation, head_of
-from lakehouse.transaction.replace import Replacement, concurrent_changes, isolation_of, scope_of, subject_of
+from lakehouse.transaction.replace import (
+    Replacement,
+    concurrent_changes,
+    isolation_of,
+    scope_of,
+    subject_of,
+)
 from lakehouse.transaction.workspace import Workspace
 
 
@@ -35,7 +41,10 @@ class DeleteFiles:
     def apply(self, attempt: Attempt) -> None:
         """Validate, then one snapshot."""
         subject, changes = subject_of(attempt, "delete"), concurrent_changes(attempt)
-        if isolation_of(attempt, self.isolation, lambda table: table.delete_isolation) == "serializable":
+        if (
+            isolation_of(attempt, self.isolation, lambda table: table.delete_isolation)
+            == "serializable"
+        ):
             no_added_data(subject, scope_of(attempt, self.conflict_filter, self.removed), changes)
         self._replacement().apply(attempt, OPERATION_DELETE, subject, changes)
 

@@ -87,7 +87,9 @@ def _rewrites_manifests(job: Run) -> bool:
 
     What appends and changes of metadata prepare is the same whatever the table is by now.
     """
-    return any(isinstance(one, Overwrite | DeleteFiles | RowDelta | RewriteFiles) for one in job.operations)
+    return any(
+        isinstance(one, Overwrite | DeleteFiles | RowDelta | RewriteFiles) for one in job.operations
+    )
 
 
 def _prepare(job: Run, workspace: Workspace) -> None:
@@ -104,7 +106,8 @@ def _prepare(job: Run, workspace: Workspace) -> None:
 
 def _attempts(job: Run, workspace: Workspace) -> Committed:
     backoff = commit_backoff(
-        TableProperties(job.base.metadata.properties), never_conflicts=all(isinstance(one, Append) for one in job.operations)
+        TableProperties(job.base.metadata.properties),
+        never_conflicts=all(isinstance(one, Append) for one in job.operations),
     )
     started_ms = job.environment.now_ms()
     sent: list[Attempt] = []
@@ -130,7 +133,9 @@ def _attempt(job: Run, workspace: Workspace, sent: list[Attempt], retries: int) 
     """One try; `sent` collects what was handed to the catalog."""
     base = job.catalog.refresh(job.base)
     _check_same_table(job, base)
-    if sent and _holds(base, sent[-1]):  # what looked like a lost race was our own success, repeated by a proxy
+    if sent and _holds(
+        base, sent[-1]
+    ):  # what looked like a lost race was our own success, repeated by a proxy
         return _landed(workspace, sent[-1], base)
     found = _already_committed(job, base)
     if found is not None:
@@ -145,7 +150,9 @@ def _attempt(job: Run, workspace: Workspace, sent: list[Attempt], retries: int) 
     workspace.seal()
     sent.append(attempt)
     try:
-        version = job.catalog.commit(base.identifier, base, tuple(attempt.requirements), tuple(attempt.updates))
+        version = job.catalog.commit(
+            base.identifier, base, tuple(attempt.requirements), tuple(attempt.updates)
+        )
     except CommitStateUnknownError as error:
         version = _look_up(job, attempt, error)
     except LakehouseError:
@@ -164,7 +171,9 @@ def _attempt(job: Run, workspace: Workspace, sent: list[Attempt], retries: int) 
 
 def _landed(workspace: Workspace, attempt: Attempt, version: TableVersion) -> Committed:
     """The outcome of an attempt whose snapshots are in `version`; what earlier attempts left is cleaned up."""
-    snapshots = tuple(version.metadata.snapshot_or_none(one.snapshot_id) or one for one in attempt.snapshots)
+    snapshots = tuple(
+        version.metadata.snapshot_or_none(one.snapshot_id) or one for one in attempt.snapshots
+    )
     workspace.clean_up(_referenced(workspace, attempt))
     return Committed(version, snapshots[-1] if snapshots else None, snapshots, attempt.retries)
 
@@ -189,7 +198,9 @@ def staged(job: Run, workspace: Workspace, base: TableVersion, retries: int) -> 
     return attempt
 
 
-def _look_up(job: Run, attempt: Attempt, error: CommitStateUnknownError, cause: BaseException | None = None) -> TableVersion:
+def _look_up(
+    job: Run, attempt: Attempt, error: CommitStateUnknownError, cause: BaseException | None = None
+) -> TableVersion:
     """The table, if the snapshots of an attempt with unknown outcome are in it; else the error again.
 
     That they are not there proves nothing: the request may still be under way.
@@ -212,7 +223,9 @@ def _refreshed_or_none(job: Run) -> TableVersion | None:
     try:
         return job.catalog.refresh(job.base)
     except Exception as error:  # noqa: BLE001 - the outcome is open, and must stay so for whoever would clean up after a failure
-        log.warning("Looking for the commit of %s: %s: %s", job.base.identifier, type(error).__name__, error)
+        log.warning(
+            "Looking for the commit of %s: %s: %s", job.base.identifier, type(error).__name__, error
+        )
         return None
 
 

@@ -51,12 +51,17 @@ class Expire:
                     ref=name,
                     snapshot_id=ref.snapshot_id,
                 )
-        present = tuple(one for one in self.snapshot_ids if metadata.snapshot_or_none(one) is not None)
+        present = tuple(
+            one for one in self.snapshot_ids if metadata.snapshot_or_none(one) is not None
+        )
         if not gone and not present:
             return
         attempt.require(
             AssertTableUUID(attempt.base.metadata.table_uuid),
-            *(AssertRefSnapshotId(name, ref.snapshot_id) for name, ref in sorted(attempt.base.metadata.refs.items())),
+            *(
+                AssertRefSnapshotId(name, ref.snapshot_id)
+                for name, ref in sorted(attempt.base.metadata.refs.items())
+            ),
         )
         if gone:
             attempt.change(*(RemoveSnapshotRef(name) for name in gone))

@@ -10,7 +10,11 @@ import pyarrow.compute as pc
 
 from lakehouse.spec.data_file import STATUS_ADDED, STATUS_DELETED
 from lakehouse.spec.entries import Entries
-from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, CONTENT_DELETE_MANIFEST, ManifestFile
+from lakehouse.spec.manifest_list import (
+    CONTENT_DATA_MANIFEST,
+    CONTENT_DELETE_MANIFEST,
+    ManifestFile,
+)
 from lakehouse.spec.snapshot import OPERATION_APPEND, Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.transaction.workspace import Workspace
@@ -49,19 +53,30 @@ class ConcurrentChange:
 
     def _own(self, content: int) -> list[Entries]:
         """Entries of its own in manifests of one content, read once a transaction."""
-        return self.workspace.once(("change", self.snapshot.snapshot_id, content), partial(self._read, content))
+        return self.workspace.once(
+            ("change", self.snapshot.snapshot_id, content), partial(self._read, content)
+        )
 
     def _read(self, content: int) -> list[Entries]:
         found: list[Entries] = []
         for manifest in self.workspace.manifests(self.snapshot):
-            own = manifest.added_snapshot_id == self.snapshot.snapshot_id and manifest.content == content
+            own = (
+                manifest.added_snapshot_id == self.snapshot.snapshot_id
+                and manifest.content == content
+            )
             if own and _changed(manifest):
                 entries = self.workspace.entries(manifest, self.metadata)
-                found.append(entries.filter(pc.equal(entries.table["snapshot_id"], self.snapshot.snapshot_id)))
+                found.append(
+                    entries.filter(
+                        pc.equal(entries.table["snapshot_id"], self.snapshot.snapshot_id)
+                    )
+                )
         return found
 
 
-def load_changes(workspace: Workspace, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> list[ConcurrentChange]:
+def load_changes(
+    workspace: Workspace, metadata: TableMetadata, snapshots: Sequence[Snapshot]
+) -> list[ConcurrentChange]:
     """What each snapshot changed; each manifest is read once at most, however many attempts there are."""
     return [ConcurrentChange(snapshot, workspace, metadata) for snapshot in snapshots]
 

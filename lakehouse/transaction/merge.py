@@ -16,7 +16,11 @@ from lakehouse.transaction.workspace import Workspace
 
 
 def merge_manifests(
-    workspace: Workspace, metadata: TableMetadata, manifests: Sequence[ManifestFile], *, snapshot_id: int
+    workspace: Workspace,
+    metadata: TableMetadata,
+    manifests: Sequence[ManifestFile],
+    *,
+    snapshot_id: int,
 ) -> list[ManifestFile]:
     """The same live entries in fewer manifests.
 
@@ -49,7 +53,9 @@ def _apart(members: Sequence[ManifestFile]) -> tuple[list[ManifestFile], list[Ma
     while len(by_size) > 2 and by_size[-1].manifest_length > total - by_size[-1].manifest_length:
         total -= by_size.pop().manifest_length
     chosen = {one.manifest_path for one in by_size}
-    return [one for one in members if one.manifest_path in chosen], [one for one in members if one.manifest_path not in chosen]
+    return [one for one in members if one.manifest_path in chosen], [
+        one for one in members if one.manifest_path not in chosen
+    ]
 
 
 def _bins(manifests: Sequence[ManifestFile], target: int) -> list[tuple[list[ManifestFile], bool]]:
@@ -71,22 +77,33 @@ def _bins(manifests: Sequence[ManifestFile], target: int) -> list[tuple[list[Man
     return bins
 
 
-def _merge(workspace: Workspace, metadata: TableMetadata, members: list[ManifestFile], snapshot_id: int) -> ManifestFile:
+def _merge(
+    workspace: Workspace, metadata: TableMetadata, members: list[ManifestFile], snapshot_id: int
+) -> ManifestFile:
     key = ("merged", snapshot_id, tuple(one.manifest_path for one in members))
 
     def write() -> ManifestFile:
         parts = [_carried(workspace.entries(one, metadata), one, snapshot_id) for one in members]
-        return workspace.write_manifest(Entries.concat(parts), metadata, content=members[0].content, snapshot_id=snapshot_id)
+        return workspace.write_manifest(
+            Entries.concat(parts), metadata, content=members[0].content, snapshot_id=snapshot_id
+        )
 
     return workspace.once(key, write)
 
 
 def _carried(entries: Entries, manifest: ManifestFile, snapshot_id: int) -> Entries:
     """What of a manifest goes on: its live entries as existing, and what this very snapshot added or deleted as it is."""
-    own = pc.fill_null(pc.equal(entries.table["snapshot_id"], snapshot_id), manifest.added_snapshot_id == snapshot_id)
+    own = pc.fill_null(
+        pc.equal(entries.table["snapshot_id"], snapshot_id),
+        manifest.added_snapshot_id == snapshot_id,
+    )
     status = entries.table["status"]
     entries = with_column(
-        entries, "status", pc.if_else(pc.and_(pc.equal(status, STATUS_ADDED), pc.invert(own)), STATUS_EXISTING, status)
+        entries,
+        "status",
+        pc.if_else(
+            pc.and_(pc.equal(status, STATUS_ADDED), pc.invert(own)), STATUS_EXISTING, status
+        ),
     )
     keep = pc.or_(pc.not_equal(status, STATUS_DELETED), own)
     return entries.filter(keep)

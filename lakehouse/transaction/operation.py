@@ -114,11 +114,15 @@ def head_of(metadata: TableMetadata, branch: str) -> Snapshot | None:
     if ref is None:
         return metadata.snapshot_for_ref(MAIN_BRANCH)
     if ref.type != "branch":
-        raise InvalidInputError(f"{branch!r} is a tag of {metadata.location}: commits go to branches.", ref=branch)
+        raise InvalidInputError(
+            f"{branch!r} is a tag of {metadata.location}: commits go to branches.", ref=branch
+        )
     return metadata.snapshot(ref.snapshot_id)
 
 
 def describe(snapshots: Sequence[Snapshot]) -> str:
     """Snapshots for messages: id and operation."""
-    shown = ", ".join(f"{one.snapshot_id} ({one.operation or 'unknown operation'})" for one in snapshots[:3])
+    shown = ", ".join(
+        f"{one.snapshot_id} ({one.operation or 'unknown operation'})" for one in snapshots[:3]
+    )
     return shown + (f" and {len(snapshots) - 3} more" if len(snapshots) > 3 else "")

@@ -12,7 +12,13 @@ from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.transaction.added import checked
 from lakehouse.transaction.conflicts import no_added_data, no_new_deletes
 from lakehouse.transaction.operation import Attempt, Isolation, head_of
-from lakehouse.transaction.replace import Replacement, concurrent_changes, isolation_of, scope_of, subject_of
+from lakehouse.transaction.replace import (
+    Replacement,
+    concurrent_changes,
+    isolation_of,
+    scope_of,
+    subject_of,
+)
 from lakehouse.transaction.workspace import Workspace
 
 
@@ -37,8 +43,15 @@ class Overwrite:
     def apply(self, attempt: Attempt) -> None:
         """Validate, then one snapshot."""
         subject, changes = subject_of(attempt, "overwrite"), concurrent_changes(attempt)
-        if isolation_of(attempt, self.isolation, lambda table: table.update_isolation) == "serializable":
-            no_added_data(subject, scope_of(attempt, self.conflict_filter, (*self.removed, *self.added)), changes)
+        if (
+            isolation_of(attempt, self.isolation, lambda table: table.update_isolation)
+            == "serializable"
+        ):
+            no_added_data(
+                subject,
+                scope_of(attempt, self.conflict_filter, (*self.removed, *self.added)),
+                changes,
+            )
         no_new_deletes(subject, self.removed, changes)
         self._replacement().apply(attempt, OPERATION_OVERWRITE, subject, changes)
 

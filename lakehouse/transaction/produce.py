@@ -52,7 +52,9 @@ def add_snapshot(
         "first_row_id": first_row_id if version > MIN_FORMAT_VERSION else None,
     }
     listed, next_row_id = listed_manifests(kept, **numbers)
-    data, _ = write_manifest_list(listed, parent_snapshot_id=None if parent is None else parent.snapshot_id, **numbers)
+    data, _ = write_manifest_list(
+        listed, parent_snapshot_id=None if parent is None else parent.snapshot_id, **numbers
+    )
     entries = {
         "operation": operation,
         **summary.build(None if parent is None else parent.summary),
@@ -66,7 +68,9 @@ def add_snapshot(
         snapshot_id=snapshot_id,
         parent_snapshot_id=None if parent is None else parent.snapshot_id,
         sequence_number=sequence_number,
-        timestamp_ms=metadata.next_timestamp_ms(attempt.now_ms, None if parent is None else parent.snapshot_id),
+        timestamp_ms=metadata.next_timestamp_ms(
+            attempt.now_ms, None if parent is None else parent.snapshot_id
+        ),
         manifest_list=location,
         summary=entries,
         schema_id=metadata.current_schema_id,

@@ -62,12 +62,22 @@ class SetRef(_WritesNothing):
         if snapshot_id is None:
             head = attempt.head()
             if head is None:
-                raise NoSuchSnapshotError(f"Table {attempt.table} has no snapshot to name {self.name!r}.", table=attempt.table)
+                raise NoSuchSnapshotError(
+                    f"Table {attempt.table} has no snapshot to name {self.name!r}.",
+                    table=attempt.table,
+                )
             snapshot_id = head.snapshot_id
-        attempt.require(AssertTableUUID(attempt.base.metadata.table_uuid), AssertRefSnapshotId(self.name, None))
+        attempt.require(
+            AssertTableUUID(attempt.base.metadata.table_uuid), AssertRefSnapshotId(self.name, None)
+        )
         attempt.change(
             SetSnapshotRef(
-                self.name, snapshot_id, self.type, self.min_snapshots_to_keep, self.max_snapshot_age_ms, self.max_ref_age_ms
+                self.name,
+                snapshot_id,
+                self.type,
+                self.min_snapshots_to_keep,
+                self.max_snapshot_age_ms,
+                self.max_ref_age_ms,
             )
         )
 
@@ -86,9 +96,15 @@ class RemoveRef(_WritesNothing):
         """Raises NoSuchRefError; ValidationConflictError when it was moved since the base."""
         ref = attempt.metadata.refs.get(self.name)
         if ref is None:
-            raise NoSuchRefError(f"Table {attempt.table} has no branch or tag {self.name!r}.", ref=self.name)
+            raise NoSuchRefError(
+                f"Table {attempt.table} has no branch or tag {self.name!r}.", ref=self.name
+            )
         before = attempt.started.metadata.refs.get(self.name)
-        if before is not None and before.snapshot_id != ref.snapshot_id and attempt.base is not attempt.started:
+        if (
+            before is not None
+            and before.snapshot_id != ref.snapshot_id
+            and attempt.base is not attempt.started
+        ):
             raise _moved(attempt, self.name, before, ref)
         known = attempt.base.metadata.refs.get(self.name)
         attempt.require(
@@ -109,11 +125,18 @@ class Rollback(_WritesNothing):
         """Raises NoSuchSnapshotError, InvalidInputError (no ancestor), ValidationConflictError (the branch moved)."""
         metadata = attempt.metadata
         metadata.snapshot(self.snapshot_id)
-        before, now = attempt.started.metadata.refs.get(attempt.branch), attempt.base.metadata.refs.get(attempt.branch)
+        before, now = (
+            attempt.started.metadata.refs.get(attempt.branch),
+            attempt.base.metadata.refs.get(attempt.branch),
+        )
         if before is not None and now is not None and before.snapshot_id != now.snapshot_id:
             raise _moved(attempt, attempt.branch, before, now)
         head = attempt.head()
-        if self.ancestors_only and head is not None and not _is_ancestor(metadata, self.snapshot_id, head.snapshot_id):
+        if (
+            self.ancestors_only
+            and head is not None
+            and not _is_ancestor(metadata, self.snapshot_id, head.snapshot_id)
+        ):
             raise InvalidInputError(
                 f"Table {attempt.table}: snapshot {self.snapshot_id} is not an ancestor of branch {attempt.branch}. "
                 "Use set_current_snapshot to point the branch at any snapshot.",
@@ -134,7 +157,9 @@ class FastForward(_WritesNothing):
         metadata = attempt.metadata
         source = metadata.ref(self.source)
         target = metadata.refs.get(attempt.branch)
-        if target is not None and not _is_ancestor(metadata, target.snapshot_id, source.snapshot_id):
+        if target is not None and not _is_ancestor(
+            metadata, target.snapshot_id, source.snapshot_id
+        ):
             raise ValidationConflictError(
                 f"Table {attempt.table}: branch {attempt.branch} is at snapshot {target.snapshot_id}, which {self.source!r} "
                 f"(at {source.snapshot_id}) does not contain: others committed to {attempt.branch}. "
@@ -166,7 +191,10 @@ class CherryPick(_WritesNothing):
         picked = metadata.snapshot(self.snapshot_id)
         if head is not None:
             for one in metadata.ancestors(head.snapshot_id):
-                if self.snapshot_id in (one.snapshot_id, int(one.summary.get(SOURCE_SNAPSHOT_ID, "0"))):
+                if self.snapshot_id in (
+                    one.snapshot_id,
+                    int(one.summary.get(SOURCE_SNAPSHOT_ID, "0")),
+                ):
                     raise ValidationConflictError(
                         f"Table {attempt.table}: snapshot {self.snapshot_id} is part of branch {attempt.branch} already, "
                         f"as {one.snapshot_id}.",
@@ -177,7 +205,10 @@ class CherryPick(_WritesNothing):
             _point(attempt, picked.snapshot_id)
             return
         extra = {SOURCE_SNAPSHOT_ID: str(self.snapshot_id)}
-        if picked.operation == OPERATION_OVERWRITE and picked.summary.get(REPLACE_PARTITIONS) == "true":
+        if (
+            picked.operation == OPERATION_OVERWRITE
+            and picked.summary.get(REPLACE_PARTITIONS) == "true"
+        ):
             self._replace(attempt, picked, head, {**extra, REPLACE_PARTITIONS: "true"})
             return
         if picked.operation != OPERATION_APPEND:
@@ -195,7 +226,9 @@ class CherryPick(_WritesNothing):
         kept = attempt.workspace.manifests(head)
         add_snapshot(attempt, id(self), OPERATION_APPEND, [*manifests, *kept], summary, extra=extra)
 
-    def _replace(self, attempt: Attempt, picked: Snapshot, head: Snapshot | None, extra: dict[str, str]) -> None:
+    def _replace(
+        self, attempt: Attempt, picked: Snapshot, head: Snapshot | None, extra: dict[str, str]
+    ) -> None:
         """Replace the same partitions again, if nobody touched them since the picked snapshot's parent."""
         workspace, metadata = attempt.workspace, attempt.metadata
         since: list[Snapshot] = []
@@ -217,21 +250,36 @@ class CherryPick(_WritesNothing):
         changes = load_changes(workspace, metadata, since[::-1])
         no_added_data(subject, scope_of(attempt, None, (*removed, *added)), changes)
         no_new_deletes(subject, removed, changes)
-        Replacement(id(self), removed, added).apply(attempt, OPERATION_OVERWRITE, subject, changes, extra)
+        Replacement(id(self), removed, added).apply(
+            attempt, OPERATION_OVERWRITE, subject, changes, extra
+        )
 
-    def _manifests(self, workspace: Workspace, metadata: TableMetadata, files: tuple[DataFile, ...]) -> list[ManifestFile]:
+    def _manifests(
+        self, workspace: Workspace, metadata: TableMetadata, files: tuple[DataFile, ...]
+    ) -> list[ManifestFile]:
         snapshot_id = workspace.new_snapshot_id(metadata, id(self))
-        return workspace.once(("added", id(self)), lambda: write_added(workspace, metadata, files, snapshot_id=snapshot_id))
+        return workspace.once(
+            ("added", id(self)),
+            lambda: write_added(workspace, metadata, files, snapshot_id=snapshot_id),
+        )
 
 
-def _changed_by(workspace: Workspace, metadata: TableMetadata, snapshot: Snapshot, status: int) -> tuple[DataFile, ...]:
+def _changed_by(
+    workspace: Workspace, metadata: TableMetadata, snapshot: Snapshot, status: int
+) -> tuple[DataFile, ...]:
     """The data files that a snapshot added or removed."""
     files: list[DataFile] = []
     for manifest in workspace.manifests(snapshot):
-        if manifest.content != CONTENT_DATA_MANIFEST or manifest.added_snapshot_id != snapshot.snapshot_id:
+        if (
+            manifest.content != CONTENT_DATA_MANIFEST
+            or manifest.added_snapshot_id != snapshot.snapshot_id
+        ):
             continue
         entries = workspace.entries(manifest, metadata)
-        own = pc.and_(pc.equal(entries.table["status"], status), pc.equal(entries.table["snapshot_id"], snapshot.snapshot_id))
+        own = pc.and_(
+            pc.equal(entries.table["status"], status),
+            pc.equal(entries.table["snapshot_id"], snapshot.snapshot_id),
+        )
         files.extend(entries.filter(own).to_data_files())
     return tuple(files)
 
@@ -259,7 +307,9 @@ def _point(attempt: Attempt, snapshot_id: int) -> None:
     )
 
 
-def _moved(attempt: Attempt, name: str, before: SnapshotRef, now: SnapshotRef) -> ValidationConflictError:
+def _moved(
+    attempt: Attempt, name: str, before: SnapshotRef, now: SnapshotRef
+) -> ValidationConflictError:
     return ValidationConflictError(
         f"Table {attempt.table}: {name!r} moved from snapshot {before.snapshot_id} to {now.snapshot_id} since this change was "
         "decided. Load the table again and decide anew.",

@@ -15,7 +15,12 @@ from pyiceberg.types import IcebergType, PrimitiveType, UUIDType
 from lakehouse.spec.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import field_types
-from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, CONTENT_DELETE_MANIFEST, FieldSummary, ManifestFile
+from lakehouse.spec.manifest_list import (
+    CONTENT_DATA_MANIFEST,
+    CONTENT_DELETE_MANIFEST,
+    FieldSummary,
+    ManifestFile,
+)
 from lakehouse.spec.physical import partition_types
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.transaction.added import file_key
@@ -58,11 +63,17 @@ def remove_files(
     found: list[DataFile] = []
     for manifest in manifests:
         keys = wanted.get((manifest.content, manifest.partition_spec_id))
-        if not keys or not has_live(manifest) or not may_hold(manifest, metadata, partitions[manifest.partition_spec_id]):
+        if (
+            not keys
+            or not has_live(manifest)
+            or not may_hold(manifest, metadata, partitions[manifest.partition_spec_id])
+        ):
             kept.append(manifest)
             continue
         cache: Hashable = ("filtered", snapshot_id, manifest.manifest_path, frozenset(keys))
-        replaced, files = workspace.once(cache, partial(_filter, workspace, metadata, manifest, keys, snapshot_id))
+        replaced, files = workspace.once(
+            cache, partial(_filter, workspace, metadata, manifest, keys, snapshot_id)
+        )
         kept.append(replaced)
         found.extend(files)
     missing = set().union(*wanted.values()) - {file_key(file) for file in found}
@@ -77,8 +88,14 @@ def may_hold(manifest: ManifestFile, metadata: TableMetadata, partitions: set[Pa
     kinds = partition_types(spec, field_types(metadata.schema(), *metadata.schemas))
     if len(spec.fields) != len(manifest.partitions):
         return True
-    ranges = [_range(summary, kinds.get(field.field_id)) for field, summary in zip(spec.fields, manifest.partitions, strict=True)]
-    return any(all(holds(value) for holds, value in zip(ranges, partition, strict=True)) for partition in partitions)
+    ranges = [
+        _range(summary, kinds.get(field.field_id))
+        for field, summary in zip(spec.fields, manifest.partitions, strict=True)
+    ]
+    return any(
+        all(holds(value) for holds, value in zip(ranges, partition, strict=True))
+        for partition in partitions
+    )
 
 
 def live(entries: Entries) -> Entries:
@@ -99,7 +116,11 @@ def as_existing(entries: Entries) -> Entries:
 
 
 def _filter(
-    workspace: Workspace, metadata: TableMetadata, manifest: ManifestFile, keys: set[FileKey], snapshot_id: int
+    workspace: Workspace,
+    metadata: TableMetadata,
+    manifest: ManifestFile,
+    keys: set[FileKey],
+    snapshot_id: int,
 ) -> tuple[ManifestFile, list[DataFile]]:
     entries = live(workspace.entries(manifest, metadata))
     hit = _matches(entries, keys)
@@ -109,21 +130,32 @@ def _filter(
     status = pc.if_else(hit, STATUS_DELETED, STATUS_EXISTING)
     owner = pc.if_else(hit, pa.scalar(snapshot_id, pa.int64()), entries.table["snapshot_id"])
     changed = with_column(with_column(entries, "status", status), "snapshot_id", owner)
-    return workspace.write_manifest(changed, metadata, content=manifest.content, snapshot_id=snapshot_id), files
+    return workspace.write_manifest(
+        changed, metadata, content=manifest.content, snapshot_id=snapshot_id
+    ), files
 
 
 def _matches(entries: Entries, keys: set[FileKey]) -> pa.ChunkedArray:
     paths = pa.array(sorted({path for path, _ in keys}), pa.string())
     hit = pc.is_in(entries.table["file_path"], value_set=paths)
-    if all(offset is None for _, offset in keys) or "content_offset" not in entries.table.column_names:
+    if (
+        all(offset is None for _, offset in keys)
+        or "content_offset" not in entries.table.column_names
+    ):
         return hit
-    found = zip(entries.table["file_path"].to_pylist(), entries.table["content_offset"].to_pylist(), strict=True)
+    found = zip(
+        entries.table["file_path"].to_pylist(),
+        entries.table["content_offset"].to_pylist(),
+        strict=True,
+    )
     return pa.chunked_array([pa.array([pair in keys for pair in found], pa.bool_())])
 
 
 def _range(summary: FieldSummary, kind: IcebergType | None) -> Callable[[Any], bool]:
     """Whether a partition value can be in a manifest with this summary; true where the summary does not tell."""
-    if not isinstance(kind, PrimitiveType) or isinstance(kind, UUIDType):  # engines disagree on the order of UUIDs
+    if not isinstance(kind, PrimitiveType) or isinstance(
+        kind, UUIDType
+    ):  # engines disagree on the order of UUIDs
         return lambda _: True
     lower = None if summary.lower_bound is None else from_bytes(kind, summary.lower_bound)
     upper = None if summary.upper_bound is None else from_bytes(kind, summary.upper_bound)

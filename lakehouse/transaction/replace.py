@@ -40,21 +40,35 @@ class Replacement:
     added: tuple[DataFile, ...]
     data_sequence_number: int | None = None
 
-    def manifests_of_added(self, workspace: Workspace, metadata: TableMetadata) -> list[ManifestFile]:
+    def manifests_of_added(
+        self, workspace: Workspace, metadata: TableMetadata
+    ) -> list[ManifestFile]:
         """Write the manifests of the added files, once."""
         snapshot_id = workspace.new_snapshot_id(metadata, self.key)
         return workspace.once(
             ("added", self.key),
             lambda: write_added(
-                workspace, metadata, self.added, snapshot_id=snapshot_id, data_sequence_number=self.data_sequence_number
+                workspace,
+                metadata,
+                self.added,
+                snapshot_id=snapshot_id,
+                data_sequence_number=self.data_sequence_number,
             ),
         )
 
-    def prepare(self, workspace: Workspace, metadata: TableMetadata, branch_head: Snapshot | None) -> None:
+    def prepare(
+        self, workspace: Workspace, metadata: TableMetadata, branch_head: Snapshot | None
+    ) -> None:
         """Write the manifests of the added files, and rewrite those that list removed ones as the base knows them."""
         self.manifests_of_added(workspace, metadata)
         snapshot_id = workspace.new_snapshot_id(metadata, self.key)
-        remove_files(workspace, metadata, workspace.manifests(branch_head), self.removed, snapshot_id=snapshot_id)
+        remove_files(
+            workspace,
+            metadata,
+            workspace.manifests(branch_head),
+            self.removed,
+            snapshot_id=snapshot_id,
+        )
 
     def apply(
         self,
@@ -68,7 +82,11 @@ class Replacement:
         workspace = attempt.workspace
         snapshot_id = workspace.new_snapshot_id(attempt.metadata, self.key)
         kept = remove_files(
-            workspace, attempt.metadata, workspace.manifests(attempt.head()), self.removed, snapshot_id=snapshot_id
+            workspace,
+            attempt.metadata,
+            workspace.manifests(attempt.head()),
+            self.removed,
+            snapshot_id=snapshot_id,
         )
         if kept.missing:
             raise missing_files(subject, {path for path, _ in kept.missing}, changes)
@@ -76,7 +94,9 @@ class Replacement:
         summary.add(self.added)
         summary.remove(kept.found)
         added = self.manifests_of_added(workspace, attempt.metadata)
-        return add_snapshot(attempt, self.key, operation, [*added, *kept.manifests], summary, extra=extra)
+        return add_snapshot(
+            attempt, self.key, operation, [*added, *kept.manifests], summary, extra=extra
+        )
 
 
 def concurrent_changes(attempt: Attempt) -> list[ConcurrentChange]:
@@ -90,7 +110,9 @@ def subject_of(attempt: Attempt, action: str) -> Subject:
     return Subject(attempt.table, action, None if head is None else head.snapshot_id)
 
 
-def scope_of(attempt: Attempt, where: BooleanExpression | None, files: tuple[DataFile, ...]) -> Scope:
+def scope_of(
+    attempt: Attempt, where: BooleanExpression | None, files: tuple[DataFile, ...]
+) -> Scope:
     """The rows an operation decided on: a filter, or else the partitions of its files."""
     metadata = attempt.metadata
     types = field_types(metadata.schema(), *metadata.schemas)
@@ -98,7 +120,9 @@ def scope_of(attempt: Attempt, where: BooleanExpression | None, files: tuple[Dat
     return Scope(bound, types, frozenset(file.partition_key for file in files))
 
 
-def isolation_of(attempt: Attempt, given: Isolation | None, read: Callable[[TableProperties], str]) -> Isolation:
+def isolation_of(
+    attempt: Attempt, given: Isolation | None, read: Callable[[TableProperties], str]
+) -> Isolation:
     """The isolation level asked for, else the table's."""
     level = given if given is not None else read(TableProperties(attempt.metadata.properties))
     return "snapshot" if level == "snapshot" else "serializable"

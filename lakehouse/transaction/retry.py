@@ -31,7 +31,9 @@ class Backoff:
 
         The whole range from zero is used: writers that lost the same race must not meet again.
         """
-        return random * min(float(self.wait_ms_max), float(self.wait_ms_min) * 2.0 ** min(retry - 1, 30))
+        return random * min(
+            float(self.wait_ms_max), float(self.wait_ms_min) * 2.0 ** min(retry - 1, 30)
+        )
 
     def pause(self, retry: int, started_ms: int, environment: Environment) -> bool:
         """Wait before try `retry`; False when there is none left."""

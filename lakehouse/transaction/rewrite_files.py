@@ -32,7 +32,9 @@ class RewriteFiles:
         data_in = sum(file.record_count for file in self.removed if file.content == CONTENT_DATA)
         data_out = sum(file.record_count for file in self.added if file.content == CONTENT_DATA)
         if data_out > data_in:
-            raise InvalidInputError(f"A rewrite cannot add rows: {data_in} went in, {data_out} came out.")
+            raise InvalidInputError(
+                f"A rewrite cannot add rows: {data_in} went in, {data_out} came out."
+            )
 
     def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
         """Write manifests against the base."""

@@ -40,7 +40,11 @@ class RewriteManifests:
         current = [one for one in workspace.manifests(attempt.head()) if has_live(one)]
         done: set[str] = workspace.once(("rewritten paths", id(self)), set)
         paths = {one.manifest_path for one in current}
-        sources = [one for one in current if one.manifest_path in done] if done and done <= paths else current
+        sources = (
+            [one for one in current if one.manifest_path in done]
+            if done and done <= paths
+            else current
+        )
         created, entries = self._rewrite(workspace, metadata, sources)
         if not created:
             return
@@ -52,13 +56,17 @@ class RewriteManifests:
             "manifests-replaced": str(len(rewritten)),
             "entries-processed": str(entries),
         }
-        add_snapshot(attempt, id(self), OPERATION_REPLACE, [*created, *kept], SummaryBuilder(), extra=extra)
+        add_snapshot(
+            attempt, id(self), OPERATION_REPLACE, [*created, *kept], SummaryBuilder(), extra=extra
+        )
 
     def _rewrite(
         self, workspace: Workspace, metadata: TableMetadata, manifests: Sequence[ManifestFile]
     ) -> tuple[list[ManifestFile], int]:
         """New manifests and how many entries they hold."""
-        sources = [one for one in manifests if has_live(one) and self._worth(metadata, manifests, one)]
+        sources = [
+            one for one in manifests if has_live(one) and self._worth(metadata, manifests, one)
+        ]
         if not sources:
             return [], 0
         key = ("rewritten", id(self), tuple(sorted(one.manifest_path for one in sources)))
@@ -74,7 +82,9 @@ class RewriteManifests:
             created: list[ManifestFile] = []
             count = 0
             for (content, _), members in groups.items():
-                entries = _by_partition([as_existing(live(workspace.entries(one, metadata))) for one in members])
+                entries = _by_partition(
+                    [as_existing(live(workspace.entries(one, metadata))) for one in members]
+                )
                 count += len(entries)
                 created.extend(
                     write_split(
@@ -90,13 +100,19 @@ class RewriteManifests:
 
         return workspace.once(key, write)
 
-    def _worth(self, metadata: TableMetadata, manifests: Sequence[ManifestFile], one: ManifestFile) -> bool:
+    def _worth(
+        self, metadata: TableMetadata, manifests: Sequence[ManifestFile], one: ManifestFile
+    ) -> bool:
         """Whether rewriting a manifest can help: it is too large, or small and not alone, or holds deleted entries."""
-        target = self.target_size_bytes or TableProperties(metadata.properties).manifest_target_size_bytes
+        target = (
+            self.target_size_bytes
+            or TableProperties(metadata.properties).manifest_target_size_bytes
+        )
         same = [
             other
             for other in manifests
-            if has_live(other) and (other.content, other.partition_spec_id) == (one.content, one.partition_spec_id)
+            if has_live(other)
+            and (other.content, other.partition_spec_id) == (one.content, one.partition_spec_id)
         ]
         return len(same) > 1 or one.manifest_length > 2 * target or bool(one.deleted_files_count)
 

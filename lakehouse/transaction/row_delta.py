@@ -13,7 +13,13 @@ from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.transaction.added import checked
 from lakehouse.transaction.conflicts import no_added_data, no_new_vectors, still_live
 from lakehouse.transaction.operation import Attempt, Isolation, head_of
-from lakehouse.transaction.replace import Replacement, concurrent_changes, isolation_of, scope_of, subject_of
+from lakehouse.transaction.replace import (
+    Replacement,
+    concurrent_changes,
+    isolation_of,
+    scope_of,
+    subject_of,
+)
 from lakehouse.transaction.workspace import Workspace
 
 
@@ -33,7 +39,9 @@ class RowDelta:
         checked(self.removed_delete_files, "The delete files to remove")
         for file in (*self.delete_files, *self.removed_delete_files):
             if file.content == CONTENT_DATA:
-                raise InvalidInputError(f"{file.file_path} holds data, not deletes.", file=file.file_path)
+                raise InvalidInputError(
+                    f"{file.file_path} holds data, not deletes.", file=file.file_path
+                )
 
     def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
         """Write manifests against the base."""
@@ -42,12 +50,24 @@ class RowDelta:
     def apply(self, attempt: Attempt) -> None:
         """Validate, then one snapshot."""
         subject, changes = subject_of(attempt, "row delta"), concurrent_changes(attempt)
-        referenced = {file.referenced_data_file for file in self.delete_files if file.referenced_data_file is not None}
+        referenced = {
+            file.referenced_data_file
+            for file in self.delete_files
+            if file.referenced_data_file is not None
+        }
         still_live(subject, referenced, changes)
         no_new_vectors(subject, referenced, changes)
         decided = self.conflict_filter is not None or bool(self.delete_files)
-        if decided and isolation_of(attempt, self.isolation, lambda table: table.delete_isolation) == "serializable":
-            no_added_data(subject, scope_of(attempt, self.conflict_filter, (*self.delete_files, *self.data_files)), changes)
+        if (
+            decided
+            and isolation_of(attempt, self.isolation, lambda table: table.delete_isolation)
+            == "serializable"
+        ):
+            no_added_data(
+                subject,
+                scope_of(attempt, self.conflict_filter, (*self.delete_files, *self.data_files)),
+                changes,
+            )
         if not self.delete_files and not self.removed_delete_files:
             operation = OPERATION_APPEND
         else:
@@ -55,4 +75,6 @@ class RowDelta:
         self._replacement().apply(attempt, operation, subject, changes)
 
     def _replacement(self) -> Replacement:
-        return Replacement(id(self), self.removed_delete_files, (*self.data_files, *self.delete_files))
+        return Replacement(
+            id(self), self.removed_delete_files, (*self.data_files, *self.delete_files)
+        )

@@ -15,7 +15,13 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.properties import parse_format_version
 from lakehouse.spec.requirements import Requirement
 from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.spec.updates import RemoveProperties, SetProperties, Update, UpgradeFormatVersion, apply_updates
+from lakehouse.spec.updates import (
+    RemoveProperties,
+    SetProperties,
+    Update,
+    UpgradeFormatVersion,
+    apply_updates,
+)
 from lakehouse.transaction.append import Append
 from lakehouse.transaction.changes import MetadataChange
 from lakehouse.transaction.committed import Committed
@@ -73,7 +79,9 @@ class Transaction:
         metadata = self.base.metadata
         for operation in self._operations:
             if isinstance(operation, MetadataChange):
-                metadata = apply_updates(metadata, operation.updates, now_ms=metadata.last_updated_ms)
+                metadata = apply_updates(
+                    metadata, operation.updates, now_ms=metadata.last_updated_ms
+                )
         return metadata
 
     def append(self, files: Iterable[DataFile]) -> Self:
@@ -98,10 +106,16 @@ class Transaction:
             isolation: `serializable` (default, property `write.update.isolation-level`) also refuses concurrently added data;
                 `snapshot` only concurrent deletes and removals.
         """
-        return self._add(Overwrite(tuple(added), tuple(removed), self.branch, conflict_filter, isolation))
+        return self._add(
+            Overwrite(tuple(added), tuple(removed), self.branch, conflict_filter, isolation)
+        )
 
     def delete_files(
-        self, removed: Iterable[DataFile], *, conflict_filter: BooleanExpression | None = None, isolation: Isolation | None = None
+        self,
+        removed: Iterable[DataFile],
+        *,
+        conflict_filter: BooleanExpression | None = None,
+        isolation: Isolation | None = None,
     ) -> Self:
         """Remove whole data files (operation `delete`).
 
@@ -123,7 +137,14 @@ class Transaction:
         `removed_delete_files` are replaced by the new ones (a deletion vector by its superset).
         """
         return self._add(
-            RowDelta(tuple(data_files), tuple(delete_files), tuple(removed_delete_files), self.branch, conflict_filter, isolation)
+            RowDelta(
+                tuple(data_files),
+                tuple(delete_files),
+                tuple(removed_delete_files),
+                self.branch,
+                conflict_filter,
+                isolation,
+            )
         )
 
     def rewrite_files(
@@ -150,7 +171,14 @@ class Transaction:
         if data_sequence_number is None:
             head = head_of(self.base.metadata, self.branch)
             data_sequence_number = 0 if head is None else head.sequence_number
-        return self._add(RewriteFiles((*removed, *removed_deletes), (*added, *added_deletes), self.branch, data_sequence_number))
+        return self._add(
+            RewriteFiles(
+                (*removed, *removed_deletes),
+                (*added, *added_deletes),
+                self.branch,
+                data_sequence_number,
+            )
+        )
 
     def rewrite_manifests(self, *, target_size_bytes: int | None = None) -> Self:
         """Regroup live entries into manifests of about `target_size_bytes`, ordered by partition (operation `replace`)."""
@@ -163,11 +191,17 @@ class Transaction:
         """
         return self._add(Expire(tuple(snapshot_ids), tuple(remove_refs)))
 
-    def create_tag(self, name: str, snapshot_id: int | None = None, *, max_ref_age_ms: int | None = None) -> Self:
+    def create_tag(
+        self, name: str, snapshot_id: int | None = None, *, max_ref_age_ms: int | None = None
+    ) -> Self:
         """Tag `snapshot_id` (None: the branch's head). Raises RefAlreadyExistsError at commit."""
-        return self._add(SetRef(name, "tag", self._named(snapshot_id), max_ref_age_ms=max_ref_age_ms))
+        return self._add(
+            SetRef(name, "tag", self._named(snapshot_id), max_ref_age_ms=max_ref_age_ms)
+        )
 
-    def create_branch(self, name: str, snapshot_id: int | None = None, **retention: int | None) -> Self:
+    def create_branch(
+        self, name: str, snapshot_id: int | None = None, **retention: int | None
+    ) -> Self:
         """Branch from `snapshot_id` (None: the branch's head).
 
         `retention`: min_snapshots_to_keep, max_snapshot_age_ms, max_ref_age_ms.
@@ -207,13 +241,17 @@ class Transaction:
         given = dict(properties)
         version = given.pop("format-version", None)
         upgrade = () if version is None else (UpgradeFormatVersion(parse_format_version(version)),)
-        return self.update((*upgrade, *((SetProperties(given),) if given or version is None else ())))
+        return self.update(
+            (*upgrade, *((SetProperties(given),) if given or version is None else ()))
+        )
 
     def remove_properties(self, names: Iterable[str]) -> Self:
         """Remove table properties."""
         return self.update((RemoveProperties(tuple(names)),))
 
-    def commit(self, summary: Mapping[str, str] | None = None, *, commit_id: str | None = None) -> Committed:
+    def commit(
+        self, summary: Mapping[str, str] | None = None, *, commit_id: str | None = None
+    ) -> Committed:
         """Make everything visible at once.
 
         Args:
@@ -228,7 +266,9 @@ class Transaction:
             CommitStateUnknownError: the reply was lost and the table does not tell. Nothing was deleted.
         """
         if self._committed:
-            raise InvalidInputError(f"This transaction on {self.identifier} was committed or tried already: begin a new one.")
+            raise InvalidInputError(
+                f"This transaction on {self.identifier} was committed or tried already: begin a new one."
+            )
         self._committed = True
         return run(
             Run(
@@ -244,13 +284,17 @@ class Transaction:
 
     def _add(self, operation: Operation) -> Self:
         if self._committed:
-            raise InvalidInputError(f"This transaction on {self.identifier} was committed or tried already: begin a new one.")
+            raise InvalidInputError(
+                f"This transaction on {self.identifier} was committed or tried already: begin a new one."
+            )
         self._operations.append(operation)
         return self
 
     def _named(self, snapshot_id: int | None) -> int | None:
         """What a new ref names: unless this transaction moves the branch first, the head that the caller saw."""
-        if snapshot_id is not None or any(not isinstance(one, MetadataChange | SetRef) for one in self._operations):
+        if snapshot_id is not None or any(
+            not isinstance(one, MetadataChange | SetRef) for one in self._operations
+        ):
             return snapshot_id
         head = head_of(self.base.metadata, self.branch)
         return None if head is None else head.snapshot_id

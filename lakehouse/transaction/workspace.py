@@ -69,21 +69,36 @@ class Workspace:
 
         return self.once(("snapshot-id", key), draw)
 
-    def write_manifest(self, entries: Entries, metadata: TableMetadata, *, content: int, snapshot_id: int) -> ManifestFile:
+    def write_manifest(
+        self, entries: Entries, metadata: TableMetadata, *, content: int, snapshot_id: int
+    ) -> ManifestFile:
         """Write a manifest, and its columnar twin where there is enough in it to prune."""
         location = self._new_location(metadata, f"{self.unique}-m{next(self._numbers)}.avro")
         version = max(MIN_FORMAT_VERSION, metadata.format_version)
         data = encode_manifest(entries, metadata.schema(), format_version=version, content=content)
         self.write(location, data)
         if len(entries) >= TWIN_MIN_ENTRIES:
-            twin = encode_twin(entries, manifest_path=location, manifest_length=len(data), checksum=manifest_checksum(data))
+            twin = encode_twin(
+                entries,
+                manifest_path=location,
+                manifest_length=len(data),
+                checksum=manifest_checksum(data),
+            )
             self.write(twin_path(location), twin)
         self._entries[location] = entries
-        return manifest_file(entries, manifest_path=location, manifest_length=len(data), snapshot_id=snapshot_id, content=content)
+        return manifest_file(
+            entries,
+            manifest_path=location,
+            manifest_length=len(data),
+            snapshot_id=snapshot_id,
+            content=content,
+        )
 
     def list_location(self, metadata: TableMetadata, snapshot_id: int) -> str:
         """A fresh name for a manifest list."""
-        return self._new_location(metadata, f"snap-{snapshot_id}-{next(self._numbers)}-{self.unique}.avro")
+        return self._new_location(
+            metadata, f"snap-{snapshot_id}-{next(self._numbers)}-{self.unique}.avro"
+        )
 
     def write(self, location: str, data: bytes) -> None:
         """Write a new file; durable after `flush`."""
@@ -104,13 +119,17 @@ class Workspace:
             return []
         if snapshot.snapshot_id not in self._manifests:
             found = load_manifests(self.storage, snapshot)
-            self._manifests[snapshot.snapshot_id] = [one if has_counts(one) else self._count(one) for one in found]
+            self._manifests[snapshot.snapshot_id] = [
+                one if has_counts(one) else self._count(one) for one in found
+            ]
         return self._manifests[snapshot.snapshot_id]
 
     def _count(self, manifest: ManifestFile) -> ManifestFile:
         return counted(manifest, self.storage.read(manifest.manifest_path))
 
-    def remember_list(self, snapshot_id: int, data: bytes, manifests: Sequence[ManifestFile]) -> None:
+    def remember_list(
+        self, snapshot_id: int, data: bytes, manifests: Sequence[ManifestFile]
+    ) -> None:
         """The manifest list of a snapshot of this transaction, which is not written yet, and what reading it gives."""
         self._manifests[snapshot_id] = list(manifests)
         LISTS.keep(data, manifests)
@@ -152,7 +171,11 @@ class Workspace:
             log.warning("Left %d unreferenced files for orphan removal: %s", len(doomed), error)
             return
         if report.failed:
-            log.warning("Left %d unreferenced files for orphan removal: %s", len(report.failed), dict(report.failed))
+            log.warning(
+                "Left %d unreferenced files for orphan removal: %s",
+                len(report.failed),
+                dict(report.failed),
+            )
 
     def _new_location(self, metadata: TableMetadata, name: str) -> str:
         return join(TableProperties(metadata.properties).metadata_location(metadata.location), name)

@@ -30,7 +30,9 @@ OLD = pa.schema(
 )
 
 
-_PLACE = pa.struct([pa.field("town", pa.string()), pa.field("zip", pa.int64()), pa.field("country", pa.string())])
+_PLACE = pa.struct(
+    [pa.field("town", pa.string()), pa.field("zip", pa.int64()), pa.field("country", pa.string())]
+)
 _KEPT = [
     pa.field("region", pa.string()),
     TS,
@@ -39,7 +41,14 @@ _KEPT = [
 ]
 SCHEMAS = {
     "same": OLD,
-    "grown": pa.schema([pa.field("id", pa.int64()), pa.field("note", pa.string()), *_KEPT, pa.field("size", pa.int32())]),
+    "grown": pa.schema(
+        [
+            pa.field("id", pa.int64()),
+            pa.field("note", pa.string()),
+            *_KEPT,
+            pa.field("size", pa.int32()),
+        ]
+    ),
     "dropped": pa.schema([pa.field("id", pa.int64()), *_KEPT, pa.field("note", pa.int32())]),
 }
 SPECS = {
@@ -63,7 +72,13 @@ class Cell:
     deletes: bool
 
     def __str__(self) -> str:
-        parts = (f"v{self.version}", self.spec, self.schema, "respecified" * self.new_spec, "deletes" * self.deletes)
+        parts = (
+            f"v{self.version}",
+            self.spec,
+            self.schema,
+            "respecified" * self.new_spec,
+            "deletes" * self.deletes,
+        )
         return "-".join(part for part in parts if part)
 
     @property
@@ -77,12 +92,17 @@ class Cell:
         return self.schema != "same"
 
 
-CELLS = tuple(Cell(*chosen) for chosen in itertools.product((2, 3), SPECS, SCHEMAS, (False, True), (False, True)))
+CELLS = tuple(
+    Cell(*chosen)
+    for chosen in itertools.product((2, 3), SPECS, SCHEMAS, (False, True), (False, True))
+)
 
 
 def old_row(number: int) -> dict[str, Any]:
     """Row of the first schema; some values are null, before 1970, not finite in text or outside ASCII."""
-    ts = dt.datetime(1969, 12, 30, tzinfo=UTC) + dt.timedelta(hours=11 * number, microseconds=number)
+    ts = dt.datetime(1969, 12, 30, tzinfo=UTC) + dt.timedelta(
+        hours=11 * number, microseconds=number
+    )
     return {
         "id": number - 3,
         "note": None if number % 3 == 0 else f"n{number}",
@@ -107,9 +127,21 @@ def as_new(old: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
     """What a row of the first schema reads as in the current one."""
     if not cell.evolved:
         return dict(old)
-    place = old["place"] and {"town": old["place"]["city"], "zip": old["place"]["zip"], "country": None}
-    row = {**{key: old[key] for key in ("id", "region", "ts")}, "price": old["amount"], "place": place}
-    return {**row, "note": None} if cell.schema == "dropped" else {**row, "note": old["note"], "size": None}
+    place = old["place"] and {
+        "town": old["place"]["city"],
+        "zip": old["place"]["zip"],
+        "country": None,
+    }
+    row = {
+        **{key: old[key] for key in ("id", "region", "ts")},
+        "price": old["amount"],
+        "place": place,
+    }
+    return (
+        {**row, "note": None}
+        if cell.schema == "dropped"
+        else {**row, "note": old["note"], "size": None}
+    )
 
 
 def first_rows() -> list[dict[str, Any]]:
@@ -136,7 +168,9 @@ def deleted_ids(cell: Cell) -> list[int]:
 
 def build(catalog: lh.Lakehouse, cell: Cell) -> lh.Table:
     """The table of a cell, written by us."""
-    table = catalog.create_table(f"m.{cell}", OLD, partition_by=SPECS[cell.spec], format_version=cell.version)
+    table = catalog.create_table(
+        f"m.{cell}", OLD, partition_by=SPECS[cell.spec], format_version=cell.version
+    )
     table.append(pa.Table.from_pylist(first_rows(), schema=OLD))
     if cell.evolved:
         evolve_schema(table, cell)
@@ -182,7 +216,12 @@ def delete_by_position(table: lh.Table, ids: Sequence[int]) -> None:
     written = []
     for number, spec in table.metadata.specs().items():
         mine = [one for one in found if one.data_file.spec_id == number]
-        written += write_deletes(mine, dataclasses.replace(table.write_request(), spec=spec), table.storage, task=str(number))
+        written += write_deletes(
+            mine,
+            dataclasses.replace(table.write_request(), spec=spec),
+            table.storage,
+            task=str(number),
+        )
     table.transaction().row_delta(delete_files=written).commit()
     table.refresh()
 

@@ -44,16 +44,28 @@ class PlainCatalog(ThreadingHTTPServer):
             self._create(body)
             return 200, self._table(body["name"])
         if len(parts) == 3:
-            return 200, {"identifiers": [{"namespace": ["m"], "name": name} for name in self.locations]}
+            return 200, {
+                "identifiers": [{"namespace": ["m"], "name": name} for name in self.locations]
+            }
         if parts[3] not in self.locations:
-            return 404, {"error": {"message": f"no table {parts[3]}", "type": "NoSuchTableException", "code": 404}}
+            return 404, {
+                "error": {
+                    "message": f"no table {parts[3]}",
+                    "type": "NoSuchTableException",
+                    "code": 404,
+                }
+            }
         if method == "POST":
             self._commit(parts[3], body)
         return 200, self._table(parts[3])
 
     def _table(self, name: str) -> Document:
         location = self.locations[name]
-        return {"metadata-location": str(location), "metadata": json.loads(location.read_text()), "config": {}}
+        return {
+            "metadata-location": str(location),
+            "metadata": json.loads(location.read_text()),
+            "config": {},
+        }
 
     def _create(self, asked: Document) -> None:
         properties = asked["properties"]
@@ -86,14 +98,20 @@ class PlainCatalog(ThreadingHTTPServer):
     def _commit(self, name: str, change: Document) -> None:
         before = self.locations[name]
         document = json.loads(before.read_text())
-        document["metadata-log"].append({"timestamp-ms": document["last-updated-ms"], "metadata-file": str(before)})
+        document["metadata-log"].append(
+            {"timestamp-ms": document["last-updated-ms"], "metadata-file": str(before)}
+        )
         document["last-updated-ms"] = max(document["last-updated-ms"], time.time_ns() // 1_000_000)
         for update in change["updates"]:
             _apply(document, update)
         self._write(name, document)
 
     def _write(self, name: str, document: Document) -> None:
-        path = Path(document["location"]) / "metadata" / f"{len(document['metadata-log']):05}-{uuid.uuid4()}.metadata.json"
+        path = (
+            Path(document["location"])
+            / "metadata"
+            / f"{len(document['metadata-log']):05}-{uuid.uuid4()}.metadata.json"
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document))
         self.locations[name] = path
@@ -101,7 +119,11 @@ class PlainCatalog(ThreadingHTTPServer):
 
 def _ids(kind: Any) -> Iterator[int]:
     if isinstance(kind, dict):
-        yield from (value for key, value in kind.items() if key in ("id", "element-id", "key-id", "value-id"))
+        yield from (
+            value
+            for key, value in kind.items()
+            if key in ("id", "element-id", "key-id", "value-id")
+        )
         for value in kind.values():
             yield from _ids(value)
     elif isinstance(kind, list):
@@ -111,19 +133,31 @@ def _ids(kind: Any) -> Iterator[int]:
 
 def _apply(document: Document, update: Document) -> None:
     match update["action"]:
-        case "assign-uuid" | "upgrade-format-version" | "add-sort-order" | "set-default-sort-order" | "set-location":
+        case (
+            "assign-uuid"
+            | "upgrade-format-version"
+            | "add-sort-order"
+            | "set-default-sort-order"
+            | "set-location"
+        ):
             pass  # said again after creation, changing nothing
         case "add-schema":
             _add(document, "schemas", "schema-id", update["schema"])
             document["last-column-id"] = max(document["last-column-id"], *_ids(update["schema"]))
         case "set-current-schema":
-            document["current-schema-id"] = _chosen(update["schema-id"], document["schemas"], "schema-id")
+            document["current-schema-id"] = _chosen(
+                update["schema-id"], document["schemas"], "schema-id"
+            )
         case "add-spec":
             fields = update["spec"]["fields"]
             _add(document, "partition-specs", "spec-id", update["spec"])
-            document["last-partition-id"] = max([document["last-partition-id"], *(field["field-id"] for field in fields)])
+            document["last-partition-id"] = max(
+                [document["last-partition-id"], *(field["field-id"] for field in fields)]
+            )
         case "set-default-spec":
-            document["default-spec-id"] = _chosen(update["spec-id"], document["partition-specs"], "spec-id")
+            document["default-spec-id"] = _chosen(
+                update["spec-id"], document["partition-specs"], "spec-id"
+            )
         case "add-snapshot":
             snapshot = update["snapshot"]
             document["snapshots"].append(snapshot)
@@ -135,7 +169,10 @@ def _apply(document: Document, update: Document) -> None:
             document["refs"][update["ref-name"]] = ref
             if update["ref-name"] == "main":
                 document["current-snapshot-id"] = ref["snapshot-id"]
-                entry = {"snapshot-id": ref["snapshot-id"], "timestamp-ms": document["last-updated-ms"]}
+                entry = {
+                    "snapshot-id": ref["snapshot-id"],
+                    "timestamp-ms": document["last-updated-ms"],
+                }
                 document["snapshot-log"].append(entry)
         case "set-properties":
             document["properties"] |= update["updates"]
@@ -179,7 +216,10 @@ class _Handler(BaseHTTPRequestHandler):
             with self.server.lock:
                 status, document = self.server.answer(method, parts, json.loads(body or b"{}"))
         except (KeyError, ValueError) as error:
-            status, document = 400, {"error": {"message": repr(error), "type": "BadRequestException", "code": 400}}
+            status, document = (
+                400,
+                {"error": {"message": repr(error), "type": "BadRequestException", "code": 400}},
+            )
         data = json.dumps(document).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))

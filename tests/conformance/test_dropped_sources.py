@@ -13,12 +13,18 @@ from pyiceberg.transforms import IdentityTransform, YearTransform
 import lakehouse as lh
 
 SCHEMA = pa.schema([("id", pa.int64()), ("u", pa.string()), ("d", pa.date32())])
-ROWS = {"id": [1, 2, 3], "u": ["a", "b", None], "d": [dt.date(1950, 1, 1), dt.date(1969, 12, 31), None]}
+ROWS = {
+    "id": [1, 2, 3],
+    "u": ["a", "b", None],
+    "d": [dt.date(1950, 1, 1), dt.date(1969, 12, 31), None],
+}
 
 
 @pytest.fixture(params=[1, 2])
 def table(request, tmp_path, readers):
-    theirs = SqlCatalog("theirs", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
+    theirs = SqlCatalog(
+        "theirs", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse"
+    )
     theirs.create_namespace("m")
     made = theirs.create_table("m.t", SCHEMA, properties={"format-version": str(request.param)})
     with made.update_spec() as spec:
@@ -47,7 +53,9 @@ def test_every_operation_goes_on(table):
     assert ids(table) == [1, 3, 4]
     table.compact(lh.CompactionOptions(min_input_files=2))
     assert ids(table) == [1, 3, 4]
-    assert sorted(StaticTable.from_metadata(table.metadata_location).scan().to_arrow()["id"].to_pylist()) == [1, 3, 4]
+    assert sorted(
+        StaticTable.from_metadata(table.metadata_location).scan().to_arrow()["id"].to_pylist()
+    ) == [1, 3, 4]
     assert ids(table, "u = 'b'", snapshot_id=first) == [2]
     assert ids(table, "d < '1960-01-01'", snapshot_id=first) == [1]
     assert ids(table, "u is null", snapshot_id=first) == [3]

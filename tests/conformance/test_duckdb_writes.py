@@ -10,7 +10,16 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from tests.conformance.matrix import CELLS, OLD, Cell, deleted_ids, first_rows, rows_of, same_rows, second_batch
+from tests.conformance.matrix import (
+    CELLS,
+    OLD,
+    Cell,
+    deleted_ids,
+    first_rows,
+    rows_of,
+    same_rows,
+    second_batch,
+)
 from tests.conformance.plain_rest import PlainCatalog, plain_rest
 
 COLUMNS = "id INTEGER, note VARCHAR, region VARCHAR, ts TIMESTAMPTZ, amount FLOAT, place STRUCT(city VARCHAR, zip INTEGER)"
@@ -50,8 +59,15 @@ def written_by_duckdb(duck: duckdb.DuckDBPyConnection, server: PlainCatalog, cel
     name = str(cell).replace("-", "_")
     table = f"lake.m.{name}"
     duck.register("first", pa.Table.from_pylist(first_rows(), schema=OLD))
-    duck.register("second", pa.Table.from_pylist([small(row) for row in second_batch(cell).to_pylist()], schema=cell.arrow))
-    duck.sql(f"CREATE TABLE {table} ({COLUMNS}) {SPEC[cell.spec]} WITH ('format-version' = '{cell.version}')")
+    duck.register(
+        "second",
+        pa.Table.from_pylist(
+            [small(row) for row in second_batch(cell).to_pylist()], schema=cell.arrow
+        ),
+    )
+    duck.sql(
+        f"CREATE TABLE {table} ({COLUMNS}) {SPEC[cell.spec]} WITH ('format-version' = '{cell.version}')"
+    )
     duck.sql(f"INSERT INTO {table} FROM first")
     if cell.evolved:
         for change in (
@@ -60,7 +76,11 @@ def written_by_duckdb(duck: duckdb.DuckDBPyConnection, server: PlainCatalog, cel
             "ADD COLUMN place.country VARCHAR",
             "ALTER COLUMN id TYPE BIGINT",
             "ALTER COLUMN price TYPE DOUBLE",
-            *(["ADD COLUMN size INTEGER"] if cell.schema == "grown" else ["DROP COLUMN note", "ADD COLUMN note INTEGER"]),
+            *(
+                ["ADD COLUMN size INTEGER"]
+                if cell.schema == "grown"
+                else ["DROP COLUMN note", "ADD COLUMN note INTEGER"]
+            ),
         ):
             duck.sql(f"ALTER TABLE {table} {change}")
     if cell.new_spec:
@@ -88,10 +108,16 @@ def test_we_read_what_duckdb_writes(duck, server, readers, cell):
     first = ours.snapshots()[0].snapshot_id
     assert same_rows(ours.scan(snapshot_id=first).to_arrow().to_pylist(), first_rows())
     for where, test in FILTERS.items():
-        assert same_rows(ours.scan(where).to_arrow().to_pylist(), filter(test, rows_in_duckdb(cell))), where
-    listed = duck.execute("SELECT file_path FROM iceberg_metadata(?) WHERE status <> 'DELETED'", [location]).fetchall()
+        assert same_rows(
+            ours.scan(where).to_arrow().to_pylist(), filter(test, rows_in_duckdb(cell))
+        ), where
+    listed = duck.execute(
+        "SELECT file_path FROM iceberg_metadata(?) WHERE status <> 'DELETED'", [location]
+    ).fetchall()
     assert {path for (path,) in listed} == set(ours.inspect.files()["file_path"].to_pylist())
-    snapshots = duck.execute("SELECT sequence_number, snapshot_id FROM iceberg_snapshots(?)", [location]).fetchall()
+    snapshots = duck.execute(
+        "SELECT sequence_number, snapshot_id FROM iceberg_snapshots(?)", [location]
+    ).fetchall()
     assert sorted(snapshots) == [(s.sequence_number, s.snapshot_id) for s in ours.snapshots()]
     if cell.deletes and cell.schema != "grown":
         gone_on_with(duck, ours, cell)

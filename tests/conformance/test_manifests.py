@@ -45,12 +45,23 @@ from pyiceberg.types import (
 
 from lakehouse.scan.avro import decode_avro
 from lakehouse.spec.columnar_manifest import conform, encode_twin, manifest_checksum, mismatch
-from lakehouse.spec.data_file import STATUS_ADDED, STATUS_DELETED, STATUS_EXISTING, DataFile, ManifestEntry
+from lakehouse.spec.data_file import (
+    STATUS_ADDED,
+    STATUS_DELETED,
+    STATUS_EXISTING,
+    DataFile,
+    ManifestEntry,
+)
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import field_types
 from lakehouse.spec.inheritance import inherit
 from lakehouse.spec.manifest import decode_manifest, encode_manifest, manifest_file
-from lakehouse.spec.manifest_list import CONTENT_DELETE_MANIFEST, ManifestFile, read_manifest_list, write_manifest_list
+from lakehouse.spec.manifest_list import (
+    CONTENT_DELETE_MANIFEST,
+    ManifestFile,
+    read_manifest_list,
+    write_manifest_list,
+)
 from lakehouse.storage.load import storage_for
 
 SCHEMA = Schema(
@@ -96,7 +107,9 @@ VALUES: dict[int, st.SearchStrategy[Any]] = {
     11: INT64,
     12: st.binary(min_size=5, max_size=5),
     13: st.floats(allow_nan=False),
-    14: st.integers(-(10**37), 10**37).map(lambda value: Decimal((value < 0, tuple(map(int, str(abs(value)))), -10))),
+    14: st.integers(-(10**37), 10**37).map(
+        lambda value: Decimal((value < 0, tuple(map(int, str(abs(value)))), -10))
+    ),
 }
 PARTITIONS = st.tuples(
     st.none() | st.integers(-800, 40_000),
@@ -113,10 +126,14 @@ PARTITIONS = st.tuples(
 @st.composite
 def bounds(draw: st.DrawFn) -> dict[int, bytes]:
     fields = draw(st.sets(st.sampled_from(sorted(VALUES))))
-    return {field_id: to_bytes(TYPES[field_id], draw(VALUES[field_id])) for field_id in sorted(fields)}
+    return {
+        field_id: to_bytes(TYPES[field_id], draw(VALUES[field_id])) for field_id in sorted(fields)
+    }
 
 
-COUNTS = st.dictionaries(st.sampled_from(sorted(VALUES)), st.integers(0, 2**40)).map(lambda one: dict(sorted(one.items())))
+COUNTS = st.dictionaries(st.sampled_from(sorted(VALUES)), st.integers(0, 2**40)).map(
+    lambda one: dict(sorted(one.items()))
+)
 
 
 @st.composite
@@ -138,7 +155,9 @@ def entries(draw: st.DrawFn) -> ManifestEntry:
         lower_bounds=draw(bounds()),
         upper_bounds=draw(bounds()),
         key_metadata=draw(st.none() | st.binary(max_size=3)),
-        split_offsets=draw(st.none() | st.lists(number, max_size=3).map(lambda one: tuple(sorted(one)))),
+        split_offsets=draw(
+            st.none() | st.lists(number, max_size=3).map(lambda one: tuple(sorted(one)))
+        ),
         sort_order_id=draw(st.none() | st.integers(0, 5)),
     )
     return ManifestEntry(
@@ -157,10 +176,16 @@ def inherited(entry: ManifestEntry, manifest: ManifestFile) -> ManifestEntry:
     return dataclasses.replace(entry, **missing)
 
 
-def written(rows: list[ManifestEntry], format_version: int, path: str = "m.avro") -> tuple[bytes, ManifestFile, Entries]:
+def written(
+    rows: list[ManifestEntry], format_version: int, path: str = "m.avro"
+) -> tuple[bytes, ManifestFile, Entries]:
     table = Entries.from_manifest_entries(rows, SPEC, TYPES)
     data = encode_manifest(table, SCHEMA, format_version=format_version)
-    return data, manifest_file(table, manifest_path=path, manifest_length=len(data), snapshot_id=99), table
+    return (
+        data,
+        manifest_file(table, manifest_path=path, manifest_length=len(data), snapshot_id=99),
+        table,
+    )
 
 
 @given(st.lists(entries(), min_size=1, max_size=6))
@@ -187,7 +212,9 @@ def test_bulk_and_entry_by_entry_agree(tmp_path_factory, rows):
     manifest = dataclasses.replace(manifest, sequence_number=42)
     decoded = decode_avro(storage_for(str(path)), str(path), SPEC, TYPES)
     assert decoded.kind == "bulk", decoded.refused
-    assert inherit(decoded.entries, manifest).to_manifest_entries() == [inherited(row, manifest) for row in rows]
+    assert inherit(decoded.entries, manifest).to_manifest_entries() == [
+        inherited(row, manifest) for row in rows
+    ]
 
 
 @given(st.lists(entries(), min_size=1, max_size=6))
@@ -195,11 +222,19 @@ def test_bulk_and_entry_by_entry_agree(tmp_path_factory, rows):
 def test_twin_holds_the_manifest(rows):
     data, manifest, table = written(rows, 2)
     manifest = dataclasses.replace(manifest, sequence_number=42)
-    twin = encode_twin(table, manifest_path="m.avro", manifest_length=len(data), checksum=manifest_checksum(data))
+    twin = encode_twin(
+        table, manifest_path="m.avro", manifest_length=len(data), checksum=manifest_checksum(data)
+    )
     file = pq.ParquetFile(pa.BufferReader(twin))
     assert mismatch(file.metadata.metadata, file.metadata.num_rows, manifest) is None
-    for change in ({"manifest_path": "other.avro"}, {"manifest_length": 1}, {"added_files_count": 77}):
-        assert mismatch(file.metadata.metadata, file.metadata.num_rows, dataclasses.replace(manifest, **change))
+    for change in (
+        {"manifest_path": "other.avro"},
+        {"manifest_length": 1},
+        {"added_files_count": 77},
+    ):
+        assert mismatch(
+            file.metadata.metadata, file.metadata.num_rows, dataclasses.replace(manifest, **change)
+        )
     found = inherit(conform(file.read().replace_schema_metadata(), SPEC, TYPES), manifest)
     assert found.to_manifest_entries() == [inherited(row, manifest) for row in rows]
 
@@ -228,7 +263,10 @@ def test_pyiceberg_reads_ours(tmp_path_factory, rows):
     ):
         assert getattr(found, name) == getattr(ours, name)
     for mine, theirs in zip(ours.partitions, found.partitions, strict=True):
-        assert (mine.contains_null, mine.contains_nan) == (theirs.contains_null, theirs.contains_nan)
+        assert (mine.contains_null, mine.contains_nan) == (
+            theirs.contains_null,
+            theirs.contains_nan,
+        )
         assert (mine.lower_bound, mine.upper_bound) == (theirs.lower_bound, theirs.upper_bound)
     read = found.fetch_manifest_entry(file_io, discard_deleted=False)
     for row, entry in zip(rows, read, strict=True):
@@ -246,7 +284,14 @@ def same(mine: ManifestEntry, theirs: PyManifestEntry) -> None:
     )
     assert file.file_format == other.file_format.value.lower()
     assert list(file.partition) == list(other.partition)
-    for name in ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds"):
+    for name in (
+        "column_sizes",
+        "value_counts",
+        "null_value_counts",
+        "nan_value_counts",
+        "lower_bounds",
+        "upper_bounds",
+    ):
         assert dict(getattr(file, name)) == (getattr(other, name) or {}), name
     assert (None if file.split_offsets is None else list(file.split_offsets)) == other.split_offsets
 
@@ -260,19 +305,39 @@ def test_we_read_pyicebergs(tmp_path, format_version, codec):
     rows = example_entries()
     file_io = PyArrowFileIO()
     path = str(tmp_path / "m.avro")
-    with py_write_manifest(format_version, PY_SPEC, SCHEMA, file_io.new_output(path), 99, codec) as writer:
+    with py_write_manifest(
+        format_version, PY_SPEC, SCHEMA, file_io.new_output(path), 99, codec
+    ) as writer:
         for row in rows:
             file = row.data_file
-            arguments = {name: getattr(file, name) for name in ("file_path", "record_count", "file_size_in_bytes")}
-            maps = ("column_sizes", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+            arguments = {
+                name: getattr(file, name)
+                for name in ("file_path", "record_count", "file_size_in_bytes")
+            }
+            maps = (
+                "column_sizes",
+                "value_counts",
+                "null_value_counts",
+                "nan_value_counts",
+                "lower_bounds",
+                "upper_bounds",
+            )
             arguments |= {name: getattr(file, name) for name in maps}
-            arguments |= {"partition": Record(*file.partition), "file_format": "PARQUET", "content": 0}
+            arguments |= {
+                "partition": Record(*file.partition),
+                "file_format": "PARQUET",
+                "content": 0,
+            }
             arguments |= dict.fromkeys(("sort_order_id", "equality_ids", "key_metadata"))
-            py_file = PyDataFile.from_args(split_offsets=list(file.split_offsets or ()), **arguments)
+            py_file = PyDataFile.from_args(
+                split_offsets=list(file.split_offsets or ()), **arguments
+            )
             writer.add(PyManifestEntry.from_args(status=1, snapshot_id=99, data_file=py_file))
     written_by_py = writer.to_manifest_file()
     list_path = str(tmp_path / "l.avro")
-    with py_write_manifest_list(format_version, file_io.new_output(list_path), 99, None, 42, codec) as list_writer:
+    with py_write_manifest_list(
+        format_version, file_io.new_output(list_path), 99, None, 42, codec
+    ) as list_writer:
         list_writer.add_manifests([written_by_py])
     storage = storage_for(path)
     (manifest,) = read_manifest_list(storage.read(list_path), list_path)
@@ -284,7 +349,10 @@ def test_we_read_pyicebergs(tmp_path, format_version, codec):
         for row, entry in zip(rows, found.to_manifest_entries(), strict=True):
             assert entry.data_file == row.data_file
             assert (entry.status, entry.snapshot_id) == (STATUS_ADDED, 99)
-            assert (entry.sequence_number, entry.file_sequence_number) == (expected_number, expected_number)
+            assert (entry.sequence_number, entry.file_sequence_number) == (
+                expected_number,
+                expected_number,
+            )
 
 
 def example_entries() -> list[ManifestEntry]:
@@ -307,7 +375,10 @@ def example_entries() -> list[ManifestEntry]:
             file_size_in_bytes=100 + number,
             value_counts={1: 5, 5: 5},
             null_value_counts={1: 0},
-            lower_bounds={1: to_bytes(IntegerType(), -number), 4: to_bytes(DecimalType(9, 2), Decimal("-1.28"))},
+            lower_bounds={
+                1: to_bytes(IntegerType(), -number),
+                4: to_bytes(DecimalType(9, 2), Decimal("-1.28")),
+            },
             upper_bounds={1: to_bytes(IntegerType(), number), 7: "zz\U0001f600".encode()},
             split_offsets=(4, 50),
         )
@@ -316,7 +387,11 @@ def example_entries() -> list[ManifestEntry]:
 
 
 def test_a_block_holds_many_entries():
-    rows = [dataclasses.replace(row, data_file=row.data_file) for row in example_entries() for _ in range(40)]
+    rows = [
+        dataclasses.replace(row, data_file=row.data_file)
+        for row in example_entries()
+        for _ in range(40)
+    ]
     table = Entries.from_manifest_entries(rows, PY_SPEC, TYPES)
     data = encode_manifest(table, SCHEMA, format_version=2)
 
@@ -328,30 +403,54 @@ def test_header_says_what_the_spec_requires():
     data, _, _ = written([inherited_example()], 3)
 
     metadata = fastavro.reader(io.BytesIO(data)).metadata
-    assert {"schema", "schema-id", "partition-spec", "partition-spec-id", "format-version", "content"} <= set(metadata)
-    assert (metadata["schema-id"], metadata["partition-spec-id"], metadata["format-version"], metadata["content"]) == (
+    assert {
+        "schema",
+        "schema-id",
+        "partition-spec",
+        "partition-spec-id",
+        "format-version",
+        "content",
+    } <= set(metadata)
+    assert (
+        metadata["schema-id"],
+        metadata["partition-spec-id"],
+        metadata["format-version"],
+        metadata["content"],
+    ) == (
         "3",
         "2",
         "3",
         "data",
     )
-    assert [field["field-id"] for field in json.loads(metadata["partition-spec"])] == [1000 + n for n in range(8)]
+    assert [field["field-id"] for field in json.loads(metadata["partition-spec"])] == [
+        1000 + n for n in range(8)
+    ]
 
 
 def inherited_example() -> ManifestEntry:
-    file = DataFile(file_path="f", partition=(None,) * 8, spec_id=2, record_count=1, file_size_in_bytes=1)
+    file = DataFile(
+        file_path="f", partition=(None,) * 8, spec_id=2, record_count=1, file_size_in_bytes=1
+    )
     return ManifestEntry(status=STATUS_ADDED, data_file=file)
 
 
 def test_first_row_ids_are_inherited_in_order():
     blank = inherited_example()
     rows = [
-        dataclasses.replace(blank, data_file=dataclasses.replace(blank.data_file, record_count=count, first_row_id=first))
+        dataclasses.replace(
+            blank,
+            data_file=dataclasses.replace(blank.data_file, record_count=count, first_row_id=first),
+        )
         for count, first in ((25, 800), (50, None), (50, None))
     ]
     data, manifest, _ = written(rows, 3)
     listed, next_row_id = write_manifest_list(
-        [manifest], snapshot_id=99, parent_snapshot_id=None, sequence_number=42, format_version=3, first_row_id=1000
+        [manifest],
+        snapshot_id=99,
+        parent_snapshot_id=None,
+        sequence_number=42,
+        format_version=3,
+        first_row_id=1000,
     )
     (read,) = read_manifest_list(listed)
     assert (read.first_row_id, next_row_id) == (1000, 1125)
@@ -360,7 +459,12 @@ def test_first_row_ids_are_inherited_in_order():
 
 
 def test_first_row_id_assignment_follows_the_example_of_the_spec():
-    counts = [("existing", 75, 0, 925), ("added1", 100, 25, None), ("added2", 0, 100, None), ("added3", 125, 25, None)]
+    counts = [
+        ("existing", 75, 0, 925),
+        ("added1", 100, 25, None),
+        ("added2", 0, 100, None),
+        ("added3", 125, 25, None),
+    ]
     manifests = [
         ManifestFile(
             manifest_path=path,
@@ -381,7 +485,12 @@ def test_first_row_id_assignment_follows_the_example_of_the_spec():
     ]
     deletes = dataclasses.replace(manifests[1], content=CONTENT_DELETE_MANIFEST)
     data, next_row_id = write_manifest_list(
-        [*manifests, deletes], snapshot_id=9, parent_snapshot_id=None, sequence_number=1, format_version=3, first_row_id=1000
+        [*manifests, deletes],
+        snapshot_id=9,
+        parent_snapshot_id=None,
+        sequence_number=1,
+        format_version=3,
+        first_row_id=1000,
     )
     assert [one.first_row_id for one in read_manifest_list(data)] == [925, 1000, 1125, 1225, None]
     assert next_row_id == 1375
@@ -391,9 +500,16 @@ def test_summaries_keep_the_sign_of_zero_and_ignore_nan():
     spec = PartitionSpec(PartitionField(5, 1000, IdentityTransform(), "f"))
 
     def summary(*values):
-        files = [DataFile(file_path="f", partition=(value,), record_count=1, file_size_in_bytes=1) for value in values]
-        table = Entries.from_manifest_entries([ManifestEntry(status=STATUS_ADDED, data_file=one) for one in files], spec, TYPES)
-        (found,) = manifest_file(table, manifest_path="m", manifest_length=1, snapshot_id=1).partitions
+        files = [
+            DataFile(file_path="f", partition=(value,), record_count=1, file_size_in_bytes=1)
+            for value in values
+        ]
+        table = Entries.from_manifest_entries(
+            [ManifestEntry(status=STATUS_ADDED, data_file=one) for one in files], spec, TYPES
+        )
+        (found,) = manifest_file(
+            table, manifest_path="m", manifest_length=1, snapshot_id=1
+        ).partitions
         return found
 
     both = summary(0.0, -0.0)
@@ -402,4 +518,9 @@ def test_summaries_keep_the_sign_of_zero_and_ignore_nan():
     assert (odd.contains_null, odd.contains_nan) == (True, True)
     assert (odd.lower_bound, odd.upper_bound) == (struct.pack("<f", 3.0),) * 2
     empty = summary(None, None)
-    assert (empty.contains_null, empty.contains_nan, empty.lower_bound, empty.upper_bound) == (True, False, None, None)
+    assert (empty.contains_null, empty.contains_nan, empty.lower_bound, empty.upper_bound) == (
+        True,
+        False,
+        None,
+        None,
+    )

@@ -63,7 +63,10 @@ def first_id(table: lh.Table) -> int:
 def test_we_read_what_we_write(tables, cell):
     table = tables(cell)
     assert same_rows(table.scan().to_arrow().to_pylist(), rows_of(cell))
-    assert table.scan().to_arrow().schema.remove_metadata() == table.scan().to_batches().read_all().schema.remove_metadata()
+    assert (
+        table.scan().to_arrow().schema.remove_metadata()
+        == table.scan().to_batches().read_all().schema.remove_metadata()
+    )
     assert same_rows(table.scan(snapshot_id=first_id(table)).to_arrow().to_pylist(), first_rows())
 
 
@@ -73,16 +76,24 @@ def test_pyiceberg_reads_ours(tables, cell):
     theirs = StaticTable.from_metadata(ours.metadata_location)
     assert same_rows(theirs.scan().to_arrow().to_pylist(), rows_of(cell))
     assert same_rows(theirs.scan(snapshot_id=first_id(ours)).to_arrow().to_pylist(), first_rows())
-    planned = {t.file.file_path: {d.file_path for d in t.delete_files} for t in theirs.scan().plan_files()}
-    deletes = {t.data_file.file_path: {d.file_path for d in t.deletes} for t in ours.scan().plan().tasks}
+    planned = {
+        t.file.file_path: {d.file_path for d in t.delete_files} for t in theirs.scan().plan_files()
+    }
+    deletes = {
+        t.data_file.file_path: {d.file_path for d in t.deletes} for t in ours.scan().plan().tasks
+    }
     if cell.version == 2:
         assert planned == deletes
     else:
         # pyiceberg gives a file the deletion vectors of its neighbours too, and drops them when it reads
         assert planned.keys() == deletes.keys()
         assert all(deletes[path] <= planned[path] for path in planned)
-    assert [(s.snapshot_id, s.parent_snapshot_id, s.sequence_number, s.timestamp_ms) for s in theirs.snapshots()] == [
-        (s.snapshot_id, s.parent_snapshot_id, s.sequence_number, s.timestamp_ms) for s in ours.snapshots()
+    assert [
+        (s.snapshot_id, s.parent_snapshot_id, s.sequence_number, s.timestamp_ms)
+        for s in theirs.snapshots()
+    ] == [
+        (s.snapshot_id, s.parent_snapshot_id, s.sequence_number, s.timestamp_ms)
+        for s in ours.snapshots()
     ]
 
 
@@ -94,18 +105,26 @@ def test_duckdb_reads_ours(tables, duck, cell):
     assert same_rows(rows, rows_of(cell))
     travel = f"SELECT * FROM iceberg_scan('{location}', snapshot_from_id = {first_id(ours)})"
     assert same_rows(duck.sql(travel).to_arrow_table().to_pylist(), first_rows())
-    listed = duck.execute("SELECT file_path FROM iceberg_metadata(?) WHERE status <> 'DELETED'", [location]).fetchall()
+    listed = duck.execute(
+        "SELECT file_path FROM iceberg_metadata(?) WHERE status <> 'DELETED'", [location]
+    ).fetchall()
     assert {path for (path,) in listed} == set(ours.inspect.files()["file_path"].to_pylist())
-    snapshots = duck.execute("SELECT sequence_number, snapshot_id FROM iceberg_snapshots(?)", [location]).fetchall()
+    snapshots = duck.execute(
+        "SELECT sequence_number, snapshot_id FROM iceberg_snapshots(?)", [location]
+    ).fetchall()
     assert sorted(snapshots) == [(s.sequence_number, s.snapshot_id) for s in ours.snapshots()]
 
 
-@pytest.mark.filterwarnings("ignore:Call to to_vector:DeprecationWarning")  # Polars calls it in pyiceberg
+@pytest.mark.filterwarnings(
+    "ignore:Call to to_vector:DeprecationWarning"
+)  # Polars calls it in pyiceberg
 @every_cell
 def test_polars_reads_ours(tables, cell):
     ours = tables(cell)
     theirs = StaticTable.from_metadata(ours.metadata_location)
-    assert same_rows(pl.scan_iceberg(theirs, reader_override="native").collect().to_dicts(), rows_of(cell))
+    assert same_rows(
+        pl.scan_iceberg(theirs, reader_override="native").collect().to_dicts(), rows_of(cell)
+    )
     old = pl.scan_iceberg(theirs, reader_override="native", snapshot_id=first_id(ours))
     if cell.evolved:
         with pytest.raises(PanicException):
@@ -118,13 +137,23 @@ def test_polars_reads_ours(tables, cell):
 def test_daft_reads_ours(tables, cell):
     ours = tables(cell)
     theirs = StaticTable.from_metadata(ours.metadata_location)
-    reason = DAFT_VECTORS if cell.version == 3 and cell.deletes else DAFT_DROPPED if cell.schema == "dropped" else None
+    reason = (
+        DAFT_VECTORS
+        if cell.version == 3 and cell.deletes
+        else DAFT_DROPPED
+        if cell.schema == "dropped"
+        else None
+    )
     if reason is None:
         assert same_rows(daft.read_iceberg(theirs).to_pylist(), rows_of(cell))
     else:
         with pytest.raises(daft.exceptions.DaftCoreException):
-            pytest.fail(f"{reason}: no longer, it read {len(daft.read_iceberg(theirs).to_pylist())} rows")
-    assert same_rows(daft.read_iceberg(theirs, snapshot_id=first_id(ours)).to_pylist(), first_rows())
+            pytest.fail(
+                f"{reason}: no longer, it read {len(daft.read_iceberg(theirs).to_pylist())} rows"
+            )
+    assert same_rows(
+        daft.read_iceberg(theirs, snapshot_id=first_id(ours)).to_pylist(), first_rows()
+    )
 
 
 # What others write
@@ -133,7 +162,9 @@ def test_daft_reads_ours(tables, cell):
 @pytest.fixture(scope="module")
 def pyiceberg_catalog(tmp_path_factory):
     folder = tmp_path_factory.mktemp("theirs")
-    catalog = SqlCatalog("theirs", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
+    catalog = SqlCatalog(
+        "theirs", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse"
+    )
     catalog.create_namespace("m")
     yield catalog
     catalog.engine.dispose()
@@ -197,7 +228,9 @@ def test_we_read_what_pyiceberg_writes(pyiceberg_catalog, readers, cell):
     ours = readers.register_table(f"py.{cell}", theirs.metadata_location)
     assert same_rows(ours.scan().to_arrow().to_pylist(), rows_of(cell))
     assert same_rows(ours.scan(snapshot_id=first_id(ours)).to_arrow().to_pylist(), first_rows())
-    assert sorted(f.file_path for f in ours.scan().plan().files) == sorted(t.file.file_path for t in theirs.scan().plan_files())
+    assert sorted(f.file_path for f in ours.scan().plan().files) == sorted(
+        t.file.file_path for t in theirs.scan().plan_files()
+    )
     assert [(s.snapshot_id, s.sequence_number) for s in ours.snapshots()] == [
         (s.snapshot_id, s.sequence_number) for s in theirs.snapshots()
     ]
@@ -208,7 +241,9 @@ def test_we_read_what_pyiceberg_writes(pyiceberg_catalog, readers, cell):
     assert ours.metadata.format_version == 2
     assert same_rows(ours.scan().to_arrow().to_pylist(), expected)
     assert same_rows(ours.scan(snapshot_id=first_id(ours)).to_arrow().to_pylist(), first_rows())
-    assert same_rows(StaticTable.from_metadata(ours.metadata_location).scan().to_arrow().to_pylist(), expected)
+    assert same_rows(
+        StaticTable.from_metadata(ours.metadata_location).scan().to_arrow().to_pylist(), expected
+    )
 
 
 def test_we_read_what_duckdb_copies(tmp_path, duck, readers):

@@ -10,7 +10,13 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.metadata import new_table_metadata as pyiceberg_new_table_metadata
 from pyiceberg.table.sorting import SortOrder
-from pyiceberg.types import NestedField, StringType, TimestampNanoType, TimestamptzNanoType, UnknownType
+from pyiceberg.types import (
+    NestedField,
+    StringType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    UnknownType,
+)
 
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
@@ -46,17 +52,31 @@ STATISTICS = {
 
 def lived(version):
     """A table with something in every section."""
-    metadata = grown(table(version=version, partition_by=("month(ts)", "bucket(8, id)"), sort_by=("ts desc",)), 5)
-    metadata = commit(metadata, SetProperties({"owner": "ü", "write.metadata.previous-versions-max": "2"}), location="v1.json")
+    metadata = grown(
+        table(version=version, partition_by=("month(ts)", "bucket(8, id)"), sort_by=("ts desc",)), 5
+    )
     metadata = commit(
         metadata,
-        *UpdateSchema(metadata).add_column("device", "string").drop_column("place.lat").changes().updates,
+        SetProperties({"owner": "ü", "write.metadata.previous-versions-max": "2"}),
+        location="v1.json",
+    )
+    metadata = commit(
+        metadata,
+        *UpdateSchema(metadata)
+        .add_column("device", "string")
+        .drop_column("place.lat")
+        .changes()
+        .updates,
         location="v2.json",
     )
     metadata = commit(
-        metadata, *UpdatePartitionSpec(metadata).replace("month(ts)", "day(ts)").changes().updates, location="v3.json"
+        metadata,
+        *UpdatePartitionSpec(metadata).replace("month(ts)", "day(ts)").changes().updates,
+        location="v3.json",
     )
-    metadata = commit(metadata, *UpdateSortOrder(metadata).asc("id", nulls="last").changes().updates)
+    metadata = commit(
+        metadata, *UpdateSortOrder(metadata).asc("id", nulls="last").changes().updates
+    )
     metadata = commit(
         metadata,
         SetSnapshotRef("q3", 2, "tag", max_ref_age_ms=10),
@@ -83,7 +103,9 @@ def assert_same_meaning(ours, theirs):
     assert theirs.default_sort_order_id == ours.default_sort_order_id
     assert theirs.properties == ours.properties
     assert theirs.current_snapshot_id == ours.current_snapshot_id
-    assert [(s.snapshot_id, s.parent_snapshot_id, s.timestamp_ms, s.schema_id) for s in theirs.snapshots] == [
+    assert [
+        (s.snapshot_id, s.parent_snapshot_id, s.timestamp_ms, s.schema_id) for s in theirs.snapshots
+    ] == [
         (s.snapshot_id, s.parent_snapshot_id, s.timestamp_ms, s.schema_id) for s in ours.snapshots
     ]
     assert [(e.timestamp_ms, e.snapshot_id) for e in theirs.snapshot_log] == [
@@ -93,12 +115,20 @@ def assert_same_meaning(ours, theirs):
         (e.timestamp_ms, e.metadata_file) for e in ours.metadata_log
     ]
     assert {
-        n: (r.snapshot_id, r.snapshot_ref_type.value, r.max_ref_age_ms, r.min_snapshots_to_keep) for n, r in theirs.refs.items()
-    } == {n: (r.snapshot_id, r.type, r.max_ref_age_ms, r.min_snapshots_to_keep) for n, r in ours.refs.items()}
+        n: (r.snapshot_id, r.snapshot_ref_type.value, r.max_ref_age_ms, r.min_snapshots_to_keep)
+        for n, r in theirs.refs.items()
+    } == {
+        n: (r.snapshot_id, r.type, r.max_ref_age_ms, r.min_snapshots_to_keep)
+        for n, r in ours.refs.items()
+    }
     if ours.format_version > 1:
         assert theirs.last_sequence_number == ours.last_sequence_number
-        assert [s.sequence_number for s in theirs.snapshots] == [s.sequence_number for s in ours.snapshots]
-        assert [s.manifest_list for s in theirs.snapshots] == [s.manifest_list for s in ours.snapshots]
+        assert [s.sequence_number for s in theirs.snapshots] == [
+            s.sequence_number for s in ours.snapshots
+        ]
+        assert [s.manifest_list for s in theirs.snapshots] == [
+            s.manifest_list for s in ours.snapshots
+        ]
         assert [dict(s.summary.additional_properties) for s in theirs.snapshots] == [
             {k: v for k, v in s.summary.items() if k != "operation"} for s in ours.snapshots
         ]
@@ -128,12 +158,17 @@ def test_a_new_table_is_the_one_that_pyiceberg_makes():
     columns = schema()
     spec = parse_partition_spec(("day(ts)", "bucket(16, id)", "place.lat"), columns)
     order = parse_sort_order(("ts desc", "id"), columns)
-    theirs = pyiceberg_new_table_metadata(columns, spec, order, "s3://bucket/warehouse/raw/events", {})
+    theirs = pyiceberg_new_table_metadata(
+        columns, spec, order, "s3://bucket/warehouse/raw/events", {}
+    )
     ours = table(partition_by=("day(ts)", "bucket(16, id)", "place.lat"), sort_by=("ts desc", "id"))
     assert ours.schema() == theirs.schema()
     assert ours.spec() == theirs.spec()
     assert ours.sort_order() == theirs.sort_order()
-    assert (ours.last_column_id, ours.last_partition_id) == (theirs.last_column_id, theirs.last_partition_id)
+    assert (ours.last_column_id, ours.last_partition_id) == (
+        theirs.last_column_id,
+        theirs.last_partition_id,
+    )
 
 
 def test_v1_means_the_same_to_both():
@@ -158,7 +193,12 @@ def test_v3_types_and_an_upgrade_in_place():
     )
     base = commit(grown(table(), 2), UpgradeFormatVersion(3))
     metadata = commit(
-        base, *UpdateSchema(base).union_by_name(wide).add_column("d", "date", default="2020-01-02").changes().updates
+        base,
+        *UpdateSchema(base)
+        .union_by_name(wide)
+        .add_column("d", "date", default="2020-01-02")
+        .changes()
+        .updates,
     )
     theirs = TableMetadataUtil.parse_raw(serialize(metadata).decode())
     assert_same_meaning(metadata, theirs)

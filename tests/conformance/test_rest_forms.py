@@ -39,7 +39,11 @@ UPDATES = [
 ]
 
 
-@pytest.mark.parametrize("update", [*UPDATES, up.RemoveSchemas((5,)), up.RemovePartitionSpecs((5,))], ids=lambda u: u.action)
+@pytest.mark.parametrize(
+    "update",
+    [*UPDATES, up.RemoveSchemas((5,)), up.RemovePartitionSpecs((5,))],
+    ids=lambda u: u.action,
+)
 def test_updates_are_taken(update):
     taken = TypeAdapter(TableUpdate).validate_python(update.to_json())
     assert taken.action == update.action
@@ -82,7 +86,16 @@ def test_the_same_updates_make_the_same_table():
     assert theirs.properties == ours.properties
     assert theirs.current_snapshot_id == ours.current_snapshot_id == 4
     assert theirs.last_sequence_number == ours.last_sequence_number
-    assert (theirs.last_column_id, theirs.last_partition_id) == (ours.last_column_id, ours.last_partition_id)
+    assert (theirs.last_column_id, theirs.last_partition_id) == (
+        ours.last_column_id,
+        ours.last_partition_id,
+    )
     assert set(theirs.refs) == set(ours.refs) == {"main"}
-    assert [s.snapshot_id for s in theirs.snapshots] == [s.snapshot_id for s in ours.snapshots] == [2, 3, 4]
-    assert [e.metadata_file for e in theirs.metadata_log] == [e.metadata_file for e in ours.metadata_log]
+    assert (
+        [s.snapshot_id for s in theirs.snapshots]
+        == [s.snapshot_id for s in ours.snapshots]
+        == [2, 3, 4]
+    )
+    assert [e.metadata_file for e in theirs.metadata_log] == [
+        e.metadata_file for e in ours.metadata_log
+    ]

@@ -15,7 +15,11 @@ def main(warehouse: str) -> dict[str, object]:
     prepare_environment(local=True)
     from pyspark.sql import SparkSession
 
-    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.memory": "1g",
+    }
     local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     builder = SparkSession.builder.remote("local[1]")
     for key, value in {**settings, **local}.items():
@@ -44,9 +48,16 @@ def read(spark: object, lake: lh.Lakehouse) -> dict[str, object]:
             self.planned.append(report.plan.data_files.planned)
 
     lake.add_listener(Kept())
-    found: dict[str, object] = {"remote": type(spark).__module__, "columns": session.table("raw.events").columns}
+    found: dict[str, object] = {
+        "remote": type(spark).__module__,
+        "columns": session.table("raw.events").columns,
+    }
     found["all"] = rows(session.table("raw.events"))
-    found["one day"] = rows(lake.load_table("raw.events").scan(where="day = 2 and amount > 15", select="amount").to_spark(spark))
+    found["one day"] = rows(
+        lake.load_table("raw.events")
+        .scan(where="day = 2 and amount > 15", select="amount")
+        .to_spark(spark)
+    )
     found["planned"] = list(Kept.planned)
     found["first"] = rows(session.table("raw.events", snapshot_id=first))
     both = f"raw.events e JOIN raw.events FOR VERSION AS OF {first} f ON e.id = f.id"

@@ -14,7 +14,9 @@ from lakehouse.environment import Environment
 from lakehouse.storage.protocol import DeleteReport
 
 DAY = 24 * 3600 * 1000
-SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("region", pa.string()), pa.field("amount", pa.float64())])
+SCHEMA = pa.schema(
+    [pa.field("id", pa.int64()), pa.field("region", pa.string()), pa.field("amount", pa.float64())]
+)
 
 
 class Killed(BaseException):
@@ -26,7 +28,14 @@ def lake_in_memory():
 
 
 def rows(ids, region="eu"):
-    return pa.table({"id": list(ids), "region": [region] * len(list(ids)), "amount": [float(one) for one in ids]}, schema=SCHEMA)
+    return pa.table(
+        {
+            "id": list(ids),
+            "region": [region] * len(list(ids)),
+            "amount": [float(one) for one in ids],
+        },
+        schema=SCHEMA,
+    )
 
 
 def events(lake, name="raw.events", partition_by=("region",), **arguments):
@@ -36,13 +45,17 @@ def events(lake, name="raw.events", partition_by=("region",), **arguments):
 def contents(table, snapshot_id=None):
     """The multiset of rows of a table, as it is in the catalog now."""
     fresh = table.refresh() if snapshot_id is None else table
-    return Counter(tuple(row.values()) for row in fresh.scan(snapshot_id=snapshot_id).to_arrow().to_pylist())
+    return Counter(
+        tuple(row.values()) for row in fresh.scan(snapshot_id=snapshot_id).to_arrow().to_pylist()
+    )
 
 
 def at(days=0.0):
     """An environment whose clock is so many days ahead."""
     return dataclasses.replace(
-        Environment.system(), now_ms=lambda: int(time.time() * 1000 + days * DAY), sleep=lambda _seconds: None
+        Environment.system(),
+        now_ms=lambda: int(time.time() * 1000 + days * DAY),
+        sleep=lambda _seconds: None,
     )
 
 

@@ -18,7 +18,10 @@ def main() -> None:
     job = json.loads(sys.argv[1])
     logging.disable(logging.WARNING)
     catalog = open_catalog(
-        job["uri"], warehouse=job.get("warehouse"), name=job.get("name", "lakehouse"), **job.get("properties", {})
+        job["uri"],
+        warehouse=job.get("warehouse"),
+        name=job.get("name", "lakehouse"),
+        **job.get("properties", {}),
     )
     acknowledged, failed, times, retries = [], [], [], 0
     version = catalog.load(EVENTS)
@@ -30,10 +33,14 @@ def main() -> None:
     started = time.monotonic()
     for number in range(job["appends"]):
         name = f"{job['worker']}-{number}"
-        file = dataclasses.replace(data_file(name), file_path=f"{location}/data/{name}.parquet", file_size_in_bytes=4)
+        file = dataclasses.replace(
+            data_file(name), file_path=f"{location}/data/{name}.parquet", file_size_in_bytes=4
+        )
         try:
             storage.write_new({file.file_path: b"rows"})
-            committed = Transaction(catalog, EVENTS, base=version).append([file]).commit(commit_id=name)
+            committed = (
+                Transaction(catalog, EVENTS, base=version).append([file]).commit(commit_id=name)
+            )
         except LakehouseError as error:
             failed.append(f"{name}: {type(error).__name__}: {error.message}")
             continue

@@ -78,12 +78,16 @@ def test_landed_files_are_read_and_become_parquet():
     table = events(lake_in_memory())
     table.append(rows([1, 2], region="r0"))
     for number, codec in enumerate(("null", "deflate", "bzip2", "xz")):
-        records = [{"id": 10 * number + row, "was_called_zone": "r0", "amount": None} for row in range(5)]
+        records = [
+            {"id": 10 * number + row, "was_called_zone": "r0", "amount": None} for row in range(5)
+        ]
         land(table, f"landed{number}", EVENTS_AVRO, records, partition=("r0",), codec=codec)
     table.delete("id = 11")
     expected = contents(table)
     assert len(expected) == 2 + 4 * 5 - 1
-    assert table.scan("id = 32 and region = 'r0'").to_arrow().to_pylist() == [{"id": 32, "region": "r0", "amount": None}]
+    assert table.scan("id = 32 and region = 'r0'").to_arrow().to_pylist() == [
+        {"id": 32, "region": "r0", "amount": None}
+    ]
     result = table.compact(CompactionOptions(min_input_files=2))
     assert (result.added_files, formats(table)) == (1, ["PARQUET"])
     assert contents(table) == expected
@@ -93,7 +97,11 @@ def test_landed_files_are_read_and_become_parquet():
 
 def test_one_landed_file_alone_is_worth_rewriting():
     table = land(
-        events(lake_in_memory()), "one", EVENTS_AVRO, [{"id": 1, "was_called_zone": "r0", "amount": 1.0}], partition=("r0",)
+        events(lake_in_memory()),
+        "one",
+        EVENTS_AVRO,
+        [{"id": 1, "was_called_zone": "r0", "amount": 1.0}],
+        partition=("r0",),
     )
     assert table.compact().rewritten_files == 1
     assert formats(table) == ["PARQUET"]
@@ -102,9 +110,17 @@ def test_one_landed_file_alone_is_worth_rewriting():
 
 def test_deletes_and_evolution_reach_landed_files():
     table = events(lake_in_memory(), properties={"write.delete.mode": "merge-on-read"})
-    land(table, "a", EVENTS_AVRO, [{"id": n, "was_called_zone": "r0", "amount": float(n)} for n in range(6)], partition=("r0",))
+    land(
+        table,
+        "a",
+        EVENTS_AVRO,
+        [{"id": n, "was_called_zone": "r0", "amount": float(n)} for n in range(6)],
+        partition=("r0",),
+    )
     table.delete("id = 3 or amount > 4.5")
-    assert [file.file_format for file in table.scan().plan().files] == ["avro"], "only a delete file was added"
+    assert [file.file_format for file in table.scan().plan().files] == ["avro"], (
+        "only a delete file was added"
+    )
     with table.update_schema() as update:
         update.rename_column("amount", "paid")
         update.add_column("note", "string")
@@ -131,9 +147,18 @@ TYPES = Schema(
     NestedField(14, "key", UUIDType(), required=False),
     # items are required: pyiceberg 0.12 encodes an optional one without the union that its schema declares
     NestedField(15, "tags", ListType(16, StringType(), element_required=True), required=False),
-    NestedField(17, "counts", MapType(18, StringType(), 19, LongType(), value_required=True), required=False),
-    NestedField(20, "by_number", MapType(21, IntegerType(), 22, StringType(), value_required=True), required=False),
-    NestedField(23, "who", StructType(NestedField(24, "name", StringType(), required=False)), required=False),
+    NestedField(
+        17, "counts", MapType(18, StringType(), 19, LongType(), value_required=True), required=False
+    ),
+    NestedField(
+        20,
+        "by_number",
+        MapType(21, IntegerType(), 22, StringType(), value_required=True),
+        required=False,
+    ),
+    NestedField(
+        23, "who", StructType(NestedField(24, "name", StringType(), required=False)), required=False
+    ),
 )
 FULL = {
     "flag": True,
@@ -175,12 +200,17 @@ def test_every_type_as_pyiceberg_writes_it(tmp_path):
     empty = dict.fromkeys(FULL) | {"small": 0}
     table = lake_in_memory().create_table("raw.typed", TYPES)
     with AvroOutputFile(PyArrowFileIO().new_output(path), table.schema(), "typed") as output:
-        written = [{name: None if v is None else internal(v, name) for name, v in one.items()} for one in (FULL, empty)]
+        written = [
+            {name: None if v is None else internal(v, name) for name, v in one.items()}
+            for one in (FULL, empty)
+        ]
         output.write_block([Record(*one.values()) for one in written])
     data = (tmp_path / "typed.avro").read_bytes()
     location = f"{table.location}/data/typed.avro"
     table.storage.write(location, data)
-    file = DataFile(file_path=location, file_format="avro", record_count=2, file_size_in_bytes=len(data))
+    file = DataFile(
+        file_path=location, file_format="avro", record_count=2, file_size_in_bytes=len(data)
+    )
     table.transaction().append([file]).commit()
 
     def read():
@@ -191,7 +221,12 @@ def test_every_type_as_pyiceberg_writes_it(tmp_path):
         return sorted(found, key=lambda one: one["small"])
 
     assert read() == [FULL, empty]
-    assert AvroSchemaConversion().avro_to_iceberg(fastavro.reader(io.BytesIO(data)).writer_schema).highest_field_id == 24
+    assert (
+        AvroSchemaConversion()
+        .avro_to_iceberg(fastavro.reader(io.BytesIO(data)).writer_schema)
+        .highest_field_id
+        == 24
+    )
     table.compact()
     assert formats(table) == ["PARQUET"]
     assert read() == [FULL, empty]
@@ -200,18 +235,36 @@ def test_every_type_as_pyiceberg_writes_it(tmp_path):
 def test_nulls_inside_lists_and_maps():
     schema = Schema(
         NestedField(1, "tags", ListType(3, StringType(), element_required=False), required=False),
-        NestedField(2, "counts", MapType(4, StringType(), 5, LongType(), value_required=False), required=False),
+        NestedField(
+            2,
+            "counts",
+            MapType(4, StringType(), 5, LongType(), value_required=False),
+            required=False,
+        ),
     )
     avro = {
         "type": "record",
         "name": "r",
         "fields": [
-            {"name": "tags", "field-id": 1, "type": ["null", {"type": "array", "items": ["null", "string"], "element-id": 3}]},
-            {"name": "counts", "field-id": 2, "type": {"type": "map", "values": ["long", "null"], "key-id": 4, "value-id": 5}},
+            {
+                "name": "tags",
+                "field-id": 1,
+                "type": ["null", {"type": "array", "items": ["null", "string"], "element-id": 3}],
+            },
+            {
+                "name": "counts",
+                "field-id": 2,
+                "type": {"type": "map", "values": ["long", "null"], "key-id": 4, "value-id": 5},
+            },
         ],
     }
     table = lake_in_memory().create_table("raw.nested", schema)
-    land(table, "nested", avro, [{"tags": ["a", None], "counts": {"x": None}}, {"tags": None, "counts": {}}])
+    land(
+        table,
+        "nested",
+        avro,
+        [{"tags": ["a", None], "counts": {"x": None}}, {"tags": None, "counts": {}}],
+    )
     expected = [{"tags": ["a", None], "counts": [("x", None)]}, {"tags": None, "counts": []}]
     assert table.scan().to_arrow().to_pylist() == expected
     table.compact()
@@ -219,7 +272,11 @@ def test_nulls_inside_lists_and_maps():
 
 
 def test_files_without_ids_are_read_by_the_name_mapping():
-    plain = {"type": "record", "name": "r", "fields": [{"name": "id", "type": "long"}, {"name": "region", "type": "string"}]}
+    plain = {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": "id", "type": "long"}, {"name": "region", "type": "string"}],
+    }
     table = events(lake_in_memory(), partition_by=())
     land(table, "plain", plain, [{"id": 5, "region": "eu"}])
     with pytest.raises(InvalidSchemaError, match="name-mapping"):
@@ -231,12 +288,22 @@ def test_files_without_ids_are_read_by_the_name_mapping():
 
 def test_damage_and_unknown_types_are_errors_that_name_the_file():
     table = events(lake_in_memory(), partition_by=())
-    union = {"type": "record", "name": "r", "fields": [{"name": "id", "type": ["long", "string"], "field-id": 1}]}
+    union = {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": "id", "type": ["long", "string"], "field-id": 1}],
+    }
     land(table, "union", union, [{"id": 5}])
     with pytest.raises(UnsupportedFeatureError, match=r"union\.avro"):
         table.scan().to_arrow()
     table = events(lake_in_memory(), partition_by=())
-    land(table, "cut", EVENTS_AVRO, [{"id": n, "was_called_zone": "x", "amount": 0.0} for n in range(100)], codec="null")
+    land(
+        table,
+        "cut",
+        EVENTS_AVRO,
+        [{"id": n, "was_called_zone": "x", "amount": 0.0} for n in range(100)],
+        codec="null",
+    )
     location = f"{table.location}/data/cut.avro"
     data = bytearray(table.storage.read(location))
     data[len(data) // 2] ^= 0xFF

@@ -42,7 +42,11 @@ def fails(said, act, *kinds):
         act()
     error = caught.value
     # source lines of the test itself are no leak, and neither is where the interpreter stood
-    said.append("\n".join(line for line in traceback.format_exception(error) if not line.startswith('  File "')))
+    said.append(
+        "\n".join(
+            line for line in traceback.format_exception(error) if not line.startswith('  File "')
+        )
+    )
     said.append(f"{error!r} {getattr(error, 'context', '')}")
 
 
@@ -59,13 +63,26 @@ def objects(table):
 
 def written(table):
     """What the table wrote: its files, but for the metadata files when the user put the secret into a table property."""
-    return {info.location: table.storage.read(info.location) for info in table.storage.list(table.location)}
+    return {
+        info.location: table.storage.read(info.location)
+        for info in table.storage.list(table.location)
+    }
 
 
 def test_catalog_url_and_storage_options(said, postgres_uri, s3_properties, tmp_path):
     uri = make_url(postgres_uri).set(password=CANARY).render_as_string(hide_password=False)
-    secrets = {"s3.secret-access-key": CANARY, "s3.session-token": CANARY, "gcs.service-account-key": CANARY, "token": CANARY}
-    lake = lh.load_catalog(uri, warehouse=f"s3://lake/{uuid.uuid4().hex}", name=uuid.uuid4().hex, **{**s3_properties, **secrets})
+    secrets = {
+        "s3.secret-access-key": CANARY,
+        "s3.session-token": CANARY,
+        "gcs.service-account-key": CANARY,
+        "token": CANARY,
+    }
+    lake = lh.load_catalog(
+        uri,
+        warehouse=f"s3://lake/{uuid.uuid4().hex}",
+        name=uuid.uuid4().hex,
+        **{**s3_properties, **secrets},
+    )
     reports = tmp_path / "scans.jsonl"
     sink = lake.create_table("ops.scans", SCAN_REPORT_SCHEMA)
     listener = TableListener(sink)
@@ -78,7 +95,11 @@ def test_catalog_url_and_storage_options(said, postgres_uri, s3_properties, tmp_
     table.compact()
     listener.close()
     said += [repr(one) for one in (lake, snapshot, *objects(table))]
-    said += [reports.read_text(), json.dumps(table.refresh().snapshots()[-1].summary), str(sink.refresh().scan().to_arrow())]
+    said += [
+        reports.read_text(),
+        json.dumps(table.refresh().snapshots()[-1].summary),
+        str(sink.refresh().scan().to_arrow()),
+    ]
     fails(said, lambda: lake.load_table("raw.nothing"))
     fails(said, lambda: lake.create_table("raw.events", ROWS.schema))
     fails(said, lambda: lake.create_table("raw.out", ROWS.schema, location="s3://elsewhere/x"))
@@ -90,7 +111,12 @@ def test_catalog_url_and_storage_options(said, postgres_uri, s3_properties, tmp_
 
 
 def test_servers_that_do_not_answer_or_refuse(said, tmp_path):
-    gone = {"s3.endpoint": "http://127.0.0.1:1", "s3.region": "x", "s3.access-key-id": "me", "s3.secret-access-key": CANARY}
+    gone = {
+        "s3.endpoint": "http://127.0.0.1:1",
+        "s3.region": "x",
+        "s3.access-key-id": "me",
+        "s3.secret-access-key": CANARY,
+    }
     quick = {"storage.max-retries": "0", "storage.timeout-ms": "500"}
     lake = lh.load_catalog("s3://bucket/warehouse", **gone, **quick)
     fails(said, lambda: lake.load_table("raw.events"))
@@ -105,9 +131,22 @@ def test_servers_that_do_not_answer_or_refuse(said, tmp_path):
         f"postgresql://me:a{CANARY}/b@127.0.0.1:x/db",
         f"https://me:{CANARY}@127.0.0.1:1/rest",
     ):
-        fails(said, lambda uri=uri: lh.load_catalog(uri, warehouse=str(tmp_path)).load_table("raw.events"))
-    fails(said, lambda: lh.load_catalog("gs://bucket/x", **{"gcs.service-account-key": CANARY}).load_table("raw.events"))
-    fails(said, lambda: lh.load_catalog("abfss://c@account/x", **{"adls.account-key": CANARY}).load_table("raw.events"))
+        fails(
+            said,
+            lambda uri=uri: lh.load_catalog(uri, warehouse=str(tmp_path)).load_table("raw.events"),
+        )
+    fails(
+        said,
+        lambda: lh.load_catalog("gs://bucket/x", **{"gcs.service-account-key": CANARY}).load_table(
+            "raw.events"
+        ),
+    )
+    fails(
+        said,
+        lambda: lh.load_catalog("abfss://c@account/x", **{"adls.account-key": CANARY}).load_table(
+            "raw.events"
+        ),
+    )
 
 
 def test_table_properties(said, tmp_path):
@@ -116,7 +155,11 @@ def test_table_properties(said, tmp_path):
     lines = tmp_path / "scans.jsonl"
     for one in (LoggingListener(), JsonLinesListener(lines)):
         lake.add_listener(one)
-    table = lake.create_table("raw.events", ROWS.schema, properties={"s3.secret-access-key": CANARY, "my.password": CANARY})
+    table = lake.create_table(
+        "raw.events",
+        ROWS.schema,
+        properties={"s3.secret-access-key": CANARY, "my.password": CANARY},
+    )
     table.append(ROWS)
     table.delete(where="id = 1")
     table.compact()
@@ -125,17 +168,30 @@ def test_table_properties(said, tmp_path):
     said += [lines.read_text(), *(json.dumps(one.summary) for one in table.refresh().snapshots())]
     base = table.catalog.load(table.identifier)
     table.append(ROWS)
-    fails(said, lambda: table.catalog.commit(table.identifier, base, (), (SetProperties({"a": "b"}),)))
+    fails(
+        said, lambda: table.catalog.commit(table.identifier, base, (), (SetProperties({"a": "b"}),))
+    )
     fails(said, lambda: table.append(pa.table({"other": [1]})))
-    fails(said, lambda: Transaction(table.catalog, table.identifier, base=base).rollback_to(1).commit())
+    fails(
+        said,
+        lambda: Transaction(table.catalog, table.identifier, base=base).rollback_to(1).commit(),
+    )
     for name, data in written(table).items():
         assert name.endswith(".metadata.json") or CANARY.encode() not in data
 
 
 def test_errors_keep_their_words_when_workers_send_them(said, tmp_path):
-    lake = lh.load_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path), **{"s3.secret-access-key": CANARY})
+    lake = lh.load_catalog(
+        f"sqlite:///{tmp_path}/catalog.db",
+        warehouse=str(tmp_path),
+        **{"s3.secret-access-key": CANARY},
+    )
     with pytest.raises(LakehouseError) as caught:
         lake.load_table("raw.events")
     said += [repr(pickle.loads(pickle.dumps(caught.value))), *map(str, range(10))]  # noqa: S301 - our own
-    assert not [path for path in Path(tmp_path).rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
+    assert not [
+        path
+        for path in Path(tmp_path).rglob("*")
+        if path.is_file() and CANARY.encode() in path.read_bytes()
+    ]
     lake.catalog.close()

@@ -29,13 +29,23 @@ from lakehouse.spec.updates import SetProperties
 from lakehouse.transaction import Transaction
 from tests.tables import EVENTS, create_table, data_file, live_files, table_metadata
 
-KINDS = ("files-local", "files-uri", "files-memory", "files-s3", "sqlite-local", "sqlite-s3", "postgres-local")
+KINDS = (
+    "files-local",
+    "files-uri",
+    "files-memory",
+    "files-s3",
+    "sqlite-local",
+    "sqlite-s3",
+    "postgres-local",
+)
 
 
 @pytest.fixture
 def servers(request):
     """A server's address, started when somebody first asks for it."""
-    return lambda name: request.getfixturevalue({"postgres": "postgres_uri", "s3": "s3_properties"}[name])
+    return lambda name: request.getfixturevalue(
+        {"postgres": "postgres_uri", "s3": "s3_properties"}[name]
+    )
 
 
 @pytest.fixture(params=KINDS)
@@ -102,7 +112,10 @@ def test_tables(catalog):
     with pytest.raises(NoSuchTableError):
         catalog.load(Identifier.parse("raw.nothing"))
     with pytest.raises(NoSuchNamespaceError):
-        catalog.create(Identifier.parse("no.where"), table_metadata(catalog.default_location(Identifier.parse("no.where"))))
+        catalog.create(
+            Identifier.parse("no.where"),
+            table_metadata(catalog.default_location(Identifier.parse("no.where"))),
+        )
 
 
 def test_commit_is_compare_and_swap(catalog):
@@ -111,19 +124,32 @@ def test_commit_is_compare_and_swap(catalog):
     with pytest.raises(CommitConflictError, match=r"raw\.events"):
         catalog.commit(EVENTS, base, (), (SetProperties({"a": "2"}),))
     with pytest.raises(CommitConflictError, match="main"):
-        catalog.commit(EVENTS, first, (AssertRefSnapshotId("main", 7),), (SetProperties({"a": "3"}),))
+        catalog.commit(
+            EVENTS, first, (AssertRefSnapshotId("main", 7),), (SetProperties({"a": "3"}),)
+        )
     assert catalog.load(EVENTS).metadata.properties["a"] == "1"
-    assert [entry.metadata_file for entry in catalog.load(EVENTS).metadata.metadata_log] == [base.metadata_location]
+    assert [entry.metadata_file for entry in catalog.load(EVENTS).metadata.metadata_log] == [
+        base.metadata_location
+    ]
     assert catalog.commit(EVENTS, first, (), (SetProperties({"a": "1"}),)) is first
 
 
 def test_a_lost_commit_leaves_no_metadata_file(catalog):
     base = create_table(catalog)
     catalog.commit(EVENTS, base, (), (SetProperties({"a": "1"}),))
-    before = sorted(info.location for info in catalog.storage(base.metadata.location).list(base.metadata.location))
+    before = sorted(
+        info.location
+        for info in catalog.storage(base.metadata.location).list(base.metadata.location)
+    )
     with pytest.raises(CommitConflictError):
         catalog.commit(EVENTS, base, (), (SetProperties({"a": "2"}),))
-    assert sorted(info.location for info in catalog.storage(base.metadata.location).list(base.metadata.location)) == before
+    assert (
+        sorted(
+            info.location
+            for info in catalog.storage(base.metadata.location).list(base.metadata.location)
+        )
+        == before
+    )
 
 
 def test_append_and_read_back(catalog):
@@ -203,7 +229,9 @@ def test_locations_are_confined(catalog):
         catalog.create(EVENTS, table_metadata(inside, {"write.data.path": "/etc/lakehouse"}))
     base = create_table(catalog)
     with pytest.raises(InvalidLocationError, match=r"write\.metadata\.path"):
-        catalog.commit(EVENTS, base, (), (SetProperties({"write.metadata.path": "/etc/lakehouse"}),))
+        catalog.commit(
+            EVENTS, base, (), (SetProperties({"write.metadata.path": "/etc/lakehouse"}),)
+        )
     assert catalog.load(EVENTS).metadata.properties == base.metadata.properties
     other = Identifier.parse("raw.other")
     with pytest.raises(InvalidLocationError):
@@ -220,7 +248,9 @@ def test_names_are_bound_parameters(catalog):
     assert set(catalog.list_tables(("raw",))) == {EVENTS, evil}
 
 
-@pytest.mark.parametrize("name", ["a#b?c", "a%2Fb %", "日本 ünï", "a+b&c='\"", "[a]{b}*|~;:", "x" * 200])
+@pytest.mark.parametrize(
+    "name", ["a#b?c", "a%2Fb %", "日本 ünï", "a+b&c='\"", "[a]{b}*|~;:", "x" * 200]
+)
 def test_names_and_values_that_stores_and_urls_would_escape(catalog, name):
     """As names of tables and as partition values, which become folders: what is written is found again."""
     lake = Lakehouse(catalog)
@@ -228,7 +258,9 @@ def test_names_and_values_that_stores_and_urls_would_escape(catalog, name):
     table = lake.create_table(("raw", name), rows.schema, partition_by=["p"])
     table.append(rows)
     again = lake.load_table(("raw", name))
-    assert sorted(again.scan().to_arrow().to_pylist(), key=lambda row: row["id"]) == rows.to_pylist()
+    assert (
+        sorted(again.scan().to_arrow().to_pylist(), key=lambda row: row["id"]) == rows.to_pylist()
+    )
     assert again.scan(where=EqualTo("p", name)).count() == 1
     assert lake.list_tables("raw") == [f"raw.{name}"]
     lake.drop_table(("raw", name), purge=True)

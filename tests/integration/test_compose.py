@@ -16,15 +16,31 @@ SERVICES = yaml.safe_load(COMPOSE.read_text())["services"]
 
 
 def test_matches_the_compose_specification():
-    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(COMPOSE)]
+    check = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.compose-spec",
+        str(COMPOSE),
+    ]
     done = subprocess.run(check, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_schema_check_can_fail(tmp_path):
     bad = tmp_path / "docker-compose.yml"
-    bad.write_text(COMPOSE.read_text().replace("restart: unless-stopped", "restart: [unless-stopped]", 1))
-    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(bad)]
+    bad.write_text(
+        COMPOSE.read_text().replace("restart: unless-stopped", "restart: [unless-stopped]", 1)
+    )
+    check = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        "vendor.compose-spec",
+        str(bad),
+    ]
     assert subprocess.run(check, capture_output=True).returncode != 0
 
 
@@ -39,7 +55,9 @@ def test_secrets_come_from_the_environment():
         for key, value in service.get("environment", {}).items():
             if re.search(r"PASSWORD|SECRET|ACCESS_KEY", key):
                 assert re.fullmatch(r"\$\{\w+:\?.+\}", value), f"{name}.{key} holds a literal"
-    assert not re.search(r"://[^\s/@]+:[^\s/@]+@", COMPOSE.read_text()), "a URL with a password in it"
+    assert not re.search(r"://[^\s/@]+:[^\s/@]+@", COMPOSE.read_text()), (
+        "a URL with a password in it"
+    )
 
 
 @pytest.mark.parametrize("service", sorted(SERVICES))
@@ -63,7 +81,9 @@ def test_ports_are_published_on_loopback_only():
 
 
 def test_what_the_image_copies_exists():
-    copied = re.findall(r"^COPY (?!--from)(.+)$", (ROOT / "deploy/Dockerfile").read_text(), flags=re.MULTILINE)
+    copied = re.findall(
+        r"^COPY (?!--from)(.+)$", (ROOT / "deploy/Dockerfile").read_text(), flags=re.MULTILINE
+    )
     sources = [source for line in copied for source in line.split()[:-1]]
     assert len(sources) > 5
     assert [source for source in sources if not (ROOT / source).exists()] == []

@@ -16,7 +16,14 @@ from lakehouse.maintenance.compaction import compact, execute_compaction, plan_c
 from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
 from lakehouse.maintenance.file_groups import CompactionOptions
 from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, CONTENT_POSITION_DELETES, DataFile
-from tests.integration.maintenance_support import FailingCatalog, at, contents, events, lake_in_memory, rows
+from tests.integration.maintenance_support import (
+    FailingCatalog,
+    at,
+    contents,
+    events,
+    lake_in_memory,
+    rows,
+)
 
 EAGER = CompactionOptions(min_input_files=2)
 
@@ -36,8 +43,15 @@ def position_delete(table, data_file, positions, name="pd"):
     """A position delete file of one data file, written by hand."""
     schema = pa.schema(
         [
-            pa.field("file_path", pa.string(), nullable=False, metadata={b"PARQUET:field_id": b"2147483546"}),
-            pa.field("pos", pa.int64(), nullable=False, metadata={b"PARQUET:field_id": b"2147483545"}),
+            pa.field(
+                "file_path",
+                pa.string(),
+                nullable=False,
+                metadata={b"PARQUET:field_id": b"2147483546"},
+            ),
+            pa.field(
+                "pos", pa.int64(), nullable=False, metadata={b"PARQUET:field_id": b"2147483545"}
+            ),
         ]
     )
     path = f"{table.location}/data/{name}.parquet"
@@ -48,7 +62,12 @@ def position_delete(table, data_file, positions, name="pd"):
 def equality_delete(table, data_file, ids, name="eq"):
     schema = pa.schema([pa.field("id", pa.int64(), metadata={b"PARQUET:field_id": b"1"})])
     return _delete_file(
-        table, f"{table.location}/data/{name}.parquet", pa.table([ids], schema=schema), CONTENT_EQUALITY_DELETES, data_file, (1,)
+        table,
+        f"{table.location}/data/{name}.parquet",
+        pa.table([ids], schema=schema),
+        CONTENT_EQUALITY_DELETES,
+        data_file,
+        (1,),
     )
 
 
@@ -111,11 +130,15 @@ def test_a_second_run_finds_nothing():
 
 def test_a_filter_chooses_partitions():
     table = small_files(lake_in_memory())
-    compact(table.catalog, table.identifier, CompactionOptions(min_input_files=2, where="region = 'r1'"))
+    compact(
+        table.catalog, table.identifier, CompactionOptions(min_input_files=2, where="region = 'r1'")
+    )
     per_region = [file.partition[0] for file in files_of(table)]
     assert sorted(per_region) == ["r0"] * 4 + ["r1"]
     with pytest.raises(InvalidExpressionError):
-        plan_compaction(table.catalog, table.identifier, CompactionOptions(where="no_such_column = 1"))
+        plan_compaction(
+            table.catalog, table.identifier, CompactionOptions(where="no_such_column = 1")
+        )
 
 
 def test_appends_beside_it_are_kept():
@@ -170,7 +193,10 @@ def test_deletes_are_applied_and_leave_with_their_files():
     by_region = {}
     for file in files_of(table):
         by_region.setdefault(file.partition[0], []).append(file)
-    deletes = [position_delete(table, by_region["r0"][0], [3, 4]), equality_delete(table, by_region["r1"][0], [10, 30])]
+    deletes = [
+        position_delete(table, by_region["r0"][0], [3, 4]),
+        equality_delete(table, by_region["r1"][0], [10, 30]),
+    ]
     table.refresh().transaction().row_delta((), deletes).commit()
     expected = contents(table)
     assert sum(expected.values()) == 76
@@ -184,7 +210,9 @@ def test_deletes_are_applied_and_leave_with_their_files():
 def test_a_delete_that_still_applies_elsewhere_stays():
     table = small_files(lake_in_memory())
     in_r0 = [file for file in files_of(table) if file.partition == ("r0",)]
-    table.refresh().transaction().row_delta((), [equality_delete(table, in_r0[0], [0, 20, 40, 60])]).commit()
+    table.refresh().transaction().row_delta(
+        (), [equality_delete(table, in_r0[0], [0, 20, 40, 60])]
+    ).commit()
     expected = contents(table)
     options = CompactionOptions(min_input_files=1, where="id < 5", delete_ratio_threshold=0.1)
     result = compact(table.catalog, table.identifier, options)
@@ -229,7 +257,9 @@ def test_partial_progress_commits_group_by_group_and_keeps_what_was_done():
     table = events(lake_in_memory())
     for number in range(9):
         table.append(rows([number, number + 100], region=f"r{number % 3}"))
-    plan = plan_compaction(table.catalog, table.identifier, CompactionOptions(min_input_files=2, groups_per_commit=1))
+    plan = plan_compaction(
+        table.catalog, table.identifier, CompactionOptions(min_input_files=2, groups_per_commit=1)
+    )
     assert len(plan.groups) == 3
     second = plan.groups[1].partition[0]
     table.delete(f"region = '{second}' and id < 100")
@@ -248,7 +278,9 @@ def test_every_batch_commits_on_a_quiet_table():
     for number in range(9):
         table.append(rows([number], region=f"r{number % 3}"))
     expected = contents(table)
-    result = compact(table.catalog, table.identifier, CompactionOptions(min_input_files=2, groups_per_commit=1))
+    result = compact(
+        table.catalog, table.identifier, CompactionOptions(min_input_files=2, groups_per_commit=1)
+    )
     assert (len(result.snapshot_ids), result.stopped) == (3, None)
     assert contents(table) == expected
 
@@ -257,7 +289,12 @@ def test_recent_partitions_are_left_alone():
     table = small_files(lake_in_memory())
     options = CompactionOptions(min_input_files=2, skip_newer_than_ms=3_600_000)
     assert plan_compaction(table.catalog, table.identifier, options).groups == ()
-    assert len(plan_compaction(table.catalog, table.identifier, options, environment=at(days=1)).groups) == 2
+    assert (
+        len(
+            plan_compaction(table.catalog, table.identifier, options, environment=at(days=1)).groups
+        )
+        == 2
+    )
 
 
 def test_a_read_error_leaves_no_new_file_and_no_commit():
@@ -295,7 +332,10 @@ def test_sorted_tables_stay_sorted():
 @settings(max_examples=20)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["append", "delete", "overwrite", "compact", "beside"]), st.integers(0, 40)),
+        st.tuples(
+            st.sampled_from(["append", "delete", "overwrite", "compact", "beside"]),
+            st.integers(0, 40),
+        ),
         min_size=3,
         max_size=12,
     )
@@ -316,7 +356,9 @@ def test_rows_under_random_operations(steps):
         elif step == "overwrite":
             region = f"r{value % 2}"
             table.refresh().overwrite(rows([serial], region=region), where=f"region = '{region}'")
-            model = {one: where for one, where in model.items() if where != region} | {serial: region}
+            model = {one: where for one, where in model.items() if where != region} | {
+                serial: region
+            }
             serial += 1
         elif step == "compact":
             assert compact(table.catalog, table.identifier, EAGER).stopped is None
@@ -334,7 +376,10 @@ def with_lineage(table):
     table.refresh()
     lineage = (METADATA_COLUMNS["_row_id"], METADATA_COLUMNS["_last_updated_sequence_number"])
     request = ReadRequest(schema=Schema(*table.schema().fields, *lineage))
-    return sorted(tuple(row.values()) for row in read_table(table.scan().plan().tasks, request, table.storage).to_pylist())
+    return sorted(
+        tuple(row.values())
+        for row in read_table(table.scan().plan().tasks, request, table.storage).to_pylist()
+    )
 
 
 def test_rows_keep_their_lineage_in_v3():
@@ -366,7 +411,9 @@ def test_deletion_vectors_that_share_a_file_leave_one_by_one():
     assert compact(table.catalog, table.identifier).removed_delete_files == 1
     expire_snapshots(table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62))
     assert contents(table) == expected
-    assert not any(key.endswith(".puffin") for key in take_census(table.catalog, table.identifier).present)
+    assert not any(
+        key.endswith(".puffin") for key in take_census(table.catalog, table.identifier).present
+    )
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])

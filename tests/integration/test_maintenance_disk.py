@@ -29,8 +29,14 @@ def test_everything_present_is_counted_once():
     census = take_census(table.catalog, table.identifier)
     found = used(table)
     assert found.bytes == sum(census.present.values())
-    assert found.live_files + found.historical_files + found.unreferenced_files == len(census.present)
-    assert (found.unreferenced_files, found.unreferenced_bytes, found.orphan_bytes) == (1, 1000, 1000)
+    assert found.live_files + found.historical_files + found.unreferenced_files == len(
+        census.present
+    )
+    assert (found.unreferenced_files, found.unreferenced_bytes, found.orphan_bytes) == (
+        1,
+        1000,
+        1000,
+    )
     assert found.historical_bytes > 0
     assert used(table, before_ms=0).orphan_bytes == 0
 
@@ -71,7 +77,9 @@ def test_tables_inside_its_folder_are_not_its_own():
 def test_data_elsewhere_is_found():
     lake = lake_in_memory()
     probe = events(lake, "raw.probe")
-    table = events(lake, properties={"write.data.path": probe.location.replace("probe", "elsewhere")})
+    table = events(
+        lake, properties={"write.data.path": probe.location.replace("probe", "elsewhere")}
+    )
     table.append(rows(range(10)))
     found = used(table)
     assert found.live_bytes > sum(file.file_size_in_bytes for file in files_of(table))
@@ -82,7 +90,11 @@ def test_an_unreadable_manifest_is_an_error_not_an_orphan():
     table = small_files(lake_in_memory(), count=2)
     manifest = table.inspect.manifests()["path"][0].as_py().rsplit("/", 1)[-1]
     with pytest.raises(StorageError, match="EIO"):
-        disk_use(FailingCatalog(table.catalog, [manifest], StorageError("EIO")), table.identifier, orphans_before_ms=LATER)
+        disk_use(
+            FailingCatalog(table.catalog, [manifest], StorageError("EIO")),
+            table.identifier,
+            orphans_before_ms=LATER,
+        )
 
 
 def test_health_shows_it_and_measures_size_against_the_target():
@@ -95,7 +107,12 @@ def test_health_shows_it_and_measures_size_against_the_target():
     assert labels["unreferenced on disk"].strip().startswith("0 B")
     table.set_properties({"write.target-file-size-bytes": "100"})
     assert health(table.catalog, table.identifier).entropy == 0.0
-    table.set_properties({"write.target-file-size-bytes": "100000000", "lakehouse.maintenance.small-file-bytes": "10"})
+    table.set_properties(
+        {
+            "write.target-file-size-bytes": "100000000",
+            "lakehouse.maintenance.small-file-bytes": "10",
+        }
+    )
     assert health(table.catalog, table.identifier).small_files == 0
 
 

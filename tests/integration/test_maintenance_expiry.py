@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 from lakehouse.errors import MaintenanceRefusedError, StorageError, ValidationConflictError
 from lakehouse.maintenance.census import take_census
-from lakehouse.maintenance.expiry import ExpiryOptions, execute_expiry, expire_snapshots, plan_expiry
+from lakehouse.maintenance.expiry import (
+    ExpiryOptions,
+    execute_expiry,
+    expire_snapshots,
+    plan_expiry,
+)
 from lakehouse.spec.updates import SetStatistics
 from tests.integration.maintenance_support import (
     DAY,
@@ -48,7 +53,9 @@ def test_exactly_the_unreachable_files_go():
     assert len(table.refresh().metadata.snapshots) == 1
     assert (after.missing, after.unreachable) == (frozenset(), frozenset())
     assert contents(table) == expected
-    assert set(after.present) <= set(before.present) | {key for key in after.present if key.endswith(".metadata.json")}
+    assert set(after.present) <= set(before.present) | {
+        key for key in after.present if key.endswith(".metadata.json")
+    }
     assert sum(result.deleted_files.values()) > 0
     assert result.expired_snapshot_ids == plan.expired_snapshot_ids
 
@@ -60,7 +67,9 @@ def test_the_plan_names_what_the_execution_deletes():
     execute_expiry(table.catalog, plan)
     after = set(census(table).present)
     planned = {location for location in plan.unreachable.locations() if location in before}
-    assert planned == {key for key in before - after if not key.endswith((".metadata.json", "version-hint.text"))}
+    assert planned == {
+        key for key in before - after if not key.endswith((".metadata.json", "version-hint.text"))
+    }
 
 
 def test_a_plan_changes_nothing():
@@ -159,7 +168,9 @@ def test_killed_at_every_step_and_run_again():
         assert contents(table) == expected
         expire_snapshots(table.catalog, table.identifier, ALL, environment=at(days=2))
         found = census(table)
-        assert (found.missing, found.unreachable) == (frozenset(), frozenset()), f"killed after {steps} steps"
+        assert (found.missing, found.unreachable) == (frozenset(), frozenset()), (
+            f"killed after {steps} steps"
+        )
         assert not [key for key in found.present if "expiry-" in key]
         assert contents(table) == expected
         if not killed:
@@ -171,7 +182,9 @@ def test_killed_at_every_step_and_run_again():
 def test_files_stay_when_asked_to():
     table = history(lake_in_memory())
     before = set(census(table).present)
-    result = expire_snapshots(table.catalog, table.identifier, dataclasses.replace(ALL, remove_files=False))
+    result = expire_snapshots(
+        table.catalog, table.identifier, dataclasses.replace(ALL, remove_files=False)
+    )
     assert dict(result.deleted_files) == {}
     assert before <= set(census(table).present)
     assert census(table).unreachable
@@ -193,10 +206,15 @@ def test_old_metadata_goes_only_when_asked_and_never_what_the_log_names():
         table.append(rows([number]))
     environment = at(days=1)
     later = environment.now_ms()
-    expire_snapshots(table.catalog, table.identifier, ExpiryOptions(older_than_ms=later), environment=environment)
+    expire_snapshots(
+        table.catalog, table.identifier, ExpiryOptions(older_than_ms=later), environment=environment
+    )
     kept = {key for key in census(table).present if key.endswith(".metadata.json")}
     result = expire_snapshots(
-        table.catalog, table.identifier, ExpiryOptions(older_than_ms=later, remove_old_metadata=True), environment=environment
+        table.catalog,
+        table.identifier,
+        ExpiryOptions(older_than_ms=later, remove_old_metadata=True),
+        environment=environment,
     )
     now = {key for key in census(table).present if key.endswith(".metadata.json")}
     assert result.deleted_files["metadata"] == len(kept - now) > 0
@@ -313,7 +331,12 @@ def test_dropping_a_ref_by_age_drops_its_snapshots():
     table = history(lake_in_memory(), count=2)
     old = table.snapshots()[0].snapshot_id
     table.create_tag("short", old, max_ref_age_ms=1000)
-    result = expire_snapshots(table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62), environment=at(days=1))
+    result = expire_snapshots(
+        table.catalog,
+        table.identifier,
+        ExpiryOptions(older_than_ms=1 << 62),
+        environment=at(days=1),
+    )
     assert result.expired_refs == ("short",)
     assert old in result.expired_snapshot_ids
     assert "short" not in table.refresh().metadata.refs
@@ -322,5 +345,12 @@ def test_dropping_a_ref_by_age_drops_its_snapshots():
 def test_defaults_leave_a_fresh_table_alone():
     table = history(lake_in_memory(), count=2)
     assert expire_snapshots(table.catalog, table.identifier).expired_snapshot_ids == ()
-    assert len(expire_snapshots(table.catalog, table.identifier, environment=at(days=6)).expired_snapshot_ids) == 3
+    assert (
+        len(
+            expire_snapshots(
+                table.catalog, table.identifier, environment=at(days=6)
+            ).expired_snapshot_ids
+        )
+        == 3
+    )
     assert DAY

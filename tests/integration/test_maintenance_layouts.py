@@ -20,7 +20,10 @@ FILES, ROWS = 12, 400
 
 def scattered(lake, **arguments):
     """Files of which each spans all values."""
-    properties = {"write.target-file-size-bytes": "20000", "write.parquet.compression-codec": "uncompressed"}
+    properties = {
+        "write.target-file-size-bytes": "20000",
+        "write.parquet.compression-codec": "uncompressed",
+    }
     table = lake.create_table("raw.scattered", SCHEMA, properties=properties, **arguments)
     chance = np.random.default_rng(7)
     for _ in range(FILES):
@@ -38,7 +41,9 @@ def test_sorted_over_all_files_of_a_group():
     table = scattered(lake_in_memory())
     expected = contents(table)
     assert planned(table, "name = 'n0123'") == FILES
-    result = table.compact(CompactionOptions(sort_by=("name desc nulls last", "x"), rewrite_all=True))
+    result = table.compact(
+        CompactionOptions(sort_by=("name desc nulls last", "x"), rewrite_all=True)
+    )
     assert result.added_files >= 3
     assert contents(table) == expected
     assert planned(table, "name = 'n0123'") <= 2
@@ -56,13 +61,17 @@ def test_an_order_that_the_table_declares_is_recorded():
     assert {file.sort_order_id for file in table.scan().plan().files} == {None}
     table.compact(CompactionOptions(sort_by=("x asc nulls first",), rewrite_all=True))
     assert {file.sort_order_id for file in table.scan().plan().files} == {1}
-    assert table.health().sort_overlap < 2.5  # neighbours share the value at which one ends and the next begins
+    assert (
+        table.health().sort_overlap < 2.5
+    )  # neighbours share the value at which one ends and the next begins
 
 
 def test_a_curve_prunes_by_each_of_its_columns():
     table = scattered(lake_in_memory())
     expected = contents(table)
-    table.compact(CompactionOptions(zorder_by=("x", "y"), rewrite_all=True, target_file_size_bytes=4000))
+    table.compact(
+        CompactionOptions(zorder_by=("x", "y"), rewrite_all=True, target_file_size_bytes=4000)
+    )
     files = len(list(table.scan().plan().files))
     assert files > 15
     assert contents(table) == expected
@@ -77,7 +86,9 @@ def test_only_the_partitions_named():
     for number in range(12):
         table.append(rows([number], region=f"r{number % 3}"))
     before = contents(table)
-    (partition,) = [one.partition for one in table.health().partitions if one.partition == "region=r1"]
+    (partition,) = [
+        one.partition for one in table.health().partitions if one.partition == "region=r1"
+    ]
     result = table.compact(CompactionOptions(min_input_files=2, partitions=frozenset({partition})))
     assert (result.rewritten_files, result.added_files) == (4, 1)
     assert contents(table) == before
@@ -92,7 +103,10 @@ def test_row_ids_stay_with_their_rows_when_these_move():
     table = scattered(lake_in_memory(), format_version=3)
 
     def identified():
-        return sorted(tuple(row.values()) for row in table.scan(select=["x", "y", "_row_id"]).to_arrow().to_pylist())
+        return sorted(
+            tuple(row.values())
+            for row in table.scan(select=["x", "y", "_row_id"]).to_arrow().to_pylist()
+        )
 
     before = identified()
     table.compact(CompactionOptions(zorder_by=("y", "x"), rewrite_all=True))
@@ -121,12 +135,18 @@ def test_deletes_without_data_leave_with_their_partition():
     assert table.health().delete_files == 4
     # the data files go, their delete files stay behind, applying to nothing
     for region in ("r0", "r1"):
-        first = [task.data_file for task in table.refresh().scan(f"region = '{region}'").plan().tasks if task.deletes]
+        first = [
+            task.data_file
+            for task in table.refresh().scan(f"region = '{region}'").plan().tasks
+            if task.deletes
+        ]
         table.transaction().delete_files(first).commit()
     left = table.refresh().health()
     assert left.delete_files == 4
     table.compact(CompactionOptions(partitions=frozenset({"region=r0"})))
-    assert [(one.partition, one.delete_files) for one in table.health().partitions if one.delete_files] == [("region=r1", 2)]
+    assert [
+        (one.partition, one.delete_files) for one in table.health().partitions if one.delete_files
+    ] == [("region=r1", 2)]
     table.compact()
     assert table.health().delete_files == 0
 
@@ -141,13 +161,19 @@ def test_delete_files_that_pile_up_are_applied_however_few_rows_they_delete():
         table.delete(f"id = {number}")
     before, now_ms = contents(table), table.environment.now_ms() + 3_600_000
     policy = policy_of({})
-    (action,) = decide_compaction(table.health().partitions, policy, target_bytes=512 << 20, now_ms=now_ms)
+    (action,) = decide_compaction(
+        table.health().partitions, policy, target_bytes=512 << 20, now_ms=now_ms
+    )
     assert action.partitions == ("region=r0",)
     table.compact(CompactionOptions.under(policy, 512 << 20))
     assert (table.health().delete_files, table.health().data_files) == (0, files)
     assert contents(table) == before
-    assert decide_compaction(table.health().partitions, policy, target_bytes=512 << 20, now_ms=now_ms) == []
-    table.delete("id = 7")
-    assert decide_compaction(table.health().partitions, policy, target_bytes=512 << 20, now_ms=now_ms) == [], (
-        "one a file may stay"
+    assert (
+        decide_compaction(table.health().partitions, policy, target_bytes=512 << 20, now_ms=now_ms)
+        == []
     )
+    table.delete("id = 7")
+    assert (
+        decide_compaction(table.health().partitions, policy, target_bytes=512 << 20, now_ms=now_ms)
+        == []
+    ), "one a file may stay"

@@ -25,8 +25,18 @@ def many_manifests(count=6):
 
 
 def manifest(low, high, content=0, spec_id=0):
-    summary = None if low is None else (FieldSummary(False, None, low.to_bytes(4, "little"), high.to_bytes(4, "little")),)
-    return ManifestFile(manifest_path="m", manifest_length=1, partition_spec_id=spec_id, content=content, partitions=summary)
+    summary = (
+        None
+        if low is None
+        else (FieldSummary(False, None, low.to_bytes(4, "little"), high.to_bytes(4, "little")),)
+    )
+    return ManifestFile(
+        manifest_path="m",
+        manifest_length=1,
+        partition_spec_id=spec_id,
+        content=content,
+        partitions=summary,
+    )
 
 
 def test_small_manifests_become_one_and_rows_stay():
@@ -55,7 +65,12 @@ def test_a_plan_changes_nothing_and_a_second_run_finds_nothing():
 
 def test_an_empty_table_has_no_manifests_to_rewrite():
     table = events(lake_in_memory())
-    assert rewrite_manifests(table.catalog, table.identifier, ManifestRewriteOptions(force=True)).snapshot_id is None
+    assert (
+        rewrite_manifests(
+            table.catalog, table.identifier, ManifestRewriteOptions(force=True)
+        ).snapshot_id
+        is None
+    )
 
 
 def test_an_append_beside_it_is_kept():
@@ -72,7 +87,10 @@ def test_overlap_counts_manifests_around_a_value():
     assert manifest_overlap([manifest(1, 2), manifest(3, 4), manifest(5, 6)]) == 1
     assert manifest_overlap([manifest(1, 9), manifest(1, 9), manifest(1, 9)]) == 3
     assert manifest_overlap([manifest(1, 2), manifest(256, 257)]) == 1
-    assert manifest_overlap([manifest(1, 2), manifest(1, 2, content=1), manifest(1, 2, spec_id=1)]) == 1
+    assert (
+        manifest_overlap([manifest(1, 2), manifest(1, 2, content=1), manifest(1, 2, spec_id=1)])
+        == 1
+    )
     assert manifest_overlap([manifest(None, None), manifest(1, 2)]) == 2
 
 
@@ -82,12 +100,20 @@ def test_health_counts_what_is_there():
         table.append(rows([number, number + 10], region="a" if number < 4 else "b"))
     found = health(table.catalog, table.identifier, environment=at(days=2))
     files = table.inspect.files()
-    assert (found.data_files, found.small_files, found.expected_files, found.records) == (6, 6, 2, 12)
+    assert (found.data_files, found.small_files, found.expected_files, found.records) == (
+        6,
+        6,
+        2,
+        12,
+    )
     assert found.bytes == found.small_bytes == sum(files["file_size_in_bytes"].to_pylist())
     assert (found.snapshots, found.refs, found.delete_files, found.delete_ratio) == (6, 1, 0, 0.0)
     assert found.manifests == table.inspect.manifests().num_rows
     assert found.metadata_bytes == table.storage.size(table.metadata_location)
-    assert [(one.partition, one.data_files, one.expected_files, one.removable_files) for one in found.partitions] == [
+    assert [
+        (one.partition, one.data_files, one.expected_files, one.removable_files)
+        for one in found.partitions
+    ] == [
         ("region=a", 4, 1, 3),
         ("region=b", 2, 1, 1),
     ]
@@ -102,7 +128,12 @@ def test_compaction_is_no_news_of_a_partition():
     for number in range(3):
         table.append(rows([number], region="a"))
     written = table.current_snapshot().timestamp_ms
-    compact(table.catalog, table.identifier, CompactionOptions(min_input_files=2), environment=at(days=1))
+    compact(
+        table.catalog,
+        table.identifier,
+        CompactionOptions(min_input_files=2),
+        environment=at(days=1),
+    )
     (only,) = health(table.catalog, table.identifier).partitions
     assert (only.data_files, only.last_updated_ms, only.waiting_since_ms) == (1, written, None)
     table.refresh().append(rows([9], region="a"))
@@ -113,7 +144,12 @@ def test_compaction_is_no_news_of_a_partition():
 def test_health_of_an_empty_and_of_an_unpartitioned_table():
     lake = lake_in_memory()
     empty = health(lake.catalog, events(lake, "raw.empty").identifier)
-    assert (empty.snapshot_id, empty.data_files, empty.partitions, empty.oldest_snapshot_age_ms) == (None, 0, (), None)
+    assert (
+        empty.snapshot_id,
+        empty.data_files,
+        empty.partitions,
+        empty.oldest_snapshot_age_ms,
+    ) == (None, 0, (), None)
     flat = events(lake, "raw.flat", partition_by=())
     flat.append(rows(range(5)))
     (only,) = health(lake.catalog, flat.identifier).partitions
@@ -122,7 +158,11 @@ def test_health_of_an_empty_and_of_an_unpartitioned_table():
 
 def test_health_groups_null_partitions_and_several_specs():
     table = events(lake_in_memory())
-    table.append(pa.table({"id": [1, 2], "region": pa.array([None, None], pa.string()), "amount": [1.0, 2.0]}))
+    table.append(
+        pa.table(
+            {"id": [1, 2], "region": pa.array([None, None], pa.string()), "amount": [1.0, 2.0]}
+        )
+    )
     table.append(pa.table({"id": [3], "region": pa.array([None], pa.string()), "amount": [1.0]}))
     found = health(table.catalog, table.identifier)
     assert [(one.partition, one.data_files) for one in found.partitions] == [("region=null", 2)]

@@ -8,9 +8,22 @@ import pytest
 from lakehouse.errors import MaintenanceRefusedError, StorageError
 from lakehouse.maintenance.census import take_census
 from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
-from lakehouse.maintenance.orphans import OrphanOptions, execute_orphan_removal, plan_orphan_removal, remove_orphan_files
+from lakehouse.maintenance.orphans import (
+    OrphanOptions,
+    execute_orphan_removal,
+    plan_orphan_removal,
+    remove_orphan_files,
+)
 from lakehouse.spec.updates import SetStatistics
-from tests.integration.maintenance_support import DAY, FailingCatalog, at, contents, events, lake_in_memory, rows
+from tests.integration.maintenance_support import (
+    DAY,
+    FailingCatalog,
+    at,
+    contents,
+    events,
+    lake_in_memory,
+    rows,
+)
 
 LATER = at(days=10)
 PURGE = at(days=30)
@@ -31,7 +44,9 @@ def litter(table, *names):
 
 
 def plan(table, **options):
-    return plan_orphan_removal(table.catalog, table.identifier, OrphanOptions(**options), environment=LATER)
+    return plan_orphan_removal(
+        table.catalog, table.identifier, OrphanOptions(**options), environment=LATER
+    )
 
 
 def orphans(table, **options):
@@ -62,7 +77,9 @@ def test_what_nothing_reaches_goes_to_the_trash_and_later_for_good():
 def test_without_trash_it_is_deleted_at_once():
     table = table_with_rows(lake_in_memory())
     (lost,) = litter(table, "data/lost.parquet")
-    result = remove_orphan_files(table.catalog, table.identifier, OrphanOptions(trash=False), environment=LATER)
+    result = remove_orphan_files(
+        table.catalog, table.identifier, OrphanOptions(trash=False), environment=LATER
+    )
     assert (result.deleted_files, result.trash_location) == (1, None)
     assert not table.storage.exists(lost)
 
@@ -102,7 +119,9 @@ def test_every_kind_of_reachable_file_is_safe_also_of_snapshots_without_a_ref():
     }
     table.transaction().update([SetStatistics(record)]).commit()
     before = take_census(table.catalog, table.identifier)
-    result = remove_orphan_files(table.catalog, table.identifier, OrphanOptions(trash=False), environment=LATER)
+    result = remove_orphan_files(
+        table.catalog, table.identifier, OrphanOptions(trash=False), environment=LATER
+    )
     assert result.deleted_files == 0
     assert take_census(table.catalog, table.identifier) == before
 
@@ -111,7 +130,11 @@ def test_twins_of_live_manifests_are_safe_and_lost_ones_are_not():
     table = events(lake_in_memory())
     regions = [f"r{number}" for number in range(40)]
     table.append(pa.table({"id": range(40), "region": regions, "amount": [0.0] * 40}))
-    (twin,) = [key for key in take_census(table.catalog, table.identifier).present if key.endswith(".columnar.parquet")]
+    (twin,) = [
+        key
+        for key in take_census(table.catalog, table.identifier).present
+        if key.endswith(".columnar.parquet")
+    ]
     (lost,) = litter(table, "metadata/gone-m0.columnar.parquet")
     assert orphans(table) == [lost]
     table.delete("id < 30")
@@ -163,7 +186,9 @@ def test_a_neighbour_whose_name_begins_like_ours_is_not_touched():
     table = table_with_rows(lake)
     neighbour = table_with_rows(lake, "raw.events2")
     litter(neighbour, "data/lost.parquet")
-    remove_orphan_files(table.catalog, table.identifier, OrphanOptions(trash=False), environment=LATER)
+    remove_orphan_files(
+        table.catalog, table.identifier, OrphanOptions(trash=False), environment=LATER
+    )
     assert neighbour.storage.exists(f"{neighbour.location}/data/lost.parquet")
 
 
@@ -171,8 +196,14 @@ def test_a_neighbour_whose_name_begins_like_ours_is_not_touched():
 def test_any_read_error_aborts(broken):
     table = table_with_rows(lake_in_memory())
     (lost,) = litter(table, "data/lost.parquet")
-    paths = table.inspect.manifests()["path"].to_pylist() if broken == "manifest" else [table.current_snapshot().manifest_list]
-    failing = FailingCatalog(table.catalog, [path.rsplit("/", 1)[-1] for path in paths], StorageError("EIO"))
+    paths = (
+        table.inspect.manifests()["path"].to_pylist()
+        if broken == "manifest"
+        else [table.current_snapshot().manifest_list]
+    )
+    failing = FailingCatalog(
+        table.catalog, [path.rsplit("/", 1)[-1] for path in paths], StorageError("EIO")
+    )
     with pytest.raises(StorageError, match="EIO"):
         remove_orphan_files(failing, table.identifier, environment=LATER)
     assert table.storage.exists(lost)
@@ -205,10 +236,14 @@ def test_what_was_committed_out_of_the_trash_comes_back():
 
 def test_expired_without_removal_becomes_orphans():
     table = table_with_rows(lake_in_memory())
-    expire_snapshots(table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62, remove_files=False))
+    expire_snapshots(
+        table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62, remove_files=False)
+    )
     unreachable = take_census(table.catalog, table.identifier).unreachable
     assert unreachable
-    result = remove_orphan_files(table.catalog, table.identifier, OrphanOptions(trash=False), environment=LATER)
+    result = remove_orphan_files(
+        table.catalog, table.identifier, OrphanOptions(trash=False), environment=LATER
+    )
     assert result.deleted_files >= len(unreachable)
     assert take_census(table.catalog, table.identifier).unreachable == frozenset()
     assert contents(table)

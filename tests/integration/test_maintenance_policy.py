@@ -10,7 +10,12 @@ from lakehouse.maintenance.compaction import compact, execute_compaction, plan_c
 from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
 from lakehouse.maintenance.file_groups import CompactionOptions
 from tests.integration.maintenance_support import contents, events, lake_in_memory, rows
-from tests.integration.test_maintenance_compaction import equality_delete, files_of, position_delete, small_files
+from tests.integration.test_maintenance_compaction import (
+    equality_delete,
+    files_of,
+    position_delete,
+    small_files,
+)
 
 EAGER = CompactionOptions(min_input_files=2)
 PREFIX = "lakehouse.maintenance."
@@ -40,7 +45,12 @@ def test_a_budget_bounds_what_is_read_and_successive_runs_finish():
     assert first.rewritten_files == 4
     assert compact(table.catalog, table.identifier, options).rewritten_files == 4
     assert (len(files_of(table)), contents(table)) == (2, expected)
-    assert plan_compaction(table.catalog, table.identifier, CompactionOptions(budget_bytes=1, rewrite_all=True)).groups == ()
+    assert (
+        plan_compaction(
+            table.catalog, table.identifier, CompactionOptions(budget_bytes=1, rewrite_all=True)
+        ).groups
+        == ()
+    )
 
 
 def test_a_branch_is_compacted_and_main_stays():
@@ -49,7 +59,9 @@ def test_a_branch_is_compacted_and_main_stays():
     table.transaction(branch="audit").delete_files([files_of(table)[0]]).commit()
     before, main = on_branch(table, "audit"), contents(table)
     assert (before[1], len(files_of(table))) == (7, 8)
-    result = compact(table.catalog, table.identifier, CompactionOptions(min_input_files=2, branch="audit"))
+    result = compact(
+        table.catalog, table.identifier, CompactionOptions(min_input_files=2, branch="audit")
+    )
     assert (result.rewritten_files, result.stopped) == (7, None)
     assert on_branch(table, "audit") == (before[0], 2)
     assert (contents(table), len(files_of(table))) == (main, 8)
@@ -90,7 +102,11 @@ def test_delete_files_without_data_are_collected():
     table = dangling_table()
     expected = contents(table)
     assert expected[(500, "r0", 500.0)] == 1
-    plan = plan_compaction(table.catalog, table.identifier, CompactionOptions(min_input_files=99, delete_ratio_threshold=99))
+    plan = plan_compaction(
+        table.catalog,
+        table.identifier,
+        CompactionOptions(min_input_files=99, delete_ratio_threshold=99),
+    )
     assert len(plan.dangling) == plan.to_dict()["dangling_delete_files"] == 2
     result = execute_compaction(table.catalog, plan)
     assert (result.removed_delete_files, result.stopped) == (len(plan.dangling), None)
@@ -115,7 +131,11 @@ def test_with_everything_compacted_no_delete_file_is_left():
 
 def test_a_delete_committed_beside_the_collection_is_never_collected():
     table = dangling_table()
-    plan = plan_compaction(table.catalog, table.identifier, CompactionOptions(min_input_files=99, delete_ratio_threshold=99))
+    plan = plan_compaction(
+        table.catalog,
+        table.identifier,
+        CompactionOptions(min_input_files=99, delete_ratio_threshold=99),
+    )
     victim = next(file for file in files_of(table) if file.partition == ("r0",))
     table.transaction().row_delta((), [equality_delete(table, victim, [500], "late")]).commit()
     expected = contents(table)
@@ -126,7 +146,9 @@ def test_a_delete_committed_beside_the_collection_is_never_collected():
 
 def test_a_filter_leaves_them():
     table = dangling_table()
-    plan = plan_compaction(table.catalog, table.identifier, CompactionOptions(where="region = 'r1'"))
+    plan = plan_compaction(
+        table.catalog, table.identifier, CompactionOptions(where="region = 'r1'")
+    )
     assert plan.dangling == ()
 
 

@@ -50,7 +50,9 @@ class Workers:
 def test_appends_beside_compaction_expiry_and_manifest_rewriting(tmp_path):
     warehouse = str(tmp_path / "warehouse")
     lake = lakehouse.lake.load_catalog(warehouse)
-    table = events(lake, properties={"commit.retry.num-retries": "50", "commit.retry.min-wait-ms": "5"})
+    table = events(
+        lake, properties={"commit.retry.num-retries": "50", "commit.retry.min-wait-ms": "5"}
+    )
     table.append(rows([0], region="r0"))
     workers = Workers()
     tagged = {}
@@ -75,7 +77,9 @@ def test_appends_beside_compaction_expiry_and_manifest_rewriting(tmp_path):
         compact(table.catalog, table.identifier, CompactionOptions(min_input_files=2))
 
     def keep_expiring():
-        expire_snapshots(table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62, retain_last=2))
+        expire_snapshots(
+            table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62, retain_last=2)
+        )
 
     def keep_clustering():
         rewrite_manifests(table.catalog, table.identifier, ManifestRewriteOptions(force=True))
@@ -124,7 +128,9 @@ def test_rollbacks_and_tags_beside_expiry(tmp_path):
     def keep_expiring():
         while not workers.done.is_set():
             try:
-                expire_snapshots(table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62))
+                expire_snapshots(
+                    table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62)
+                )
             except CommitError:
                 continue
 

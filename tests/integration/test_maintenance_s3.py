@@ -23,7 +23,9 @@ def store():
 
 
 def test_every_action_on_an_object_store(store, tmp_path):
-    lake = lakehouse.lake.load_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse="s3://lake/warehouse", **store)
+    lake = lakehouse.lake.load_catalog(
+        f"sqlite:///{tmp_path}/catalog.db", warehouse="s3://lake/warehouse", **store
+    )
     table = events(lake)
     for number in range(6):
         table.append(rows([number, number + 10], region=f"r{number % 2}"))
@@ -31,9 +33,14 @@ def test_every_action_on_an_object_store(store, tmp_path):
     expected = contents(table)
     assert health(table.catalog, table.identifier).data_files == 6
 
-    assert compact(table.catalog, table.identifier, CompactionOptions(min_input_files=2)).added_files == 2
+    assert (
+        compact(table.catalog, table.identifier, CompactionOptions(min_input_files=2)).added_files
+        == 2
+    )
     rewrite_manifests(table.catalog, table.identifier)
-    expired = expire_snapshots(table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62))
+    expired = expire_snapshots(
+        table.catalog, table.identifier, ExpiryOptions(older_than_ms=1 << 62)
+    )
     assert expired.deleted_files["data"] == 7
     assert contents(table) == expected
     found = take_census(table.catalog, table.identifier)
@@ -47,7 +54,10 @@ def test_every_action_on_an_object_store(store, tmp_path):
     assert table.storage.read(f"{removed.trash_location}/data/lost.parquet") == b"litter"
     purge = OrphanOptions(purge_trash_older_than_ms=1 << 62)
     assert (
-        remove_orphan_files(table.catalog, table.identifier, purge, environment=at(days=20)).purged_files == removed.moved_files
+        remove_orphan_files(
+            table.catalog, table.identifier, purge, environment=at(days=20)
+        ).purged_files
+        == removed.moved_files
     )
     assert contents(table) == expected
     assert take_census(table.catalog, table.identifier).missing == frozenset()

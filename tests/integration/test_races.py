@@ -50,7 +50,10 @@ def race(job, writers, appends):
         for process in processes:
             process.stdin.write("go\n")
             process.stdin.flush()
-        return [json.loads(process.communicate(timeout=1800 if LARGE else 280)[0]) for process in processes]
+        return [
+            json.loads(process.communicate(timeout=1800 if LARGE else 280)[0])
+            for process in processes
+        ]
     finally:
         for process in processes:
             process.kill()
@@ -89,15 +92,27 @@ def check_nothing_is_left(catalog, line):
     """After expiry and orphan removal each file that is there is reached, and each data file that was appended is there."""
     expire_snapshots(catalog, EVENTS, ExpiryOptions(older_than_ms=2**62, retain_last=1))
     before = take_census(catalog, EVENTS)
-    assert before.unreachable == frozenset()  # not even for orphan removal to find: all losers cleaned up
-    remove_orphan_files(catalog, EVENTS, OrphanOptions(older_than_ms=2**62, force=True, trash=False))
+    assert (
+        before.unreachable == frozenset()
+    )  # not even for orphan removal to find: all losers cleaned up
+    remove_orphan_files(
+        catalog, EVENTS, OrphanOptions(older_than_ms=2**62, force=True, trash=False)
+    )
     census = take_census(catalog, EVENTS)
     assert census.unreachable == census.missing == frozenset()
     version = catalog.load(EVENTS)
-    present = sorted(key.rpartition("/")[2] for key in census.present if key.endswith(".parquet") and "/data/" in key)
+    present = sorted(
+        key.rpartition("/")[2]
+        for key in census.present
+        if key.endswith(".parquet") and "/data/" in key
+    )
     assert present == [f"{name}.parquet" for name in live_files(catalog, version)]
     assert len(present) == len(line)
-    leftover_metadata = [key for key in census.present.keys() - census.reachable if not key.endswith("version-hint.text")]
+    leftover_metadata = [
+        key
+        for key in census.present.keys() - census.reachable
+        if not key.endswith("version-hint.text")
+    ]
     assert all(key.endswith(".metadata.json") for key in leftover_metadata)
 
 
@@ -130,7 +145,9 @@ def test_postgres(tmp_path, postgres_uri):
 
 def test_postgres_connection_killed_at_commit(tmp_path, postgres_uri):
     """The server drops us between UPDATE and COMMIT: the catalog asks the row, finds the old pointer, and tries again."""
-    catalog = open_catalog(postgres_uri, warehouse=str(tmp_path / "warehouse"), name=uuid.uuid4().hex)
+    catalog = open_catalog(
+        postgres_uri, warehouse=str(tmp_path / "warehouse"), name=uuid.uuid4().hex
+    )
     assert isinstance(catalog, SqlCatalog)
     create_table(catalog)
     killer = create_engine(postgres_uri)
@@ -186,9 +203,13 @@ def test_two_compactions_of_the_same_files(tmp_path):
     create_table(catalog)
     old = [data_file("one"), data_file("two")]
     base = Transaction(catalog, EVENTS).append(old).commit().version
-    Transaction(catalog, EVENTS, base=base).rewrite_files(old, [data_file("first", rows=20)]).commit()
+    Transaction(catalog, EVENTS, base=base).rewrite_files(
+        old, [data_file("first", rows=20)]
+    ).commit()
     with pytest.raises(ValidationConflictError, match="removed 2 files in partition p=a") as caught:
-        Transaction(catalog, EVENTS, base=base).rewrite_files(old, [data_file("second", rows=20)]).commit()
+        Transaction(catalog, EVENTS, base=base).rewrite_files(
+            old, [data_file("second", rows=20)]
+        ).commit()
     assert caught.value.context["snapshot_id"] == catalog.load(EVENTS).metadata.current_snapshot_id
     assert live_files(catalog, catalog.load(EVENTS)) == ["first"]
 
@@ -198,7 +219,11 @@ def test_a_compaction_keeps_a_concurrent_delete(tmp_path):
     create_table(catalog)
     old = [data_file("one"), data_file("two")]
     base = Transaction(catalog, EVENTS).append(old).commit().version
-    Transaction(catalog, EVENTS, base=base).row_delta(delete_files=[delete_file("x", old[0])]).commit()
+    Transaction(catalog, EVENTS, base=base).row_delta(
+        delete_files=[delete_file("x", old[0])]
+    ).commit()
     with pytest.raises(ValidationConflictError, match="added deletes"):
-        Transaction(catalog, EVENTS, base=base).rewrite_files(old, [data_file("new", rows=20)]).commit()
+        Transaction(catalog, EVENTS, base=base).rewrite_files(
+            old, [data_file("new", rows=20)]
+        ).commit()
     assert live_files(catalog, catalog.load(EVENTS)) == ["one", "two"]

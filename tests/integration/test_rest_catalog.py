@@ -75,7 +75,9 @@ def test_commits(catalog):
     base = create_table(catalog)
     Transaction(catalog, EVENTS, base=base).append([data_file("one")]).commit()
     Transaction(catalog, EVENTS, base=base).append([data_file("two")]).commit()
-    Transaction(catalog, EVENTS).overwrite([data_file("new")], [data_file("one")]).set_properties({"a": "b"}).commit()
+    Transaction(catalog, EVENTS).overwrite([data_file("new")], [data_file("one")]).set_properties(
+        {"a": "b"}
+    ).commit()
     version = catalog.load(EVENTS)
     assert live_files(catalog, version) == ["new", "two"]
     assert version.metadata.properties["a"] == "b"
@@ -91,7 +93,9 @@ def test_a_stale_commit_conflicts(catalog):
     from lakehouse.spec.requirements import AssertRefSnapshotId
 
     with pytest.raises(CommitConflictError):
-        catalog.commit(EVENTS, base, (AssertRefSnapshotId("main", None),), (SetProperties({"x": "y"}),))
+        catalog.commit(
+            EVENTS, base, (AssertRefSnapshotId("main", None),), (SetProperties({"x": "y"}),)
+        )
     staged.commit()
     assert live_files(catalog, catalog.load(EVENTS)) == ["one", "two"]
 
@@ -119,7 +123,9 @@ def test_an_own_success_that_a_gateway_repeats_into_a_409_is_recognised(catalog,
 
 def test_a_table_property_imports_nothing(catalog, server, tmp_path, monkeypatch):
     """pyiceberg's client makes the object that reads files from the class that a table property names."""
-    (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'was-imported')!r}, 'w').close()\nclass IO: pass\n")
+    (tmp_path / "planted.py").write_text(
+        f"open({str(tmp_path / 'was-imported')!r}, 'w').close()\nclass IO: pass\n"
+    )
     monkeypatch.syspath_prepend(str(tmp_path))
     server.planted = {"py-io-impl": "planted.IO", "py-location-provider.impl": "planted.IO"}
     create_table(catalog)
@@ -138,4 +144,6 @@ def test_a_password_in_the_url_is_used_and_never_shown(server, tmp_path):
         catalog.load(Identifier.parse("raw.nothing"))
     text = "".join(traceback.format_exception(caught.value))
     shown = f"{catalog.uri} {catalog!r} {version} {caught.value.context} {text}"
-    assert not [secret for secret in ("can%2Fary", "can/ary", server.authorization) if secret in shown]
+    assert not [
+        secret for secret in ("can%2Fary", "can/ary", server.authorization) if secret in shown
+    ]

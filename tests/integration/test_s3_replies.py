@@ -26,7 +26,16 @@ def storage(server):
 
 
 @pytest.mark.parametrize(
-    "script", [["lost"], ["500 stored"], ["503"], ["409"], ["409", "409", "503"], ["lost", "409"], ["503", "lost", "500 stored"]]
+    "script",
+    [
+        ["lost"],
+        ["500 stored"],
+        ["503"],
+        ["409"],
+        ["409", "409", "503"],
+        ["lost", "409"],
+        ["503", "lost", "500 stored"],
+    ],
 )
 def test_it_is_created_once_whatever_the_replies(server, storage, script):
     server.script = list(script)
@@ -63,7 +72,9 @@ def test_an_endless_outage_is_unknown_and_shows_no_secret(server, storage):
     assert caught.value.context.get("outcome") != "failed"
     assert caught.value.retryable
     assert len(server.puts) < 20
-    assert "canary" not in "".join(traceback.format_exception(caught.value)) + repr(caught.value.context)
+    assert "canary" not in "".join(traceback.format_exception(caught.value)) + repr(
+        caught.value.context
+    )
 
 
 def test_the_writers_mark_is_a_name_that_every_store_takes():

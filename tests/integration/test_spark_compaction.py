@@ -10,7 +10,16 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, StringType, StructType, TimestamptzType, UUIDType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestamptzType,
+    UUIDType,
+)
 from pyspark.errors import IllegalArgumentException
 
 from lakehouse.errors import InvalidInputError, NoSuchFileError
@@ -26,7 +35,9 @@ SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "at", TimestamptzType(), required=False),
     NestedField(3, "price", DecimalType(9, 2), required=False),
-    NestedField(4, "who", StructType(NestedField(5, "name", StringType(), required=False)), required=False),
+    NestedField(
+        4, "who", StructType(NestedField(5, "name", StringType(), required=False)), required=False
+    ),
     NestedField(6, "key", UUIDType(), required=False),
     NestedField(7, "share", DoubleType(), required=False),
 )
@@ -42,7 +53,9 @@ def many_types(lake, **arguments):
                     [
                         {
                             "id": 10 * number + row,
-                            "at": None if row == 3 else DAY + dt.timedelta(days=row % 2, minutes=number),
+                            "at": None
+                            if row == 3
+                            else DAY + dt.timedelta(days=row % 2, minutes=number),
                             "price": Decimal(f"{row}.{number}0"),
                             "who": None if row == 4 else {"name": f"n{row}"},
                             "key": uuid.UUID(int=100 * number + row).bytes,
@@ -79,31 +92,42 @@ def stages_of(spark, work):
     finally:
         spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)
     tracker = spark.sparkContext.statusTracker()
-    return result, [len(tracker.getJobInfo(job).stageIds) for job in tracker.getJobIdsForGroup(group)]
+    return result, [
+        len(tracker.getJobInfo(job).stageIds) for job in tracker.getJobIdsForGroup(group)
+    ]
 
 
 def test_groups_are_tasks_and_nothing_is_shuffled(spark, lake):
     table = many_types(lake)
     expected = multiset(table)
-    result, stages = stages_of(spark, lambda: table.compact(CompactionOptions(min_input_files=2), spark=spark))
+    result, stages = stages_of(
+        spark, lambda: table.compact(CompactionOptions(min_input_files=2), spark=spark)
+    )
     assert (result.rewritten_files, result.added_files, len(result.snapshot_ids)) == (18, 3, 1)
     assert stages == [1]
     assert multiset(table) == expected
     assert table.health().data_files == 3
 
 
-@pytest.mark.parametrize("options", [{"sort_by": ("share desc", "id")}, {"zorder_by": ("id", "who.name", "share")}])
+@pytest.mark.parametrize(
+    "options", [{"sort_by": ("share desc", "id")}, {"zorder_by": ("id", "who.name", "share")}]
+)
 def test_arranged_groups_keep_rows_and_their_ids(spark, lake, options):
     table = many_types(lake, format_version=3)
 
     def identified():
-        return sorted(tuple(row.values()) for row in table.refresh().scan(select=["id", "_row_id"]).to_arrow().to_pylist())
+        return sorted(
+            tuple(row.values())
+            for row in table.refresh().scan(select=["id", "_row_id"]).to_arrow().to_pylist()
+        )
 
     expected, ids = multiset(table), identified()
     table.delete("id = 3")
     expected -= Counter([one for one in expected if "'id': 3," in one])
     ids = [one for one in ids if one[0] != 3]
-    result = table.compact(CompactionOptions(min_input_files=2, rewrite_all=True, **options), spark=spark)
+    result = table.compact(
+        CompactionOptions(min_input_files=2, rewrite_all=True, **options), spark=spark
+    )
     assert result.stopped is None
     assert result.added_files == 3
     assert multiset(table) == expected
@@ -138,8 +162,18 @@ def test_only_a_session_will_do(lake):
 
 
 def test_landed_avro_is_named_until_workers_have_turned_it_into_parquet(spark, lake):
-    table = land(events(lake), "a", EVENTS_AVRO, [{"id": 7, "was_called_zone": "r0", "amount": 1.5}], partition=("r0",))
-    with pytest.raises(IllegalArgumentException, match=r"holds avro files.*lakehouse compact raw\.events"):
+    table = land(
+        events(lake),
+        "a",
+        EVENTS_AVRO,
+        [{"id": 7, "was_called_zone": "r0", "amount": 1.5}],
+        partition=("r0",),
+    )
+    with pytest.raises(
+        IllegalArgumentException, match=r"holds avro files.*lakehouse compact raw\.events"
+    ):
         attach(spark, lake).table("raw.events").collect()
     table.compact(spark=spark)
-    assert [tuple(row) for row in attach(spark, lake).table("raw.events").collect()] == [(7, "r0", 1.5)]
+    assert [tuple(row) for row in attach(spark, lake).table("raw.events").collect()] == [
+        (7, "r0", 1.5)
+    ]

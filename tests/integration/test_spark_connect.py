@@ -21,7 +21,11 @@ EVENTS = pa.schema([("id", pa.int64()), ("day", pa.int32()), ("amount", pa.int64
 
 def events(days):
     ids = [day * 10 + n for day in days for n in range(10)]
-    columns = {"id": ids, "day": [day for day in days for _ in range(10)], "amount": [one - 9 for one in ids]}
+    columns = {
+        "id": ids,
+        "day": [day for day in days for _ in range(10)],
+        "amount": [one - 9 for one in ids],
+    }
     return pa.table(columns, schema=EVENTS)
 
 
@@ -40,12 +44,18 @@ def build(lake, folder):
     lake.create_table("raw.empty", EVENTS)
     for name, version in (("positions", 2), ("vectors", 3)):
         deleted = lake.create_table(
-            f"raw.{name}", EVENTS, partition_by=["day"], format_version=version, properties={"write.delete.mode": "merge-on-read"}
+            f"raw.{name}",
+            EVENTS,
+            partition_by=["day"],
+            format_version=version,
+            properties={"write.delete.mode": "merge-on-read"},
         )
         deleted.append(events([1, 2]))
         deleted.delete("id = 13 or id = 17")
         assert [len(task.deletes) for task in deleted.scan().plan().tasks].count(1) == 1
-    place = pa.schema([("id", pa.int64()), ("place", pa.struct([("x", pa.int32()), ("y", pa.int32())]))])
+    place = pa.schema(
+        [("id", pa.int64()), ("place", pa.struct([("x", pa.int32()), ("y", pa.int32())]))]
+    )
     nested = lake.create_table("raw.nested", place)
     nested.append(pa.Table.from_pylist([{"id": 1, "place": {"x": 5, "y": 6}}], schema=place))
     with nested.update_schema() as schema:
@@ -57,7 +67,11 @@ def build(lake, folder):
     pq.write_table(pa.table([pa.array([11])], schema=pa.schema([field])), path)
     size = Path(path).stat().st_size
     delete = DataFile(
-        content=CONTENT_EQUALITY_DELETES, file_path=path, record_count=1, file_size_in_bytes=size, equality_ids=(1,)
+        content=CONTENT_EQUALITY_DELETES,
+        file_path=path,
+        record_count=1,
+        file_size_in_bytes=size,
+        equality_ids=(1,),
     )
     equality.transaction().row_delta(delete_files=[delete]).commit()
 
@@ -101,4 +115,6 @@ def test_a_connect_session_reads_by_planned_paths(tmp_path):
     assert found["positions"] == left
     assert found["vectors"] == left
     assert found["nested"] == [[5]]
-    assert found["equality"].startswith("UnsupportedFeatureError: raw.equality: 1 files have equality deletes")
+    assert found["equality"].startswith(
+        "UnsupportedFeatureError: raw.equality: 1 files have equality deletes"
+    )

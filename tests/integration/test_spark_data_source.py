@@ -34,12 +34,20 @@ def test_read_filter_travel_append_overwrite(lake, session, spark):
         table.append(DATA)
         first = table.current_snapshot().snapshot_id
         reader = spark.read.format("lakehouse").option("catalog", lake.warehouse)
-        assert collected(reader.load("d.events").where("k = 2")) == collected(session.table("d.events").where("k = 2"))
+        assert collected(reader.load("d.events").where("k = 2")) == collected(
+            session.table("d.events").where("k = 2")
+        )
         more = session.table("d.events").selectExpr("id + 100 AS id", "k", "at", "name")
-        more.write.format("lakehouse").option("catalog", lake.warehouse).mode("append").save("d.events")
+        more.write.format("lakehouse").option("catalog", lake.warehouse).mode("append").save(
+            "d.events"
+        )
         assert reader.load("d.events").count() == 80
         assert reader.option("snapshot-id", first).load("d.events").count() == 40
-        writer = spark.createDataFrame(DATA.slice(0, 3)).write.format("lakehouse").option("catalog", lake.warehouse)
+        writer = (
+            spark.createDataFrame(DATA.slice(0, 3))
+            .write.format("lakehouse")
+            .option("catalog", lake.warehouse)
+        )
         writer.mode("overwrite").save("d.events")
         assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [0, 1, 2]
     finally:
@@ -52,7 +60,9 @@ def test_pushed_filters_prune_partitions(lake):
     reader = LakehouseReader(table.scan().request, table.storage.properties, None)
     filters = [ds.EqualTo(("k",), 3), ds.StringContains(("name",), "n")]
     assert list(reader.pushFilters(filters)) == filters
-    assert [task.data_file.partition for part in reader.partitions() for task in part.group.tasks] == [(3,)]
+    assert [
+        task.data_file.partition for part in reader.partitions() for task in part.group.tasks
+    ] == [(3,)]
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,20 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def table(lake):
     made = lake.create_table(
-        "e.events", pa.schema([("day", pa.int64()), ("user", pa.int64()), ("score", pa.float64())]), partition_by=["day"]
+        "e.events",
+        pa.schema([("day", pa.int64()), ("user", pa.int64()), ("score", pa.float64())]),
+        partition_by=["day"],
     )
     for day in range(4):
         rows = 100 * (day + 1)
         made.refresh().append(
-            pa.table({"day": [day] * rows, "user": [n % 7 for n in range(rows)], "score": [n / 3 for n in range(rows)]})
+            pa.table(
+                {
+                    "day": [day] * rows,
+                    "user": [n % 7 for n in range(rows)],
+                    "score": [n / 3 for n in range(rows)],
+                }
+            )
         )
     return made.refresh()
 
@@ -52,12 +60,18 @@ def test_distinct_values_reach_the_optimizer(table, session, costed):
     grouped = session.table("e.events").groupBy("user").count()
     plan = grouped._jdf.queryExecution().optimizedPlan()
     assert int(str(plan.stats().rowCount().get())) == 7
-    assert sorted(grouped.collect())[0] == (0, sum(1 for day in range(4) for n in range(100 * (day + 1)) if n % 7 == 0))
+    assert sorted(grouped.collect())[0] == (
+        0,
+        sum(1 for day in range(4) for n in range(100 * (day + 1)) if n % 7 == 0),
+    )
 
 
 def test_of_a_table_with_deletes_rows_are_not_claimed(lake, session, costed):
     made = lake.create_table(
-        "e.deleted", pa.schema([("id", pa.int64())]), properties={"write.delete.mode": "merge-on-read"}, format_version=2
+        "e.deleted",
+        pa.schema([("id", pa.int64())]),
+        properties={"write.delete.mode": "merge-on-read"},
+        format_version=2,
     )
     made.append(pa.table({"id": list(range(50))}))
     made.refresh().delete("id < 10")

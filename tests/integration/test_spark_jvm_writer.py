@@ -90,10 +90,19 @@ def rows_of(files):
     return {key: sorted(rows) for key, rows in found.items()}
 
 
-METRICS = ("record_count", "value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds")
+METRICS = (
+    "record_count",
+    "value_counts",
+    "null_value_counts",
+    "nan_value_counts",
+    "lower_bounds",
+    "upper_bounds",
+)
 
 
-@pytest.mark.parametrize(("spec", "zone"), [*((spec, "UTC") for spec in SPECS), ("calendar", "America/New_York")])
+@pytest.mark.parametrize(
+    ("spec", "zone"), [*((spec, "UTC") for spec in SPECS), ("calendar", "America/New_York")]
+)
 def test_both_writers_make_the_same_files(lake, spark, spec, zone, tmp_path):
     given = data(hash(spec) % 1000)
     partition_by, sort_by = SPECS[spec]
@@ -117,11 +126,14 @@ def test_both_writers_make_the_same_files(lake, spark, spec, zone, tmp_path):
         assert file.file_size_in_bytes == table.storage.size(file.file_path)
         folder = partition_path(table.metadata.spec(), table.metadata.schema(), file.partition)
         if all(len(part) <= 200 for part in folder.split("/")):
-            assert file.file_path.startswith(f"{table.location}/data/{folder}/" if folder else f"{table.location}/data/00000-")
+            assert file.file_path.startswith(
+                f"{table.location}/data/{folder}/" if folder else f"{table.location}/data/00000-"
+            )
     if sort_by:
         for file in ours:
             mine, other = (
-                pq.ParquetFile(one.file_path.removeprefix("file://")).read() for one in (file, expected[file.partition_key])
+                pq.ParquetFile(one.file_path.removeprefix("file://")).read()
+                for one in (file, expected[file.partition_key])
             )
             for term in sort_by:
                 column = term.split("(")[-1].split(")")[0].split()[0]
@@ -133,7 +145,14 @@ def test_what_is_written_is_read_by_others_and_pruned(lake, spark, session):
     given = data(5)
     table = lake.create_table("j.read", given.schema, partition_by=["day(at)", "bucket(2, id)"])
     table.append(spark.createDataFrame(given.drop_columns(["local"])))
-    assert obstacle(spark.createDataFrame(given.drop_columns(["local"])), table.write_request(), table.storage) is None
+    assert (
+        obstacle(
+            spark.createDataFrame(given.drop_columns(["local"])),
+            table.write_request(),
+            table.storage,
+        )
+        is None
+    )
     foreign = StaticTable.from_metadata(table.metadata_location).scan().to_arrow().sort_by("id")
     assert foreign["name"].to_pylist() == given["name"].to_pylist()
     assert foreign["nested"].to_pylist() == given["nested"].to_pylist()
@@ -141,7 +160,11 @@ def test_what_is_written_is_read_by_others_and_pruned(lake, spark, session):
     plan = table.scan(where).plan()
     assert 0 < len(plan.files) < len(table.scan().plan().files)
     first, last = dt.datetime(1969, 12, 31, tzinfo=UTC), dt.datetime(1970, 1, 1, tzinfo=UTC)
-    expected = [one["id"] for one in given.to_pylist() if one["at"] is not None and first <= one["at"] < last]
+    expected = [
+        one["id"]
+        for one in given.to_pylist()
+        if one["at"] is not None and first <= one["at"] < last
+    ]
     assert sorted(table.scan(where, select=["id"]).to_arrow()["id"].to_pylist()) == expected
     assert session.table("j.read").where("ratio < -1").count() == sum(
         1 for value in given["ratio"].to_pylist() if value is not None and value < -1
@@ -158,10 +181,14 @@ def test_more_partitions_than_open_files_are_sorted_into_one_file_each(lake, spa
     frame = spark.range(0, 6000, 1, 1).selectExpr("id", "(id * 7919) % 300 AS key")
     files = write_in_jvm(frame, table.write_request())
     assert len(files) == 300
-    assert {file.partition: file.record_count for file in files} == {(key,): 20 for key in range(300)}
+    assert {file.partition: file.record_count for file in files} == {
+        (key,): 20 for key in range(300)
+    }
     for file in files[::50]:
         rows = pq.ParquetFile(file.file_path.removeprefix("file://")).read()
-        assert sorted(rows["id"].to_pylist()) == [one for one in range(6000) if (one * 7919) % 300 == file.partition[0]]
+        assert sorted(rows["id"].to_pylist()) == [
+            one for one in range(6000) if (one * 7919) % 300 == file.partition[0]
+        ]
 
 
 def test_many_partitions_of_a_sorted_table_stay_sorted(lake, spark):
@@ -172,18 +199,28 @@ def test_many_partitions_of_a_sorted_table_stay_sorted(lake, spark):
         sort_by=["id desc"],
         properties={"write.distribution-mode": "none"},
     )
-    files = write_in_jvm(spark.range(0, 3000, 1, 1).selectExpr("id", "(id * 7919) % 150 AS key"), table.write_request())
-    assert [file.partition[0] for file in files] == list(range(150)), "one after the other, as the rows came: never sorted again"
+    files = write_in_jvm(
+        spark.range(0, 3000, 1, 1).selectExpr("id", "(id * 7919) % 150 AS key"),
+        table.write_request(),
+    )
+    assert [file.partition[0] for file in files] == list(range(150)), (
+        "one after the other, as the rows came: never sorted again"
+    )
     for file in files:
         found = pq.ParquetFile(file.file_path.removeprefix("file://")).read()["id"].to_pylist()
-        assert found == [one for one in range(2999, -1, -1) if (one * 7919) % 150 == file.partition[0]]
+        assert found == [
+            one for one in range(2999, -1, -1) if (one * 7919) % 150 == file.partition[0]
+        ]
 
 
 def test_files_end_at_the_target_size(lake, spark):
     table = lake.create_table(
         "j.sized",
         pa.schema([("id", pa.int64()), ("text", pa.string())]),
-        properties={"write.target-file-size-bytes": "400000", "write.parquet.page-size-bytes": "8192"},
+        properties={
+            "write.target-file-size-bytes": "400000",
+            "write.parquet.page-size-bytes": "8192",
+        },
     )
     table.append(spark.range(0, 60_000, 1, 1).selectExpr("id", "sha1(CAST(id AS STRING)) AS text"))
     sizes = [file.file_size_in_bytes for file in table.scan().plan().files]
@@ -194,18 +231,24 @@ def test_files_end_at_the_target_size(lake, spark):
 
 def test_widened_missing_and_defaulted_columns(lake, spark):
     table = lake.create_table(
-        "j.wide", pa.schema([("id", pa.int64()), ("ratio", pa.float64()), ("name", pa.string())]), format_version=3
+        "j.wide",
+        pa.schema([("id", pa.int64()), ("ratio", pa.float64()), ("name", pa.string())]),
+        format_version=3,
     )
     with table.update_schema() as update:
         update.add_column("country", "string", default="unknown")
     frame = spark.sql("SELECT CAST(7 AS SMALLINT) AS id, CAST(0.1 AS FLOAT) AS ratio")
     assert obstacle(frame, table.refresh().write_request(), table.storage) is None
     table.append(frame)
-    assert table.scan().to_arrow().to_pylist() == [{"id": 7, "ratio": float(np.float32(0.1)), "name": None, "country": "unknown"}]
+    assert table.scan().to_arrow().to_pylist() == [
+        {"id": 7, "ratio": float(np.float32(0.1)), "name": None, "country": "unknown"}
+    ]
 
 
 def test_a_null_in_a_required_column_is_a_typed_error_and_leaves_nothing(lake, spark, tmp_path):
-    table = lake.create_table("j.required", pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())]))
+    table = lake.create_table(
+        "j.required", pa.schema([pa.field("id", pa.int64(), nullable=False), ("name", pa.string())])
+    )
     frame = spark.range(0, 5000, 1, 1).selectExpr("nullif(id, 4321) AS id", "'n' AS name")
     assert obstacle(frame, table.write_request(), table.storage) is None
     with pytest.raises(InvalidSchemaError, match=r"'id' of table j\.required is required but null"):
@@ -217,7 +260,11 @@ def test_a_null_in_a_required_column_is_a_typed_error_and_leaves_nothing(lake, s
 def test_a_query_that_fails_leaves_nothing_and_says_what_it_said(lake, spark, tmp_path):
     table = lake.create_table("j.fails", pa.schema([("id", pa.int64())]))
     with pytest.raises(Exception, match="four thousand"):
-        table.append(spark.range(0, 5000, 1, 1).selectExpr("if(id = 4000, raise_error('four thousand'), id) AS id"))
+        table.append(
+            spark.range(0, 5000, 1, 1).selectExpr(
+                "if(id = 4000, raise_error('four thousand'), id) AS id"
+            )
+        )
     assert list(tmp_path.rglob("*.parquet")) == []
 
 
@@ -225,7 +272,9 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(lake, spark):
     table = lake.create_table("j.folder", pa.schema([("id", pa.int64())]), partition_by=["id"])
     from pathlib import Path
 
-    (Path(table.location.removeprefix("file://")) / "data").write_text("a file where the folder should be")
+    (Path(table.location.removeprefix("file://")) / "data").write_text(
+        "a file where the folder should be"
+    )
     with pytest.raises(StorageError, match="cannot write"):
         table.append(spark.range(3))
 
@@ -247,7 +296,10 @@ def test_settings_of_the_session_do_not_change_files(lake, spark):
         for name, value in before.items():
             spark.conf.unset(name) if value is None else spark.conf.set(name, value)
     (file,) = table.scan().plan().files
-    assert pq.ParquetFile(file.file_path.removeprefix("file://")).schema.column(8).physical_type == "INT64"
+    assert (
+        pq.ParquetFile(file.file_path.removeprefix("file://")).schema.column(8).physical_type
+        == "INT64"
+    )
     found = table.scan(select=["id", "day", "at", "cost"]).to_arrow().sort_by("id")
     for name in ("day", "at", "cost"):
         assert found[name].to_pylist() == data(1)[name].to_pylist()
@@ -264,8 +316,12 @@ def test_settings_of_the_session_do_not_change_files(lake, spark):
         ({"i": pa.int32()}, [], {"write.parquet.compression-codec": "brotli"}, "brotli"),
     ],
 )
-def test_what_it_cannot_write_is_said_and_written_by_python(lake, spark, schema, partition_by, properties, why):
-    table = lake.create_table("j.other", pa.schema(list(schema.items())), partition_by=partition_by, properties=properties)
+def test_what_it_cannot_write_is_said_and_written_by_python(
+    lake, spark, schema, partition_by, properties, why
+):
+    table = lake.create_table(
+        "j.other", pa.schema(list(schema.items())), partition_by=partition_by, properties=properties
+    )
     from lakehouse.spark.types import to_spark_schema
 
     shown = to_spark_schema(table.metadata.schema())
@@ -277,7 +333,9 @@ def test_what_it_cannot_write_is_said_and_written_by_python(lake, spark, schema,
 
 def test_a_frame_that_must_be_checked_value_by_value_goes_through_python(lake, spark):
     table = lake.create_table("j.narrow", pa.schema([("id", pa.int32())]))
-    assert "bigint in the frame and int" in obstacle(spark.range(3), table.write_request(), table.storage)
+    assert "bigint in the frame and int" in obstacle(
+        spark.range(3), table.write_request(), table.storage
+    )
     table.append(spark.range(3))
     assert table.scan().to_arrow()["id"].to_pylist() == [0, 1, 2]
 
@@ -298,7 +356,9 @@ spark.stop()
 
 
 def test_executors_in_processes_of_their_own_get_the_classes(lake, tmp_path):
-    table = lake.create_table("j.elsewhere", pa.schema([("id", pa.int64()), ("key", pa.int64())]), partition_by=["key"])
+    table = lake.create_table(
+        "j.elsewhere", pa.schema([("id", pa.int64()), ("key", pa.int64())]), partition_by=["key"]
+    )
     done = subprocess.run(
         [sys.executable, "-c", ELSEWHERE, f"file://{tmp_path}/warehouse"],
         capture_output=True,
@@ -308,14 +368,18 @@ def test_executors_in_processes_of_their_own_get_the_classes(lake, tmp_path):
     )
     assert done.returncode == 0, done.stderr[-3000:]
     table.refresh()
-    assert sorted(file.partition for file in table.scan().plan().files) == [(key,) for key in range(5)]
+    assert sorted(file.partition for file in table.scan().plan().files) == [
+        (key,) for key in range(5)
+    ]
     assert sorted(table.scan(select=["id"]).to_arrow()["id"].to_pylist()) == list(range(5000))
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4", "uncompressed"])
 def test_codecs_are_those_that_the_table_asks_for(lake, spark, codec):
     table = lake.create_table(
-        "j.codec", pa.schema([("id", pa.int64()), ("text", pa.string())]), properties={"write.parquet.compression-codec": codec}
+        "j.codec",
+        pa.schema([("id", pa.int64()), ("text", pa.string())]),
+        properties={"write.parquet.compression-codec": codec},
     )
     frame = spark.range(0, 500, 1, 1).selectExpr("id", "'the same text' AS text")
     assert obstacle(frame, table.write_request(), table.storage) is None

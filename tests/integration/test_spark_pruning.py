@@ -31,7 +31,9 @@ QUICK = {
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.adaptive.enabled": "false",
 }
-PLACE = pa.struct([("city", pa.string()), ("at", pa.struct([("x", pa.int32()), ("y", pa.float64())]))])
+PLACE = pa.struct(
+    [("city", pa.string()), ("at", pa.struct([("x", pa.int32()), ("y", pa.float64())]))]
+)
 SCHEMA = pa.schema(
     [
         ("id", pa.int64()),
@@ -62,7 +64,9 @@ SPECS = [
 
 
 def row(rng: random.Random, number: int) -> dict[str, Any]:
-    moment = EPOCH + dt.timedelta(hours=rng.randrange(-80, 80), microseconds=rng.choice([0, 0, 1, -1]))
+    moment = EPOCH + dt.timedelta(
+        hours=rng.randrange(-80, 80), microseconds=rng.choice([0, 0, 1, -1])
+    )
     at = {"x": rng.choice([None, rng.randrange(-4, 5)]), "y": rng.choice([None, *FLOATS])}
     values = {
         "i": rng.choice([rng.randrange(-6, 7), -(2**31), 2**31 - 1]),
@@ -73,11 +77,16 @@ def row(rng: random.Random, number: int) -> dict[str, Any]:
         "s": rng.choice(TEXTS) + rng.choice(["", "x"]),
         "day": (EPOCH + dt.timedelta(days=rng.randrange(-400, 400))).date(),
         "ts": moment,
-        "tz": (EPOCH + dt.timedelta(hours=rng.randrange(-60, 60), seconds=rng.choice([0, 0, 1, -1]))).replace(tzinfo=dt.UTC),
+        "tz": (
+            EPOCH + dt.timedelta(hours=rng.randrange(-60, 60), seconds=rng.choice([0, 0, 1, -1]))
+        ).replace(tzinfo=dt.UTC),
         "b": rng.random() < 0.5,
         "place": {"city": rng.choice([None, *TEXTS]), "at": rng.choice([None, at, at])},
     }
-    return {"id": number, **{name: None if rng.random() < 0.15 else value for name, value in values.items()}}
+    return {
+        "id": number,
+        **{name: None if rng.random() < 0.15 else value for name, value in values.items()},
+    }
 
 
 def leaf(rng: random.Random) -> str:
@@ -89,7 +98,9 @@ def leaf(rng: random.Random) -> str:
     if name in ("s", "place.city"):
         return text_leaf(rng, name, op)
     if name == "b":
-        return rng.choice(["b", "NOT b", "b = true", "b <=> NULL", "b <> false", "b IN (true, NULL)"])
+        return rng.choice(
+            ["b", "NOT b", "b = true", "b <=> NULL", "b <> false", "b IN (true, NULL)"]
+        )
     if name in ("day", "ts", "tz"):
         return time_leaf(rng, name, op)
     if name in ("f", "d", "place.at.y") and rng.random() < 0.2:
@@ -99,7 +110,11 @@ def leaf(rng: random.Random) -> str:
 
 
 def wider(rng: random.Random, name: str) -> str:
-    kinds = {"i": ["BIGINT", "DOUBLE", "DECIMAL(12, 2)"], "l": ["DECIMAL(20, 0)"], "m": ["DECIMAL(12, 3)", "DOUBLE"]}
+    kinds = {
+        "i": ["BIGINT", "DOUBLE", "DECIMAL(12, 2)"],
+        "l": ["DECIMAL(20, 0)"],
+        "m": ["DECIMAL(12, 3)", "DOUBLE"],
+    }
     kind = rng.choice([*kinds.get(name, []), "STRING" if name in ("i", "l") else "DOUBLE"])
     return f"CAST({name} AS {kind})"
 
@@ -107,11 +122,36 @@ def wider(rng: random.Random, name: str) -> str:
 def number(rng: random.Random, name: str) -> str:
     whole = str(rng.choice([rng.randrange(-6, 7), rng.randrange(-25, 26)]))
     if name in ("i", "l", "place.at.x"):
-        return rng.choice([whole, whole, f"{whole}L", f"'{whole}'", f"{whole}.5", f"{whole}D", "3000000000", "2147483647"])
+        return rng.choice(
+            [
+                whole,
+                whole,
+                f"{whole}L",
+                f"'{whole}'",
+                f"{whole}.5",
+                f"{whole}D",
+                "3000000000",
+                "2147483647",
+            ]
+        )
     if name == "m":
-        return rng.choice([f"{whole}.25", f"{whole}.005", whole, f"{whole}.5D", f"CAST('{whole}' AS DECIMAL(20, 5))"])
+        return rng.choice(
+            [
+                f"{whole}.25",
+                f"{whole}.005",
+                whole,
+                f"{whole}.5D",
+                f"CAST('{whole}' AS DECIMAL(20, 5))",
+            ]
+        )
     plain = rng.choice(["0.0D", "1.5D", "-2.0D", "3.25D", "-0.0D", "0.1D", "1.5", "3", "'1.5'"])
-    return rng.choice([plain, plain, f"{rng.choice(['double', 'float'])}('{rng.choice(['NaN', 'Infinity', '-Infinity'])}')"])
+    return rng.choice(
+        [
+            plain,
+            plain,
+            f"{rng.choice(['double', 'float'])}('{rng.choice(['NaN', 'Infinity', '-Infinity'])}')",
+        ]
+    )
 
 
 def text_leaf(rng: random.Random, name: str, op: str) -> str:
@@ -127,18 +167,44 @@ def text_leaf(rng: random.Random, name: str, op: str) -> str:
 
 
 def time_leaf(rng: random.Random, name: str, op: str) -> str:
-    day = (EPOCH + dt.timedelta(days=rng.choice([rng.randrange(-4, 5), rng.randrange(-400, 400)]))).date().isoformat()
+    day = (
+        (EPOCH + dt.timedelta(days=rng.choice([rng.randrange(-4, 5), rng.randrange(-400, 400)])))
+        .date()
+        .isoformat()
+    )
     clock = f"{day} {rng.randrange(24):02d}:00:00"
     if name == "day":
-        terms = [("day", [f"'{day}'", f"DATE '{day}'", f"TIMESTAMP_NTZ '{clock}'"]), ("year(day)", ["1969", "1970", "'1971'"])]
+        terms = [
+            ("day", [f"'{day}'", f"DATE '{day}'", f"TIMESTAMP_NTZ '{clock}'"]),
+            ("year(day)", ["1969", "1970", "'1971'"]),
+        ]
         terms.append(("trunc(day, 'MM')", [f"DATE '{day[:8]}01'", f"DATE '{day}'"]))
     elif name == "ts":
         terms = [("ts", [f"TIMESTAMP_NTZ '{clock}'", f"'{clock}'", f"DATE '{day}'"])]
-        terms += [("date(ts)", [f"'{day}'"]), ("CAST(ts AS TIMESTAMP)", [f"TIMESTAMP '{clock}'", f"TIMESTAMP '{clock}+05:30'"])]
+        terms += [
+            ("date(ts)", [f"'{day}'"]),
+            ("CAST(ts AS TIMESTAMP)", [f"TIMESTAMP '{clock}'", f"TIMESTAMP '{clock}+05:30'"]),
+        ]
     else:
-        terms = [("tz", [f"TIMESTAMP '{clock}'", f"'{clock}'", f"TIMESTAMP '{clock}-07:00'", f"DATE '{day}'"])]
-        terms += [("date(tz)", [f"DATE '{day}'"]), ("to_timestamp_ntz(tz)", [f"TIMESTAMP_NTZ '{clock}'"])]
-        terms += [(f"date_trunc('{rng.choice(['HOUR', 'DAY', 'MONTH'])}', tz)", [f"TIMESTAMP '{clock}'"]), ("year(tz)", ["1969"])]
+        terms = [
+            (
+                "tz",
+                [
+                    f"TIMESTAMP '{clock}'",
+                    f"'{clock}'",
+                    f"TIMESTAMP '{clock}-07:00'",
+                    f"DATE '{day}'",
+                ],
+            )
+        ]
+        terms += [
+            ("date(tz)", [f"DATE '{day}'"]),
+            ("to_timestamp_ntz(tz)", [f"TIMESTAMP_NTZ '{clock}'"]),
+        ]
+        terms += [
+            (f"date_trunc('{rng.choice(['HOUR', 'DAY', 'MONTH'])}', tz)", [f"TIMESTAMP '{clock}'"]),
+            ("year(tz)", ["1969"]),
+        ]
     term, literals = rng.choice(terms)
     return listed(rng, term, op, lambda: rng.choice(literals))
 
@@ -161,12 +227,16 @@ def predicate(rng: random.Random, depth: int = 2) -> str:
     return f"({predicate(rng, depth - 1)}) {kind} ({predicate(rng, depth - 1)})"
 
 
-def made(lake: lh.Lakehouse, number: int, rng: random.Random) -> tuple[lh.Table, list[dict[str, Any]]]:
+def made(
+    lake: lh.Lakehouse, number: int, rng: random.Random
+) -> tuple[lh.Table, list[dict[str, Any]]]:
     """A table of two specs with a column renamed and, in every other one, rows deleted by position; and its live rows."""
     old, new = SPECS[number % len(SPECS)]
     version = 2 + number % 2
     properties = {"write.delete.mode": "merge-on-read"}
-    table = lake.create_table(f"p.t{number}", SCHEMA, partition_by=old, format_version=version, properties=properties)
+    table = lake.create_table(
+        f"p.t{number}", SCHEMA, partition_by=old, format_version=version, properties=properties
+    )
     rows = [row(rng, number) for number in range(40)]
     table.append(pa.Table.from_pylist(rows[:20], schema=SCHEMA))
     with table.update_partition_spec() as spec:
@@ -206,7 +276,11 @@ def test_pruned_equals_unpruned(quick, tmp_path):
     for number in range(max(1, CASES // BRANCHES)):
         table, rows = made(lake, number, rng)
         quick.conf.set("spark.sql.session.timeZone", "UTC")
-        plain = quick.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA)).withColumn("ts", _ntz("ts")).cache()
+        plain = (
+            quick.createDataFrame(pa.Table.from_pylist(rows, schema=SCHEMA))
+            .withColumn("ts", _ntz("ts"))
+            .cache()
+        )
         plain.createOrReplaceTempView("unpruned")
         session.table(table.name).createOrReplaceTempView("pruned")
         quick.conf.set("spark.sql.session.timeZone", ZONES[number % len(ZONES)])
@@ -218,12 +292,18 @@ def test_pruned_equals_unpruned(quick, tmp_path):
                 expected[at] |= {one["id"]} if one[f"q{at}"] else set()
         plans = Plans()
         lake.add_listener(plans)
-        branches = (f"SELECT {at} AS q, id FROM pruned WHERE {text}" for at, text in enumerate(predicates))
+        branches = (
+            f"SELECT {at} AS q, id FROM pruned WHERE {text}" for at, text in enumerate(predicates)
+        )
         found = quick.sql(" UNION ALL ".join(branches)).toArrow().to_pylist()
         lake.remove_listener(plans)
         for at, text in enumerate(predicates):
             ids = [one["id"] for one in found if one["q"] == at]
-            assert sorted(ids) == sorted(expected[at]), (table.name, ZONES[number % len(ZONES)], text)
+            assert sorted(ids) == sorted(expected[at]), (
+                table.name,
+                ZONES[number % len(ZONES)],
+                text,
+            )
         plain.unpersist()
         skipped, tried = skipped + plans.skipped, tried + len(predicates)
     assert skipped > tried, "the predicates skip too few files to try anything"

@@ -115,7 +115,9 @@ def pruned(spark, tmp_path_factory):
 
     lakehouse = load_catalog(f"file://{tmp_path_factory.mktemp('pruning')}")
     data = events()
-    table = lakehouse.create_table("raw.events", data.schema, partition_by=["day(event_ts)", "bucket(3, user_id)"])
+    table = lakehouse.create_table(
+        "raw.events", data.schema, partition_by=["day(event_ts)", "bucket(3, user_id)"]
+    )
     table.append(data)
     with table.update_partition_spec() as spec:
         spec.replace("day(event_ts)", "month(event_ts)")
@@ -141,22 +143,34 @@ def test_pruned_equals_unpruned(spark, pruned, zone):
         flags = ", ".join(f"coalesce({text}, false)" for text in wanted).replace("{table}", "plain")
         oracle = [tuple(row) for row in spark.sql(f"SELECT id, {flags} FROM plain").collect()]
         for position, text in enumerate(wanted, 1):
-            rows = spark.sql(f"SELECT id FROM pruned WHERE {text}".replace("{table}", "pruned")).collect()
-            assert sorted(row.id for row in rows) == sorted(row[0] for row in oracle if row[position]), (zone, text)
+            rows = spark.sql(
+                f"SELECT id FROM pruned WHERE {text}".replace("{table}", "pruned")
+            ).collect()
+            assert sorted(row.id for row in rows) == sorted(
+                row[0] for row in oracle if row[position]
+            ), (zone, text)
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
 def test_filters_skip_files(spark, pruned):
     total = pruned
-    kept = {text: run(spark.sql(f"SELECT id FROM pruned WHERE {text}"))[1] for text in PREDICATES[:3]}
+    kept = {
+        text: run(spark.sql(f"SELECT id FROM pruned WHERE {text}"))[1] for text in PREDICATES[:3]
+    }
     assert all(0 < files < total / 2 for files in kept.values()), (total, kept)
     assert run(spark.sql("SELECT id FROM pruned"))[1] == total
     assert run(spark.sql("SELECT id FROM pruned WHERE name > '\U0010ffff'")) == ([], 0)
 
 
 def test_columns_resolve_by_id(lake, session):
-    data = pa.table({"a": pa.array(range(100, 200), pa.int32()), "b": pa.array(range(100), pa.int32()), "c": ["x"] * 100})
+    data = pa.table(
+        {
+            "a": pa.array(range(100, 200), pa.int32()),
+            "b": pa.array(range(100), pa.int32()),
+            "c": ["x"] * 100,
+        }
+    )
     table = lake.create_table("t.swapped", data.schema)
     table.append(data)
     old = table.current_snapshot().snapshot_id
@@ -174,14 +188,28 @@ def test_columns_resolve_by_id(lake, session):
     assert collected(frame.where("a = 5")) == [(105, 5, None), (2**40, 5, "new")]
     assert collected(frame.where("b = 199").select("a", "c")) == [(99, None)]
     assert frame.where("c IS NULL").count() == 100
-    assert collected(session.table("t.swapped", snapshot_id=old).where("a = 105")) == [(105, 5, "x")]
+    assert collected(session.table("t.swapped", snapshot_id=old).where("a = 105")) == [
+        (105, 5, "x")
+    ]
 
 
 def test_parts_of_renamed_structs_resolve_by_id(lake, session):
     """Nested column pruning takes the field id from the top of a pruned path; by its new name no old file has the struct."""
-    point = pa.struct([("x", pa.int32()), ("y", pa.int32()), ("deep", pa.struct([("z", pa.string()), ("w", pa.float64())]))])
+    point = pa.struct(
+        [
+            ("x", pa.int32()),
+            ("y", pa.int32()),
+            ("deep", pa.struct([("z", pa.string()), ("w", pa.float64())])),
+        ]
+    )
     schema = pa.schema(
-        [("id", pa.int64()), ("a", point), ("b", point), ("many", pa.list_(point)), ("named", pa.map_(pa.string(), point))]
+        [
+            ("id", pa.int64()),
+            ("a", point),
+            ("b", point),
+            ("many", pa.list_(point)),
+            ("named", pa.map_(pa.string(), point)),
+        ]
     )
 
     def value(n):
@@ -198,7 +226,15 @@ def test_parts_of_renamed_structs_resolve_by_id(lake, session):
         change.rename_column("many", "several").rename_column("named", "called")
         change.rename_column("b.x", "tmp").rename_column("b.y", "x").rename_column("b.tmp", "y")
     frame = session.table("t.nested")
-    columns = ("id", "b.y", "b.deep.z", "a.x AS ax", "several.x AS sx", "called['k'].y AS cy", "called['k'].deep.w")
+    columns = (
+        "id",
+        "b.y",
+        "b.deep.z",
+        "a.x AS ax",
+        "several.x AS sx",
+        "called['k'].y AS cy",
+        "called['k'].deep.w",
+    )
     picked = frame.selectExpr(*columns)
     assert collected(picked) == [(n, n, f"z{n}", -n, [n], 10 * n, n / 2) for n in (1, 2)]
     assert collected(frame.where("b.deep.z = 'z2'").select("id")) == [(2,)]
@@ -213,9 +249,16 @@ def test_initial_defaults_fill_older_files(lake, session):
         change.add_column("source", "string", default="it's old")
         change.add_column("day", "date", default=dt.date(2026, 1, 1))
     table.append(pa.table({"id": [3], "source": ["new"], "day": pa.array([None], pa.date32())}))
-    expected = [(1, "it's old", dt.date(2026, 1, 1)), (2, "it's old", dt.date(2026, 1, 1)), (3, "new", None)]
+    expected = [
+        (1, "it's old", dt.date(2026, 1, 1)),
+        (2, "it's old", dt.date(2026, 1, 1)),
+        (3, "new", None),
+    ]
     assert collected(session.table("t.defaults")) == expected
-    assert collected(session.table("t.defaults").where("source = 'it\\'s old'").select("id")) == [(1,), (2,)]
+    assert collected(session.table("t.defaults").where("source = 'it\\'s old'").select("id")) == [
+        (1,),
+        (2,),
+    ]
 
 
 def test_every_type_comes_through(lake, session):
@@ -226,8 +269,16 @@ def test_every_type_comes_through(lake, session):
         ice.NestedField(3, "t", ice.TimeType(), required=False),
         ice.NestedField(4, "old", ice.TimestampType(), required=False),
         ice.NestedField(5, "dec", ice.DecimalType(38, 4), required=False),
-        ice.NestedField(6, "li", ice.ListType(7, ice.StructType(ice.NestedField(8, "x", ice.LongType(), required=False)), False)),
-        ice.NestedField(9, "m", ice.MapType(10, ice.StringType(), 11, ice.DoubleType(), False), required=False),
+        ice.NestedField(
+            6,
+            "li",
+            ice.ListType(
+                7, ice.StructType(ice.NestedField(8, "x", ice.LongType(), required=False)), False
+            ),
+        ),
+        ice.NestedField(
+            9, "m", ice.MapType(10, ice.StringType(), 11, ice.DoubleType(), False), required=False
+        ),
         ice.NestedField(12, "d", ice.DateType(), required=False),
     )
     table = lake.create_table("t.types", schema)
@@ -237,7 +288,9 @@ def test_every_type_comes_through(lake, session):
         "dec": Decimal("123456789.1234"),
         "li": [{"x": 1}, None], "m": [("k", 1.5), ("n", None)], "d": dt.date(1500, 2, 28),
     }  # fmt: skip
-    table.append(pa.Table.from_pylist([row, dict.fromkeys(row)], schema=table.scan().to_arrow().schema))
+    table.append(
+        pa.Table.from_pylist([row, dict.fromkeys(row)], schema=table.scan().to_arrow().schema)
+    )
     frame = session.table("t.types")
     found = [r.asDict(recursive=True) for r in frame.orderBy("u").collect()]
     assert found[0] == dict.fromkeys(row)
@@ -247,10 +300,16 @@ def test_every_type_comes_through(lake, session):
 
 
 def test_a_type_spark_lacks_is_refused_by_name(lake, session):
-    lake.create_table("t.nanos", Schema(ice.NestedField(1, "at", ice.TimestampNanoType(), required=False)), format_version=3)
+    lake.create_table(
+        "t.nanos",
+        Schema(ice.NestedField(1, "at", ice.TimestampNanoType(), required=False)),
+        format_version=3,
+    )
     with pytest.raises(UnsupportedTypeError, match="'at'"):
         session.table("t.nanos")
-    schema = Schema(ice.NestedField(1, "id", ice.LongType()), ice.NestedField(2, "at", ice.TimestampNanoType()))
+    schema = Schema(
+        ice.NestedField(1, "id", ice.LongType()), ice.NestedField(2, "at", ice.TimestampNanoType())
+    )
     table = lake.create_table("t.beside", schema, format_version=3, partition_by=["day(at)"])
     table.append(pa.table({"id": [1, 2], "at": pa.array([5, None], pa.timestamp("ns"))}))
     assert collected(table.scan(select=["id"], where="id > 1").to_spark(session.spark)) == [(2,)]
@@ -260,9 +319,13 @@ def test_a_type_spark_lacks_is_refused_by_name(lake, session):
 
 def test_paths_are_literal(lake, session):
     names = ["a b", "100%", "é#?&=+", "x/y", "%2F", "a:b", "日本"]
-    table = lake.create_table("t.paths", pa.schema([("name", pa.string()), ("id", pa.int64())]), partition_by=["name"])
+    table = lake.create_table(
+        "t.paths", pa.schema([("name", pa.string()), ("id", pa.int64())]), partition_by=["name"]
+    )
     table.append(pa.table({"name": names, "id": list(range(len(names)))}))
-    assert collected(session.table("t.paths")) == sorted((name, number) for number, name in enumerate(names))
+    assert collected(session.table("t.paths")) == sorted(
+        (name, number) for number, name in enumerate(names)
+    )
     delete_rows(table, lambda ids: ids == 2)
     assert session.table("t.paths").count() == len(names) - 1
 
@@ -271,17 +334,30 @@ def delete_rows(table, chosen, request=None):
     """Delete the rows whose id is chosen, by position."""
     table = table.refresh()
     for task in table.scan().plan().tasks:
-        ids = pq.read_table(task.data_file.file_path.removeprefix("file://"), columns=["id"]).column(0).to_numpy()
+        ids = (
+            pq.read_table(task.data_file.file_path.removeprefix("file://"), columns=["id"])
+            .column(0)
+            .to_numpy()
+        )
         positions = np.flatnonzero(chosen(ids))
         if len(positions):
-            deletes = write_deletes([FileDeletes(task.data_file, positions)], table.write_request(), table.storage)
+            deletes = write_deletes(
+                [FileDeletes(task.data_file, positions)], table.write_request(), table.storage
+            )
             table.transaction().row_delta(delete_files=deletes).commit()
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_position_deletes_and_deletion_vectors(lake, session, version):
-    data = pa.table({"id": pa.array(range(400)), "day": pa.array([dt.date(2026, 1, 1 + n // 100) for n in range(400)])})
-    table = lake.create_table("t.deletes", data.schema, partition_by=["day"], format_version=version)
+    data = pa.table(
+        {
+            "id": pa.array(range(400)),
+            "day": pa.array([dt.date(2026, 1, 1 + n // 100) for n in range(400)]),
+        }
+    )
+    table = lake.create_table(
+        "t.deletes", data.schema, partition_by=["day"], format_version=version
+    )
     table.append(data)
     before = table.current_snapshot().snapshot_id
     delete_rows(table, lambda ids: (ids % 10 == 0) & (ids < 200))
@@ -313,7 +389,9 @@ def test_equality_deletes_are_applied_by_the_workers(lake, session, tmp_path):
     table.refresh().transaction().row_delta(delete_files=[delete]).commit()
     table.refresh().append(pa.table({"id": [100], "name": ["n1"]}))
     frame = session.table("t.equality")
-    assert sorted(row.id for row in frame.collect()) == [n for n in range(50) if n % 5 not in (1, 3)] + [100]
+    assert sorted(row.id for row in frame.collect()) == [
+        n for n in range(50) if n % 5 not in (1, 3)
+    ] + [100]
     assert frame.where("name = 'n1'").count() == 1
 
 
@@ -355,7 +433,9 @@ def test_a_failure_while_planning_is_a_clear_error(lake, session):
     frame = session.table("t.broken")
     manifest = table.current_snapshot().manifest_list
     table.storage.delete([manifest])
-    with pytest.raises(IllegalArgumentException, match=r"planning t\.broken failed: NoSuchFileError.*snap-"):
+    with pytest.raises(
+        IllegalArgumentException, match=r"planning t\.broken failed: NoSuchFileError.*snap-"
+    ):
         frame.collect()
 
 
@@ -381,7 +461,9 @@ def test_relations_are_forgotten(lake, session):
 
 
 def test_joins_see_the_size_after_pruning(lake, session, spark):
-    data = pa.table({"id": pa.array(range(20000)), "k": pa.array([n // 1000 for n in range(20000)])})
+    data = pa.table(
+        {"id": pa.array(range(20000)), "k": pa.array([n // 1000 for n in range(20000)])}
+    )
     table = lake.create_table("t.sized", data.schema, partition_by=["k"])
     table.append(data)
     frame = session.table("t.sized")
@@ -393,7 +475,9 @@ def test_joins_see_the_size_after_pruning(lake, session, spark):
 
 
 def test_another_session_of_the_same_spark(lake, session, spark):
-    table = lake.create_table("t.other", pa.schema([("id", pa.int64()), ("k", pa.int64())]), partition_by=["k"])
+    table = lake.create_table(
+        "t.other", pa.schema([("id", pa.int64()), ("k", pa.int64())]), partition_by=["k"]
+    )
     table.append(pa.table({"id": [1, 2], "k": [1, 2]}))
     from lakehouse.spark import attach
 

@@ -46,13 +46,27 @@ def test_no_java_on_path_and_an_empty_home(tmp_path):
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in TOOLS:
-        found = next((folder for folder in ("/usr/bin", "/bin") if os.path.exists(f"{folder}/{name}")), None)  # noqa: PTH110
+        found = next(
+            (one for one in ("/usr/bin", "/bin") if os.path.exists(f"{one}/{name}")),  # noqa: PTH110
+            None,
+        )
         if found:
             (tools / name).symlink_to(f"{found}/{name}")
     work = tmp_path / "work"
     work.mkdir()
-    environ = {"PATH": str(tools), "HOME": str(tmp_path / "home"), "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env=environ, cwd=work, capture_output=True, text=True, timeout=240)
+    environ = {
+        "PATH": str(tools),
+        "HOME": str(tmp_path / "home"),
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        env=environ,
+        cwd=work,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("rows 10 UTC ")
     assert f"{tmp_path}/home/.cache/lakehouse/java-" in done.stdout
@@ -61,7 +75,9 @@ def test_no_java_on_path_and_an_empty_home(tmp_path):
 
 
 def test_configuration():
-    settings = spark_config(config={"spark.sql.session.timeZone": "Asia/Tokyo", "spark.app.name": "x"})
+    settings = spark_config(
+        config={"spark.sql.session.timeZone": "Asia/Tokyo", "spark.app.name": "x"}
+    )
     assert settings["spark.master"] == "local[*]"
     assert settings["spark.driver.bindAddress"] == "127.0.0.1"
     assert settings["spark.sql.session.timeZone"] == "Asia/Tokyo"

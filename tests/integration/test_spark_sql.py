@@ -10,7 +10,13 @@ import pytest
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
-from lakehouse.errors import InvalidInputError, NoSuchRefError, NoSuchSnapshotError, NoSuchTableError, UnsupportedFeatureError
+from lakehouse.errors import (
+    InvalidInputError,
+    NoSuchRefError,
+    NoSuchSnapshotError,
+    NoSuchTableError,
+    UnsupportedFeatureError,
+)
 from lakehouse.inspect.tables import METADATA_TABLES
 from tests.integration.spark_support import lake, session
 
@@ -37,9 +43,15 @@ def test_names_and_travel(session, table):
     between = dt.datetime.fromtimestamp(table.snapshots()[0].timestamp_ms / 1000, dt.UTC)
     assert one(session, "SELECT count(*) FROM raw.events") == 3
     assert one(session, f"SELECT count(*) FROM raw.events FOR VERSION AS OF {first}") == 2
-    assert one(session, f"SELECT count(*) FROM raw.events VERSION AS OF {second} AS e WHERE e.id > 1") == 2
+    assert (
+        one(session, f"SELECT count(*) FROM raw.events VERSION AS OF {second} AS e WHERE e.id > 1")
+        == 2
+    )
     assert one(session, "SELECT count(*) FROM raw.events VERSION AS OF 'first'") == 2
-    assert one(session, f"SELECT count(*) FROM raw.events FOR TIMESTAMP AS OF '{between.isoformat()}'") == 2
+    assert (
+        one(session, f"SELECT count(*) FROM raw.events FOR TIMESTAMP AS OF '{between.isoformat()}'")
+        == 2
+    )
     both = f"SELECT count(*) FROM raw.events a JOIN raw.events FOR VERSION AS OF {first} b ON a.id = b.id"
     assert one(session, both) == 2
     assert one(session, "SELECT max(raw.events.id) FROM raw.events WHERE raw.events.k < 'c'") == 2
@@ -53,11 +65,15 @@ def test_metadata_tables(session, table):
 
 
 def test_metadata_tables_show_uuids_as_text(lake, session):
-    schema = Schema(ice.NestedField(1, "id", ice.LongType()), ice.NestedField(2, "u", ice.UUIDType()))
+    schema = Schema(
+        ice.NestedField(1, "id", ice.LongType()), ice.NestedField(2, "u", ice.UUIDType())
+    )
     made = lake.create_table("raw.uuids", schema, partition_by=["u"])
     number = uuid.UUID(int=5)
     made.append(pa.table({"id": [1, 2], "u": pa.array([number.bytes, None], pa.uuid())}))
-    rows = session.sql("SELECT partition.u, readable_metrics.u.lower_bound FROM raw.uuids.files").collect()
+    rows = session.sql(
+        "SELECT partition.u, readable_metrics.u.lower_bound FROM raw.uuids.files"
+    ).collect()
     assert {tuple(row) for row in rows} == {(str(number), str(number)), (None, None)}
     for name in METADATA_TABLES:
         assert session.table(f"raw.uuids.{name}").columns == made.inspect.table(name).column_names
@@ -87,14 +103,29 @@ def rows(session, text="SELECT * FROM raw.events ORDER BY id"):
 
 def test_insert_delete_update(session, spark, table):
     before = len(table.snapshots())
-    assert session.sql("INSERT INTO raw.events SELECT id + 10, upper(k) FROM raw.events WHERE id < 3").columns == []
+    assert (
+        session.sql(
+            "INSERT INTO raw.events SELECT id + 10, upper(k) FROM raw.events WHERE id < 3"
+        ).columns
+        == []
+    )
     session.sql("INSERT INTO raw.events (k, id) VALUES ('x', 20), (NULL, 21)")
     session.sql("INSERT INTO raw.events (id) VALUES (22)")
     session.sql("INSERT INTO raw.events BY NAME SELECT 'n' AS k, 23 AS id")
     assert rows(session)[3:] == [(11, "A"), (12, "B"), (20, "x"), (21, None), (22, None), (23, "n")]
     session.sql("DELETE FROM raw.events WHERE id >= 20 AND k IS NULL")
-    session.sql("UPDATE raw.events SET k = concat(k, '-', CAST(id AS STRING)), id = id + 100 WHERE id > 10 and k != 'B'")
-    assert rows(session) == [(1, "a"), (2, "b"), (3, "c"), (12, "B"), (111, "A-11"), (120, "x-20"), (123, "n-23")]
+    session.sql(
+        "UPDATE raw.events SET k = concat(k, '-', CAST(id AS STRING)), id = id + 100 WHERE id > 10 and k != 'B'"
+    )
+    assert rows(session) == [
+        (1, "a"),
+        (2, "b"),
+        (3, "c"),
+        (12, "B"),
+        (111, "A-11"),
+        (120, "x-20"),
+        (123, "n-23"),
+    ]
     assert len(table.refresh().snapshots()) == before + 6, "one commit each"
     session.sql("DELETE FROM raw.events")
     assert rows(session) == []
@@ -108,7 +139,9 @@ def test_create_and_drop(session, lake, table):
     made = lake.load_table("raw.made")
     assert [str(field.transform) for field in made.spec().fields] == ["day", "bucket[4]"]
     assert made.properties["write.target-file-size-bytes"] == "1000000"
-    assert [(field.name, str(field.field_type), field.required) for field in made.schema().fields] == [
+    assert [
+        (field.name, str(field.field_type), field.required) for field in made.schema().fields
+    ] == [
         ("id", "long", True),
         ("at", "timestamptz", False),
         ("tags", "list<string>", False),
@@ -116,7 +149,9 @@ def test_create_and_drop(session, lake, table):
     session.sql("INSERT INTO raw.made VALUES (1, TIMESTAMP '2026-06-01 12:00:00', array('a'))")
     assert one(session, "SELECT count(*) FROM raw.made WHERE date(at) = '2026-06-01'") == 1
     session.sql("CREATE TABLE IF NOT EXISTS raw.made (x INT) USING lakehouse")
-    session.sql("CREATE TABLE raw.copied USING lakehouse PARTITIONED BY (k) AS SELECT * FROM raw.events WHERE id > 1")
+    session.sql(
+        "CREATE TABLE raw.copied USING lakehouse PARTITIONED BY (k) AS SELECT * FROM raw.events WHERE id > 1"
+    )
     assert rows(session, "SELECT * FROM raw.copied ORDER BY id") == [(2, "b"), (3, "c")]
     session.sql("DROP TABLE raw.made")
     session.sql("DROP TABLE IF EXISTS raw.made")

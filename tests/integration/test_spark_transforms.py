@@ -51,7 +51,9 @@ def values() -> pa.Table:
         "i": pa.array(mixed(rng, -(2**31) + 10, 2**31 - 1, 50), pa.int32()),
         "l": pa.array(mixed(rng, -(2**62), 2**63 - 1, 5000)),
         "s": pa.array(texts),
-        "m": pa.array(mixed(rng, -(10**8), 10**8, 500)).cast(pa.decimal128(19, 0)).cast(pa.decimal128(21, 2)),
+        "m": pa.array(mixed(rng, -(10**8), 10**8, 500))
+        .cast(pa.decimal128(19, 0))
+        .cast(pa.decimal128(21, 2)),
         "d": pa.array(mixed(rng, FIRST_DAY, LAST_DAY, 800).astype(np.int32)).cast(pa.date32()),
         "ts": pa.array(micros[0]).cast(pa.timestamp("us")),
         "tz": pa.array(micros[1]).cast(pa.timestamp("us", "UTC")),
@@ -60,7 +62,9 @@ def values() -> pa.Table:
     nulls = pa.array(np.arange(COUNT) % 101 == 7)
     for at, name in enumerate(table.column_names[1:], 1):
         column = table[name].combine_chunks()
-        table = table.set_column(at, name, pa.compute.if_else(nulls, pa.scalar(None, column.type), column))
+        table = table.set_column(
+            at, name, pa.compute.if_else(nulls, pa.scalar(None, column.type), column)
+        )
     return table
 
 
@@ -81,11 +85,19 @@ def test_keys_are_pyicebergs_partitions(spark, zone, tmp_path):
     schema = schema_from_arrow(data.schema)
     pq.write_table(data, tmp_path / "values.parquet")
     cases = [(name, transform) for name, transforms in CASES.items() for transform in transforms]
-    keys = [transform_column(t, schema, schema.find_field(name).field_id).alias(f"k{i}") for i, (name, t) in enumerate(cases)]
+    keys = [
+        transform_column(t, schema, schema.find_field(name).field_id).alias(f"k{i}")
+        for i, (name, t) in enumerate(cases)
+    ]
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        found = spark.read.parquet(str(tmp_path / "values.parquet")).select("id", *keys).toArrow().sort_by("id")
+        found = (
+            spark.read.parquet(str(tmp_path / "values.parquet"))
+            .select("id", *keys)
+            .toArrow()
+            .sort_by("id")
+        )
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     for number, (name, transform) in enumerate(cases):
@@ -99,6 +111,13 @@ def test_keys_are_pyicebergs_partitions(spark, zone, tmp_path):
         assert (None, None) in pairs
         known = sorted((value, key) for key, value in pairs if value is not None)
         if isinstance(transform, t.BucketTransform):
-            assert name not in ("i", "l", "d", "tz") or all(value == key for value, key in known), (zone, name)
+            assert name not in ("i", "l", "d", "tz") or all(value == key for value, key in known), (
+                zone,
+                name,
+            )
         else:
-            assert [key for _, key in known] == sorted(key for _, key in known), (zone, name, transform)
+            assert [key for _, key in known] == sorted(key for _, key in known), (
+                zone,
+                name,
+                transform,
+            )

@@ -41,7 +41,11 @@ def sample():
     start = dt.datetime(1969, 12, 31, tzinfo=UTC)
     rows = 600
     moments = [
-        start + dt.timedelta(seconds=chance.randrange(3 * 86400), microseconds=chance.randrange(1_000_000)) for _ in range(rows)
+        start
+        + dt.timedelta(
+            seconds=chance.randrange(3 * 86400), microseconds=chance.randrange(1_000_000)
+        )
+        for _ in range(rows)
     ]
     return pa.table({
         "id": pa.array(range(rows)),
@@ -78,7 +82,9 @@ def test_modes_keep_every_row_and_its_partition(lake, session, mode):
 
 def test_files_are_where_their_partition_says_and_sorted(lake, session):
     data = sample()
-    table = lake.create_table("w.sorted", data.schema, partition_by=["bucket(3, user_id)"], sort_by=["score"])
+    table = lake.create_table(
+        "w.sorted", data.schema, partition_by=["bucket(3, user_id)"], sort_by=["score"]
+    )
     table.append(frame_of(session.spark, data))
     transform = BucketTransform(3).transform(ice.LongType())
     for file in table.scan().plan().files:
@@ -96,9 +102,12 @@ def read_parquet(file):
 def test_an_unknown_mode_is_refused(lake, session):
     data = sample()
     with pytest.raises(InvalidPropertyError, match=r"write\.distribution-mode"):
-        lake.create_table("w.bad", data.schema, partition_by=["name"], properties={"write.distribution-mode": "magic"}).append(
-            frame_of(session.spark, data)
-        )
+        lake.create_table(
+            "w.bad",
+            data.schema,
+            partition_by=["name"],
+            properties={"write.distribution-mode": "magic"},
+        ).append(frame_of(session.spark, data))
 
 
 def test_the_seed_of_spark_hash_can_be_made_zero(spark):
@@ -108,10 +117,17 @@ def test_the_seed_of_spark_hash_can_be_made_zero(spark):
 HASHED = {
     "bigint": (ice.LongType(), [0, 1, -1, 34, 2**62, -(2**63), None]),
     "int": (ice.IntegerType(), [0, 1, -1, 34, 2**31 - 1, -(2**31), None]),
-    "date": (ice.DateType(), [dt.date(1970, 1, 1), dt.date(2017, 11, 16), dt.date(1, 1, 1), dt.date(9999, 12, 31), None]),
+    "date": (
+        ice.DateType(),
+        [dt.date(1970, 1, 1), dt.date(2017, 11, 16), dt.date(1, 1, 1), dt.date(9999, 12, 31), None],
+    ),
     "timestamp": (
         ice.TimestamptzType(),
-        [dt.datetime(2017, 11, 16, 22, 31, 8, 1, UTC), dt.datetime(1960, 1, 1, 0, 0, 0, 7, UTC), None],
+        [
+            dt.datetime(2017, 11, 16, 22, 31, 8, 1, UTC),
+            dt.datetime(1960, 1, 1, 0, 0, 0, 7, UTC),
+            None,
+        ],
     ),
 }
 
@@ -119,19 +135,45 @@ HASHED = {
 @pytest.mark.parametrize("kind", HASHED)
 def test_native_bucket_equals_pyiceberg(spark, kind):
     iceberg, values = HASHED[kind]
-    arrow = {"bigint": pa.int64(), "int": pa.int32(), "date": pa.date32(), "timestamp": pa.timestamp("us", "UTC")}[kind]
+    arrow = {
+        "bigint": pa.int64(),
+        "int": pa.int32(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }[kind]
     rows = spark.createDataFrame(pa.table({"v": pa.array(values, arrow)}))
     from pyspark.sql import functions as F  # noqa: N812
 
-    found = [row[0] for row in rows.select(bucket_hash(F.col("v"), iceberg).bitwiseAND(F.lit(0x7FFFFFFF)) % F.lit(97)).collect()]
-    raw = pa.array(values, arrow).cast(pa.int32() if kind == "date" else pa.int64() if kind == "timestamp" else arrow).to_pylist()
+    found = [
+        row[0]
+        for row in rows.select(
+            bucket_hash(F.col("v"), iceberg).bitwiseAND(F.lit(0x7FFFFFFF)) % F.lit(97)
+        ).collect()
+    ]
+    raw = (
+        pa.array(values, arrow)
+        .cast(pa.int32() if kind == "date" else pa.int64() if kind == "timestamp" else arrow)
+        .to_pylist()
+    )
     assert found == [BucketTransform(97).transform(iceberg)(value) for value in raw]
 
 
 KEYED = {
     "id": [IdentityTransform(), BucketTransform(5), TruncateTransform(7)],
-    "event_ts": [YearTransform(), MonthTransform(), DayTransform(), HourTransform(), BucketTransform(5)],
-    "local": [YearTransform(), MonthTransform(), DayTransform(), HourTransform(), BucketTransform(5)],
+    "event_ts": [
+        YearTransform(),
+        MonthTransform(),
+        DayTransform(),
+        HourTransform(),
+        BucketTransform(5),
+    ],
+    "local": [
+        YearTransform(),
+        MonthTransform(),
+        DayTransform(),
+        HourTransform(),
+        BucketTransform(5),
+    ],
     "name": [IdentityTransform(), BucketTransform(5), TruncateTransform(2)],
     "price": [BucketTransform(5), TruncateTransform(50)],
 }
@@ -140,14 +182,21 @@ KEYED = {
 def test_keys_are_equal_exactly_when_the_partition_is_and_in_its_order(spark):
     data = sample().slice(0, 200)
     data = data.append_column("local", data["event_ts"].cast(pa.timestamp("us")))
-    data = data.append_column("price", pc.cast(data["user_id"], pa.decimal128(19, 0)).cast(pa.decimal128(21, 2)))
+    data = data.append_column(
+        "price", pc.cast(data["user_id"], pa.decimal128(19, 0)).cast(pa.decimal128(21, 2))
+    )
     schema = schema_from_arrow(data.schema)
-    arrow_frame = spark.createDataFrame(data.drop_columns(["local"])).selectExpr("*", "to_timestamp_ntz(event_ts) AS local")
+    arrow_frame = spark.createDataFrame(data.drop_columns(["local"])).selectExpr(
+        "*", "to_timestamp_ntz(event_ts) AS local"
+    )
     from lakehouse.expressions.transforms import transform_array
 
     before = spark.conf.get("spark.sql.session.timeZone")
     cases = [(name, transform) for name, transforms in KEYED.items() for transform in transforms]
-    keys = [transform_column(t, schema, schema.find_field(name).field_id).alias(f"k{i}") for i, (name, t) in enumerate(cases)]
+    keys = [
+        transform_column(t, schema, schema.find_field(name).field_id).alias(f"k{i}")
+        for i, (name, t) in enumerate(cases)
+    ]
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     try:
         rows = {row.id: row for row in arrow_frame.select("id", *keys).collect()}
@@ -155,9 +204,17 @@ def test_keys_are_equal_exactly_when_the_partition_is_and_in_its_order(spark):
         spark.conf.set("spark.sql.session.timeZone", before)
     for number, (name, transform) in enumerate(cases):
         field = schema.find_field(name)
-        expected = transform_array(transform, data[name].combine_chunks(), field.field_type).to_pylist()
-        pairs = {(rows[i][number + 1], value) for i, value in zip(data["id"].to_pylist(), expected, strict=True)}
-        assert len({key for key, _ in pairs}) == len({value for _, value in pairs}) == len(pairs), (name, transform)
+        expected = transform_array(
+            transform, data[name].combine_chunks(), field.field_type
+        ).to_pylist()
+        pairs = {
+            (rows[i][number + 1], value)
+            for i, value in zip(data["id"].to_pylist(), expected, strict=True)
+        }
+        assert len({key for key, _ in pairs}) == len({value for _, value in pairs}) == len(pairs), (
+            name,
+            transform,
+        )
 
 
 @pytest.mark.parametrize("mode", ["hash", "range"])
@@ -172,7 +229,9 @@ def test_a_frame_may_leave_out_what_partitions_and_sorts(lake, session, spark, m
     )
     table.append(spark.sql("SELECT 1L AS id"))
     table.append(spark.sql("SELECT 2L AS id, named_struct('x', 7) AS p"))
-    table.append(spark.sql("SELECT named_struct('y', 'k', 'x', 8) AS p, DATE '2026-01-01' AS d, 3L AS id"))
+    table.append(
+        spark.sql("SELECT named_struct('y', 'k', 'x', 8) AS p, DATE '2026-01-01' AS d, 3L AS id")
+    )
     assert sorted((row["id"], str(row["p"])) for row in table.scan().to_arrow().to_pylist()) == [
         (1, "None"), (2, "{'x': 7, 'y': None}"), (3, "{'x': 8, 'y': 'k'}"),
     ]  # fmt: skip
@@ -186,7 +245,9 @@ def test_a_frame_that_does_not_fit_is_refused_before_the_job(lake, session, spar
     assert table.refresh().current_snapshot() is None
 
 
-def test_a_value_that_does_not_fit_is_a_typed_error_and_leaves_nothing(lake, session, spark, tmp_path):
+def test_a_value_that_does_not_fit_is_a_typed_error_and_leaves_nothing(
+    lake, session, spark, tmp_path
+):
     table = lake.create_table("w.value", pa.schema([("id", pa.int32())]))
     with pytest.raises(InvalidSchemaError, match=r"'id'.*3000000000"):
         table.append(spark.range(1).selectExpr("id + 3000000000 AS id"))

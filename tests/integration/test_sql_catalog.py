@@ -31,7 +31,10 @@ from lakehouse.spec.updates import SetProperties
 from lakehouse.transaction import Transaction
 from tests.tables import EVENTS, create_table, data_file, live_files, table_metadata
 
-SHORT_LOG = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+SHORT_LOG = {
+    "write.metadata.previous-versions-max": "1",
+    "write.metadata.delete-after-commit.enabled": "true",
+}
 
 
 def new_database(uri):
@@ -51,7 +54,11 @@ def opened(tmp_path, request):
 
     def open_one(kind="sqlite", *, options="", uri=None):
         if uri is None:
-            uri = request.getfixturevalue("postgres_uri") if kind == "postgres" else f"sqlite:///{tmp_path}/catalog.db"
+            uri = (
+                request.getfixturevalue("postgres_uri")
+                if kind == "postgres"
+                else f"sqlite:///{tmp_path}/catalog.db"
+            )
             uri += f"{'&' if '?' in uri else '?'}{options}" if options else ""
         catalogs.append(open_catalog(uri, warehouse=str(tmp_path / "warehouse"), name=name))
         return catalogs[-1]
@@ -86,7 +93,10 @@ class Lossy(Database):
 @pytest.fixture
 def lossy(tmp_path):
     database = Lossy(f"sqlite:///{tmp_path}/catalog.db")
-    yield SqlCatalog("", str(tmp_path / "warehouse"), name=f"c{tmp_path.name}", database=database), database
+    yield (
+        SqlCatalog("", str(tmp_path / "warehouse"), name=f"c{tmp_path.name}", database=database),
+        database,
+    )
     database.close()
 
 
@@ -107,12 +117,17 @@ def test_a_landed_commit_that_fell_out_of_the_log_is_found_by_snapshot_id(lossy,
     assert live_files(rival, rival.load(EVENTS)) == ["one", "rival-0", "rival-1", "rival-2"]
 
 
-def test_a_lost_reply_to_a_change_without_snapshot_stays_unknown_when_the_log_is_too_short(lossy, opened):
+def test_a_lost_reply_to_a_change_without_snapshot_stays_unknown_when_the_log_is_too_short(
+    lossy, opened
+):
     catalog, database = lossy
     base = create_table(catalog, properties=SHORT_LOG)
     rival = opened()
     database.lands = True
-    database.meanwhile = lambda: [rival.commit(EVENTS, rival.load(EVENTS), (), (SetProperties({"n": str(n)}),)) for n in range(3)]
+    database.meanwhile = lambda: [
+        rival.commit(EVENTS, rival.load(EVENTS), (), (SetProperties({"n": str(n)}),))
+        for n in range(3)
+    ]
     with pytest.raises(CommitStateUnknownError, match="Nothing was deleted"):
         catalog.commit(EVENTS, base, (), (SetProperties({"a": "1"}),))
     assert rival.load(EVENTS).metadata.properties["a"] == "1"
@@ -125,7 +140,10 @@ def test_creating_with_a_lost_reply(lossy, opened, lands):
     database.lands = lands
     metadata = table_metadata(catalog.default_location(EVENTS))
     if lands:
-        assert catalog.create(EVENTS, metadata).metadata_location == opened().load(EVENTS).metadata_location
+        assert (
+            catalog.create(EVENTS, metadata).metadata_location
+            == opened().load(EVENTS).metadata_location
+        )
         return
     with pytest.raises(CommitStateUnknownError):
         catalog.create(EVENTS, metadata)
@@ -144,7 +162,9 @@ def test_readers_follow_a_pointer_that_moves_while_they_read(opened):
     def overtaken(_connection, _cursor, statement, *_rest):
         if "SELECT metadata_location" in statement and left:
             for _ in range(left.pop()):
-                rival.commit(EVENTS, rival.load(EVENTS), (), (SetProperties({"n": uuid.uuid4().hex}),))
+                rival.commit(
+                    EVENTS, rival.load(EVENTS), (), (SetProperties({"n": uuid.uuid4().hex}),)
+                )
 
     event.listen(catalog._database._engine, "after_cursor_execute", overtaken)
     assert catalog.load(EVENTS).metadata_location == rival.load(EVENTS).metadata_location
@@ -195,7 +215,9 @@ def test_racing_appends_under_every_default_isolation_of_the_server(opened, leve
 def test_a_serialization_failure_is_a_lost_race(opened):
     catalog, rival = opened("postgres"), opened("postgres")
     create_table(catalog)
-    catalog._database._engine = catalog._database._engine.execution_options(isolation_level="SERIALIZABLE")
+    catalog._database._engine = catalog._database._engine.execution_options(
+        isolation_level="SERIALIZABLE"
+    )
     done = []
 
     def overtaken(_connection, _cursor, statement, *_rest):
@@ -270,7 +292,9 @@ def test_one_property_set_by_many_at_once(opened):
     def update(number):
         barrier.wait()
         for step in range(5):
-            catalogs[number].update_namespace_properties(("raw",), {"owner": f"{number}-{step}", f"own-{number}": "yes"})
+            catalogs[number].update_namespace_properties(
+                ("raw",), {"owner": f"{number}-{step}", f"own-{number}": "yes"}
+            )
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(update, range(6)))
@@ -319,7 +343,10 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(opened, kind):
 def test_names_that_differ_in_case_or_normalization_get_folders_of_their_own(opened):
     """On file systems that fold them, two tables would share a folder, and orphan removal would eat one of them."""
     catalog = opened()
-    names = [Identifier.parse(one) for one in ("raw.events", "raw.Events", "raw.caf\u00e9", "raw.cafe\u0301")]
+    names = [
+        Identifier.parse(one)
+        for one in ("raw.events", "raw.Events", "raw.caf\u00e9", "raw.cafe\u0301")
+    ]
     locations = [create_table(catalog, name).metadata.location for name in names]
     assert len({one.casefold() for one in locations}) == 4
     assert [catalog.load(name).metadata.location for name in names] == locations
@@ -350,4 +377,6 @@ def test_urls_that_cannot_be_used_are_not_quoted(uri, tmp_path):
     with pytest.raises((InvalidInputError, StorageError)) as caught:
         open_catalog(uri, warehouse=str(tmp_path))
     shown = "".join(traceback.format_exception(caught.value))
-    assert "ary" not in "\n".join(line for line in shown.splitlines() if 'File "' not in line and not line.startswith("    "))
+    assert "ary" not in "\n".join(
+        line for line in shown.splitlines() if 'File "' not in line and not line.startswith("    ")
+    )

@@ -13,7 +13,13 @@ from pathlib import Path
 import orjson
 import pytest
 
-from assets.ingestion.ingest import IndexOutcome, IngestOutcome, Workplace, index_landing, ingest_days
+from assets.ingestion.ingest import (
+    IndexOutcome,
+    IngestOutcome,
+    Workplace,
+    index_landing,
+    ingest_days,
+)
 from assets.ingestion.landing import LedgerRow
 from assets.ingestion.plan import Mode, combined
 from assets.ingestion.source import Column, EventTime, Source
@@ -30,7 +36,12 @@ EVENTS = Source(
     bucket="user",
     buckets=2,
     natural_key=("id",),
-    columns=(Column("id", "long"), Column("ts", "string"), Column("user", "string"), Column("amount", "int")),
+    columns=(
+        Column("id", "long"),
+        Column("ts", "string"),
+        Column("user", "string"),
+        Column("amount", "int"),
+    ),
     max_line_bytes=1 << 20,
 )
 _run_numbers = itertools.count(1)
@@ -44,7 +55,13 @@ def june(first: int, last: int | None = None) -> list[date]:
 def event(number: int, day: int, hour: int = 12, **fields: object) -> bytes:
     """A good line, unless `fields` spoil it. Hours are those of Berlin: before 2 o'clock it is the day before in UTC."""
     return orjson.dumps(
-        {"id": number, "ts": f"2026-06-{day:02}T{hour:02}:00:00", "user": f"u{number % 5}", "amount": number, **fields}
+        {
+            "id": number,
+            "ts": f"2026-06-{day:02}T{hour:02}:00:00",
+            "user": f"u{number % 5}",
+            "amount": number,
+            **fields,
+        }
     )
 
 
@@ -74,7 +91,9 @@ class Pipe:
         return Path(self.landing) / self.source.name
 
     def with_source(self, **changes: object) -> Pipe:
-        return replace(self, root=self.root / str(next(_run_numbers)), source=replace(self.source, **changes))
+        return replace(
+            self, root=self.root / str(next(_run_numbers)), source=replace(self.source, **changes)
+        )
 
     def land(self, name: str, lines: Sequence[bytes], *, modified: int | None = None) -> Path:
         path = self.folder / name

@@ -18,8 +18,12 @@ from tests.orchestration.conftest import EVENTS, june
 
 def definitions_of(root: Path) -> dg.Definitions:
     """The events pipeline on a folder."""
-    resource = LakehouseResource(catalog=(root / "warehouse").as_uri(), landing=str(root / "landing"))
-    return build_definitions(Pipeline(((EVENTS, ()),), resource.landing), resource, LakehouseSpark(master="local[2]"))
+    resource = LakehouseResource(
+        catalog=(root / "warehouse").as_uri(), landing=str(root / "landing")
+    )
+    return build_definitions(
+        Pipeline(((EVENTS, ()),), resource.landing), resource, LakehouseSpark(master="local[2]")
+    )
 
 
 def ingest(root: Path, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:

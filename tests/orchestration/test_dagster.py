@@ -13,7 +13,14 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from assets.derived import DerivedTable
 from assets.ingestion.source import Source
 from assets.pipeline import Pipeline
-from assets.requests import EXPIRE_JOB, RETAIN_LAST_TAG, TABLES_TAG, ingest_config, ingest_job_name, ingest_tags
+from assets.requests import (
+    EXPIRE_JOB,
+    RETAIN_LAST_TAG,
+    TABLES_TAG,
+    ingest_config,
+    ingest_job_name,
+    ingest_tags,
+)
 from assets.sources import IngestMode
 from definitions import build_definitions
 from lakehouse.errors import CommitConflictError, InvalidInputError, NotFoundError
@@ -35,7 +42,11 @@ def _clean(inputs):
 
 
 def _users(inputs):
-    return inputs["clean.events"].groupBy("user").agg(F.count("*").alias("events"), F.sum("amount").alias("amount"))
+    return (
+        inputs["clean.events"]
+        .groupBy("user")
+        .agg(F.count("*").alias("events"), F.sum("amount").alias("amount"))
+    )
 
 
 CLEAN = DerivedTable(
@@ -47,7 +58,11 @@ CLEAN = DerivedTable(
     columns={"amount": [("raw.events", "amount")]},
     suites=(
         Suite("positive", (expect("column_values_to_be_between", column="amount", min_value=0),)),
-        Suite("small", (expect("column_values_to_be_between", column="amount", max_value=50),), blocking=False),
+        Suite(
+            "small",
+            (expect("column_values_to_be_between", column="amount", max_value=50),),
+            blocking=False,
+        ),
     ),
 )
 USERS = DerivedTable(name="marts.users", inputs=("clean.events",), transform=_users)
@@ -60,10 +75,17 @@ class Deployment:
     definitions: dg.Definitions
     instance: dg.DagsterInstance
 
-    def run(self, job: str, *, check: bool = True, **arguments: object) -> dg.ExecuteInProcessResult:
-        config = {**arguments.pop("run_config", {}), "loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    def run(
+        self, job: str, *, check: bool = True, **arguments: object
+    ) -> dg.ExecuteInProcessResult:
+        config = {
+            **arguments.pop("run_config", {}),
+            "loggers": {"console": {"config": {"log_level": "CRITICAL"}}},
+        }
         definition = self.definitions.resolve_job_def(job)
-        result = definition.execute_in_process(instance=self.instance, raise_on_error=False, run_config=config, **arguments)
+        result = definition.execute_in_process(
+            instance=self.instance, raise_on_error=False, run_config=config, **arguments
+        )
         assert result.success == check, [e.message for e in result.all_events if e.is_step_failure]
         return result
 
@@ -71,7 +93,12 @@ class Deployment:
         self, first: int, last: int, mode: IngestMode = IngestMode.REPLACE, *, check: bool = True
     ) -> dg.ExecuteInProcessResult:
         tags = ingest_tags(june(first)[0], june(last)[0])
-        return self.run(ingest_job_name("events"), check=check, tags=tags, run_config=ingest_config("events", mode))
+        return self.run(
+            ingest_job_name("events"),
+            check=check,
+            tags=tags,
+            run_config=ingest_config("events", mode),
+        )
 
     def metadata(self, asset: str) -> dict[str, object]:
         found = self.instance.get_latest_materialization_event(lineages.parse_asset_key(asset))
@@ -86,10 +113,14 @@ class Deployment:
         return self.pipe.lake
 
 
-def deploy(pipe: Pipe, source: Source, tables: tuple[DerivedTable, ...], instance: dg.DagsterInstance) -> Deployment:
+def deploy(
+    pipe: Pipe, source: Source, tables: tuple[DerivedTable, ...], instance: dg.DagsterInstance
+) -> Deployment:
     pipeline = Pipeline(((source, tables),), pipe.landing)
     resource = LakehouseResource(catalog=pipe.warehouse, landing=pipe.landing)
-    return Deployment(pipe, pipeline, build_definitions(pipeline, resource, LakehouseSpark()), instance)
+    return Deployment(
+        pipe, pipeline, build_definitions(pipeline, resource, LakehouseSpark()), instance
+    )
 
 
 @pytest.fixture
@@ -98,22 +129,35 @@ def deployment(pipe: Pipe) -> Iterator[Deployment]:
         yield deploy(pipe, EVENTS, (CLEAN, USERS), instance)
 
 
-def test_a_run_over_days_records_snapshots_inputs_counts_schema_and_checks(deployment: Deployment) -> None:
+def test_a_run_over_days_records_snapshots_inputs_counts_schema_and_checks(
+    deployment: Deployment,
+) -> None:
     pipe = deployment.pipe
-    pipe.land("1.jsonl.gz", [event(n, 1 + n % 3) for n in range(60)] + [b"broken", event(90, 2, id=None)])
+    pipe.land(
+        "1.jsonl.gz", [event(n, 1 + n % 3) for n in range(60)] + [b"broken", event(90, 2, id=None)]
+    )
     (pipe.folder / "2.jsonl.gz").write_bytes(b"")
     result = deployment.ingest(1, 4)
     assert deployment.checks(result) == {
         "files_whole": False, "raw_contract": True, "few_quarantined": False, "positive": True, "small": False,
     }  # fmt: skip
-    heads = {name: deployment.lake.load_table(name).current_snapshot() for name in deployment.pipeline.tables()}
-    raw, clean, users = (deployment.metadata(asset) for asset in ("raw/events", "clean/events", "marts/users"))
+    heads = {
+        name: deployment.lake.load_table(name).current_snapshot()
+        for name in deployment.pipeline.tables()
+    }
+    raw, clean, users = (
+        deployment.metadata(asset) for asset in ("raw/events", "clean/events", "marts/users")
+    )
     assert raw[SNAPSHOT_ID] == str(heads["raw.events"].snapshot_id)
     assert isinstance(raw[SNAPSHOT_ID], str)
     assert list(raw[INPUTS]) == ["raw.events_landing"]
     assert clean[INPUTS] == {"raw.events": raw[SNAPSHOT_ID]}
     assert users[INPUTS] == {"clean.events": clean[SNAPSHOT_ID]}
-    assert (raw["dagster/row_count"], raw["lakehouse/run_quarantined"], raw["dagster/table_name"]) == (60, 1, "raw.events")
+    assert (
+        raw["dagster/row_count"],
+        raw["lakehouse/run_quarantined"],
+        raw["dagster/table_name"],
+    ) == (60, 1, "raw.events")
     assert raw["lakehouse/files"] == len(deployment.lake.load_table("raw.events").inspect.files())
     assert [c.name for c in raw["dagster/column_schema"].columns] == [
         "event_ts",
@@ -124,7 +168,9 @@ def test_a_run_over_days_records_snapshots_inputs_counts_schema_and_checks(deplo
         "landing_file",
         "landing_line",
     ]
-    assert clean["dagster/column_lineage"].deps_by_column["amount"][0].asset_key == dg.AssetKey(["raw", "events"])
+    assert clean["dagster/column_lineage"].deps_by_column["amount"][0].asset_key == dg.AssetKey(
+        ["raw", "events"]
+    )
 
     snapshot = heads["raw.events"]
     assert snapshot.summary["dagster.run-id"] == result.run_id
@@ -135,7 +181,9 @@ def test_a_run_over_days_records_snapshots_inputs_counts_schema_and_checks(deplo
     assert len(deployment.lake.load_table("raw.events").snapshots()) == 1
     assert list(deployment.lake.load_table("raw.events").refs()) == [MAIN]
     by_day = {
-        e.partition: e.step_materialization_data.materialization.metadata["dagster/partition_row_count"].value
+        e.partition: e.step_materialization_data.materialization.metadata[
+            "dagster/partition_row_count"
+        ].value
         for e in result.get_asset_materialization_events()
         if e.asset_key == dg.AssetKey(["raw", "events"])
     }
@@ -155,17 +203,26 @@ def test_data_that_fails_a_blocking_check_is_never_on_main(deployment: Deploymen
     assert deployment.checks(result)["positive"] is False
     failure = next(e for e in result.all_events if e.is_step_failure)
     assert failure.step_key == "clean__events"
-    assert "expect_column_values_to_be_between" in failure.step_failure_data.user_failure_data.description
+    assert (
+        "expect_column_values_to_be_between"
+        in failure.step_failure_data.user_failure_data.description
+    )
     clean = deployment.lake.load_table("clean.events")
     assert clean.metadata.current_snapshot_id == before
     assert list(clean.refs()) == [MAIN]
     assert clean.scan().count() == 5
-    assert deployment.lake.load_table("marts.users").metadata.current_snapshot_id == users, "what is downstream did not run"
+    assert deployment.lake.load_table("marts.users").metadata.current_snapshot_id == users, (
+        "what is downstream did not run"
+    )
     (staged,) = [s for s in clean.snapshots() if s.summary.get("dagster.run-id") == result.run_id]
-    assert clean.scan(snapshot_id=staged.snapshot_id).count() == 6, "the rejected snapshot can be looked at"
+    assert clean.scan(snapshot_id=staged.snapshot_id).count() == 6, (
+        "the rejected snapshot can be looked at"
+    )
 
 
-def test_a_retried_step_that_had_committed_commits_once(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_retried_step_that_had_committed_commits_once(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deployment.pipe.land("1.jsonl.gz", [event(n, 1) for n in range(5)])
     from assets import derived
 
@@ -187,7 +244,9 @@ def test_a_retried_step_that_had_committed_commits_once(deployment: Deployment, 
     assert clean.scan().count() == 5
 
 
-def test_a_replay_from_recorded_snapshots_is_equal_until_something_is_not(deployment: Deployment) -> None:
+def test_a_replay_from_recorded_snapshots_is_equal_until_something_is_not(
+    deployment: Deployment,
+) -> None:
     pipe = deployment.pipe
     pipe.land("1.jsonl.gz", [event(n, 1 + n % 3) for n in range(30)], modified=1_000_000_000)
     deployment.ingest(1, 3)
@@ -203,11 +262,17 @@ def test_a_replay_from_recorded_snapshots_is_equal_until_something_is_not(deploy
         assert found.inputs[0].committed_at is not None
         again = deployment.pipeline.replay(found, deployment.lake, pipe.spark)
         assert (again.equal, again.rows) == (True, rows), (asset, again.examples)
-        assert orjson.loads(orjson.dumps(again.to_dict()))["inputs"][0]["snapshot_id"] == str(found.inputs[0].snapshot_id)
-    other = replace(USERS, transform=lambda inputs: _users(inputs).withColumn("amount", F.col("amount") + 1))
+        assert orjson.loads(orjson.dumps(again.to_dict()))["inputs"][0]["snapshot_id"] == str(
+            found.inputs[0].snapshot_id
+        )
+    other = replace(
+        USERS, transform=lambda inputs: _users(inputs).withColumn("amount", F.col("amount") + 1)
+    )
     changed = Pipeline(((EVENTS, (CLEAN, other)),), pipe.landing)
     again = changed.replay(
-        lineages.read_lineage(deployment.instance, deployment.lake, "marts/users"), deployment.lake, pipe.spark
+        lineages.read_lineage(deployment.instance, deployment.lake, "marts/users"),
+        deployment.lake,
+        pipe.spark,
     )
     assert (again.equal, again.missing, again.unexpected) == (False, 5, 5)
     found = lineages.read_lineage(deployment.instance, deployment.lake, "raw/events_landing")
@@ -217,7 +282,9 @@ def test_a_replay_from_recorded_snapshots_is_equal_until_something_is_not(deploy
         lineages.read_lineage(deployment.instance, deployment.lake, "raw/events", "2026-06-19")
 
 
-def test_maintenance_jobs_keep_rows_and_expiry_removes_exactly_the_unreachable(deployment: Deployment) -> None:
+def test_maintenance_jobs_keep_rows_and_expiry_removes_exactly_the_unreachable(
+    deployment: Deployment,
+) -> None:
     pipe = deployment.pipe
     pipe.land("0.jsonl.gz", [event(n, 1) for n in range(20)])
     pipe.index()

@@ -23,7 +23,11 @@ def test_the_definitions_load_and_are_these() -> None:
     dg.Definitions.validate_loadable(definitions.defs)
     repository = definitions.defs.get_repository_def()
     assert {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()} == {
-        *(f"raw/{source}{part}" for source in ("flights", "wiki_edits") for part in ("", "_landing", "_quarantine")),
+        *(
+            f"raw/{source}{part}"
+            for source in ("flights", "wiki_edits")
+            for part in ("", "_landing", "_quarantine")
+        ),
         "clean/flights",
         "marts/carrier_day",
         "marts/aircraft",
@@ -35,7 +39,9 @@ def test_the_definitions_load_and_are_these() -> None:
     }  # fmt: skip
     graph = repository.asset_graph
     assert graph.get(dg.AssetKey(["marts", "aircraft"])).partitions_def is None
-    assert len(graph.get(dg.AssetKey(["raw", "flights"])).partitions_def.get_partition_keys()) == 366
+    assert (
+        len(graph.get(dg.AssetKey(["raw", "flights"])).partitions_def.get_partition_keys()) == 366
+    )
     blocking = {key.name for key in graph.asset_check_keys if graph.get(key).blocking}
     assert blocking == {"raw_contract", "contract"}
 
@@ -63,11 +69,17 @@ def test_whatever_writes_to_a_table_shares_its_pool() -> None:
             writers.setdefault(node.definition.pool, set()).add(node.name)
     assert writers[pool("marts.aircraft")] == {
         "marts__aircraft",
-        *(f"{job}__marts__aircraft" for job in ("compact", "rewrite_manifests", "expire", "remove_orphans")),
+        *(
+            f"{job}__marts__aircraft"
+            for job in ("compact", "rewrite_manifests", "expire", "remove_orphans")
+        ),
     }
-    assert {"raw__flights", "raw__flights_landing", "compact__raw__flights", "expire__raw__flights"} <= writers[
-        pool("raw.flights")
-    ]
+    assert {
+        "raw__flights",
+        "raw__flights_landing",
+        "compact__raw__flights",
+        "expire__raw__flights",
+    } <= writers[pool("raw.flights")]
     assert None not in writers
 
 
@@ -80,19 +92,25 @@ def test_dagster_dev_and_dg_dev_start_the_same_location(tmp_path: Path) -> None:
     listed = subprocess.run(
         [Path(sys.executable).with_name("dg"), "list", "defs", "--json"],
         cwd=CHECKOUT,
-        env=os.environ | {"DAGSTER_HOME": str(tmp_path), "DG_CLI_CONFIG": str(tmp_path / "dg.toml")},
+        env=os.environ
+        | {"DAGSTER_HOME": str(tmp_path), "DG_CLI_CONFIG": str(tmp_path / "dg.toml")},
         capture_output=True,
         text=True,
         check=True,
     )
     found = json.loads(listed.stdout)
     names = {
-        kind: {one["asset_key" if kind == "assets" else "name"] for one in found[kind]} for kind in ("assets", "jobs", "sensors")
+        kind: {one["asset_key" if kind == "assets" else "name"] for one in found[kind]}
+        for kind in ("assets", "jobs", "sensors")
     }
     repository = definitions.defs.get_repository_def()
-    assert names["assets"] == {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()}
+    assert names["assets"] == {
+        key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()
+    }
     assert names["sensors"] == {sensor.name for sensor in repository.sensor_defs}
-    assert names["jobs"] == {job.name for job in repository.get_all_jobs() if not job.name.startswith("__")}
+    assert names["jobs"] == {
+        job.name for job in repository.get_all_jobs() if not job.name.startswith("__")
+    }
 
 
 def test_the_instance_frees_the_slots_of_killed_runs(tmp_path: Path) -> None:

@@ -30,7 +30,10 @@ DAYS = 3
 
 
 def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
-    tmp_path: Path, spark: SparkSession, duck: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    spark: SparkSession,
+    duck: duckdb.DuckDBPyConnection,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     flights = flights_data.read_flights()
     assert flights.num_rows == 336_776
@@ -39,10 +42,14 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
         monkeypatch.setattr(module, "LATE_DAYS", frozenset({date(2013, 1, 2)}))
     monkeypatch.setattr(tour, "CUT_OFF_DAY", date(2013, 1, 3))
     monkeypatch.setattr(
-        tour, "landed_days", lambda table: takewhile(lambda d: d.day <= date(2013, 1, DAYS), real(table.slice(0, 4000)))
+        tour,
+        "landed_days",
+        lambda table: takewhile(lambda d: d.day <= date(2013, 1, DAYS), real(table.slice(0, 4000))),
     )
     pipeline = build_pipeline(str(tmp_path / "landing"))
-    resource = LakehouseResource(catalog=(tmp_path / "warehouse").as_uri(), landing=pipeline.landing_root)
+    resource = LakehouseResource(
+        catalog=(tmp_path / "warehouse").as_uri(), landing=pipeline.landing_root
+    )
     definitions = build_definitions(pipeline, resource, LakehouseSpark())
     counts = []
     with dg.DagsterInstance.ephemeral() as instance:
@@ -53,18 +60,31 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
             shown = out.getvalue()
             assert ": conserved" in shown
             lake = resource.lake()
-            counts.append({name: lake.load_table(name).scan().count() for name in pipeline.tables() if lake.table_exists(name)})
+            counts.append(
+                {
+                    name: lake.load_table(name).scan().count()
+                    for name in pipeline.tables()
+                    if lake.table_exists(name)
+                }
+            )
     assert "nothing new" in shown
     assert counts[0] == counts[1]
 
-    expected = [row for row in flights.slice(0, 4000).to_pylist() if (row["month"], row["day"]) <= (1, DAYS)]
+    expected = [
+        row for row in flights.slice(0, 4000).to_pylist() if (row["month"], row["day"]) <= (1, DAYS)
+    ]
     raw = lake.load_table("raw.flights").scan().to_arrow().to_pylist()
     assert len(raw) == len(expected) == counts[0]["clean.flights"]
     key = ("carrier", "flight", "origin", "time_hour", "distance", "dep_delay", "tailnum")
-    assert Counter(tuple(r[k] for k in key) for r in raw) == Counter(tuple(r[k] for k in key) for r in expected)
+    assert Counter(tuple(r[k] for k in key) for r in raw) == Counter(
+        tuple(r[k] for k in key) for r in expected
+    )
     # the package's own UTC hour is an independent witness of the time zone
     assert all(r["event_ts"].strftime("%Y-%m-%dT%H:00:00Z") == r["time_hour"] for r in raw)
-    aircraft = {r["tailnum"]: r["flights"] for r in lake.load_table("marts.aircraft").scan().to_arrow().to_pylist()}
+    aircraft = {
+        r["tailnum"]: r["flights"]
+        for r in lake.load_table("marts.aircraft").scan().to_arrow().to_pylist()
+    }
     assert aircraft == Counter(r["tailnum"] for r in expected if r["tailnum"])
     session = attach(spark, lake)
     for name, rows in counts[0].items():
@@ -72,14 +92,26 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
     a_day_reads_its_own_files(lake.load_table("raw.flights"), session)
     # a column that nobody announced came with the late file: the snapshot before it does not have it
     then, now = lake.load_table("raw.flights").history()[0], {row["feed"] for row in raw}
-    assert "feed" not in lake.load_table("raw.flights").scan(snapshot_id=then.snapshot_id).to_arrow().column_names
+    assert (
+        "feed"
+        not in lake.load_table("raw.flights")
+        .scan(snapshot_id=then.snapshot_id)
+        .to_arrow()
+        .column_names
+    )
     assert None in now
     assert len(now) > 1
 
 
-def same_in_every_engine(table: Table, session: LakehouseSession, duck: duckdb.DuckDBPyConnection, rows: int) -> None:
+def same_in_every_engine(
+    table: Table, session: LakehouseSession, duck: duckdb.DuckDBPyConnection, rows: int
+) -> None:
     """Spark, pyiceberg and DuckDB open the table by path and agree on the count and on the sum of every whole-number column."""
-    numbers = [field.name for field in table.schema().fields if isinstance(field.field_type, (IntegerType, LongType))]
+    numbers = [
+        field.name
+        for field in table.schema().fields
+        if isinstance(field.field_type, (IntegerType, LongType))
+    ]
     asked = ", ".join(["count(*)", *(f"sum({name})" for name in numbers)])
     by_spark = tuple(session.sql(f"SELECT {asked} FROM {table.name}").collect()[0])
     by_duck = duck.sql(f"SELECT {asked} FROM iceberg_scan('{table.metadata_location}')").fetchone()

@@ -21,7 +21,11 @@ from tests.orchestration.conftest import Pipe, event, june
 
 pytestmark = pytest.mark.spark
 WIKI = (
-    Path(os.environ.get("LAKEHOUSE_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"))
+    Path(
+        os.environ.get(
+            "LAKEHOUSE_SHARED_DATA", Path(__file__).parents[2].parent / "shared" / "data"
+        )
+    )
     / "wiki-edits-2015-09-12.json.gz"
 )
 
@@ -46,7 +50,9 @@ def test_every_line_becomes_a_row_a_reject_or_a_duplicate(pipe: Pipe) -> None:
     pipe.land("2.jsonl.gz", late, modified=2_000_000_000)
     pipe.land("3.jsonl.gz", [])
     (pipe.folder / "4.jsonl.gz").write_bytes(b"")
-    whole = gzip.compress(b"\n".join(event(n, 5, noise=str(n * n)) for n in range(300, 330)), mtime=0)
+    whole = gzip.compress(
+        b"\n".join(event(n, 5, noise=str(n * n)) for n in range(300, 330)), mtime=0
+    )
     (pipe.folder / "5.jsonl.gz").write_bytes(whole[: len(whole) // 2])
     (pipe.folder / "6.jsonl.gz").write_bytes(b"this is no gzip\n")
     pipe.land(".7.jsonl.gz", [event(1, 1)])
@@ -60,11 +66,19 @@ def test_every_line_becomes_a_row_a_reject_or_a_duplicate(pipe: Pipe) -> None:
     }
     outcome = pipe.ingest(june(1, 20))
     kept_of_cut = [row[0] for row in pipe.rows() if row[0] >= 300]
-    assert pipe.rows() == sorted([(n,) for n in range(30)] + [(200,), (201,), (202,)] + [(n,) for n in kept_of_cut])
+    assert pipe.rows() == sorted(
+        [(n,) for n in range(30)] + [(200,), (201,), (202,)] + [(n,) for n in kept_of_cut]
+    )
     days = dict(pipe.rows("id", "event_ts"))
     assert days[200] == datetime(2026, 6, 2, 10, tzinfo=UTC)
-    assert days[202] == datetime(2026, 6, 1, 23, tzinfo=UTC), "local time before 2 o'clock is the day before in UTC"
-    reasons = Counter(reason for file, line, reason in pipe.quarantine() if file == "1.jsonl.gz" and line is not None)
+    assert days[202] == datetime(2026, 6, 1, 23, tzinfo=UTC), (
+        "local time before 2 o'clock is the day before in UTC"
+    )
+    reasons = Counter(
+        reason
+        for file, line, reason in pipe.quarantine()
+        if file == "1.jsonl.gz" and line is not None
+    )
     assert reasons == {
         "malformed JSON": 1,
         "blank line": 1,
@@ -91,7 +105,11 @@ def test_running_again_changes_nothing_and_replaces_a_day(pipe: Pipe) -> None:
     again = pipe.index()
     assert (again.files, again.snapshot.snapshot_id) == (0, snapshot)
     outcome = pipe.ingest(june(2))
-    assert outcome.snapshot.summary["deleted-records"] == outcome.snapshot.summary["added-records"] == "5"
+    assert (
+        outcome.snapshot.summary["deleted-records"]
+        == outcome.snapshot.summary["added-records"]
+        == "5"
+    )
     assert pipe.rows("id", "landing_file", "landing_line") == before
     assert pipe.ledger() == ledger_before
     pipe.assert_conserved(11)
@@ -102,15 +120,27 @@ def test_increments_append_and_end_where_a_replacement_ends(pipe: Pipe) -> None:
     pipe.index()
     pipe.ingest(june(3), "increment")
     for number in range(3):
-        lines = [event(10 + number, 3), event(number, 3, amount=-1), event(60 + number, 3, amount="x")]
+        lines = [
+            event(10 + number, 3),
+            event(number, 3, amount=-1),
+            event(60 + number, 3, amount="x"),
+        ]
         pipe.land(f"{9 - number}.jsonl.gz", lines, modified=1_000_000_100 + number)
         pipe.index()
         assert pipe.ingest(june(1, 5), "increment").snapshot.operation == "append"
     assert pipe.ingest(june(1, 5), "increment").days == ()
     pipe.assert_conserved(19)
-    rows, rejects, ledger = pipe.rows("id", "amount", "landing_file", "landing_line"), pipe.quarantine(), pipe.ledger()
+    rows, rejects, ledger = (
+        pipe.rows("id", "amount", "landing_file", "landing_line"),
+        pipe.quarantine(),
+        pipe.ledger(),
+    )
     pipe.ingest(june(3))
-    assert (pipe.rows("id", "amount", "landing_file", "landing_line"), pipe.quarantine(), pipe.ledger()) == (
+    assert (
+        pipe.rows("id", "amount", "landing_file", "landing_line"),
+        pipe.quarantine(),
+        pipe.ledger(),
+    ) == (
         rows,
         rejects,
         ledger,
@@ -146,7 +176,9 @@ def test_files_that_vanish_are_named_and_the_other_days_are_written(pipe: Pipe) 
         pipe.index()
 
 
-def test_a_folder_that_vanishes_while_it_is_read(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_vanishes_while_it_is_read(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = pipe.land("1.jsonl.gz", [event(1, 1)])
     pipe.land("2.jsonl.gz", [event(2, 1)])
     listed = ingest.list_landing(pipe.landing, pipe.source)
@@ -176,7 +208,11 @@ def test_drift_adds_columns_promotes_types_and_quarantines_the_rest(pipe: Pipe) 
     )
     pipe.index()
     outcome = pipe.ingest(june(1, 20), "increment")
-    assert outcome.drift.added == (Column("device", "string"), Column("score", "double"), Column("tags", "json"))
+    assert outcome.drift.added == (
+        Column("device", "string"),
+        Column("score", "double"),
+        Column("tags", "json"),
+    )
     assert outcome.drift.promoted == (Column("amount", "long"),)
     table = pipe.lake.load_table(pipe.source.table)
     rows = {row["id"]: row for row in table.scan().to_arrow().to_pylist()}
@@ -202,21 +238,44 @@ def test_strict_sources_quarantine_what_was_not_declared(pipe: Pipe) -> None:
 
 
 def test_inferred_columns_whole_row_duplicates_csv_and_parquet(pipe: Pipe) -> None:
-    csv = pipe.with_source(format="csv", gzip=False, pattern="*.csv", natural_key=(), columns=(), event_time=EventTime("ts"))
+    csv = pipe.with_source(
+        format="csv",
+        gzip=False,
+        pattern="*.csv",
+        natural_key=(),
+        columns=(),
+        event_time=EventTime("ts"),
+    )
     csv.land(
         "1.csv",
-        [b"ts,user,amount,code", *[f"2026-06-0{1 + n % 2}T10:00:00Z,u{n % 2},{n % 3},00{n % 2}".encode() for n in range(12)]],
+        [
+            b"ts,user,amount,code",
+            *[
+                f"2026-06-0{1 + n % 2}T10:00:00Z,u{n % 2},{n % 3},00{n % 2}".encode()
+                for n in range(12)
+            ],
+        ],
     )
     csv.index()
     csv.ingest(june(1, 2))
     assert len(csv.rows("user", "amount", "code")) == 6
-    assert [type(v) for v in csv.rows("user", "amount", "code")[0]] == [str, int, str], "00 is a code, not a number"
+    assert [type(v) for v in csv.rows("user", "amount", "code")[0]] == [str, int, str], (
+        "00 is a code, not a number"
+    )
     assert combined_duplicates(csv) == 6
 
-    parquet = pipe.with_source(format="parquet", gzip=False, pattern="*.parquet", natural_key=(), columns=())
-    moments = [datetime(2026, 6, 1, 10, tzinfo=UTC), datetime(2026, 6, 1, 10, tzinfo=UTC), datetime(2026, 6, 2, tzinfo=UTC)]
+    parquet = pipe.with_source(
+        format="parquet", gzip=False, pattern="*.parquet", natural_key=(), columns=()
+    )
+    moments = [
+        datetime(2026, 6, 1, 10, tzinfo=UTC),
+        datetime(2026, 6, 1, 10, tzinfo=UTC),
+        datetime(2026, 6, 2, tzinfo=UTC),
+    ]
     pq.write_table(
-        pa.table({"ts": moments, "user": ["a", "a", None], "amount": pa.array([1, 1, 2], pa.int32())}),
+        pa.table(
+            {"ts": moments, "user": ["a", "a", None], "amount": pa.array([1, 1, 2], pa.int32())}
+        ),
         parquet.folder / "1.parquet",
     )
     (parquet.folder / "2.parquet").write_bytes(b"PAR1 but not really")
@@ -230,7 +289,9 @@ def combined_duplicates(pipe: Pipe) -> int:
     return sum(row.duplicates for row in pipe.ledger())
 
 
-def test_a_run_that_dies_before_the_ledger_knows_doubles_nothing(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_dies_before_the_ledger_knows_doubles_nothing(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipe.land("1.jsonl.gz", [event(n, 1) for n in range(5)])
     pipe.index()
     pipe.ingest(june(1))
@@ -253,7 +314,10 @@ def test_a_run_that_dies_before_the_ledger_knows_doubles_nothing(pipe: Pipe, mon
     pipe.assert_conserved(12)
 
 
-@pytest.mark.skipif(not WIKI.exists(), reason=f"{WIKI.name} is not beside the checkout (LAKEHOUSE_SHARED_DATA names its folder)")
+@pytest.mark.skipif(
+    not WIKI.exists(),
+    reason=f"{WIKI.name} is not beside the checkout (LAKEHOUSE_SHARED_DATA names its folder)",
+)
 def test_a_second_source_by_definition_alone(tmp_path: Path, spark: object) -> None:
     from assets.wiki.source import WIKI_EDITS
 
@@ -268,6 +332,12 @@ def test_a_second_source_by_definition_alone(tmp_path: Path, spark: object) -> N
     distinct = {orjson.dumps(line, option=orjson.OPT_SORT_KEYS) for line in lines}
     assert table.num_rows == len(distinct)
     assert sum(table["delta"].to_pylist()) == sum(orjson.loads(line)["delta"] for line in distinct)
-    assert len(lines) == table.num_rows + sum(row.duplicates + row.quarantined for row in pipe.ledger())
-    twelfth = sum(1 for moment in table["event_ts"].to_pylist() if moment.date() == date(2015, 9, 12))
-    assert twelfth == sum(1 for line in distinct if orjson.loads(line)["time"].startswith("2015-09-12"))
+    assert len(lines) == table.num_rows + sum(
+        row.duplicates + row.quarantined for row in pipe.ledger()
+    )
+    twelfth = sum(
+        1 for moment in table["event_ts"].to_pylist() if moment.date() == date(2015, 9, 12)
+    )
+    assert twelfth == sum(
+        1 for line in distinct if orjson.loads(line)["time"].startswith("2015-09-12")
+    )

@@ -40,13 +40,21 @@ def test_a_killed_run_and_then_a_new_one(pipe: Pipe) -> None:
     pipe.land("1.jsonl.gz", [event(n, 1 + n % 20) for n in range(400)], modified=1_000_000_000)
     pipe.index()
     pipe.ingest([row.event_day for row in pipe.ledger() if row.event_day], "replace")
-    pipe.land("2.jsonl.gz", [event(n, 1 + n % 20) for n in range(200, 800)] + [b"broken"], modified=1_000_000_001)
+    pipe.land(
+        "2.jsonl.gz",
+        [event(n, 1 + n % 20) for n in range(200, 800)] + [b"broken"],
+        modified=1_000_000_001,
+    )
     before = pipe.rows()
 
     data = Path(pipe.root / "warehouse" / "raw" / "events" / "data")
     command = [sys.executable, "-m", "tests.orchestration.killed_run", str(pipe.root)]
     process = subprocess.Popen(
-        command, cwd=CHECKOUT, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command,
+        cwd=CHECKOUT,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         wait_for_data_files(process, data)

@@ -57,9 +57,13 @@ class Place:
     def table(self) -> Table:
         return self.lake.load_table(TABLE)
 
-    def tick(self, name: str, cursor: str | None = None) -> tuple[list[dg.RunRequest], list[str], str | None]:
+    def tick(
+        self, name: str, cursor: str | None = None
+    ) -> tuple[list[dg.RunRequest], list[str], str | None]:
         sensor = next(one for one in maintenance_sensors([TABLE]) if one.name == name)
-        context = dg.build_sensor_context(cursor=cursor, resources={"lakehouse": self.resource}, instance=self.instance)
+        context = dg.build_sensor_context(
+            cursor=cursor, resources={"lakehouse": self.resource}, instance=self.instance
+        )
         found = list(sensor(context))
         skipped = [one.skip_message for one in found if isinstance(one, dg.SkipReason)]
         return [one for one in found if isinstance(one, dg.RunRequest)], skipped, context.cursor
@@ -67,12 +71,17 @@ class Place:
     def run(self, job: str, tags: dict[str, str] | None = None) -> dg.ExecuteInProcessResult:
         config = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
         definition = self.definitions.resolve_job_def(job)
-        return definition.execute_in_process(instance=self.instance, tags=tags or {TABLES_TAG: TABLE}, run_config=config)
+        return definition.execute_in_process(
+            instance=self.instance, tags=tags or {TABLES_TAG: TABLE}, run_config=config
+        )
 
     def observed(self, result: dg.ExecuteInProcessResult) -> list[dict[str, object]]:
         events = [e for e in result.all_events if e.event_type_value == "ASSET_OBSERVATION"]
         assert all(e.asset_key == dg.AssetKey(TABLE.split(".")) for e in events)
-        return [{k: v.value for k, v in e.asset_observation_data.asset_observation.metadata.items()} for e in events]
+        return [
+            {k: v.value for k, v in e.asset_observation_data.asset_observation.metadata.items()}
+            for e in events
+        ]
 
     def log(self, result: dg.ExecuteInProcessResult) -> str:
         return "\n".join(one.user_message for one in self.instance.all_logs(result.run_id))
@@ -80,7 +89,9 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    resource = LakehouseResource(catalog=(tmp_path / "warehouse").as_uri(), landing=str(tmp_path / "landing"))
+    resource = LakehouseResource(
+        catalog=(tmp_path / "warehouse").as_uri(), landing=str(tmp_path / "landing")
+    )
     pipeline = Pipeline(((EVENTS, ()),), resource.landing)
     with dg.DagsterInstance.ephemeral() as instance:
         yield Place(resource, build_definitions(pipeline, resource, LakehouseSpark()), instance)
@@ -98,11 +109,15 @@ def ids(table: Table) -> list[int]:
     return sorted(table.refresh().scan(select=["id"]).to_arrow()["id"].to_pylist())
 
 
-def test_a_tick_launches_a_run_for_table_and_partitions_whose_event_has_before_and_after(place: Place) -> None:
+def test_a_tick_launches_a_run_for_table_and_partitions_whose_event_has_before_and_after(
+    place: Place,
+) -> None:
     table = small_files(place)
     (request,), _, _ = place.tick("small_files")
     assert request.job_name in (None, COMPACT_JOB)
-    assert set(json.loads(request.tags[PARTITIONS_TAG])) == {f"region={name}" for name in ("eu", "r0", "r1", "r2")}
+    assert set(json.loads(request.tags[PARTITIONS_TAG])) == {
+        f"region={name}" for name in ("eu", "r0", "r1", "r2")
+    }
     before = ids(table)
     (event,) = place.observed(place.run(COMPACT_JOB, dict(request.tags)))
     assert (event["lakehouse/files_before"], event["lakehouse/files"]) == (12, 4)
@@ -124,9 +139,14 @@ def test_only_the_partitions_of_the_tag(place: Place) -> None:
 @pytest.mark.parametrize("job", [COMPACT_JOB, CLUSTER_JOB, EXPIRE_JOB, ORPHANS_JOB])
 def test_a_dry_run_logs_the_plan_and_changes_nothing(place: Place, job: str) -> None:
     table = small_files(place)
-    place.lake.load_table(TABLE).set_properties({"lakehouse.maintenance.orphan-age-ms": str(25 * 3_600_000)})
+    place.lake.load_table(TABLE).set_properties(
+        {"lakehouse.maintenance.orphan-age-ms": str(25 * 3_600_000)}
+    )
     table.storage.write(f"{table.location}/data/left.parquet", b"x")
-    version, files = place.table.metadata_location, sorted(one.location for one in table.storage.list(table.location))
+    version, files = (
+        place.table.metadata_location,
+        sorted(one.location for one in table.storage.list(table.location)),
+    )
     result = place.run(job, {TABLES_TAG: TABLE, DRY_RUN_TAG: "true", RETAIN_LAST_TAG: "1"})
     assert "Dry run, nothing was changed" in place.log(result)
     assert place.observed(result) == []
@@ -156,7 +176,9 @@ def test_a_table_that_is_worked_on_is_not_asked_for_again(place: Place) -> None:
     table = small_files(place, commits=12)
     (request,), _, cursor = place.tick("small_files")
     job = place.definitions.resolve_job_def(COMPACT_JOB)
-    run = place.instance.create_run_for_job(job, tags=dict(request.tags), status=dg.DagsterRunStatus.STARTED)
+    run = place.instance.create_run_for_job(
+        job, tags=dict(request.tags), status=dg.DagsterRunStatus.STARTED
+    )
     table.append(pa.table([[99], ["eu"]], schema=SCHEMA))
     requests, skipped, cursor = place.tick("small_files", cursor)
     assert (requests, skipped) == ([], [f"{TABLE} is being worked on"])
@@ -186,13 +208,19 @@ def state(place: Place) -> tuple[dict[str, object], dict[str, bool]]:
     return metadata, {one.check_name: one.passed for one in result.get_asset_check_evaluations()}
 
 
-def test_the_state_page_shows_every_table_and_alerts_after_the_time_that_the_policy_allows(place: Place) -> None:
+def test_the_state_page_shows_every_table_and_alerts_after_the_time_that_the_policy_allows(
+    place: Place,
+) -> None:
     metadata, checks = state(place)
     assert metadata["lakehouse/tables"] == 0
     assert set(checks.values()) == {True}
     table = small_files(place, commits=12)
     (health,) = place.observed(place.run(STATE_JOB, {}))
-    assert (health["lakehouse/files"], health["lakehouse/small_files"], health["lakehouse/files_after_compaction"]) == (24, 24, 4)
+    assert (
+        health["lakehouse/files"],
+        health["lakehouse/small_files"],
+        health["lakehouse/files_after_compaction"],
+    ) == (24, 24, 4)
     assert 0.9 < health["lakehouse/entropy"] <= 1
     metadata, checks = state(place)
     assert (metadata["lakehouse/files"], metadata["lakehouse/tables_beyond_policy"]) == (24, 1)
@@ -202,13 +230,18 @@ def test_the_state_page_shows_every_table_and_alerts_after_the_time_that_the_pol
     (picture,) = re.findall(r"data:image/svg\+xml;base64,([A-Za-z0-9+/=]+)", page)
     root = ET.fromstring(base64.b64decode(picture))  # noqa: S314 - our own
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")] == ["max 24", "now 24"]
+    assert [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")] == [
+        "max 24",
+        "now 24",
+    ]
     assert checks[check_name(TABLE)] is True, "it may be beyond its policy for a day"
     since = metadata["lakehouse/beyond_policy_since_ms"]
     assert list(since) == [TABLE]
     table.set_properties({"lakehouse.maintenance.alert-after-ms": "1"})
     metadata, checks = state(place)
-    assert metadata["lakehouse/beyond_policy_since_ms"] == since, "the time is remembered from page to page"
+    assert metadata["lakehouse/beyond_policy_since_ms"] == since, (
+        "the time is remembered from page to page"
+    )
     assert checks[check_name(TABLE)] is False
     place.run(COMPACT_JOB)
     metadata, checks = state(place)
@@ -221,8 +254,14 @@ def test_a_table_that_cannot_be_judged_keeps_no_other_from_maintenance(place: Pl
     broken.append(pa.table([[1], ["eu"]], schema=SCHEMA))
     manifest_list = broken.current_snapshot().manifest_list
     broken.storage.delete([manifest_list])
-    sensor = next(one for one in maintenance_sensors(["raw.events_landing", TABLE]) if one.name == "small_files")
-    context = dg.build_sensor_context(resources={"lakehouse": place.resource}, instance=place.instance)
+    sensor = next(
+        one
+        for one in maintenance_sensors(["raw.events_landing", TABLE])
+        if one.name == "small_files"
+    )
+    context = dg.build_sensor_context(
+        resources={"lakehouse": place.resource}, instance=place.instance
+    )
     assert [one.tags[TABLES_TAG] for one in sensor(context)] == [TABLE]
     metadata, checks = state(place)
     assert (checks[check_name("raw.events_landing")], checks[check_name(TABLE)]) == (False, True)
@@ -235,5 +274,8 @@ def test_a_table_that_cannot_be_judged_keeps_no_other_from_maintenance(place: Pl
 def test_any_line_can_be_drawn(points: list[tuple[float, float]]) -> None:
     root = ET.fromstring(line(points, labels=["<5>", "a & b"]))  # noqa: S314 - our own
     assert [one.text for one in root.iter("{http://www.w3.org/2000/svg}text")] == ["<5>", "a & b"]
-    numbers = re.findall(r"-?\d+\.\d+", " ".join(one.get("d") for one in root.iter("{http://www.w3.org/2000/svg}path")))
+    numbers = re.findall(
+        r"-?\d+\.\d+",
+        " ".join(one.get("d") for one in root.iter("{http://www.w3.org/2000/svg}path")),
+    )
     assert all(0 <= float(one) <= 220 for one in numbers)

@@ -52,7 +52,11 @@ def event(**fields: object) -> bytes:
     return orjson.dumps({"id": 1, "ts": "2026-06-02T10:00:00", "user": "a", **fields})
 
 
-@given(st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b" ")), max_size=30), st.booleans(), st.booleans())
+@given(
+    st.lists(st.binary(max_size=40).map(lambda b: b.replace(b"\n", b" ")), max_size=30),
+    st.booleans(),
+    st.booleans(),
+)
 def test_each_line_is_told_exactly_once(lines: list[bytes], zipped: bool, ends: bool) -> None:
     data = b"\n".join(lines) + (b"\n" if ends and lines else b"")
     expected = data.count(b"\n") + (0 if not data or data.endswith(b"\n") else 1)
@@ -83,14 +87,23 @@ def test_gzip_of_several_members_larger_than_a_block_and_padded() -> None:
 
 @pytest.mark.parametrize(
     ("data", "problem"),
-    [(b"", "empty file"), (gzip.compress(b""), "empty file"), (b'{"plain": 1}\n', "not gzip"), (b"\x1f\x8b", "truncated gzip")],
+    [
+        (b"", "empty file"),
+        (gzip.compress(b""), "empty file"),
+        (b'{"plain": 1}\n', "not gzip"),
+        (b"\x1f\x8b", "truncated gzip"),
+    ],
 )
 def test_files_that_hold_nothing_are_named(data: bytes, problem: str) -> None:
     assert lines_of(data, EVENTS) == ([], [problem])
 
 
 def test_a_damaged_gzip_keeps_what_came_before() -> None:
-    data = bytearray(gzip.compress(b"".join(event(id=i, noise=str(hash((i, "x")))) + b"\n" for i in range(50_000)), mtime=0))
+    data = bytearray(
+        gzip.compress(
+            b"".join(event(id=i, noise=str(hash((i, "x")))) + b"\n" for i in range(50_000)), mtime=0
+        )
+    )
     data[len(data) // 2] ^= 0xFF
     told, problems = lines_of(bytes(data), EVENTS)
     assert problems[0].startswith("corrupt gzip")
@@ -110,7 +123,16 @@ def test_a_line_of_ten_megabytes_is_quarantined_with_its_beginning() -> None:
 
 
 def test_byte_order_mark_blank_lines_trailing_text_and_other_values() -> None:
-    data = b"\xef\xbb\xbf" + event() + b"\n\n" + event() + event() + b"\n[1]\n" + b'{"id": 1, \xff}\n' + b'{"id": '
+    data = (
+        b"\xef\xbb\xbf"
+        + event()
+        + b"\n\n"
+        + event()
+        + event()
+        + b"\n[1]\n"
+        + b'{"id": 1, \xff}\n'
+        + b'{"id": '
+    )
     assert lines_of(data, PLAIN)[0] == [
         (1, None),
         (2, "blank line"),
@@ -124,12 +146,23 @@ def test_byte_order_mark_blank_lines_trailing_text_and_other_values() -> None:
 def test_csv_with_quotes_ragged_rows_and_an_open_quote() -> None:
     source = replace(PLAIN, format="csv", natural_key=())
     data = (
-        b'id,ts,user\n1,2026-06-02T10:00:00,"a\nb"\n2,2026-06-02T10:00:00\n3,2026-06-02T10:00:00,c\n\n4,2026-06-02T10:00:00,"open'
+        b'id,ts,user\n1,2026-06-02T10:00:00,"a\nb"\n2,2026-06-02T10:00:00\n'
+        b'3,2026-06-02T10:00:00,c\n\n4,2026-06-02T10:00:00,"open'
     )
     told, _ = lines_of(data, source)
-    assert told == [(3, None), (4, "malformed CSV"), (5, None), (6, "blank line"), (7, "malformed CSV")]
+    assert told == [
+        (3, None),
+        (4, "malformed CSV"),
+        (5, None),
+        (6, "blank line"),
+        (7, "malformed CSV"),
+    ]
     columns = [Column("id", "long"), Column("ts", "string"), Column("user", "string")]
-    batches = list(file_batches(FileTask(FILE, frozenset({date(2026, 6, 2)})), io.BytesIO(data), source, columns, TODAY))
+    batches = list(
+        file_batches(
+            FileTask(FILE, frozenset({date(2026, 6, 2)})), io.BytesIO(data), source, columns, TODAY
+        )
+    )
     rows = pa.Table.from_batches(batches).select(["id", "user"]).to_pylist()
     assert rows == [{"id": 1, "user": "a\nb"}, {"id": 3, "user": "c"}]
 
@@ -137,23 +170,37 @@ def test_csv_with_quotes_ragged_rows_and_an_open_quote() -> None:
 def test_parquet_rows_and_a_file_that_is_none() -> None:
     source = replace(PLAIN, format="parquet", natural_key=())
     table = pa.table(
-        {"ts": [datetime(2026, 6, 2, tzinfo=UTC), None], "user": ["a", "b"], "amount": [Decimal("1.20"), Decimal("3.45")]}
+        {
+            "ts": [datetime(2026, 6, 2, tzinfo=UTC), None],
+            "user": ["a", "b"],
+            "amount": [Decimal("1.20"), Decimal("3.45")],
+        }
     )
     sink = io.BytesIO()
     pq.write_table(table, sink)
     found = index_file(FILE, pa.BufferReader(sink.getvalue()), source, TODAY)
-    assert [(row.event_day, row.lines) for row in found.ledger] == [(date(2026, 6, 2), 1), (None, 1)]
+    assert [(row.event_day, row.lines) for row in found.ledger] == [
+        (date(2026, 6, 2), 1),
+        (None, 1),
+    ]
     assert found.rejects[0].reason == "event time missing"
     assert found.ledger[0].observed()["amount"] == {"decimal(3,2)": 1}
-    assert index_file(FILE, pa.BufferReader(b"PAR1nonsense"), source, TODAY).rejects[0].reason == "unreadable Parquet"
+    assert (
+        index_file(FILE, pa.BufferReader(b"PAR1nonsense"), source, TODAY).rejects[0].reason
+        == "unreadable Parquet"
+    )
 
 
 def test_event_times_in_their_zone_and_out_of_it() -> None:
-    parse = instant_parser(EventTime("ts", zone="America/New_York"), date(2013, 1, 1), date(2013, 12, 31))
+    parse = instant_parser(
+        EventTime("ts", zone="America/New_York"), date(2013, 1, 1), date(2013, 12, 31)
+    )
     assert parse("2013-01-01T05:15:00") == datetime(2013, 1, 1, 10, 15, tzinfo=UTC)
     assert parse("2013-07-01T05:15:00") == datetime(2013, 7, 1, 9, 15, tzinfo=UTC)
     assert parse("2013-07-01T05:15:00+02:00") == datetime(2013, 7, 1, 3, 15, tzinfo=UTC)
-    assert parse("2013-11-03T01:30:00") == datetime(2013, 11, 3, 5, 30, tzinfo=UTC), "a time that exists twice is its first"
+    assert parse("2013-11-03T01:30:00") == datetime(2013, 11, 3, 5, 30, tzinfo=UTC), (
+        "a time that exists twice is its first"
+    )
     for value, reason in {
         "2013-03-10T02:30:00": "event time malformed",  # skipped by daylight saving
         "2013-07-01T05:15:00+99:00": "event time malformed",
@@ -172,7 +219,8 @@ def test_event_times_in_their_zone_and_out_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "value"), [("s", 1372656600), ("ms", 1372656600000), ("us", "1372656600000000"), ("s", 1372656600.0)]
+    ("unit", "value"),
+    [("s", 1372656600), ("ms", 1372656600000), ("us", "1372656600000000"), ("s", 1372656600.0)],
 )
 def test_event_times_as_numbers(unit: str, value: object) -> None:
     parse = instant_parser(EventTime("ts", unit=unit), date(2013, 1, 1), date(2013, 12, 31))  # type: ignore[arg-type]
@@ -204,9 +252,23 @@ VALUES = st.one_of(
 
 @given(
     st.lists(VALUES, max_size=20),
-    st.sampled_from(["boolean", "int", "long", "double", "string", "json", "date", "timestamptz", "decimal(10,2)"]),
+    st.sampled_from(
+        [
+            "boolean",
+            "int",
+            "long",
+            "double",
+            "string",
+            "json",
+            "date",
+            "timestamptz",
+            "decimal(10,2)",
+        ]
+    ),
 )
-def test_a_value_is_kept_exactly_or_rejected_never_nulled(values: list[object], column_type: str) -> None:
+def test_a_value_is_kept_exactly_or_rejected_never_nulled(
+    values: list[object], column_type: str
+) -> None:
     array, bad = typed_column(values, column_type)
     assert len(array) == len(values)
     for position, (value, kept) in enumerate(zip(values, array.to_pylist(), strict=True)):
@@ -227,7 +289,9 @@ def test_the_inferred_type_keeps_most_values(values: list[object]) -> None:
     column_type = inferred(kinds)
     assert (column_type is None) == (not kinds)
     if column_type is not None:
-        assert sum(count for kind, count in kinds.items() if fits(kind, column_type)) * 2 >= max(kinds.values())
+        assert sum(count for kind, count in kinds.items() if fits(kind, column_type)) * 2 >= max(
+            kinds.values()
+        )
 
 
 def test_promotions_are_those_of_the_specification() -> None:
@@ -256,8 +320,17 @@ def test_rows_of_one_day_with_conflicts_unknown_columns_and_null_keys() -> None:
             event(id=6, ts="2026-06-03T10:00:00"),
         ]
     )
-    columns = [Column("id", "long"), Column("ts", "string"), Column("user", "string"), Column("n", "int")]
-    batches = list(file_batches(FileTask(FILE, frozenset({date(2026, 6, 2)})), io.BytesIO(data), PLAIN, columns, TODAY))
+    columns = [
+        Column("id", "long"),
+        Column("ts", "string"),
+        Column("user", "string"),
+        Column("n", "int"),
+    ]
+    batches = list(
+        file_batches(
+            FileTask(FILE, frozenset({date(2026, 6, 2)})), io.BytesIO(data), PLAIN, columns, TODAY
+        )
+    )
     assert pa.Table.from_batches(batches).column(REASON).to_pylist() == [
         None,
         "null key",

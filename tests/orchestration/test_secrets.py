@@ -37,7 +37,11 @@ def resource() -> LakehouseResource:
 def kept(instance: dg.DagsterInstance, folder: Path) -> tuple[list[EventLogEntry], list[str]]:
     """(the event log, files of Dagster's storage that hold the canary)."""
     events = [entry for run in instance.get_runs() for entry in instance.all_logs(run.run_id)]
-    files = [str(path) for path in folder.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
+    files = [
+        str(path)
+        for path in folder.rglob("*")
+        if path.is_file() and CANARY.encode() in path.read_bytes()
+    ]
     return events, files
 
 
@@ -50,7 +54,11 @@ def test_runs_keep_no_secret(
     reachable: bool,
 ) -> None:
     secrets = {"s3.secret-access-key": CANARY, "token": CANARY}
-    url = f"sqlite:///{tmp_path}/catalog.db" if reachable else f"postgresql+psycopg://me:{CANARY}@127.0.0.1:1/catalog"
+    url = (
+        f"sqlite:///{tmp_path}/catalog.db"
+        if reachable
+        else f"postgresql+psycopg://me:{CANARY}@127.0.0.1:1/catalog"
+    )
     monkeypatch.setenv("LAKEHOUSE_CATALOG", url)
     monkeypatch.setenv("LAKEHOUSE_WAREHOUSE", str(tmp_path / "warehouse"))
     monkeypatch.setenv("LAKEHOUSE_PROPERTIES", json.dumps(secrets))
@@ -60,10 +68,16 @@ def test_runs_keep_no_secret(
         lake = lakehouse.lake()
         assert dict(lake.catalog.properties) == secrets
         context.log.info("%r %r", lake, lakehouse)
-        return dg.MaterializeResult(metadata={"uri": lake.catalog.uri, "tables": lake.list_tables()})
+        return dg.MaterializeResult(
+            metadata={"uri": lake.catalog.uri, "tables": lake.list_tables()}
+        )
 
-    defs = dg.Definitions(assets=[opened], resources={"lakehouse": resource()}, executor=dg.in_process_executor)
-    result = defs.resolve_implicit_global_asset_job_def().execute_in_process(instance=instance, raise_on_error=False)
+    defs = dg.Definitions(
+        assets=[opened], resources={"lakehouse": resource()}, executor=dg.in_process_executor
+    )
+    result = defs.resolve_implicit_global_asset_job_def().execute_in_process(
+        instance=instance, raise_on_error=False
+    )
     assert result.success is reachable
     events, files = kept(instance, tmp_path / "home")
     assert len(events) > 5
@@ -83,13 +97,20 @@ def test_the_deployment_shows_names_of_variables_alone(monkeypatch: pytest.Monke
     texts = [
         repr(made),
         repr(made.model_dump() if hasattr(made, "model_dump") else made),
-        str({key: value.config_schema.default_value for key, value in repository.get_top_level_resources().items()}),
+        str(
+            {
+                key: value.config_schema.default_value
+                for key, value in repository.get_top_level_resources().items()
+            }
+        ),
     ]
     assert not [text for text in texts if CANARY in text]
     assert "LAKEHOUSE_CATALOG" in texts[2]
 
 
-def test_outside_of_a_run_variables_are_looked_up_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_of_a_run_variables_are_looked_up_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sensors and the demo open the catalog without a run."""
     load_catalog(str(tmp_path)).create_namespace("raw")
     monkeypatch.setenv("LAKEHOUSE_CATALOG", str(tmp_path))

@@ -27,7 +27,9 @@ from tests.orchestration.conftest import EVENTS
 
 @pytest.fixture
 def resource(tmp_path: Path) -> LakehouseResource:
-    return LakehouseResource(catalog=(tmp_path / "warehouse").as_uri(), landing=str(tmp_path / "landing"))
+    return LakehouseResource(
+        catalog=(tmp_path / "warehouse").as_uri(), landing=str(tmp_path / "landing")
+    )
 
 
 @pytest.fixture
@@ -36,7 +38,9 @@ def pipeline(resource: LakehouseResource) -> Pipeline:
 
 
 def tick(sensor: dg.SensorDefinition, resource: LakehouseResource, cursor: str | None = None):
-    context = dg.build_sensor_context(cursor=cursor, resources={"lakehouse": resource}, instance=dg.DagsterInstance.ephemeral())
+    context = dg.build_sensor_context(
+        cursor=cursor, resources={"lakehouse": resource}, instance=dg.DagsterInstance.ephemeral()
+    )
     result = list(sensor(context))
     return (
         [r for r in result if isinstance(r, dg.RunRequest)],
@@ -61,7 +65,9 @@ def remember(lake: Lakehouse, files: list[LandingFile], *, pending: bool, days: 
     ledger_table(lake, EVENTS).overwrite(ledger_to_arrow(rows))
 
 
-def test_landed_files_ask_for_an_index_then_for_the_days(resource: LakehouseResource, pipeline: Pipeline) -> None:
+def test_landed_files_ask_for_an_index_then_for_the_days(
+    resource: LakehouseResource, pipeline: Pipeline
+) -> None:
     (sensor,) = landing_sensors(pipeline, ingestion_jobs(pipeline))
     assert sensor.default_status == dg.DefaultSensorStatus.RUNNING
     _, (skipped,), _ = tick(sensor, resource)
@@ -72,7 +78,9 @@ def test_landed_files_ask_for_an_index_then_for_the_days(resource: LakehouseReso
     (request,), _, cursor = tick(sensor, resource)
     assert request.job_name == "index_events"
     (again,), _, same = tick(sensor, resource, cursor)
-    assert (again.run_key, same) == (request.run_key, cursor), "the same files ask under the same key: one run"
+    assert (again.run_key, same) == (request.run_key, cursor), (
+        "the same files ask under the same key: one run"
+    )
     (folder / "2.jsonl.gz").write_bytes(b"y")
     (other,), _, _ = tick(sensor, resource, cursor)
     assert other.run_key != request.run_key
@@ -100,7 +108,9 @@ def small_table(lake: Lakehouse, commits: int) -> None:
 
 def test_small_files_fire_once_a_state(resource: LakehouseResource, pipeline: Pipeline) -> None:
     lake = resource.lake()
-    sensor = next(s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "small_files")
+    sensor = next(
+        s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "small_files"
+    )
     small_table(lake, 4)
     assert tick(sensor, resource)[0] == []
     for number in range(8):
@@ -115,9 +125,13 @@ def test_small_files_fire_once_a_state(resource: LakehouseResource, pipeline: Pi
     assert lake.load_table("raw.events").scan().count() == 13
 
 
-def test_the_policy_of_a_table_decides_when_it_is_compacted(resource: LakehouseResource, pipeline: Pipeline) -> None:
+def test_the_policy_of_a_table_decides_when_it_is_compacted(
+    resource: LakehouseResource, pipeline: Pipeline
+) -> None:
     lake = resource.lake()
-    sensor = next(s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "small_files")
+    sensor = next(
+        s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "small_files"
+    )
     small_table(lake, 4)
     lake.load_table("raw.events").set_properties({"lakehouse.maintenance.min-removable-files": "3"})
     (request,), _, _ = tick(sensor, resource)
@@ -126,16 +140,22 @@ def test_the_policy_of_a_table_decides_when_it_is_compacted(resource: LakehouseR
     later = f"{(hour + 2) % 24}-{(hour + 3) % 24}"
     lake.load_table("raw.events").set_properties({"lakehouse.maintenance.window": later})
     assert tick(sensor, resource)[0] == []
-    lake.load_table("raw.events").set_properties({"lakehouse.maintenance.window": "", "lakehouse.maintenance.enabled": "false"})
+    lake.load_table("raw.events").set_properties(
+        {"lakehouse.maintenance.window": "", "lakehouse.maintenance.enabled": "false"}
+    )
     assert tick(sensor, resource)[0] == []
 
 
 def test_a_table_that_was_written_just_now_is_left_alone(
     resource: LakehouseResource, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sensor = next(s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "small_files")
+    sensor = next(
+        s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "small_files"
+    )
     small_table(resource.lake(), 12)
-    resource.lake().load_table("raw.events").remove_properties("lakehouse.maintenance.skip-recent-ms")
+    resource.lake().load_table("raw.events").remove_properties(
+        "lakehouse.maintenance.skip-recent-ms"
+    )
     assert tick(sensor, resource)[0] == []
     later = Environment.seeded(1, start_ms=Environment.system().now_ms() + 300_000)
     lake = Lakehouse(resource.lake().catalog, later)
@@ -144,9 +164,15 @@ def test_a_table_that_was_written_just_now_is_left_alone(
     assert (request.tags[TABLES_TAG], request.tags[PARTITIONS_TAG]) == ("raw.events", '[""]')
 
 
-def test_sensors_share_what_they_measured(resource: LakehouseResource, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sensors_share_what_they_measured(
+    resource: LakehouseResource, monkeypatch: pytest.MonkeyPatch
+) -> None:
     measured = []
-    monkeypatch.setattr(maintenance, "health", lambda *given, **more: measured.append(given) or health(*given, **more))
+    monkeypatch.setattr(
+        maintenance,
+        "health",
+        lambda *given, **more: measured.append(given) or health(*given, **more),
+    )
     small_table(resource.lake(), 3)
     for _ in range(2):
         for sensor in maintenance_sensors(["raw.events"]):
@@ -162,11 +188,14 @@ def test_old_snapshots_fire_when_they_are_beyond_retention(
     resource: LakehouseResource, pipeline: Pipeline, tmp_path: Path
 ) -> None:
     lake = resource.lake()
-    sensor = next(s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "old_snapshots")
+    sensor = next(
+        s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "old_snapshots"
+    )
     small_table(lake, 3)
     assert tick(sensor, resource)[0] == []
     late = Lakehouse(
-        load_catalog(resource.catalog).catalog, Environment.seeded(1, start_ms=Environment.system().now_ms() + 6 * 86_400_000)
+        load_catalog(resource.catalog).catalog,
+        Environment.seeded(1, start_ms=Environment.system().now_ms() + 6 * 86_400_000),
     )
     assert expirable_snapshots(late.load_table("raw.events")) == 2
     lake.load_table("raw.events").set_properties({"history.expire.max-snapshot-age-ms": "1"})
@@ -176,10 +205,13 @@ def test_old_snapshots_fire_when_they_are_beyond_retention(
     assert tick(sensor, resource, cursor)[0] == []
 
 
-def test_the_nightly_schedule_reads_landing_folders_that_exist(resource: LakehouseResource, pipeline: Pipeline) -> None:
+def test_the_nightly_schedule_reads_landing_folders_that_exist(
+    resource: LakehouseResource, pipeline: Pipeline
+) -> None:
     (schedule,) = daily_schedules(pipeline, ingestion_jobs(pipeline))
     context = dg.build_schedule_context(
-        scheduled_execution_time=dt.datetime(2026, 6, 2, 2, tzinfo=dt.UTC), resources={"lakehouse": resource}
+        scheduled_execution_time=dt.datetime(2026, 6, 2, 2, tzinfo=dt.UTC),
+        resources={"lakehouse": resource},
     )
     assert isinstance(schedule(context), dg.SkipReason)
     (Path(resource.landing) / "events").mkdir(parents=True)

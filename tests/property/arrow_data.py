@@ -62,7 +62,9 @@ _MICROS = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31))  # noqa:
 def values(kind):
     """Python values of a type, as pa.array takes them."""
     if isinstance(kind, StructType):
-        return st.fixed_dictionaries({f.name: optional(f.field_type, f.required) for f in kind.fields})
+        return st.fixed_dictionaries(
+            {f.name: optional(f.field_type, f.required) for f in kind.fields}
+        )
     if isinstance(kind, ListType):
         return st.lists(optional(kind.element_type, kind.element_required), max_size=3)
     if isinstance(kind, MapType):
@@ -74,7 +76,9 @@ def values(kind):
     if isinstance(kind, DecimalType):
         limit = 10**kind.precision - 1
         scale = kind.scale
-        return st.integers(-limit, limit).map(lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -scale)))
+        return st.integers(-limit, limit).map(
+            lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -scale))
+        )
     if isinstance(kind, FixedType):
         return st.binary(min_size=len(kind), max_size=len(kind))
     return {
@@ -89,9 +93,11 @@ def values(kind):
         TimestamptzType: _MICROS.map(lambda v: v.replace(tzinfo=dt.UTC)),
         TimestampNanoType: _LONG,
         TimestamptzNanoType: _LONG,
-        StringType: st.text(max_size=30) | st.text("ab\ud7ff\ue000\U0010ffff", min_size=15, max_size=20),
+        StringType: st.text(max_size=30)
+        | st.text("ab\ud7ff\ue000\U0010ffff", min_size=15, max_size=20),
         UUIDType: st.binary(min_size=16, max_size=16),
-        BinaryType: st.binary(max_size=30) | st.text("\xff\xfe", min_size=15, max_size=18).map(lambda t: t.encode("latin-1")),
+        BinaryType: st.binary(max_size=30)
+        | st.text("\xff\xfe", min_size=15, max_size=18).map(lambda t: t.encode("latin-1")),
     }[type(kind)]
 
 
@@ -102,14 +108,26 @@ def optional(kind, required):
 @st.composite
 def types(draw, ids, depth=2):
     """A type; nested ones to the given depth."""
-    shape = draw(st.sampled_from(["primitive", "primitive", "primitive", "struct", "list", "map"])) if depth else "primitive"
+    shape = (
+        draw(st.sampled_from(["primitive", "primitive", "primitive", "struct", "list", "map"]))
+        if depth
+        else "primitive"
+    )
     if shape == "struct":
         return StructType(*draw(fields(ids, depth - 1, max_size=3)))
     if shape == "list":
-        return ListType(next(ids), draw(types(ids, depth - 1)), element_required=draw(st.booleans()))
+        return ListType(
+            next(ids), draw(types(ids, depth - 1)), element_required=draw(st.booleans())
+        )
     if shape == "map":
         key = draw(st.sampled_from([StringType(), IntegerType(), DateType()]))
-        return MapType(next(ids), key, next(ids), draw(types(ids, depth - 1)), value_required=draw(st.booleans()))
+        return MapType(
+            next(ids),
+            key,
+            next(ids),
+            draw(types(ids, depth - 1)),
+            value_required=draw(st.booleans()),
+        )
     return draw(st.sampled_from(PRIMITIVES))
 
 
@@ -117,10 +135,16 @@ def types(draw, ids, depth=2):
 def fields(draw, ids, depth, max_size):
     names = draw(
         st.lists(
-            st.sampled_from(["a", "b", "a.c", "Ä", "x y", "_pos", "key", "element"]), min_size=1, max_size=max_size, unique=True
+            st.sampled_from(["a", "b", "a.c", "Ä", "x y", "_pos", "key", "element"]),
+            min_size=1,
+            max_size=max_size,
+            unique=True,
         )
     )
-    return [NestedField(next(ids), name, draw(types(ids, depth)), required=draw(st.booleans())) for name in names]
+    return [
+        NestedField(next(ids), name, draw(types(ids, depth)), required=draw(st.booleans()))
+        for name in names
+    ]
 
 
 @st.composite
@@ -153,10 +177,15 @@ def build(data, kind):
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
     if pa.types.is_list(kind):
         offsets, flat = flatten(data)
-        return pa.ListArray.from_arrays(offsets, build(flat, kind.value_type), type=kind, mask=none_mask(data))
+        return pa.ListArray.from_arrays(
+            offsets, build(flat, kind.value_type), type=kind, mask=none_mask(data)
+        )
     if pa.types.is_map(kind):
         offsets, flat = flatten(data)
-        keys, items = build([k for k, _ in flat], kind.key_type), build([v for _, v in flat], kind.item_type)
+        keys, items = (
+            build([k for k, _ in flat], kind.key_type),
+            build([v for _, v in flat], kind.item_type),
+        )
         return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=none_mask(data))
     return pa.array(data, kind)
 
@@ -192,7 +221,9 @@ def plain(array):
         parts = [plain(part) for part in parts]
         offsets = array.offsets.to_pylist()
         return [
-            [tuple(part[i] for part in parts) for i in range(offsets[row], offsets[row + 1])] if ok else None
+            [tuple(part[i] for part in parts) for i in range(offsets[row], offsets[row + 1])]
+            if ok
+            else None
             for row, ok in enumerate(array.is_valid().to_pylist())
         ]
     if pa.types.is_temporal(kind):

@@ -66,7 +66,10 @@ def week(choose, seed):
 
 
 def test_over_a_week_its_first_choice_beats_chance_and_turns():
-    weeks = [{choose.__name__: week(choose, seed) for choose in (advised, at_random, in_turn)} for seed in range(20)]
+    weeks = [
+        {choose.__name__: week(choose, seed) for choose in (advised, at_random, in_turn)}
+        for seed in range(20)
+    ]
     for other in ("at_random", "in_turn"):
         gains = [one["advised"] / one[other] for one in weeks]
         # the best choice now is not always the best in the long run: a week in twenty may go to the others, by a few percent
@@ -75,9 +78,9 @@ def test_over_a_week_its_first_choice_beats_chance_and_turns():
         assert min(gains) > 0.9, (other, gains)
 
 
-worlds = st.dictionaries(st.sampled_from("abcdefgh"), st.lists(st.integers(1, 200 * MB), max_size=30), min_size=2).filter(
-    lambda world: len(candidates(world)) > 1
-)
+worlds = st.dictionaries(
+    st.sampled_from("abcdefgh"), st.lists(st.integers(1, 200 * MB), max_size=30), min_size=2
+).filter(lambda world: len(candidates(world)) > 1)
 
 
 @given(worlds)
@@ -87,13 +90,19 @@ def test_no_other_partition_would_have_been_better(world):
         return files / size
 
     # one with two small files that make one is no candidate of the policy; the best one is
-    eligible = [name for name in candidates(world) if sum(size < SMALL for size in world[name]) >= POLICY.min_input_files]
+    eligible = [
+        name
+        for name in candidates(world)
+        if sum(size < SMALL for size in world[name]) >= POLICY.min_input_files
+    ]
     assert ratio(advised(world, 0, None)) >= max(ratio(name) for name in eligible)
 
 
 @given(worlds)
 def test_the_ranking_is_complete_ordered_and_says_what_happens(world):
-    choices = rank(table([partition(name, sizes) for name, sizes in world.items()]), POLICY, now_ms=0)
+    choices = rank(
+        table([partition(name, sizes) for name, sizes in world.items()]), POLICY, now_ms=0
+    )
     assert sorted(one.partition for one in choices) == sorted(candidates(world))
     ratios = [one.files_per_gb for one in choices]
     assert ratios == sorted(ratios, reverse=True)

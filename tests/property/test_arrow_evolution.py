@@ -42,11 +42,15 @@ def evolved_type(draw, kind, ids):
     if isinstance(kind, StructType):
         return StructType(*draw(evolved_fields(kind.fields, ids)))
     if isinstance(kind, ListType):
-        return ListType(kind.element_id, draw(evolved_type(kind.element_type, ids)), kind.element_required)
+        return ListType(
+            kind.element_id, draw(evolved_type(kind.element_type, ids)), kind.element_required
+        )
     if isinstance(kind, MapType):
         value = draw(evolved_type(kind.value_type, ids))
         return MapType(kind.key_id, kind.key_type, kind.value_id, value, kind.value_required)
-    wider = {IntegerType: LongType(), FloatType: DoubleType(), DateType: TimestampType()}.get(type(kind), kind)
+    wider = {IntegerType: LongType(), FloatType: DoubleType(), DateType: TimestampType()}.get(
+        type(kind), kind
+    )
     if isinstance(kind, DecimalType):
         wider = DecimalType(min(38, kind.precision + 5), kind.scale)
     return draw(st.sampled_from([kind, wider]))
@@ -64,7 +68,14 @@ def evolved_fields(draw, fields, ids):
         required = one.required and draw(st.booleans())
         result.append(NestedField(one.field_id, next(names), kind, required=required))
     result += [
-        NestedField(next(ids), next(names), LongType(), required=default is not None, initial_default=default) for default in new
+        NestedField(
+            next(ids),
+            next(names),
+            LongType(),
+            required=default is not None,
+            initial_default=default,
+        )
+        for default in new
     ]
     return draw(st.permutations(result))
 
@@ -76,7 +87,9 @@ def project(value, old, new):
     if isinstance(new, StructType):
         by_id = {one.field_id: one for one in old.fields}
         return {
-            one.name: project(value[by_id[one.field_id].name], by_id[one.field_id].field_type, one.field_type)
+            one.name: project(
+                value[by_id[one.field_id].name], by_id[one.field_id].field_type, one.field_type
+            )
             if one.field_id in by_id
             else one.initial_default
             for one in new.fields
@@ -92,7 +105,10 @@ def project(value, old, new):
 
 def expected_rows(table, old, new):
     names = [one.name for one in old.fields]
-    rows = [dict(zip(names, row, strict=True)) for row in zip(*[plain(c) for c in table.columns], strict=True)]
+    rows = [
+        dict(zip(names, row, strict=True))
+        for row in zip(*[plain(c) for c in table.columns], strict=True)
+    ]
     return [tuple(project(row, old.as_struct(), new.as_struct()).values()) for row in rows]
 
 
@@ -103,9 +119,13 @@ def test_columns_follow_their_ids(data):
     new = Schema(*data.draw(evolved_fields(old.fields, itertools.count(1000))))
     storage = MemoryStorage()
     spec = UNPARTITIONED_PARTITION_SPEC
-    files = write_all(table, WriteRequest(schema=old, spec=spec, location="memory://t", write_id="w"), storage)
+    files = write_all(
+        table, WriteRequest(schema=old, spec=spec, location="memory://t", write_id="w"), storage
+    )
     got = read_table(
-        [FileScanTask(data_file=one) for one in files], ReadRequest(schema=new, bulk=data.draw(st.booleans())), storage
+        [FileScanTask(data_file=one) for one in files],
+        ReadRequest(schema=new, bulk=data.draw(st.booleans())),
+        storage,
     )
     got.validate(full=True)
     assert got.schema == schema_to_arrow(new)
@@ -141,13 +161,23 @@ def test_files_without_ids_follow_the_name_mapping(data):
     sink = pa.BufferOutputStream()
     storage = MemoryStorage()
     try:
-        pq.write_table(table.cast(bare) if table.schema != bare else table, sink, store_schema=data.draw(st.booleans()))
+        pq.write_table(
+            table.cast(bare) if table.schema != bare else table,
+            sink,
+            store_schema=data.draw(st.booleans()),
+        )
     except pa.ArrowInvalid:
         return
     raw = sink.getvalue().to_pybytes()
     storage.write("memory://t/foreign.parquet", raw)
-    one = DataFile(file_path="memory://t/foreign.parquet", record_count=table.num_rows, file_size_in_bytes=len(raw))
-    request = ReadRequest(schema=new, name_mapping=json.dumps(mapping_of(old.fields)), bulk=data.draw(st.booleans()))
+    one = DataFile(
+        file_path="memory://t/foreign.parquet",
+        record_count=table.num_rows,
+        file_size_in_bytes=len(raw),
+    )
+    request = ReadRequest(
+        schema=new, name_mapping=json.dumps(mapping_of(old.fields)), bulk=data.draw(st.booleans())
+    )
     got = read_table([FileScanTask(data_file=one)], request, storage)
     assert rows_of(got) == expected_rows(table, old, new)
 
@@ -157,7 +187,9 @@ def test_strings_are_not_integers():
     old = Schema(NestedField(1, "x", StringType()), NestedField(2, "y", StringType()))
     new = Schema(NestedField(3, "x", IntegerType()), NestedField(1, "y", StringType()))
     storage = MemoryStorage()
-    request = WriteRequest(schema=old, spec=UNPARTITIONED_PARTITION_SPEC, location="memory://t", write_id="w")
+    request = WriteRequest(
+        schema=old, spec=UNPARTITIONED_PARTITION_SPEC, location="memory://t", write_id="w"
+    )
     (one,) = write_all(pa.table({"x": ["old x"], "y": ["old y"]}), request, storage)
     got = read_table([FileScanTask(data_file=one)], ReadRequest(schema=new), storage)
     assert got.to_pylist() == [{"x": None, "y": "old x"}]

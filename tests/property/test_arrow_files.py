@@ -21,7 +21,13 @@ from tests.property.arrow_data import PRIMITIVES, plain, rows_of, schemas, table
 
 
 def request(schema, **changes):
-    values = {"schema": schema, "spec": UNPARTITIONED_PARTITION_SPEC, "location": "memory://t/data", "write_id": "w", **changes}
+    values = {
+        "schema": schema,
+        "spec": UNPARTITIONED_PARTITION_SPEC,
+        "location": "memory://t/data",
+        "write_id": "w",
+        **changes,
+    }
     return WriteRequest(**values)
 
 
@@ -33,7 +39,9 @@ def test_rows_come_back(data):
     files = write_all(table, request(schema), storage)
     assert sum(one.record_count for one in files) == table.num_rows
     back = read_table(
-        [FileScanTask(data_file=one) for one in files], ReadRequest(schema=schema, bulk=data.draw(st.booleans())), storage
+        [FileScanTask(data_file=one) for one in files],
+        ReadRequest(schema=schema, bulk=data.draw(st.booleans())),
+        storage,
     )
     back.validate(full=True)
     assert back.schema == table.schema
@@ -52,7 +60,10 @@ def test_metrics_bound_the_values(kind, data):
     table = data.draw(tables(schema, max_rows=20))
     length = data.draw(st.integers(1, 20))
     storage = MemoryStorage()
-    properties = {"write.metadata.metrics.default": f"truncate({length})", "write.parquet.row-group-limit": "7"}
+    properties = {
+        "write.metadata.metrics.default": f"truncate({length})",
+        "write.parquet.row-group-limit": "7",
+    }
     for one in write_all(table, request(schema, properties=properties), storage):
         values = comparable(plain(table.column(0)), kind)
         present = [v for v in values if v is not None]
@@ -75,7 +86,9 @@ def test_metrics_bound_the_values(kind, data):
                     assert len(high) <= length
             else:
                 assert isinstance(kind, StringType | BinaryType)
-                assert truncated(max(numbers), kind, length) == type(max(numbers))(last_of(kind) * length)
+                assert truncated(max(numbers), kind, length) == type(max(numbers))(
+                    last_of(kind) * length
+                )
 
 
 def make_field(kind):
@@ -114,7 +127,9 @@ def test_decimal_bounds_have_the_fewest_bytes(data):
     for one in write_all(table, request(schema), MemoryStorage()):
         for raw in (*one.lower_bounds.values(), *one.upper_bounds.values()):
             value = int.from_bytes(raw, "big", signed=True)
-            assert len(raw) == 1 or not -(2 ** (8 * len(raw) - 9)) <= value < 2 ** (8 * len(raw) - 9)
+            assert len(raw) == 1 or not -(2 ** (8 * len(raw) - 9)) <= value < 2 ** (
+                8 * len(raw) - 9
+            )
 
 
 @given(data=st.data())

@@ -46,7 +46,10 @@ SCHEMA = Schema(
     NestedField(3, "s", StringType()),
     NestedField(4, "n", StructType(NestedField(5, "l", LongType()))),
 )
-INTS, FLOATS = st.integers(-3, 3), st.sampled_from([-1.5, -0.0, 0.0, 2.0, math.inf, -math.inf, math.nan])
+INTS, FLOATS = (
+    st.integers(-3, 3),
+    st.sampled_from([-1.5, -0.0, 0.0, 2.0, math.inf, -math.inf, math.nan]),
+)
 TEXTS = st.sampled_from(["", "a", "ab", "abc", "b", "ü", "z" * 20])
 ROWS = st.lists(
     st.fixed_dictionaries(
@@ -67,7 +70,11 @@ COMPARISONS = [EqualTo, NotEqualTo, LessThan, LessThanOrEqual, GreaterThan, Grea
 def leaf(draw):
     name = draw(st.sampled_from(sorted(COLUMNS)))
     value = COLUMNS[name]
-    kinds = ["compare", "null", "in"] + (["nan"] if name == "x" else []) + (["prefix"] if name == "s" else [])
+    kinds = (
+        ["compare", "null", "in"]
+        + (["nan"] if name == "x" else [])
+        + (["prefix"] if name == "s" else [])
+    )
     match draw(st.sampled_from(kinds)):
         case "compare":
             return draw(st.sampled_from(COMPARISONS))(name, draw(value))
@@ -78,10 +85,14 @@ def leaf(draw):
         case "prefix":
             return draw(st.sampled_from([StartsWith, NotStartsWith]))(name, draw(value))
         case _:
-            return draw(st.sampled_from([In, NotIn]))(name, draw(st.lists(value, min_size=1, max_size=3)))
+            return draw(st.sampled_from([In, NotIn]))(
+                name, draw(st.lists(value, min_size=1, max_size=3))
+            )
 
 
-PREDICATES = st.recursive(leaf(), lambda p: st.builds(And, p, p) | st.builds(Or, p, p) | st.builds(Not, p), max_leaves=4)
+PREDICATES = st.recursive(
+    leaf(), lambda p: st.builds(And, p, p) | st.builds(Or, p, p) | st.builds(Not, p), max_leaves=4
+)
 
 
 def value_of(row, name):
@@ -114,7 +125,9 @@ def truth(node, row):
     if isinstance(node, IsNaN | NotNaN):
         return math.isnan(value) == isinstance(node, IsNaN)
     if isinstance(node, In | NotIn):
-        return any(ordered(value) == ordered(one.value) for one in node.literals) == isinstance(node, In)
+        return any(ordered(value) == ordered(one.value) for one in node.literals) == isinstance(
+            node, In
+        )
     literal = node.literal.value
     if isinstance(node, StartsWith | NotStartsWith):
         return value.startswith(literal) == isinstance(node, StartsWith)
@@ -132,7 +145,14 @@ def truth(node, row):
 def write(rows, storage, **properties):
     table = pa.Table.from_pylist(
         rows,
-        schema=pa.schema([("i", pa.int32()), ("x", pa.float64()), ("s", pa.string()), ("n", pa.struct([("l", pa.int64())]))]),
+        schema=pa.schema(
+            [
+                ("i", pa.int32()),
+                ("x", pa.float64()),
+                ("s", pa.string()),
+                ("n", pa.struct([("l", pa.int64())])),
+            ]
+        ),
     )
     request = WriteRequest(
         schema=SCHEMA,
@@ -146,7 +166,9 @@ def write(rows, storage, **properties):
 
 def streamed(tasks, request, storage):
     """In batches smaller than row groups, so that batch boundaries are met; Polars has to come to the same rows."""
-    found = pa.Table.from_batches(read_tasks(tasks, request, storage), schema=schema_to_arrow(request.schema))
+    found = pa.Table.from_batches(
+        read_tasks(tasks, request, storage), schema=schema_to_arrow(request.schema)
+    )
     in_bulk = read_table(tasks, dataclasses.replace(request, bulk=True), storage)
     assert in_bulk.schema == found.schema
     assert shown(in_bulk.to_pylist()) == shown(found.to_pylist())
@@ -157,7 +179,11 @@ def shown(rows):
     return [repr(row) for row in rows]
 
 
-@given(rows=ROWS, where=PREDICATES, columns=st.lists(st.sampled_from(["i", "x", "s", "n"]), unique=True, min_size=1))
+@given(
+    rows=ROWS,
+    where=PREDICATES,
+    columns=st.lists(st.sampled_from(["i", "x", "s", "n"]), unique=True, min_size=1),
+)
 def test_filter_and_projection(rows, where, columns):
     storage = MemoryStorage()
     files, _ = write(rows, storage)
@@ -174,13 +200,19 @@ def test_positional_deletes(rows, where, version, data):
     files, request = write(rows, storage)
     gone = data.draw(st.sets(st.integers(0, len(rows) - 1))) if rows else set()
     items = [FileDeletes(one, np.array(sorted(gone), dtype=np.int64)) for one in files]
-    deletes = write_deletes(items, WriteRequest(**{**request.__dict__, "format_version": version, "write_id": "d"}), storage)
+    deletes = write_deletes(
+        items,
+        WriteRequest(**{**request.__dict__, "format_version": version, "write_id": "d"}),
+        storage,
+    )
     assert bool(deletes) == bool(gone)
     tasks = [FileScanTask(data_file=one, deletes=tuple(deletes), residual=where) for one in files]
     schema = Schema(METADATA_COLUMNS["_pos"], SCHEMA.find_field("i"))
     got = streamed(tasks, ReadRequest(schema=schema, table_schema=SCHEMA, batch_rows=4), storage)
     expected = [
-        {"_pos": number, "i": row["i"]} for number, row in enumerate(rows) if number not in gone and truth(where, row) is True
+        {"_pos": number, "i": row["i"]}
+        for number, row in enumerate(rows)
+        if number not in gone and truth(where, row) is True
     ]
     assert got.to_pylist() == expected
 
@@ -188,7 +220,13 @@ def test_positional_deletes(rows, where, version, data):
 KEYS = st.lists(st.sampled_from(["i", "x", "s"]), unique=True, min_size=1)
 
 
-@given(rows=ROWS, deleted=ROWS, keys=KEYS, other=KEYS, columns=st.sampled_from([["i"], ["s"], ["i", "x", "s", "n"]]))
+@given(
+    rows=ROWS,
+    deleted=ROWS,
+    keys=KEYS,
+    other=KEYS,
+    columns=st.sampled_from([["i"], ["s"], ["i", "x", "s", "n"]]),
+)
 def test_equality_deletes(rows, deleted, keys, other, columns):
     storage = MemoryStorage()
     files, request = write(rows, storage)
@@ -196,18 +234,30 @@ def test_equality_deletes(rows, deleted, keys, other, columns):
     for number, names in enumerate([keys, other]):
         schema = Schema(*(SCHEMA.find_field(name) for name in names))
         table = pa.Table.from_pylist(
-            [{name: row[name] for name in names} for row in deleted[number::2]], schema=schema.as_arrow()
+            [{name: row[name] for name in names} for row in deleted[number::2]],
+            schema=schema.as_arrow(),
         )
-        written = write_all(table, WriteRequest(**{**request.__dict__, "schema": schema, "write_id": f"e{number}"}), storage)
-        deletes += [equality(one, [SCHEMA.find_field(name).field_id for name in names]) for one in written]
+        written = write_all(
+            table,
+            WriteRequest(**{**request.__dict__, "schema": schema, "write_id": f"e{number}"}),
+            storage,
+        )
+        deletes += [
+            equality(one, [SCHEMA.find_field(name).field_id for name in names]) for one in written
+        ]
     tasks = [FileScanTask(data_file=one, deletes=tuple(deletes)) for one in files]
     schema = Schema(*(SCHEMA.find_field(name) for name in columns))
     got = streamed(tasks, ReadRequest(schema=schema, table_schema=SCHEMA, batch_rows=7), storage)
-    gone = [{key_of(row, names) for row in deleted[number::2]} for number, names in enumerate([keys, other])]
+    gone = [
+        {key_of(row, names) for row in deleted[number::2]}
+        for number, names in enumerate([keys, other])
+    ]
     expected = [
         {name: row[name] for name in columns}
         for row in rows
-        if all(key_of(row, names) not in some for names, some in zip([keys, other], gone, strict=True))
+        if all(
+            key_of(row, names) not in some for names, some in zip([keys, other], gone, strict=True)
+        )
     ]
     assert shown(got.to_pylist()) == shown(expected)
 
@@ -218,4 +268,6 @@ def key_of(row, names):
 
 def equality(one, ids):
     record = one.to_record()
-    return DataFile.from_record({**record, "content": CONTENT_EQUALITY_DELETES, "equality_ids": ids})
+    return DataFile.from_record(
+        {**record, "content": CONTENT_EQUALITY_DELETES, "equality_ids": ids}
+    )

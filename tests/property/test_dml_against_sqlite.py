@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 import lakehouse as lh
 
-SCHEMA = pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.float64()), pa.field("s", pa.string())])
+SCHEMA = pa.schema(
+    [pa.field("a", pa.int64()), pa.field("b", pa.float64()), pa.field("s", pa.string())]
+)
 # SQLite has no NaN. Ours sorts above every number and equals itself, as infinity does; no row holds a real one.
 NAN = float("inf")
 
@@ -42,7 +44,9 @@ def leaves(draw: st.DrawFn) -> str:
 predicates = st.recursive(
     leaves(),
     lambda inner: st.one_of(
-        st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(lambda t: f"({t[0]}) {t[1]} ({t[2]})"),
+        st.tuples(inner, st.sampled_from(["and", "or"]), inner).map(
+            lambda t: f"({t[0]}) {t[1]} ({t[2]})"
+        ),
         inner.map(lambda p: f"not ({p})"),
     ),
     max_leaves=4,
@@ -50,13 +54,20 @@ predicates = st.recursive(
 
 
 def arrow(rows: list[tuple]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA)
+    return pa.Table.from_pylist(
+        [dict(zip(SCHEMA.names, row, strict=True)) for row in rows], schema=SCHEMA
+    )
 
 
 def canonical(rows: list[tuple]) -> list[tuple]:
     """Comparable rows: NaN as SQLite's stand-in, -0.0 as 0.0, nulls first."""
     clean = [(a, None if b is None else NAN if math.isnan(b) else b + 0.0, s) for a, b, s in rows]
-    return sorted(clean, key=lambda row: tuple((value is not None, value if value is not None else 0) for value in row))
+    return sorted(
+        clean,
+        key=lambda row: tuple(
+            (value is not None, value if value is not None else 0) for value in row
+        ),
+    )
 
 
 def sqlite_after(rows: list[tuple], statement: str) -> list[tuple]:
@@ -70,7 +81,9 @@ def sqlite_after(rows: list[tuple], statement: str) -> list[tuple]:
 
 
 def ours(table: lh.Table) -> list[tuple]:
-    return canonical([tuple(row[name] for name in SCHEMA.names) for row in table.scan().to_arrow().to_pylist()])
+    return canonical(
+        [tuple(row[name] for name in SCHEMA.names) for row in table.scan().to_arrow().to_pylist()]
+    )
 
 
 @settings(max_examples=40)
@@ -113,7 +126,9 @@ def test_one_delete_after_another(first, second, wheres, partition_by, mode, ver
     """What an earlier delete took stays gone: a deletion vector holds all that the one before it held."""
     catalog = lh.load_catalog(f"memory://dml-{uuid.uuid4().hex}/warehouse")
     properties = {"write.delete.mode": mode}
-    table = catalog.create_table("t.rows", SCHEMA, partition_by=partition_by, properties=properties, format_version=version)
+    table = catalog.create_table(
+        "t.rows", SCHEMA, partition_by=partition_by, properties=properties, format_version=version
+    )
     table.append(arrow(first))
     table.append(arrow(second))
     left = first + second
@@ -121,5 +136,9 @@ def test_one_delete_after_another(first, second, wheres, partition_by, mode, ver
         table.delete(where=where)
         left = sqlite_after(left, f"delete from t where {where}")
         assert ours(table) == left
-    vectors = [file for file in table.inspect.delete_files()["referenced_data_file"].to_pylist() if version == 3]
+    vectors = [
+        file
+        for file in table.inspect.delete_files()["referenced_data_file"].to_pylist()
+        if version == 3
+    ]
     assert len(set(vectors)) == len(vectors)

@@ -51,7 +51,10 @@ class Evolution(RuleBasedStateMachine):
 
     metadata: TableMetadata
 
-    @initialize(version=st.sampled_from([2, 3]), terms=st.sampled_from([(), ("day(ts)",), ("month(ts)", "bucket(4, id)")]))
+    @initialize(
+        version=st.sampled_from([2, 3]),
+        terms=st.sampled_from([(), ("day(ts)",), ("month(ts)", "bucket(4, id)")]),
+    )
     def start(self, version, terms):
         self.metadata = grown(table(version=version, partition_by=terms), 1)
         self.places: dict[int, int | None] = {}
@@ -66,7 +69,9 @@ class Evolution(RuleBasedStateMachine):
         current = self.parents(self.metadata.schema())
         for field_id, parent in current.items():
             assert field_id not in self.gone, f"id {field_id} was dropped and came back"
-            assert self.places.setdefault(field_id, parent) == parent, f"id {field_id} moved to another struct"
+            assert self.places.setdefault(field_id, parent) == parent, (
+                f"id {field_id} moved to another struct"
+            )
         if self.metadata.current_schema_id in self.schemas:
             return
         self.gone |= set(self.places) - set(current)
@@ -82,12 +87,16 @@ class Evolution(RuleBasedStateMachine):
     def commit(self, changes: Changes):
         before = self.metadata
         check_requirements(before, changes.requirements)
-        after = apply_updates(before, changes.updates, now_ms=before.last_updated_ms + 1, base_location="v.json")
+        after = apply_updates(
+            before, changes.updates, now_ms=before.last_updated_ms + 1, base_location="v.json"
+        )
         assert after.last_column_id >= before.last_column_id
         assert after.last_partition_id >= before.last_partition_id
         self.metadata = after
         new = set(self.parents(after.schema())) - set(self.places)
-        assert all(field_id > before.last_column_id for field_id in new), "a new column got an id from before"
+        assert all(field_id > before.last_column_id for field_id in new), (
+            "a new column got an id from before"
+        )
         self.remember()
 
     def evolve(self, change):
@@ -118,12 +127,18 @@ class Evolution(RuleBasedStateMachine):
     @rule(place=PLACES, name=NAMES, other=NAMES)
     def swap(self, place, name, other):
         self.evolve(
-            lambda s: s.rename_column(place + name, "?").rename_column(place + other, name).rename_column(place + "?", other)
+            lambda s: (
+                s.rename_column(place + name, "?")
+                .rename_column(place + other, name)
+                .rename_column(place + "?", other)
+            )
         )
 
     @rule(place=PLACES, name=NAMES, other=NAMES, after=st.booleans())
     def move(self, place, name, other, after):
-        self.evolve(lambda s: (s.move_after if after else s.move_before)(place + name, place + other))
+        self.evolve(
+            lambda s: (s.move_after if after else s.move_before)(place + name, place + other)
+        )
 
     @rule(place=PLACES, name=NAMES, kind=TYPES)
     def promote(self, place, name, kind):
@@ -208,4 +223,6 @@ class Evolution(RuleBasedStateMachine):
 
 
 TestEvolution = Evolution.TestCase
-TestEvolution.settings = settings(max_examples=max(10, settings.default.max_examples // 4), stateful_step_count=25, deadline=None)
+TestEvolution.settings = settings(
+    max_examples=max(10, settings.default.max_examples // 4), stateful_step_count=25, deadline=None
+)

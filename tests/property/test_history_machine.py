@@ -17,7 +17,13 @@ import lakehouse as lh
 
 NUMBERS = itertools.count()
 WIDER = {"int": "long", "float": "double"}
-KINDS = {"int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(), "string": pa.string()}
+KINDS = {
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+}
 MODES = st.sampled_from(["copy-on-write", "merge-on-read"])
 SPECS = [(), ("bucket(2, k)",), ("k",), ("truncate(2, k)", "bucket(3, k)")]
 TERMS = st.sampled_from(["bucket(2, k)", "bucket(3, k)", "k", "truncate(2, k)"])
@@ -35,7 +41,9 @@ class History(RuleBasedStateMachine):
     table: lh.Table
 
     @initialize(
-        version=st.sampled_from([2, 3]), spec=st.sampled_from(SPECS), mode=st.sampled_from(["copy-on-write", "merge-on-read"])
+        version=st.sampled_from([2, 3]),
+        spec=st.sampled_from(SPECS),
+        mode=st.sampled_from(["copy-on-write", "merge-on-read"]),
     )
     def start(self, version, spec, mode):
         catalog = lh.load_catalog("memory://history")
@@ -46,7 +54,9 @@ class History(RuleBasedStateMachine):
         schema = pa.schema([(one.name, KINDS[one.kind]) for one in self.columns])
         properties = {"write.delete.mode": mode}
         name = f"raw.t{next(NUMBERS)}"
-        self.table = catalog.create_table(name, schema, partition_by=spec, format_version=version, properties=properties)
+        self.table = catalog.create_table(
+            name, schema, partition_by=spec, format_version=version, properties=properties
+        )
 
     def shown(self) -> tuple[list[str], list[str]]:
         names = [one.name for one in self.columns]
@@ -63,19 +73,32 @@ class History(RuleBasedStateMachine):
             row: dict[Column, Any] = {self.columns[0]: key}
             for one in self.columns[1:]:
                 if value is not None:
-                    row[one] = str(value) if one.kind == "string" else value / 2 if one.kind in ("float", "double") else value
+                    row[one] = (
+                        str(value)
+                        if one.kind == "string"
+                        else value / 2
+                        if one.kind in ("float", "double")
+                        else value
+                    )
             rows.append(row)
         arrays = [pa.array([row.get(one) for row in rows], KINDS[one.kind]) for one in self.columns]
         return pa.table(arrays, names=[one.name for one in self.columns]), rows
 
-    @rule(keys=st.lists(KEYS, min_size=1, max_size=5), values=st.lists(st.none() | st.integers(-3, 3), min_size=5, max_size=5))
+    @rule(
+        keys=st.lists(KEYS, min_size=1, max_size=5),
+        values=st.lists(st.none() | st.integers(-3, 3), min_size=5, max_size=5),
+    )
     def append(self, keys, values):
         data, rows = self.made(keys, values)
         self.table.append(data)
         self.rows += rows
         self.note()
 
-    @rule(key=KEYS, keys=st.lists(KEYS, max_size=2), values=st.lists(st.none() | st.integers(-3, 3), min_size=2, max_size=2))
+    @rule(
+        key=KEYS,
+        keys=st.lists(KEYS, max_size=2),
+        values=st.lists(st.none() | st.integers(-3, 3), min_size=2, max_size=2),
+    )
     def overwrite(self, key, keys, values):
         data, rows = self.made(keys, values)
         self.table.overwrite(data, where=f"k = {key}")

@@ -25,7 +25,14 @@ from lakehouse.maintenance.file_groups import CompactionOptions
 from lakehouse.maintenance.manifests import ManifestRewriteOptions, rewrite_manifests
 from lakehouse.maintenance.orphans import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.twins import execute_twins, plan_twins
-from tests.integration.maintenance_support import DyingCatalog, Killed, at, events, lake_in_memory, rows
+from tests.integration.maintenance_support import (
+    DyingCatalog,
+    Killed,
+    at,
+    events,
+    lake_in_memory,
+    rows,
+)
 
 EXAMPLES = int(os.environ.get("LAKEHOUSE_MAINTENANCE_EXAMPLES", "6"))
 NUMBERS = st.integers(0, 30)
@@ -89,7 +96,9 @@ class RacingCatalog:
 
 
 class Maintained(RuleBasedStateMachine):
-    @initialize(version=st.sampled_from([2, 3]), mode=st.sampled_from(["copy-on-write", "merge-on-read"]))
+    @initialize(
+        version=st.sampled_from([2, 3]), mode=st.sampled_from(["copy-on-write", "merge-on-read"])
+    )
     def start(self, version, mode):
         properties = {"write.delete.mode": mode, "write.target-file-size-bytes": "6000"}
         self.table = events(lake_in_memory(), properties=properties, format_version=version)
@@ -117,7 +126,8 @@ class Maintained(RuleBasedStateMachine):
             before = self.head(branch)
             self.wrote(
                 self.table.append(rows([new, new + 1000], region), branch=branch),
-                before + Counter([(new, region, float(new)), (new + 1000, region, float(new + 1000))]),
+                before
+                + Counter([(new, region, float(new)), (new + 1000, region, float(new + 1000))]),
             )
 
     @rule(number=NUMBERS)
@@ -146,7 +156,9 @@ class Maintained(RuleBasedStateMachine):
 
     @rule(number=NUMBERS)
     def drop_a_name(self, number):
-        name = self.some(sorted(one for one in self.table.refresh().metadata.refs if one != "main"), number)
+        name = self.some(
+            sorted(one for one in self.table.refresh().metadata.refs if one != "main"), number
+        )
         if name is not None:
             self.table.remove_ref(name)
 
@@ -185,7 +197,9 @@ class Maintained(RuleBasedStateMachine):
     @rule(force=st.booleans())
     def rewrite_manifests(self, force):
         before = self.head("main")
-        result = rewrite_manifests(self.table.catalog, self.table.identifier, ManifestRewriteOptions(force=force))
+        result = rewrite_manifests(
+            self.table.catalog, self.table.identifier, ManifestRewriteOptions(force=force)
+        )
         if result.snapshot_id is not None:
             self.held[result.snapshot_id] = before
         self.unchanged()
@@ -203,27 +217,42 @@ class Maintained(RuleBasedStateMachine):
     @rule(number=NUMBERS, steps=st.integers(0, 24))
     def expire_killed_and_resumed(self, number, steps):
         try:
-            expire_snapshots(DyingCatalog(self.table.catalog, steps), self.table.identifier, self.expiry(number))
+            expire_snapshots(
+                DyingCatalog(self.table.catalog, steps), self.table.identifier, self.expiry(number)
+            )
         except Killed:
             self.nothing_is_missing()
             self.unchanged()
         # a journal whose commit never came is dropped after a day
-        expire_snapshots(self.table.catalog, self.table.identifier, self.expiry(number), environment=at(days=2))
+        expire_snapshots(
+            self.table.catalog, self.table.identifier, self.expiry(number), environment=at(days=2)
+        )
         self.nothing_is_left()
 
-    @rule(number=NUMBERS, other=st.sampled_from(["append", "delete", "replace_a_partition", "roll_back", "name_a_snapshot"]))
+    @rule(
+        number=NUMBERS,
+        other=st.sampled_from(
+            ["append", "delete", "replace_a_partition", "roll_back", "name_a_snapshot"]
+        ),
+    )
     def expire_beside(self, number, other):
         """Tags, rollbacks and appends that come between the plan and its commit."""
-        arguments = {"append": (number, 1), "name_a_snapshot": (number, "tag")}.get(other, (number,))
+        arguments = {"append": (number, 1), "name_a_snapshot": (number, "tag")}.get(
+            other, (number,)
+        )
 
         def race():
             if other != "name_a_snapshot" or self.held:
                 getattr(self, other)(*arguments)
 
-        expire_snapshots(RacingCatalog(self.table.catalog, race), self.table.identifier, self.expiry(number))
+        expire_snapshots(
+            RacingCatalog(self.table.catalog, race), self.table.identifier, self.expiry(number)
+        )
         self.nothing_is_left()
 
-    @rule(number=NUMBERS, other=st.sampled_from(["append", "delete", "replace_a_partition", "expire"]))
+    @rule(
+        number=NUMBERS, other=st.sampled_from(["append", "delete", "replace_a_partition", "expire"])
+    )
     def compact_beside(self, number, other):
         """What was committed meanwhile stays: the compaction's snapshots hold it as well, or there are none."""
         options = self.compaction(number)
@@ -251,7 +280,9 @@ class Maintained(RuleBasedStateMachine):
     def remove_orphans(self):
         stray = f"{self.table.location}/data/stray-{next(self.names)}.parquet"
         self.table.storage.write(stray, b"nobody's")
-        remove_orphan_files(self.table.catalog, self.table.identifier, OrphanOptions(), environment=at(days=5))
+        remove_orphan_files(
+            self.table.catalog, self.table.identifier, OrphanOptions(), environment=at(days=5)
+        )
         assert not self.table.storage.exists(stray)
         self.nothing_is_missing()
         self.unchanged()
@@ -261,13 +292,17 @@ class Maintained(RuleBasedStateMachine):
     def unchanged(self):
         """Every query gives what it gave, at every snapshot that is kept."""
         table = self.table.refresh()
-        assert {ref.snapshot_id for ref in table.metadata.refs.values()} <= {one.snapshot_id for one in table.snapshots()}
+        assert {ref.snapshot_id for ref in table.metadata.refs.values()} <= {
+            one.snapshot_id for one in table.snapshots()
+        }
         heads = {ref.snapshot_id for ref in table.metadata.refs.values()}
         for snapshot in table.snapshots():
             held = self.held[snapshot.snapshot_id]
             for where, keep in QUERIES if snapshot.snapshot_id in heads else QUERIES[:1]:
                 read = table.scan(where, snapshot_id=snapshot.snapshot_id).to_arrow().to_pylist()
-                assert Counter(tuple(row.values()) for row in read) == Counter({r: n for r, n in held.items() if keep(r)}), where
+                assert Counter(tuple(row.values()) for row in read) == Counter(
+                    {r: n for r, n in held.items() if keep(r)}
+                ), where
 
     def nothing_is_missing(self):
         table = self.table.refresh()
@@ -284,16 +319,24 @@ class Maintained(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "table"):
             self.nothing_is_missing()
-            expire_snapshots(self.table.catalog, self.table.identifier, ExpiryOptions(older_than_ms=FOREVER))
+            expire_snapshots(
+                self.table.catalog, self.table.identifier, ExpiryOptions(older_than_ms=FOREVER)
+            )
             self.nothing_is_left()
 
     def branches(self):
-        return sorted(name for name, ref in self.table.refresh().metadata.refs.items() if ref.type == "branch" and name != "main")
+        return sorted(
+            name
+            for name, ref in self.table.refresh().metadata.refs.items()
+            if ref.type == "branch" and name != "main"
+        )
 
     @staticmethod
     def some(found, number):
         return found[number % len(found)] if found else None
 
 
-Maintained.TestCase.settings = settings(max_examples=EXAMPLES, stateful_step_count=10, deadline=None)
+Maintained.TestCase.settings = settings(
+    max_examples=EXAMPLES, stateful_step_count=10, deadline=None
+)
 TestMaintained = Maintained.TestCase

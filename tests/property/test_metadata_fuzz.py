@@ -19,20 +19,43 @@ SCALARS = st.one_of(
     st.booleans(),
     st.integers(-3, 3),
     st.sampled_from(
-        [2**31, 2**63, -(2**63) - 1, 2**64, 1.5, 1e400, "", "x", "struct", "decimal(9,2)", "bucket[0]", "day", "main"]
+        [
+            2**31,
+            2**63,
+            -(2**63) - 1,
+            2**64,
+            1.5,
+            1e400,
+            "",
+            "x",
+            "struct",
+            "decimal(9,2)",
+            "bucket[0]",
+            "day",
+            "main",
+        ]
     ),
     st.text(max_size=5),
 )
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "type", "x"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["id", "type", "x"]), inner)
+    ),
     max_leaves=6,
 )
 
 
 def samples():
-    rich = table(version=3, partition_by=("day(ts)", "bucket(4, id)"), sort_by=("ts desc",), properties={"a": "b"})
-    rich = commit(grown(rich, 4), SetSnapshotRef("q3", 2, "tag", max_ref_age_ms=9), location="v1.json")
+    rich = table(
+        version=3,
+        partition_by=("day(ts)", "bucket(4, id)"),
+        sort_by=("ts desc",),
+        properties={"a": "b"},
+    )
+    rich = commit(
+        grown(rich, 4), SetSnapshotRef("q3", 2, "tag", max_ref_age_ms=9), location="v1.json"
+    )
     rich = commit(rich, SetStatistics({"snapshot-id": 1, "statistics-path": "s"}))
     return [json.loads(serialize(rich)), json.loads(serialize(grown(table(), 2))), v1_document()]
 
@@ -41,7 +64,13 @@ SAMPLES = samples()
 
 
 def places(document, prefix=()):
-    items = document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    items = (
+        document.items()
+        if isinstance(document, dict)
+        else enumerate(document)
+        if isinstance(document, list)
+        else ()
+    )
     for key, value in items:
         yield (*prefix, key)
         yield from places(value, (*prefix, key))
@@ -58,7 +87,9 @@ def use_everything(metadata):
     list(metadata.ancestors(metadata.current_snapshot_id))
     for schema in metadata.schemas:
         schema.column_names  # noqa: B018
-    assert orjson.loads(serialize(parse(serialize(metadata), "again"))) == orjson.loads(serialize(metadata))
+    assert orjson.loads(serialize(parse(serialize(metadata), "again"))) == orjson.loads(
+        serialize(metadata)
+    )
 
 
 def survives(data: bytes) -> None:
@@ -83,7 +114,9 @@ def broken_documents(draw):
         else:
             if not isinstance(target, (dict, list)):
                 continue
-            if isinstance(target, list) and not (isinstance(path[-1], int) and path[-1] < len(target)):
+            if isinstance(target, list) and not (
+                isinstance(path[-1], int) and path[-1] < len(target)
+            ):
                 continue
             if draw(st.booleans()):
                 target[path[-1]] = draw(VALUES)
@@ -107,7 +140,9 @@ def test_changed_values(document, indent, cut):
 
 @given(
     st.integers(0, 2),
-    st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=4), st.integers(0, 6)), min_size=1, max_size=4),
+    st.lists(
+        st.tuples(st.floats(0, 1), st.binary(max_size=4), st.integers(0, 6)), min_size=1, max_size=4
+    ),
     st.booleans(),
 )
 def test_changed_bytes(which, edits, cut):

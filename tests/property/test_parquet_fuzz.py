@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from pyiceberg.expressions import And, GreaterThan, NotNull
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
-from pyiceberg.types import DecimalType, DoubleType, ListType, LongType, NestedField, StringType, StructType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+)
 
 from lakehouse.arrow.deletion_vector import decode_vector, encode_vector
 from lakehouse.arrow.footer import column_chunks
@@ -27,7 +35,11 @@ SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "x", DoubleType()),
     NestedField(3, "s", StringType()),
-    NestedField(4, "l", ListType(5, StructType(NestedField(6, "d", DecimalType(20, 2))), element_required=False)),
+    NestedField(
+        4,
+        "l",
+        ListType(5, StructType(NestedField(6, "d", DecimalType(20, 2))), element_required=False),
+    ),
 )
 PLACE = "memory://parquet-fuzz"
 
@@ -35,7 +47,14 @@ PLACE = "memory://parquet-fuzz"
 def valid_file():
     count = 200
     items = pa.array([[{"d": None}]] * count, pa.list_(pa.struct([("d", pa.decimal128(20, 2))])))
-    table = pa.table({"id": np.arange(count), "x": np.arange(count) / 3, "s": [f"t{n % 7}" for n in range(count)], "l": items})
+    table = pa.table(
+        {
+            "id": np.arange(count),
+            "x": np.arange(count) / 3,
+            "s": [f"t{n % 7}" for n in range(count)],
+            "l": items,
+        }
+    )
     request = WriteRequest(
         schema=SCHEMA,
         spec=UNPARTITIONED_PARTITION_SPEC,
@@ -83,13 +102,17 @@ def test_damaged_files_give_rows_or_a_typed_error(raw, filtered, bulk):
     try:
         # Polars reads plain columns only
         schema = SCHEMA.select("id", "x", "s") if bulk else SCHEMA
-        read_table([task], ReadRequest(schema=schema, table_schema=SCHEMA, threads=1, bulk=bulk), storage)
+        read_table(
+            [task], ReadRequest(schema=schema, table_schema=SCHEMA, threads=1, bulk=bulk), storage
+        )
     except LakehouseError as error:
         assert location in str(error)  # noqa: PT017
     assert pa.total_allocated_bytes() - before < 64 * 1024 * 1024
 
 
-@given(footer=st.binary(max_size=300) | st.integers(FOOTER, len(RAW)).map(lambda at: RAW[FOOTER:at]))
+@given(
+    footer=st.binary(max_size=300) | st.integers(FOOTER, len(RAW)).map(lambda at: RAW[FOOTER:at])
+)
 def test_footers_of_any_bytes(footer):
     try:
         groups = column_chunks(footer, 4, "x.parquet")

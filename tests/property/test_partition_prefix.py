@@ -20,7 +20,13 @@ from lakehouse.expressions.bind import bind, widen
 from lakehouse.expressions.prune import EntryPruner
 from lakehouse.scan.avro import decode_avro
 from lakehouse.spec.avro_container import CHECKSUM_KEY, read_header
-from lakehouse.spec.data_file import STATUS_ADDED, STATUS_DELETED, STATUS_EXISTING, DataFile, ManifestEntry
+from lakehouse.spec.data_file import (
+    STATUS_ADDED,
+    STATUS_DELETED,
+    STATUS_EXISTING,
+    DataFile,
+    ManifestEntry,
+)
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import field_types
 from lakehouse.spec.manifest import encode_manifest
@@ -40,7 +46,11 @@ NUMBERS = PartitionSpec(
     PartitionField(4, 1003, IdentityTransform(), "born"),
 )
 TEXT = PartitionSpec(PartitionField(3, 1000, IdentityTransform(), "name"))
-LONGS = st.one_of(st.none(), st.sampled_from([0, 1, -1, 63, 64, -(2**63), 2**63 - 1]), st.integers(-(2**40), 2**40))
+LONGS = st.one_of(
+    st.none(),
+    st.sampled_from([0, 1, -1, 63, 64, -(2**63), 2**63 - 1]),
+    st.integers(-(2**40), 2**40),
+)
 PARTITIONS = st.tuples(
     LONGS,
     st.one_of(st.none(), st.integers(-1000, 30_000)),
@@ -60,10 +70,14 @@ FILTERS = [
 
 def one_entry_a_block(entries: list[ManifestEntry], spec: PartitionSpec) -> bytes:
     """As pyiceberg writes manifests."""
-    data = encode_manifest(Entries.from_manifest_entries(entries, spec, TYPES), SCHEMA, format_version=2)
+    data = encode_manifest(
+        Entries.from_manifest_entries(entries, spec, TYPES), SCHEMA, format_version=2
+    )
     header = read_header(data, "m")
     metadata = {
-        key: value.decode() for key, value in header.metadata.items() if key not in (CHECKSUM_KEY, "avro.schema", "avro.codec")
+        key: value.decode()
+        for key, value in header.metadata.items()
+        if key not in (CHECKSUM_KEY, "avro.schema", "avro.codec")
     }
     sink = io.BytesIO()
     writer = fastavro.write.Writer(sink, header.schema, codec="deflate", metadata=metadata)
@@ -100,14 +114,22 @@ def compared(data: bytes, spec: PartitionSpec, where: str) -> tuple[int, int]:
         return entries.filter(pa.array(pruner.may_match_partition(entries))).table
 
     assert matching(part.entries).equals(matching(whole.entries))
-    left_out = Counter(whole.entries.table["file_path"].to_pylist()) - Counter(part.entries.table["file_path"].to_pylist())
-    gone = whole.entries.table.filter(pc.is_in(whole.entries.table["file_path"], pa.array(list(left_out), pa.string())))
+    left_out = Counter(whole.entries.table["file_path"].to_pylist()) - Counter(
+        part.entries.table["file_path"].to_pylist()
+    )
+    gone = whole.entries.table.filter(
+        pc.is_in(whole.entries.table["file_path"], pa.array(list(left_out), pa.string()))
+    )
     assert part.skipped == int((np.asarray(gone["status"]) != STATUS_DELETED).sum())
     return len(part.entries), part.skipped
 
 
 @given(
-    st.lists(st.tuples(PARTITIONS, st.sampled_from([STATUS_ADDED, STATUS_EXISTING, STATUS_DELETED])), min_size=1, max_size=12),
+    st.lists(
+        st.tuples(PARTITIONS, st.sampled_from([STATUS_ADDED, STATUS_EXISTING, STATUS_DELETED])),
+        min_size=1,
+        max_size=12,
+    ),
     st.sampled_from(FILTERS),
 )
 @settings(max_examples=60, deadline=None)
@@ -129,7 +151,9 @@ def test_what_is_not_a_number_is_decoded_whole():
     entries = [entry(number, (f"n{number}",), STATUS_ADDED) for number in range(20)]
     assert compared(one_entry_a_block(entries, TEXT), TEXT, "name = 'n7'") == (20, 0)
     several = encode_manifest(
-        Entries.from_manifest_entries([entry(n, (n, 0, 0, 0), STATUS_ADDED) for n in range(20)], NUMBERS, TYPES),
+        Entries.from_manifest_entries(
+            [entry(n, (n, 0, 0, 0), STATUS_ADDED) for n in range(20)], NUMBERS, TYPES
+        ),
         SCHEMA,
         format_version=2,
     )

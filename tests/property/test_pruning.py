@@ -72,7 +72,11 @@ COLUMNS = {
     "n.x": (12, IntegerType()),
 }
 SCHEMA = Schema(
-    *(NestedField(field_id, name, kind) for name, (field_id, kind) in COLUMNS.items() if "." not in name),
+    *(
+        NestedField(field_id, name, kind)
+        for name, (field_id, kind) in COLUMNS.items()
+        if "." not in name
+    ),
     NestedField(11, "n", StructType(NestedField(12, "x", IntegerType()))),
 )
 TYPES = field_types(SCHEMA)
@@ -83,7 +87,13 @@ TRANSFORMS = {
     "d": [IdentityTransform()],
     "m": [IdentityTransform(), BucketTransform(3), TruncateTransform(50)],
     "s": [IdentityTransform(), BucketTransform(3), TruncateTransform(1), TruncateTransform(2)],
-    "day": [IdentityTransform(), BucketTransform(3), YearTransform(), MonthTransform(), DayTransform()],
+    "day": [
+        IdentityTransform(),
+        BucketTransform(3),
+        YearTransform(),
+        MonthTransform(),
+        DayTransform(),
+    ],
     "ts": [YearTransform(), MonthTransform(), DayTransform(), HourTransform(), BucketTransform(2)],
     "tz": [IdentityTransform(), DayTransform(), HourTransform(), MonthTransform()],
     "b": [IdentityTransform()],
@@ -107,7 +117,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "m": st.integers(-200, 200).map(lambda value: Decimal(value).scaleb(-2)),
     "s": st.text(alphabet="ab\ud7ff\ue000😀", max_size=4),
     "day": st.integers(-800, 800),
-    "ts": st.integers(-70 * DAY_US, 70 * DAY_US) | st.integers(-3, 3).map(lambda hours: hours * 3_600_000_000),
+    "ts": st.integers(-70 * DAY_US, 70 * DAY_US)
+    | st.integers(-3, 3).map(lambda hours: hours * 3_600_000_000),
     "tz": st.integers(-2 * DAY_US, 2 * DAY_US),
     "b": st.booleans(),
     "n.x": st.integers(-6, 6),
@@ -156,14 +167,22 @@ def leaves(
         return UNARY[op](name)
     if op in ("in", "not in"):
         values = draw(st.lists(number, min_size=1, max_size=4, unique=True))
-        expression = (ex.In if op == "in" else ex.NotIn)(name, [literal_of(name, value) for value in values])
-        return expression, lambda row: known(row[name], lambda value: (value in values) == (op == "in"))
+        expression = (ex.In if op == "in" else ex.NotIn)(
+            name, [literal_of(name, value) for value in values]
+        )
+        return expression, lambda row: known(
+            row[name], lambda value: (value in values) == (op == "in")
+        )
     value = draw(number)
     if op in ("starts", "not starts"):
         expression = (ex.StartsWith if op == "starts" else ex.NotStartsWith)(name, value)
-        return expression, lambda row: known(row[name], lambda text: text.startswith(value) == (op == "starts"))
+        return expression, lambda row: known(
+            row[name], lambda text: text.startswith(value) == (op == "starts")
+        )
     expression, compare = BINARY[op]
-    return expression(name, literal_of(name, value)), lambda row: known(row[name], lambda mine: compare(rank(mine), rank(value)))
+    return expression(name, literal_of(name, value)), lambda row: known(
+        row[name], lambda mine: compare(rank(mine), rank(value))
+    )
 
 
 def is_nan(value: Any) -> bool:
@@ -197,7 +216,10 @@ UNARY = {
     "null": lambda name: (ex.IsNull(name), lambda row: row[name] is None),
     "not null": lambda name: (ex.NotNull(name), lambda row: row[name] is not None),
     "nan": lambda name: (ex.IsNaN(name), lambda row: known(row[name], is_nan)),
-    "not nan": lambda name: (ex.NotNaN(name), lambda row: known(row[name], lambda value: not is_nan(value))),
+    "not nan": lambda name: (
+        ex.NotNaN(name),
+        lambda row: known(row[name], lambda value: not is_nan(value)),
+    ),
 }
 BINARY = {
     "<": (ex.LessThan, lambda mine, other: mine < other),
@@ -213,7 +235,9 @@ ROWS = st.fixed_dictionaries({name: st.none() | values for name, values in VALUE
 @st.composite
 def specs(draw: st.DrawFn) -> PartitionSpec:
     fields = []
-    for position, name in enumerate(draw(st.lists(st.sampled_from(list(COLUMNS)), max_size=3, unique=True))):
+    for position, name in enumerate(
+        draw(st.lists(st.sampled_from(list(COLUMNS)), max_size=3, unique=True))
+    ):
         transform = draw(st.sampled_from(TRANSFORMS[name]))
         fields.append(PartitionField(COLUMNS[name][0], 1000 + position, transform, f"p{position}"))
     return PartitionSpec(*fields, spec_id=draw(st.integers(0, 3)))
@@ -238,7 +262,9 @@ def truncated(name: str, kind: Any, low: Any, high: Any) -> tuple[bytes | None, 
     return low[:2].encode(), upper
 
 
-def data_file(number: int, rows: list[dict[str, Any]], spec: PartitionSpec, known_metrics: set[str]) -> DataFile:
+def data_file(
+    number: int, rows: list[dict[str, Any]], spec: PartitionSpec, known_metrics: set[str]
+) -> DataFile:
     lower, upper, values, nulls, nans = {}, {}, {}, {}, {}
     for name in known_metrics:
         field_id, kind = COLUMNS[name]
@@ -253,7 +279,9 @@ def data_file(number: int, rows: list[dict[str, Any]], spec: PartitionSpec, know
             lower[field_id], upper[field_id] = low, high
     return DataFile(
         file_path=f"f{number}",
-        partition=tuple(math.nan if value == "nan" else value for value in partition_of(rows[0], spec)),
+        partition=tuple(
+            math.nan if value == "nan" else value for value in partition_of(rows[0], spec)
+        ),
         spec_id=spec.spec_id,
         record_count=len(rows),
         file_size_in_bytes=1,
@@ -270,12 +298,18 @@ def files_of(rows: list[dict[str, Any]], spec: PartitionSpec) -> list[list[dict[
     groups: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(partition_of(row, spec), []).append(row)
-    return [group[start : start + 2] for group in groups.values() for start in range(0, len(group), 2)]
+    return [
+        group[start : start + 2] for group in groups.values() for start in range(0, len(group), 2)
+    ]
 
 
-def entries_of(files: list[list[dict[str, Any]]], spec: PartitionSpec, known_metrics: set[str]) -> Entries:
+def entries_of(
+    files: list[list[dict[str, Any]]], spec: PartitionSpec, known_metrics: set[str]
+) -> Entries:
     made = [data_file(number, rows, spec, known_metrics) for number, rows in enumerate(files)]
-    return Entries.from_manifest_entries([ManifestEntry(status=STATUS_ADDED, data_file=one) for one in made], spec, TYPES)
+    return Entries.from_manifest_entries(
+        [ManifestEntry(status=STATUS_ADDED, data_file=one) for one in made], spec, TYPES
+    )
 
 
 def arrow_table(rows: list[dict[str, Any]]) -> pa.Table:
@@ -311,12 +345,22 @@ EDGES = {
     "m": [Decimal(value).scaleb(-2) for value in (-101, -100, -51, -50, -49, -1, 0, 1, 49, 50, 51)],
     "s": ["", "a", "ab", "aba", "abb", "b", "ba", "bab", "\ud7ff", "\ue000", "😀"],
     "day": [-366, -365, -364, -32, -31, -30, -1, 0, 1, 30, 31, 32, 364, 365, 366],
-    "ts": [day * DAY_US + off for day in (-31, -1, 0, 1, 31) for off in (-3_600_000_000, -1, 0, 1, 3_600_000_000)],
-    "tz": [day * DAY_US + off for day in (-1, 0, 1) for off in (-3_600_000_001, -3_600_000_000, -1, 0, 1, 3_599_999_999)],
+    "ts": [
+        day * DAY_US + off
+        for day in (-31, -1, 0, 1, 31)
+        for off in (-3_600_000_000, -1, 0, 1, 3_600_000_000)
+    ],
+    "tz": [
+        day * DAY_US + off
+        for day in (-1, 0, 1)
+        for off in (-3_600_000_001, -3_600_000_000, -1, 0, 1, 3_599_999_999)
+    ],
 }
 
 
-@pytest.mark.parametrize(("name", "transform"), [(name, one) for name in EDGES for one in TRANSFORMS[name]], ids=str)
+@pytest.mark.parametrize(
+    ("name", "transform"), [(name, one) for name in EDGES for one in TRANSFORMS[name]], ids=str
+)
 @settings(max_examples=int(os.environ.get("PRUNING_EXAMPLES", "20")))
 @given(data=st.data())
 def test_transforms_at_their_edges(name, transform, data):
@@ -325,7 +369,10 @@ def test_transforms_at_their_edges(name, transform, data):
     values = data.draw(st.lists(st.none() | st.sampled_from(EDGES[name]), min_size=1, max_size=6))
     groups = files_of([{**blank, name: value} for value in values], spec)
     entries = Entries.from_manifest_entries(
-        [ManifestEntry(status=STATUS_ADDED, data_file=data_file(n, group, spec, set())) for n, group in enumerate(groups)],
+        [
+            ManifestEntry(status=STATUS_ADDED, data_file=data_file(n, group, spec, set()))
+            for n, group in enumerate(groups)
+        ],
         spec,
         TYPES,
     )
@@ -339,7 +386,9 @@ def test_transforms_at_their_edges(name, transform, data):
             assert kept or not any(answers), (expression, group)
             assert not certain or all(answers), (expression, group)
             residual = residuals.of(partition_of(group[0], spec))
-            assert arrow_table(group).filter(to_arrow_filter(residual, SCHEMA)).num_rows == sum(answers)
+            assert arrow_table(group).filter(to_arrow_filter(residual, SCHEMA)).num_rows == sum(
+                answers
+            )
 
 
 @given(st.lists(ROWS, min_size=1, max_size=8), specs(), predicates())
@@ -347,10 +396,14 @@ def test_residual_keeps_the_meaning(rows, spec, predicate):
     expression, test = predicate
     residuals = Residuals(bind(expression, SCHEMA), spec, TYPES)
     for group in files_of(rows, spec):
-        partition = tuple(math.nan if value == "nan" else value for value in partition_of(group[0], spec))
+        partition = tuple(
+            math.nan if value == "nan" else value for value in partition_of(group[0], spec)
+        )
         kept = to_arrow_filter(residuals.of(partition), SCHEMA)
         table = arrow_table(group).append_column("row", pa.array(np.arange(len(group))))
-        assert table.filter(kept)["row"].to_pylist() == [n for n, row in enumerate(group) if test(row) is True]
+        assert table.filter(kept)["row"].to_pylist() == [
+            n for n, row in enumerate(group) if test(row) is True
+        ]
 
 
 @given(st.lists(ROWS, min_size=1, max_size=20), predicates(depth=3))

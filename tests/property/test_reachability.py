@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from lakehouse.errors import NoSuchFileError, StorageError
 from lakehouse.maintenance.locations import LocationKeys
-from lakehouse.maintenance.reachability import FileKind, reachable_among, reachable_keys, statistics_locations, unreachable_files
+from lakehouse.maintenance.reachability import (
+    FileKind,
+    reachable_among,
+    reachable_keys,
+    statistics_locations,
+    unreachable_files,
+)
 from lakehouse.maintenance.retention import decide_retention
 from lakehouse.maintenance.walker import LiveFile
 from lakehouse.spec.columnar_manifest import twin_path
@@ -39,12 +45,16 @@ class FakeWalker:
     def manifests(self, one):
         self._check(one.manifest_list)
         return [
-            ManifestFile(manifest_path=path, manifest_length=7, partition_spec_id=0) for path in self.by_snapshot[one.snapshot_id]
+            ManifestFile(manifest_path=path, manifest_length=7, partition_spec_id=0)
+            for path in self.by_snapshot[one.snapshot_id]
         ]
 
     def live_files(self, manifest):
         self._check(manifest.manifest_path)
-        return [LiveFile(path, content, 10) for path, content in self.by_manifest[manifest.manifest_path]]
+        return [
+            LiveFile(path, content, 10)
+            for path, content in self.by_manifest[manifest.manifest_path]
+        ]
 
 
 @st.composite
@@ -58,7 +68,9 @@ def graphs(draw):
     for name in draw(st.sets(st.sampled_from("abcd"))):
         target = draw(st.integers(1, count))
         if draw(st.booleans()):
-            refs[name] = SnapshotRef(target, "tag", max_ref_age_ms=draw(st.none() | st.integers(1, NOW)))
+            refs[name] = SnapshotRef(
+                target, "tag", max_ref_age_ms=draw(st.none() | st.integers(1, NOW))
+            )
         else:
             refs[name] = SnapshotRef(
                 target,
@@ -70,9 +82,16 @@ def graphs(draw):
     manifests = [f"/t/metadata/m{number}.avro" for number in range(draw(st.integers(1, 10)))]
     files = [(f"/t/data/f{number}.parquet", number // 9) for number in range(12)]
     by_manifest = {path: draw(st.lists(st.sampled_from(files), max_size=5)) for path in manifests}
-    by_snapshot = {one.snapshot_id: draw(st.lists(st.sampled_from(manifests), unique=True, max_size=5)) for one in snapshots}
+    by_snapshot = {
+        one.snapshot_id: draw(st.lists(st.sampled_from(manifests), unique=True, max_size=5))
+        for one in snapshots
+    }
     statistics = tuple(
-        {"snapshot-id": one, "statistics-path": f"/t/metadata/s{draw(st.integers(0, 3))}.stats", "file-size-in-bytes": 3}
+        {
+            "snapshot-id": one,
+            "statistics-path": f"/t/metadata/s{draw(st.integers(0, 3))}.stats",
+            "file-size-in-bytes": 3,
+        }
         for one in draw(st.sets(st.integers(1, count)))
     )
     metadata = dataclasses.replace(metadata_of(snapshots, refs), statistics=statistics)
@@ -86,13 +105,19 @@ def reached_by(metadata, walker, snapshot_ids):
             found.add(one.manifest_list)
             for path in walker.by_snapshot[one.snapshot_id]:
                 found |= {path, twin_path(path)} | {file for file, _ in walker.by_manifest[path]}
-    return found | {record["statistics-path"] for record in metadata.statistics if record["snapshot-id"] in snapshot_ids}
+    return found | {
+        record["statistics-path"]
+        for record in metadata.statistics
+        if record["snapshot-id"] in snapshot_ids
+    }
 
 
 def without(metadata, snapshot_ids):
     kept = [one for one in metadata.snapshots if one.snapshot_id not in snapshot_ids]
     refs = {name: ref for name, ref in metadata.refs.items() if ref.snapshot_id not in snapshot_ids}
-    statistics = tuple(record for record in metadata.statistics if record["snapshot-id"] not in snapshot_ids)
+    statistics = tuple(
+        record for record in metadata.statistics if record["snapshot-id"] not in snapshot_ids
+    )
     return dataclasses.replace(metadata_of(kept, refs), statistics=statistics)
 
 
@@ -123,13 +148,16 @@ def test_an_unreadable_kept_file_aborts_and_never_widens(graph, cut, data):
     metadata, walker = graph
     expired, kept = split(metadata, cut)
     needed = sorted(
-        {metadata.snapshot(one).manifest_list for one in kept} | {path for one in kept for path in walker.by_snapshot[one]}
+        {metadata.snapshot(one).manifest_list for one in kept}
+        | {path for one in kept for path in walker.by_snapshot[one]}
     )
     broken = data.draw(st.sampled_from(needed))
     walker.broken = {broken}
     expected = reached_by(metadata, walker, expired) - reached_by(metadata, walker, kept)
     try:
-        found = unreachable_files([metadata.snapshot(one) for one in expired], {}, without(metadata, expired), walker)
+        found = unreachable_files(
+            [metadata.snapshot(one) for one in expired], {}, without(metadata, expired), walker
+        )
     except StorageError:
         return
     assert set(found.locations()) <= expected
@@ -141,19 +169,24 @@ def test_a_missing_expired_file_only_narrows(graph, cut, data):
     expired, kept = split(metadata, cut)
     kept_files = reached_by(metadata, walker, kept)
     lonely = sorted(
-        {metadata.snapshot(one).manifest_list for one in expired} | {path for one in expired for path in walker.by_snapshot[one]}
+        {metadata.snapshot(one).manifest_list for one in expired}
+        | {path for one in expired for path in walker.by_snapshot[one]}
     )
     lonely = [path for path in lonely if path not in kept_files]
     if lonely:
         walker.gone = {data.draw(st.sampled_from(lonely))}
-    found = unreachable_files([metadata.snapshot(one) for one in expired], {}, without(metadata, expired), walker)
+    found = unreachable_files(
+        [metadata.snapshot(one) for one in expired], {}, without(metadata, expired), walker
+    )
     assert set(found.locations()) <= reached_by(metadata, walker, expired) - kept_files
     assert set(found.missing) <= walker.gone
 
 
 def test_a_missing_kept_manifest_list_aborts():
     metadata = metadata_of([snapshot(1), snapshot(2, 1)])
-    walker = FakeWalker({1: ["/t/metadata/m.avro"], 2: []}, {"/t/metadata/m.avro": [("/t/data/f", 0)]})
+    walker = FakeWalker(
+        {1: ["/t/metadata/m.avro"], 2: []}, {"/t/metadata/m.avro": [("/t/data/f", 0)]}
+    )
     walker.gone = {metadata.snapshot(2).manifest_list}
     with pytest.raises(NoSuchFileError):
         unreachable_files([metadata.snapshot(1)], {}, without(metadata, {1}), walker)
@@ -163,7 +196,10 @@ def test_a_path_added_again_under_another_spelling_stays():
     metadata = metadata_of([snapshot(1), snapshot(2, 1)])
     walker = FakeWalker(
         {1: ["/t/metadata/m1.avro"], 2: ["file:///t/metadata/m2.avro"]},
-        {"/t/metadata/m1.avro": [("/t/data/f", 0), ("/t/data/g", 0)], "file:///t/metadata/m2.avro": [("file:/t/data/f", 0)]},
+        {
+            "/t/metadata/m1.avro": [("/t/data/f", 0), ("/t/data/g", 0)],
+            "file:///t/metadata/m2.avro": [("file:/t/data/f", 0)],
+        },
     )
     found = unreachable_files([metadata.snapshot(1)], {}, without(metadata, {1}), walker)
     assert set(found.files[FileKind.DATA]) == {"/t/data/g"}
@@ -173,8 +209,12 @@ def test_a_path_added_again_under_another_spelling_stays():
 def test_reachable_keys_hold_every_snapshot_referenced_or_not(graph):
     metadata, walker = graph
     keys = LocationKeys()
-    everything = reached_by(metadata, walker, {one.snapshot_id for one in metadata.snapshots}) | {"/t/metadata/v1.metadata.json"}
-    assert reachable_keys(metadata, "/t/metadata/v1.metadata.json", walker, keys) == {keys.key(path) for path in everything}
+    everything = reached_by(metadata, walker, {one.snapshot_id for one in metadata.snapshots}) | {
+        "/t/metadata/v1.metadata.json"
+    }
+    assert reachable_keys(metadata, "/t/metadata/v1.metadata.json", walker, keys) == {
+        keys.key(path) for path in everything
+    }
     asked = ["/t/data/f1.parquet", "file:/t/data/f2.parquet", "/t/data/unknown"]
     found = reachable_among(asked, metadata, "/t/metadata/v1.metadata.json", walker, keys)
     assert found == {path for path in asked if path.replace("file:", "") in everything}

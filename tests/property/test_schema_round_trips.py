@@ -48,7 +48,9 @@ PRIMITIVES = st.one_of(
     st.integers(1, 40).map(FixedType),
 )
 NAMES = st.text(
-    st.characters(codec="utf-8", exclude_characters="`", exclude_categories=("Cc", "Cs", "Zs", "Zl", "Zp")),
+    st.characters(
+        codec="utf-8", exclude_characters="`", exclude_categories=("Cc", "Cs", "Zs", "Zl", "Zp")
+    ),
     min_size=1,
     max_size=6,
 )
@@ -64,7 +66,11 @@ def structs(draw, ids, depth):
                 name,
                 kind := draw(types(ids, depth)),
                 required=draw(st.booleans()) and not isinstance(kind, UnknownType),
-                doc=draw(st.one_of(st.none(), st.text(st.characters(codec="utf-8"), min_size=1, max_size=5))),
+                doc=draw(
+                    st.one_of(
+                        st.none(), st.text(st.characters(codec="utf-8"), min_size=1, max_size=5)
+                    )
+                ),
             )
             for name in names
         )
@@ -115,7 +121,9 @@ def test_fresh_ids_are_those_of_pyiceberg(schema):
     assert ours == assign_fresh_schema_ids(schema)
     before, after = fields_by_id(schema.as_struct()), fields_by_id(ours.as_struct())
     assert sorted(after) == list(range(1, len(before) + 1))
-    assert {old: before[old].name for old in before} == {old: after[new].name for old, new in moved.items()}
+    assert {old: before[old].name for old in before} == {
+        old: after[new].name for old, new in moved.items()
+    }
 
 
 @given(PRIMITIVES)

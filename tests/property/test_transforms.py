@@ -83,15 +83,27 @@ def test_bucket_of_integral_types(kind, arrow_type, values, data):
     sample = data.draw(st.lists(st.none() | values, max_size=60))
     buckets = data.draw(st.integers(1, 2**31 - 1))
     expected = [BucketTransform(buckets).transform(kind)(v) for v in sample]
-    assert transform_array(BucketTransform(buckets), integers_array(sample, arrow_type), kind).to_pylist() == expected
+    assert (
+        transform_array(
+            BucketTransform(buckets), integers_array(sample, arrow_type), kind
+        ).to_pylist()
+        == expected
+    )
 
 
 @given(sample=st.lists(st.none() | TEXT, max_size=60), buckets=st.integers(1, 1000))
 def test_bucket_of_strings(sample, buckets):
     expected = [BucketTransform(buckets).transform(StringType())(v) for v in sample]
-    for arrow_type in (pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())):
+    for arrow_type in (
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.dictionary(pa.int32(), pa.string()),
+    ):
         array = pa.array(["x", *sample], arrow_type).slice(1)
-        assert transform_array(BucketTransform(buckets), array, StringType()).to_pylist() == expected
+        assert (
+            transform_array(BucketTransform(buckets), array, StringType()).to_pylist() == expected
+        )
 
 
 @given(sample=st.lists(st.none() | BYTES, max_size=60), buckets=st.integers(1, 1000))
@@ -99,7 +111,9 @@ def test_bucket_of_binary(sample, buckets):
     expected = [BucketTransform(buckets).transform(BinaryType())(v) for v in sample]
     for arrow_type in (pa.binary(), pa.large_binary(), pa.binary_view()):
         array = pa.array([b"x", *sample], arrow_type).slice(1)
-        assert transform_array(BucketTransform(buckets), array, BinaryType()).to_pylist() == expected
+        assert (
+            transform_array(BucketTransform(buckets), array, BinaryType()).to_pylist() == expected
+        )
 
 
 @given(width=st.integers(1, 21), data=st.data())
@@ -124,22 +138,34 @@ def minimal_bytes(unscaled: int) -> bytes:
     raise AssertionError(unscaled)
 
 
-EDGES = [sign * (2 ** (8 * k - 1)) + d for k in range(1, 16) for sign in (1, -1) for d in (-1, 0, 1)]
+EDGES = [
+    sign * (2 ** (8 * k - 1)) + d for k in range(1, 16) for sign in (1, -1) for d in (-1, 0, 1)
+]
 
 
 @given(
-    sample=st.lists(st.none() | st.integers(-(10**38) + 1, 10**38 - 1) | st.sampled_from(EDGES), max_size=60),
+    sample=st.lists(
+        st.none() | st.integers(-(10**38) + 1, 10**38 - 1) | st.sampled_from(EDGES), max_size=60
+    ),
     scale=st.integers(0, 38),
 )
 def test_bucket_of_decimals_hashes_the_fewest_bytes(sample, scale):
     with_edges = [*sample, *EDGES]
     array = decimals(with_edges, 38, scale)
-    expected = [None if v is None else (mmh3.hash(minimal_bytes(v)) & 0x7FFFFFFF) % 1009 for v in with_edges]
-    assert transform_array(BucketTransform(1009), array, DecimalType(38, scale)).to_pylist() == expected
+    expected = [
+        None if v is None else (mmh3.hash(minimal_bytes(v)) & 0x7FFFFFFF) % 1009 for v in with_edges
+    ]
+    assert (
+        transform_array(BucketTransform(1009), array, DecimalType(38, scale)).to_pylist()
+        == expected
+    )
 
 
 def decimals(unscaled, precision, scale):
-    values = [None if v is None else Decimal((int(v < 0), tuple(map(int, str(abs(v)))), -scale)) for v in unscaled]
+    values = [
+        None if v is None else Decimal((int(v < 0), tuple(map(int, str(abs(v)))), -scale))
+        for v in unscaled
+    ]
     return pa.array([Decimal(0), *values], pa.decimal128(precision, scale)).slice(1)
 
 
@@ -152,16 +178,26 @@ def decimals(unscaled, precision, scale):
         (DateType(), pa.array([dt.date(2017, 11, 16)]), -653330422),
         (TimeType(), pa.array([dt.time(22, 31, 8)], pa.time64("us")), -662762989),
         (TimestampType(), pa.array(["2017-11-16T22:31:08"]).cast(pa.timestamp("us")), -2047944441),
-        (TimestampType(), pa.array(["2017-11-16T22:31:08.000001"]).cast(pa.timestamp("us")), -1207196810),
+        (
+            TimestampType(),
+            pa.array(["2017-11-16T22:31:08.000001"]).cast(pa.timestamp("us")),
+            -1207196810,
+        ),
         (StringType(), pa.array(["iceberg"]), 1210000089),
-        (UUIDType(), pa.array([uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7").bytes], pa.binary(16)), 1488055340),
+        (
+            UUIDType(),
+            pa.array([uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7").bytes], pa.binary(16)),
+            1488055340,
+        ),
         (FixedType(4), pa.array([b"\x00\x01\x02\x03"], pa.binary(4)), -188683207),
         (BinaryType(), pa.array([b"\x00\x01\x02\x03"]), -188683207),
     ],
     ids=lambda v: "" if isinstance(v, pa.Array) else str(v),
 )
 def test_hashes_of_the_spec(kind, array, expected):
-    assert transform_array(BucketTransform(2**31 - 1), array, kind).to_pylist() == [(expected & 0x7FFFFFFF) % (2**31 - 1)]
+    assert transform_array(BucketTransform(2**31 - 1), array, kind).to_pylist() == [
+        (expected & 0x7FFFFFFF) % (2**31 - 1)
+    ]
 
 
 @pytest.mark.parametrize("kind", [IntegerType(), LongType()], ids=str)
@@ -170,14 +206,20 @@ def test_truncate_integers(kind, data):
     bits = 32 if isinstance(kind, IntegerType) else 64
     width = data.draw(st.integers(1, 2**31 - 1))
     low = -(2 ** (bits - 1))
-    sample = data.draw(st.lists(st.none() | st.integers(-((-low) // width) * width, 2 ** (bits - 1) - 1), max_size=60))
+    sample = data.draw(
+        st.lists(
+            st.none() | st.integers(-((-low) // width) * width, 2 ** (bits - 1) - 1), max_size=60
+        )
+    )
     array = integers_array(sample, pa.int32() if bits == 32 else pa.int64())
     assert transform_array(TruncateTransform(width), array, kind).to_pylist() == [
         TruncateTransform(width).transform(kind)(v) for v in sample
     ]
 
 
-@pytest.mark.parametrize(("arrow_type", "kind"), [(pa.int32(), IntegerType()), (pa.int64(), LongType())])
+@pytest.mark.parametrize(
+    ("arrow_type", "kind"), [(pa.int32(), IntegerType()), (pa.int64(), LongType())]
+)
 def test_truncate_below_the_smallest_integer_is_refused_not_wrapped(arrow_type, kind):
     smallest = -(2 ** (arrow_type.bit_width - 1))
     with pytest.raises(InvalidInputError, match=str(smallest)):
@@ -218,7 +260,11 @@ def test_truncate_decimals(precision, width, data):
 @pytest.mark.parametrize("transform", [YearTransform(), MonthTransform(), DayTransform()], ids=str)
 @pytest.mark.parametrize(
     ("kind", "arrow_type", "values"),
-    [(k, a, v) for k, a, v in INTEGRAL if isinstance(k, (DateType, TimestampType, TimestamptzType, TimestampNanoType))],
+    [
+        (k, a, v)
+        for k, a, v in INTEGRAL
+        if isinstance(k, (DateType, TimestampType, TimestamptzType, TimestampNanoType))
+    ],
     ids=str,
 )
 @given(data=st.data())
@@ -233,7 +279,12 @@ def test_calendar_transforms(transform, kind, arrow_type, values, data):
 @given(sample=st.lists(st.none() | MICROS, max_size=60))
 def test_hour(sample):
     expected = [HourTransform().transform(TimestampType())(v) for v in sample]
-    assert transform_array(HourTransform(), integers_array(sample, pa.timestamp("us")), TimestampType()).to_pylist() == expected
+    assert (
+        transform_array(
+            HourTransform(), integers_array(sample, pa.timestamp("us")), TimestampType()
+        ).to_pylist()
+        == expected
+    )
 
 
 def proleptic(days: int) -> tuple[int, int]:
@@ -249,8 +300,12 @@ def test_calendar_of_extreme_timestamps(sample):
     parts = [proleptic(v // 86_400_000_000) for v in sample]
     kind = TimestampType()
     assert transform_array(YearTransform(), array, kind).to_pylist() == [y - 1970 for y, _ in parts]
-    assert transform_array(MonthTransform(), array, kind).to_pylist() == [(y - 1970) * 12 + m - 1 for y, m in parts]
-    assert as_integers(transform_array(DayTransform(), array, kind)) == [v // 86_400_000_000 for v in sample]
+    assert transform_array(MonthTransform(), array, kind).to_pylist() == [
+        (y - 1970) * 12 + m - 1 for y, m in parts
+    ]
+    assert as_integers(transform_array(DayTransform(), array, kind)) == [
+        v // 86_400_000_000 for v in sample
+    ]
     hours = [v // 3_600_000_000 for v in sample]
     if all(-(2**31) <= h < 2**31 for h in hours):
         assert transform_array(HourTransform(), array, kind).to_pylist() == hours
@@ -263,8 +318,12 @@ def test_calendar_of_extreme_timestamps(sample):
 def test_calendar_of_extreme_dates(sample):
     array = integers_array(sample, pa.date32())
     parts = [proleptic(v) for v in sample]
-    assert transform_array(YearTransform(), array, DateType()).to_pylist() == [y - 1970 for y, _ in parts]
-    assert transform_array(MonthTransform(), array, DateType()).to_pylist() == [(y - 1970) * 12 + m - 1 for y, m in parts]
+    assert transform_array(YearTransform(), array, DateType()).to_pylist() == [
+        y - 1970 for y, _ in parts
+    ]
+    assert transform_array(MonthTransform(), array, DateType()).to_pylist() == [
+        (y - 1970) * 12 + m - 1 for y, m in parts
+    ]
 
 
 def test_before_1970_floors():
@@ -303,9 +362,13 @@ def test_a_million_longs_hash_as_mmh3_does():
     values = np.random.default_rng(7).integers(-(2**63), 2**63 - 1, 1_000_000, dtype=np.int64)
     got = transform_array(BucketTransform(2**31 - 1), pa.array(values), LongType()).to_numpy()
     for row in range(0, 1_000_000, 997):
-        assert got[row] == (mmh3.hash(struct.pack("<q", int(values[row]))) & 0x7FFFFFFF) % (2**31 - 1)
+        assert got[row] == (mmh3.hash(struct.pack("<q", int(values[row]))) & 0x7FFFFFFF) % (
+            2**31 - 1
+        )
 
 
 def test_what_lies_under_nulls_is_not_looked_at():
-    hidden = pa.Array.from_buffers(pa.int32(), 2, [pa.py_buffer(b"\x01"), pa.array([5, -(2**31)], pa.int32()).buffers()[1]])
+    hidden = pa.Array.from_buffers(
+        pa.int32(), 2, [pa.py_buffer(b"\x01"), pa.array([5, -(2**31)], pa.int32()).buffers()[1]]
+    )
     assert transform_array(TruncateTransform(10), hidden, IntegerType()).to_pylist() == [0, None]

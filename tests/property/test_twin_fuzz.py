@@ -22,7 +22,11 @@ WHERES = ["id = 17", "s = 's2' and d > 20", "d < 5", "id in (3, 77) or s = 's4'"
 def made():
     catalog = lh.load_catalog("memory://twin-fuzz/warehouse")
     table = catalog.create_table("raw.t", SCHEMA, partition_by=["bucket(40, id)", "s"])
-    rows = {"id": list(range(120)), "s": [f"s{n % 5}" for n in range(120)], "d": [n / 3 for n in range(120)]}
+    rows = {
+        "id": list(range(120)),
+        "s": [f"s{n % 5}" for n in range(120)],
+        "d": [n / 3 for n in range(120)],
+    }
     table.append(pa.table(rows, schema=SCHEMA))
     return table
 
@@ -34,7 +38,11 @@ FOOTER = len(RAW) - 8 - int.from_bytes(RAW[-8:-4], "little")
 
 
 def planned(where, *, twins=True):
-    plan = plan_scan(ScanRequest(metadata=TABLE.metadata, where=where, use_twins=twins), TABLE.storage, cache=None)
+    plan = plan_scan(
+        ScanRequest(metadata=TABLE.metadata, where=where, use_twins=twins),
+        TABLE.storage,
+        cache=None,
+    )
     return list(plan.files), plan.report
 
 
@@ -52,7 +60,9 @@ def damaged(draw):
             data[at : at + draw(st.integers(0, 8))] = draw(st.binary(max_size=8))
         case place:
             for _ in range(draw(st.integers(1, 4))):
-                data[draw(st.integers(FOOTER if place == "footer" else 0, len(data) - 1))] = draw(st.integers(0, 255))
+                data[draw(st.integers(FOOTER if place == "footer" else 0, len(data) - 1))] = draw(
+                    st.integers(0, 255)
+                )
     return bytes(data)
 
 
@@ -85,7 +95,12 @@ def test_a_twin_without_a_column_is_ignored():
     entries = decode_avro(TABLE.storage, manifest, TABLE.spec(), types_of(TABLE.metadata)).entries
     for column in ("partition.1000", "file_path", "sequence_number"):
         less = dataclasses.replace(entries, table=entries.table.drop_columns([column]))
-        twin = encode_twin(less, manifest_path=manifest, manifest_length=len(data), checksum=manifest_checksum(data))
+        twin = encode_twin(
+            less,
+            manifest_path=manifest,
+            manifest_length=len(data),
+            checksum=manifest_checksum(data),
+        )
         TABLE.storage.write(TWIN, twin)
         files, report = planned("id = 17")
         assert files == EXPECTED["id = 17"]

@@ -22,18 +22,28 @@ def main() -> int:
     logging.disable(logging.WARNING)
     if options.replay is not None:
         seed, snapshots, broken = outcome(options.replay)
-        sys.stdout.write(f"seed {seed}: {broken or f'{snapshots} snapshots, no invariant broken'}\n")
+        sys.stdout.write(
+            f"seed {seed}: {broken or f'{snapshots} snapshots, no invariant broken'}\n"
+        )
         return 1 if broken else 0
     started, snapshots, broken = time.monotonic(), 0, []
-    with ProcessPoolExecutor(options.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for seed, count, error in pool.map(outcome, range(options.first, options.first + options.seeds), chunksize=10):
+    with ProcessPoolExecutor(
+        options.workers, mp_context=multiprocessing.get_context("spawn")
+    ) as pool:
+        for seed, count, error in pool.map(
+            outcome, range(options.first, options.first + options.seeds), chunksize=10
+        ):
             snapshots += count
             if error is not None:
                 broken.append(seed)
                 small = shrink(seed, plan_of(seed))
-                sys.stdout.write(f"{error}\nshrunk: {small}\nreplay: python -m tests.simulation --replay {seed}\n\n")
+                sys.stdout.write(
+                    f"{error}\nshrunk: {small}\nreplay: python -m tests.simulation --replay {seed}\n\n"
+                )
     seconds = time.monotonic() - started
-    sys.stdout.write(f"{options.seeds} seeds, {snapshots} snapshots, {len(broken)} broken, {seconds:.0f} s\n")
+    sys.stdout.write(
+        f"{options.seeds} seeds, {snapshots} snapshots, {len(broken)} broken, {seconds:.0f} s\n"
+    )
     return 1 if broken else 0
 
 

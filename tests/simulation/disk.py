@@ -48,7 +48,9 @@ class SimulatedDisk:
 
     def fsync_folder(self, path: str) -> None:
         path = path or "/"
-        for name in [one for one in {*self.names_, *self.durable} if one != "/" and _folder(one) == path]:
+        for name in [
+            one for one in {*self.names_, *self.durable} if one != "/" and _folder(one) == path
+        ]:
             if name in self.names_:
                 self.durable[name] = self.names_[name]
             else:
@@ -95,7 +97,9 @@ class SimulatedDisk:
         if path not in self.names_:
             raise FileNotFoundError(2, "No such file or directory", path)
         return sorted(
-            (one.rpartition("/")[2], file is None) for one, file in self.names_.items() if one != "/" and _folder(one) == path
+            (one.rpartition("/")[2], file is None)
+            for one, file in self.names_.items()
+            if one != "/" and _folder(one) == path
         )
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -113,11 +117,17 @@ class SimulatedDisk:
                 survivors[name] = self.names_[name] if as_it_is else self.durable[name]
         for file in {id(one): one for one in survivors.values() if one is not None}.values():
             if file.content != file.synced:
-                file.content = file.content[: rng.randrange(len(file.content) + 1)] if rng.random() < 0.7 else file.synced
+                file.content = (
+                    file.content[: rng.randrange(len(file.content) + 1)]
+                    if rng.random() < 0.7
+                    else file.synced
+                )
             file.synced = file.content
         reachable = {"/"}
         for name in sorted(survivors, key=len):
-            if name == "/" or (_folder(name) in reachable and survivors.get(_folder(name), 0) is None):
+            if name == "/" or (
+                _folder(name) in reachable and survivors.get(_folder(name), 0) is None
+            ):
                 reachable.add(name)
         self.names_ = {name: file for name, file in survivors.items() if name in reachable}
         self.names_["/"] = None

@@ -84,7 +84,9 @@ class State:
             gone[target] = gone.get(target, frozenset()) | positions
         after = State(files, gone)
         if intent.kind == "compact" and sorted(after.rows()) != sorted(self.rows()):
-            raise InvariantBrokenError(f"I9: {intent.op} changed the rows by {set(self.rows()) ^ set(after.rows())}")
+            raise InvariantBrokenError(
+                f"I9: {intent.op} changed the rows by {set(self.rows()) ^ set(after.rows())}"
+            )
         return after
 
 
@@ -116,13 +118,17 @@ class Model:
             metadata.last_sequence_number < last.metadata.last_sequence_number
             or metadata.last_updated_ms < last.metadata.last_updated_ms
         ):
-            raise InvariantBrokenError(f"I5: {version.metadata_location} goes back behind {last.metadata_location}")
+            raise InvariantBrokenError(
+                f"I5: {version.metadata_location} goes back behind {last.metadata_location}"
+            )
         for snapshot_id in metadata.snapshots.ids():
             if snapshot_id not in self._states:
                 self._replay(version, metadata.snapshot(snapshot_id))
         for name, ref in metadata.refs.items():
             if metadata.snapshot_or_none(ref.snapshot_id) is None:
-                raise InvariantBrokenError(f"I16: {name} names snapshot {ref.snapshot_id}, which is gone")
+                raise InvariantBrokenError(
+                    f"I16: {name} names snapshot {ref.snapshot_id}, which is gone"
+                )
         self._check_lineage(version)
         self._check_history(version)
         self._last = version
@@ -133,10 +139,14 @@ class Model:
         last = self._last
         if last is None or version.metadata_location == last.metadata_location:
             return
-        for snapshot_id in set(last.metadata.snapshots.ids()) - set(version.metadata.snapshots.ids()):
+        for snapshot_id in set(last.metadata.snapshots.ids()) - set(
+            version.metadata.snapshots.ids()
+        ):
             op = next(name for name, found in self._ops.items() if found == snapshot_id)
             if op in self.acknowledged or snapshot_id in self.known:
-                raise InvariantBrokenError(f"I1: {op} was seen or acknowledged as {snapshot_id}, and went with the power")
+                raise InvariantBrokenError(
+                    f"I1: {op} was seen or acknowledged as {snapshot_id}, and went with the power"
+                )
             del self._ops[op], self._states[snapshot_id]
         self._last = version
 
@@ -145,7 +155,9 @@ class Model:
         self.observe(version)
         for op, snapshot_id in self.acknowledged.items():
             if self._ops.get(op) != snapshot_id:
-                raise InvariantBrokenError(f"I1: {op} was acknowledged as {snapshot_id}, seen as {self._ops.get(op)}")
+                raise InvariantBrokenError(
+                    f"I1: {op} was acknowledged as {snapshot_id}, seen as {self._ops.get(op)}"
+                )
         missing = [name for name in self.properties if name not in version.metadata.properties]
         if missing:
             raise InvariantBrokenError(f"I1: acknowledged properties are gone: {missing}")
@@ -157,18 +169,25 @@ class Model:
     def _replay(self, version: TableVersion, snapshot: Snapshot) -> None:
         op = snapshot.summary.get(OP, "")
         if op in self.refused:
-            raise InvariantBrokenError(f"I2: {op} was refused for certain, and is visible as {snapshot.snapshot_id}")
+            raise InvariantBrokenError(
+                f"I2: {op} was refused for certain, and is visible as {snapshot.snapshot_id}"
+            )
         if op in self._ops:
-            raise InvariantBrokenError(f"I15: {op} is visible twice: {self._ops[op]} and {snapshot.snapshot_id}")
+            raise InvariantBrokenError(
+                f"I15: {op} is visible twice: {self._ops[op]} and {snapshot.snapshot_id}"
+            )
         if op not in self.intents:
-            raise InvariantBrokenError(f"I1: snapshot {snapshot.snapshot_id} belongs to nobody: {dict(snapshot.summary)}")
+            raise InvariantBrokenError(
+                f"I1: snapshot {snapshot.snapshot_id} belongs to nobody: {dict(snapshot.summary)}"
+            )
         parent = snapshot.parent_snapshot_id
         if parent not in self._states:
             raise InvariantBrokenError(f"I5: parent {parent} of {op} was never seen")
         metadata = version.metadata
         before = None if parent is None else metadata.snapshot_or_none(parent)
         if before is not None and (
-            snapshot.timestamp_ms < before.timestamp_ms or snapshot.sequence_number <= before.sequence_number
+            snapshot.timestamp_ms < before.timestamp_ms
+            or snapshot.sequence_number <= before.sequence_number
         ):
             raise InvariantBrokenError(f"I5: {op} is not after its parent")
         state = self._states[parent].apply(self.intents[op])
@@ -198,23 +217,37 @@ class Model:
                 f"too few {set(state.files) - set(files)}, twice {doubled}"
             )
         gone: dict[str, frozenset[int]] = {}
-        known = {path: pair for intent in self.intents.values() for path, pair in intent.deletes.items()}
+        known = {
+            path: pair for intent in self.intents.values() for path, pair in intent.deletes.items()
+        }
         for path, number in vectors:
             target, positions = known[path]
             if target in sequence and number >= sequence[target]:
                 gone[target] = gone.get(target, frozenset()) | positions
-        if {path: rows for path, rows in gone.items() if rows} != {path: rows for path, rows in state.gone.items() if rows}:
-            raise InvariantBrokenError(f"I9: {snapshot.snapshot_id}: deleted rows are {gone}, serially {state.gone}")
-        expected = {"total-data-files": len(state.files), "total-records": sum(len(rows) for _, rows in state.files.values())}
+        if {path: rows for path, rows in gone.items() if rows} != {
+            path: rows for path, rows in state.gone.items() if rows
+        }:
+            raise InvariantBrokenError(
+                f"I9: {snapshot.snapshot_id}: deleted rows are {gone}, serially {state.gone}"
+            )
+        expected = {
+            "total-data-files": len(state.files),
+            "total-records": sum(len(rows) for _, rows in state.files.values()),
+        }
         found = {name: int(snapshot.summary.get(name, "-1")) for name in expected}
         if found != expected:
-            raise InvariantBrokenError(f"summary of {snapshot.snapshot_id}: {found}, serially {expected}")
+            raise InvariantBrokenError(
+                f"summary of {snapshot.snapshot_id}: {found}, serially {expected}"
+            )
 
     def _rows(self, version: TableVersion, manifest) -> list[tuple[int, int, str, int]]:
         key = (manifest.manifest_path, manifest.sequence_number)
         if key not in self._entries:
             table = load_entries(self._storage, manifest, version.metadata).table
-            columns = [table[name].to_pylist() for name in ("status", "content", "file_path", "sequence_number")]
+            columns = [
+                table[name].to_pylist()
+                for name in ("status", "content", "file_path", "sequence_number")
+            ]
             self._entries[key] = list(zip(*columns, strict=True))
             assert pc.count(table["status"]).as_py() == table.num_rows
         return self._entries[key]
@@ -226,10 +259,14 @@ class Model:
         before, now = self._last.metadata.current_snapshot_id, version.metadata.current_snapshot_id
         if before == now or before is None:
             return
-        if now is not None and any(one.snapshot_id == before for one in version.metadata.ancestors(now)):
+        if now is not None and any(
+            one.snapshot_id == before for one in version.metadata.ancestors(now)
+        ):
             return
         targets = {intent.target for intent in self.intents.values() if intent.kind == "rollback"}
-        line = {now} if now is None else {one.snapshot_id for one in version.metadata.ancestors(now)}
+        line = (
+            {now} if now is None else {one.snapshot_id for one in version.metadata.ancestors(now)}
+        )
         if not targets & line:
             raise InvariantBrokenError(f"I1: main went from {before} to {now}: commits were lost")
 

@@ -22,7 +22,9 @@ TABLE = Identifier.parse("raw.events")
 PARTITIONS = ("a", "a", "b")
 
 
-def run_process(world: World, process: Process, rng: random.Random, operations: int, redo: Any) -> None:
+def run_process(
+    world: World, process: Process, rng: random.Random, operations: int, redo: Any
+) -> None:
     """Do the operation that a dead predecessor began, if it chose a commit id, then the rest."""
     catalog = world.catalog(process)
     environment = world.environment(process)
@@ -35,8 +37,16 @@ def run_process(world: World, process: Process, rng: random.Random, operations: 
 
 
 class Actor:
-    def __init__(self, world: World, process: Process, catalog, environment, rng: random.Random) -> None:
-        self.world, self.process, self.catalog, self.environment, self.rng = world, process, catalog, environment, rng
+    def __init__(
+        self, world: World, process: Process, catalog, environment, rng: random.Random
+    ) -> None:
+        self.world, self.process, self.catalog, self.environment, self.rng = (
+            world,
+            process,
+            catalog,
+            environment,
+            rng,
+        )
         self.storage = catalog.storage("/warehouse")
 
     def do(self, kind: str) -> None:
@@ -48,18 +58,27 @@ class Actor:
         except CommitStateUnknownError as error:
             self.world.note(self.process, f"{op} unknown: {error.message[:80]}")
         except LakehouseError as error:
-            self.world.note(self.process, f"{op} refused: {type(error).__name__} {error.message[:200]}")
+            self.world.note(
+                self.process, f"{op} refused: {type(error).__name__} {error.message[:200]}"
+            )
             if op not in self.world.model.acknowledged:
                 self.world.model.refused.add(op)
 
     def again(self, op: str, intent: Intent, files: list[DataFile]) -> None:
         """A retried task: the same commit id, the same files."""
         try:
-            self._commit(op, Transaction(self.catalog, TABLE, environment=self.environment).append(files), intent, commit_id=op)
+            self._commit(
+                op,
+                Transaction(self.catalog, TABLE, environment=self.environment).append(files),
+                intent,
+                commit_id=op,
+            )
         except CommitStateUnknownError:
             pass
         except LakehouseError as error:
-            self.world.note(self.process, f"{op} again refused: {type(error).__name__} {error.message[:200]}")
+            self.world.note(
+                self.process, f"{op} again refused: {type(error).__name__} {error.message[:200]}"
+            )
 
     def append(self, op: str, base: TableVersion) -> None:
         files, intent = self._new_files(op, "append", base, self.rng.randint(1, 2))
@@ -81,7 +100,9 @@ class Actor:
         if not old:
             self.append(op, base)
             return
-        intent = Intent(op, "delete", removes=tuple(file.file_path for file in old), read=(partition, rows))
+        intent = Intent(
+            op, "delete", removes=tuple(file.file_path for file in old), read=(partition, rows)
+        )
         self._commit(op, self._transaction(base).delete_files(old), intent)
 
     def row_delta(self, op: str, base: TableVersion) -> None:
@@ -98,7 +119,9 @@ class Actor:
             referenced_data_file=target.file_path,
         )  # fmt: skip
         intent = Intent(op, "row_delta", deletes={path: (target.file_path, positions)})
-        transaction = self._transaction(base).row_delta(delete_files=[deletes], isolation="snapshot")
+        transaction = self._transaction(base).row_delta(
+            delete_files=[deletes], isolation="snapshot"
+        )
         self._commit(op, transaction, intent)
 
     def compact(self, op: str, base: TableVersion) -> None:
@@ -109,8 +132,15 @@ class Actor:
         rows = tuple(row for file in old for row in live[file.file_path])
         path = f"{base.metadata.location}/data/{op}.parquet"
         self.storage.write_new({path: b"compact"})
-        new = DataFile(file_path=path, partition=(partition,), record_count=len(rows), file_size_in_bytes=7)
-        intent = Intent(op, "compact", adds={path: (partition, rows)}, removes=tuple(file.file_path for file in old))
+        new = DataFile(
+            file_path=path, partition=(partition,), record_count=len(rows), file_size_in_bytes=7
+        )
+        intent = Intent(
+            op,
+            "compact",
+            adds={path: (partition, rows)},
+            removes=tuple(file.file_path for file in old),
+        )
         self._commit(op, self._transaction(base).rewrite_files(old, [new]), intent)
 
     def manifests(self, op: str, base: TableVersion) -> None:
@@ -118,7 +148,9 @@ class Actor:
 
     def expire(self, op: str, base: TableVersion) -> None:
         options = ExpiryOptions(
-            older_than_ms=base.metadata.last_updated_ms + 10_000_000, retain_last=self.rng.randint(1, 3), attempts=2
+            older_than_ms=base.metadata.last_updated_ms + 10_000_000,
+            retain_last=self.rng.randint(1, 3),
+            attempts=2,
         )
         self.world.note(self.process, f"{op} begins")
         expire_snapshots(self.catalog, TABLE, options, environment=self.environment)
@@ -146,7 +178,9 @@ class Actor:
 
     def branch(self, op: str, base: TableVersion) -> None:
         files, intent = self._new_files(op, "branch", base, 1)
-        transaction = Transaction(self.catalog, TABLE, base=base, branch="audit", environment=self.environment).append(files)
+        transaction = Transaction(
+            self.catalog, TABLE, base=base, branch="audit", environment=self.environment
+        ).append(files)
         self._commit(op, transaction, intent)
 
     def property(self, op: str, base: TableVersion) -> None:
@@ -156,13 +190,16 @@ class Actor:
     def _transaction(self, base: TableVersion) -> Transaction:
         return Transaction(self.catalog, TABLE, base=base, environment=self.environment)
 
-    def _commit(self, op: str, transaction: Transaction, intent: Intent, commit_id: str | None = None) -> None:
+    def _commit(
+        self, op: str, transaction: Transaction, intent: Intent, commit_id: str | None = None
+    ) -> None:
         self.world.model.intents[op] = intent
         committed = transaction.commit({OP: op}, commit_id=commit_id)
         if committed.snapshot is not None:
             self.world.model.acknowledged[op] = committed.snapshot.snapshot_id
         self.world.note(
-            self.process, f"{op} committed {committed.snapshot and committed.snapshot.snapshot_id} retries {committed.retries}"
+            self.process,
+            f"{op} committed {committed.snapshot and committed.snapshot.snapshot_id} retries {committed.retries}",
         )
         self.world.look()
 
@@ -175,11 +212,17 @@ class Actor:
             path = f"{base.metadata.location}/data/{op}-{number}.parquet"
             rows = tuple(self.rng.getrandbits(60) for _ in range(self.rng.randint(1, 3)))
             adds[path] = (where, rows)
-            files.append(DataFile(file_path=path, partition=(where,), record_count=len(rows), file_size_in_bytes=4))
+            files.append(
+                DataFile(
+                    file_path=path, partition=(where,), record_count=len(rows), file_size_in_bytes=4
+                )
+            )
         self.storage.write_new(dict.fromkeys(adds, b"rows"))
         return files, Intent(op, kind, adds=adds)
 
-    def _read(self, base: TableVersion) -> tuple[str, list[DataFile], frozenset[int], dict[str, list[int]]]:
+    def _read(
+        self, base: TableVersion
+    ) -> tuple[str, list[DataFile], frozenset[int], dict[str, list[int]]]:
         """A partition of the base: its data files, its rows, and the live rows of each file."""
         partition = self.rng.choice(PARTITIONS)
         snapshot = base.metadata.current_snapshot()
@@ -195,8 +238,16 @@ class Actor:
                 else:
                     files.append(entry.data_file)
                     sequence[entry.data_file.file_path] = entry.sequence_number or 0
-        adds = {path: rows for intent in self.world.model.intents.values() for path, (_, rows) in intent.adds.items()}
-        known = {path: pair for intent in self.world.model.intents.values() for path, pair in intent.deletes.items()}
+        adds = {
+            path: rows
+            for intent in self.world.model.intents.values()
+            for path, (_, rows) in intent.adds.items()
+        }
+        known = {
+            path: pair
+            for intent in self.world.model.intents.values()
+            for path, pair in intent.deletes.items()
+        }
         gone: dict[str, set[int]] = {}
         for path, number in vectors:
             target, positions = known[path]
@@ -204,7 +255,9 @@ class Actor:
                 gone.setdefault(target, set()).update(positions)
         live = {
             file.file_path: [
-                row for position, row in enumerate(adds[file.file_path]) if position not in gone.get(file.file_path, ())
+                row
+                for position, row in enumerate(adds[file.file_path])
+                if position not in gone.get(file.file_path, ())
             ]
             for file in files
         }

@@ -26,7 +26,9 @@ class Process:
     def resume(self) -> None:
         self._go.release()
         if not self._scheduler.back.acquire(timeout=60):
-            raise RuntimeError(f"{self.name} does not come back: it waits for something outside the simulation")
+            raise RuntimeError(
+                f"{self.name} does not come back: it waits for something outside the simulation"
+            )
 
     def pause(self) -> None:
         """Called by the process: let somebody else go on."""

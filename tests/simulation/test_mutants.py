@@ -86,7 +86,9 @@ def test_unknown_outcome_taken_for_failure(monkeypatch):
 
 def test_expiry_without_ref_requirement(monkeypatch):
     def blind(self, attempt):
-        present = tuple(one for one in self.snapshot_ids if attempt.metadata.snapshot_or_none(one) is not None)
+        present = tuple(
+            one for one in self.snapshot_ids if attempt.metadata.snapshot_or_none(one) is not None
+        )
         if present:
             attempt.change(RemoveSnapshots(present))
 
@@ -95,7 +97,14 @@ def test_expiry_without_ref_requirement(monkeypatch):
 
     monkeypatch.setattr(Expire, "apply", blind)
     monkeypatch.setattr(MetadataDraft, "remove_snapshots", unchecked)
-    found(Plan(faults=frozenset(), kinds=("append", "append", "append", "tag", "expire", "rollback"), operations=8), "I16")
+    found(
+        Plan(
+            faults=frozenset(),
+            kinds=("append", "append", "append", "tag", "expire", "rollback"),
+            operations=8,
+        ),
+        "I16",
+    )
 
 
 def test_retry_without_validation(monkeypatch):
@@ -110,7 +119,13 @@ def test_hint_trusted_as_truth(monkeypatch):
         return self._listed(folder) if location is None else (hint, location)
 
     monkeypatch.setattr(FilesystemCatalog, "_newest", trusting)
-    found(Plan(faults=frozenset({"timeout", "kill", "refused"}), fault_rate=0.3, kinds=("append", "tag")))
+    found(
+        Plan(
+            faults=frozenset({"timeout", "kill", "refused"}),
+            fault_rate=0.3,
+            kinds=("append", "tag"),
+        )
+    )
 
 
 def test_append_applied_twice_by_a_retried_task(monkeypatch):

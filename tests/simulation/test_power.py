@@ -15,7 +15,9 @@ from lakehouse.storage.local import LocalStorage
 from tests.simulation.disk import DiskOfProcess, SimulatedDisk
 from tests.tables import EVENTS, create_table
 
-CHANCES = range(25)  # what power takes is left to chance: each name that is not durable stays or goes
+CHANCES = range(
+    25
+)  # what power takes is left to chance: each name that is not durable stays or goes
 
 
 class Stopped(BaseException):
@@ -58,7 +60,9 @@ def test_a_version_that_somebody_saw(disk, chance):
     """The writer is stopped between linking its version and syncing the folder; a reader sees it, and acts on it."""
 
     def opened(storage):
-        return FilesystemCatalog("/warehouse", environment=Environment.seeded(1), storage_factory=lambda *_: storage)
+        return FilesystemCatalog(
+            "/warehouse", environment=Environment.seeded(1), storage_factory=lambda *_: storage
+        )
 
     base = create_table(opened(LocalStorage(disk=disk)))
     linked = []
@@ -92,11 +96,15 @@ def test_a_commit_cut_off_at_each_system_call(disk, calls):
             raise Stopped
         return left[0] >= 0
 
-    cut = FilesystemCatalog("/warehouse", storage_factory=lambda *_: LocalStorage(disk=DiskOfProcess(disk, check)))
+    cut = FilesystemCatalog(
+        "/warehouse", storage_factory=lambda *_: LocalStorage(disk=DiskOfProcess(disk, check))
+    )
     acknowledged = None
     with contextlib.suppress(Stopped, LakehouseError):
         acknowledged = cut.commit(EVENTS, base, (), (SetProperties({"a": "1"}),))
     disk.lose_power(random.Random(calls))
     found = catalog.load(EVENTS)
-    assert found.metadata in ([acknowledged.metadata] if acknowledged else [base.metadata, found.metadata])
+    assert found.metadata in (
+        [acknowledged.metadata] if acknowledged else [base.metadata, found.metadata]
+    )
     assert found.metadata.properties.get("a") in ({"1"} if acknowledged else {None, "1"})

@@ -39,9 +39,14 @@ TABLE = Identifier.parse("raw.events")
 WAREHOUSE = "/warehouse"
 _FAST = "/dev/shm"  # noqa: S108 - a folder without a disk behind it
 _WEIGHTS = {"read": 0.2, "exists": 0.2, "size": 0.2, "list": 0.2, "create": 2.0, "commit": 2.0}
-_WEIGHTS_OF_CALLS = dict.fromkeys(("write", "fsync", "fsync_folder", "link", "replace", "unlink", "mkdir"), 0.1)
+_WEIGHTS_OF_CALLS = dict.fromkeys(
+    ("write", "fsync", "fsync_folder", "link", "replace", "unlink", "mkdir"), 0.1
+)
 START_MS = 1_767_225_600_000
-SCHEMA = Schema(NestedField(1, "id", LongType(), required=False), NestedField(2, "p", StringType(), required=False))
+SCHEMA = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "p", StringType(), required=False),
+)
 SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"), spec_id=0)
 
 
@@ -51,7 +56,9 @@ class Plan:
 
     processes: int = 3
     operations: int = 4
-    faults: frozenset[str] = frozenset({"refused", "timeout", "lost reply", "delayed", "torn", "full", "kill", "power", "skew"})
+    faults: frozenset[str] = frozenset(
+        {"refused", "timeout", "lost reply", "delayed", "torn", "full", "kill", "power", "skew"}
+    )
     kinds: tuple[str, ...] = (
         "append",
         "append",
@@ -96,7 +103,11 @@ class World:
         self.trace: list[str] = []
         self.outage = self.delivering = False
         self.databases: list[Database] = []
-        self.folder = tempfile.TemporaryDirectory(dir=_FAST if Path(_FAST).is_dir() else None) if plan.catalog == "sql" else None
+        self.folder = (
+            tempfile.TemporaryDirectory(dir=_FAST if Path(_FAST).is_dir() else None)
+            if plan.catalog == "sql"
+            else None
+        )
         self.observer = self.catalog(None)
         self._create()
 
@@ -113,7 +124,9 @@ class World:
         assert self.folder is not None
         database = FaultyDatabase(f"sqlite:///{self.folder.name}/catalog.db", self, process)
         self.databases.append(database)
-        return SqlCatalog("", WAREHOUSE, environment=environment, storage_factory=factory, database=database)
+        return SqlCatalog(
+            "", WAREHOUSE, environment=environment, storage_factory=factory, database=database
+        )
 
     def storage_of(self, process: Process | None) -> LocalStorage | FaultyStorage:
         if process is None:
@@ -130,11 +143,17 @@ class World:
             return True
 
         inner = LocalStorage(disk=DiskOfProcess(self.disk, check), new_name=self._name)
-        return FaultyStorage(inner, lambda method, location: self.decide(process, method, location), self._later)
+        return FaultyStorage(
+            inner, lambda method, location: self.decide(process, method, location), self._later
+        )
 
     def environment(self, process: Process | None) -> Environment:
         rng = random.Random(self.rng.getrandbits(64))
-        skew = rng.choice([-300_000, 0, 300_000]) if process is not None and "skew" in self.plan.faults else 0
+        skew = (
+            rng.choice([-300_000, 0, 300_000])
+            if process is not None and "skew" in self.plan.faults
+            else 0
+        )
 
         def sleep(seconds: float) -> None:
             self.clock += int(seconds * 1000)
@@ -231,7 +250,9 @@ class World:
         try:
             (judge or self.model.observe)(self.observer.load(TABLE))
         except LakehouseError as error:
-            raise InvariantBrokenError(f"I13: the table cannot be read: {type(error).__name__}: {error.message}") from error
+            raise InvariantBrokenError(
+                f"I13: the table cannot be read: {type(error).__name__}: {error.message}"
+            ) from error
 
     def _spawn(self, name: str, operations: int, seed: int, redo: object = None) -> None:
         def body(process: Process) -> None:
@@ -293,7 +314,9 @@ class World:
             "commit.manifest.min-count-to-merge": str(self.plan.merge_at),
             "commit.status-check.num-retries": "1",
             "write.metadata.previous-versions-max": "5",
-            "write.metadata.delete-after-commit.enabled": "true" if self.rng.random() < 0.5 else "false",
+            "write.metadata.delete-after-commit.enabled": "true"
+            if self.rng.random() < 0.5
+            else "false",
         }
         metadata = new_table_metadata(
             SCHEMA,
@@ -326,7 +349,11 @@ class FaultyDatabase(Database):
         return self.swaps_of.get(id(self._world), 0)
 
     def attempt(self, change):  # type: ignore[no-untyped-def]
-        fault = None if self._process is None else self._world.decide(self._process, "commit", "database")
+        fault = (
+            None
+            if self._process is None
+            else self._world.decide(self._process, "commit", "database")
+        )
         if fault in {Fault.REFUSED, Fault.FULL, Fault.TORN}:
             raise StorageError("injected: refused")
         if fault is Fault.TIMEOUT:
@@ -341,7 +368,9 @@ def simulate(seed: int, plan: Plan | None = None) -> World:
     plan = plan or plan_of(seed)
     world = World(seed, plan)
     # Threads of the maintenance walker would not be under the scheduler: one file after the other here.
-    one_by_one = mock.patch.object(reachability, "in_parallel", lambda function, items, threads=1: map(function, items))
+    one_by_one = mock.patch.object(
+        reachability, "in_parallel", lambda function, items, threads=1: map(function, items)
+    )
     try:
         with one_by_one:
             world.run()
@@ -357,7 +386,9 @@ def plan_of(seed: int) -> Plan:
     """Different seeds look at different things."""
     rng = random.Random(seed ^ 0x5EED)
     plan = Plan(
-        processes=rng.choice([2, 2, 3, 4]), operations=rng.choice([3, 5, 8]), fault_rate=rng.choice([0.0, 0.05, 0.1, 0.2])
+        processes=rng.choice([2, 2, 3, 4]),
+        operations=rng.choice([3, 5, 8]),
+        fault_rate=rng.choice([0.0, 0.05, 0.1, 0.2]),
     )
     plan = replace(plan, catalog="sql") if rng.random() < 0.2 else plan
     return replace(plan, between_calls=rng.random() < 0.3)

@@ -15,7 +15,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, In, IsNull, LessThan, Or, StartsWith
+from pyiceberg.expressions import (
+    And,
+    EqualTo,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    Or,
+    StartsWith,
+)
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -49,7 +58,16 @@ from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.load import storage_for
 from lakehouse.storage.memory import MemoryStorage
 
-KINDS = [BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), DateType(), TimestampType(), TimestamptzType()]
+KINDS = [
+    BooleanType(),
+    IntegerType(),
+    LongType(),
+    FloatType(),
+    DoubleType(),
+    DateType(),
+    TimestampType(),
+    TimestamptzType(),
+]
 KINDS += [StringType(), BinaryType()]
 SCHEMA = Schema(*(NestedField(i, str(kind), kind) for i, kind in enumerate(KINDS, 1)))
 COUNTER = itertools.count()
@@ -68,8 +86,12 @@ def rows(count, start=0):
         "date": pa.array((n % 40000 - 20000).astype(np.int32), pa.int32()).cast(pa.date32()),
         "timestamp": times,
         "timestamptz": times.cast(pa.timestamp("us", "UTC")),
-        "string": pa.array([None if i % 6 == 4 else f"{i % 10}" * (i % 23) + "ü" for i in n.tolist()]),
-        "binary": pa.array([None if i % 8 == 1 else bytes([i % 256]) * (i % 15) for i in n.tolist()], pa.binary()),
+        "string": pa.array(
+            [None if i % 6 == 4 else f"{i % 10}" * (i % 23) + "ü" for i in n.tolist()]
+        ),
+        "binary": pa.array(
+            [None if i % 8 == 1 else bytes([i % 256]) * (i % 15) for i in n.tolist()], pa.binary()
+        ),
     }
     return pa.table(columns)
 
@@ -116,7 +138,9 @@ def both(tasks, storage, schema=SCHEMA, **more):
 @pytest.mark.parametrize("groups", ["1000000", "700"])
 def test_a_large_file_is_decoded_by_row_groups_and_gives_the_same_rows(tmp_path, decoded, groups):
     storage, table = storage_for(str(tmp_path)), rows(5000)
-    files = write(storage, table, location=f"file://{tmp_path}", **{"write.parquet.row-group-limit": groups})
+    files = write(
+        storage, table, location=f"file://{tmp_path}", **{"write.parquet.row-group-limit": groups}
+    )
     assert files[0].file_size_in_bytes > 65_536
     got = both(tasks_of(files), storage)
     assert repr(got.to_pylist()) == repr(table.to_pylist())
@@ -173,20 +197,34 @@ def test_nanoseconds_are_compared_as_such(decoded, kind):
     ticks = pa.array([1_700_000_000_123_456_000 + n for n in range(1000)]).cast(unit)
     storage = MemoryStorage()
     request = WriteRequest(
-        schema=schema, spec=UNPARTITIONED_PARTITION_SPEC, location="memory://ns", write_id=f"n{next(COUNTER)}", format_version=3
+        schema=schema,
+        spec=UNPARTITIONED_PARTITION_SPEC,
+        location="memory://ns",
+        write_id=f"n{next(COUNTER)}",
+        format_version=3,
     )
     files = write_all(pa.table({"t": ticks}), request, storage)
     for operator, count in ((LessThan, 789), (GreaterThanOrEqual, 211), (EqualTo, 1)):
         where = operator("t", f"2023-11-14T22:13:20.123456789{zone}")
-        got = read_table(tasks_of(files, residual=where), ReadRequest(schema=schema, bulk=True), storage)
+        got = read_table(
+            tasks_of(files, residual=where), ReadRequest(schema=schema, bulk=True), storage
+        )
         assert got.num_rows == count
     assert len(decoded) == 3
 
 
 def test_row_groups_that_pruning_leaves_are_read_alone(tmp_path, decoded):
     storage = storage_for(str(tmp_path))
-    files = write(storage, rows(5000), location=f"file://{tmp_path}", **{"write.parquet.row-group-limit": "500"})
-    where = Or(LessThan("long", 500 * 2**33), And(GreaterThanOrEqual("long", 3000 * 2**33), LessThan("long", 4000 * 2**33)))
+    files = write(
+        storage,
+        rows(5000),
+        location=f"file://{tmp_path}",
+        **{"write.parquet.row-group-limit": "500"},
+    )
+    where = Or(
+        LessThan("long", 500 * 2**33),
+        And(GreaterThanOrEqual("long", 3000 * 2**33), LessThan("long", 4000 * 2**33)),
+    )
     got = both(tasks_of(files, residual=where), storage)
     assert got["long"].to_pylist() == [n * 2**33 for n in (*range(500), *range(3000, 4000))]
     assert sorted((first, rows) for _, rows, first, _ in decoded) == [(0, 500), (3000, 1000)]
@@ -195,12 +233,24 @@ def test_row_groups_that_pruning_leaves_are_read_alone(tmp_path, decoded):
 def test_deleted_rows_and_positions(tmp_path, decoded):
     storage = storage_for(str(tmp_path))
     location = f"file://{tmp_path}"
-    files = write(storage, rows(5000), location=location, **{"write.parquet.row-group-limit": "600"})
+    files = write(
+        storage, rows(5000), location=location, **{"write.parquet.row-group-limit": "600"}
+    )
     gone = np.arange(0, 5000, 7)
-    request = WriteRequest(schema=SCHEMA, spec=UNPARTITIONED_PARTITION_SPEC, location=location, write_id="d", format_version=3)
+    request = WriteRequest(
+        schema=SCHEMA,
+        spec=UNPARTITIONED_PARTITION_SPEC,
+        location=location,
+        write_id="d",
+        format_version=3,
+    )
     deletes = tuple(write_deletes([FileDeletes(files[0], gone)], request, storage))
     schema = Schema(METADATA_COLUMNS["_pos"], *SCHEMA.fields)
-    got = both(tasks_of(files, deletes=deletes, residual=GreaterThanOrEqual("int", 10)), storage, schema=schema)
+    got = both(
+        tasks_of(files, deletes=deletes, residual=GreaterThanOrEqual("int", 10)),
+        storage,
+        schema=schema,
+    )
     assert not set(got["_pos"].to_pylist()) & set(gone.tolist())
     assert got["_pos"].to_pylist() == [n for n in range(60, 5000) if n % 7 != 3 and n % 7]
     assert sum(rows for _, rows, _, _ in decoded) == 5000
@@ -226,7 +276,11 @@ def test_names_are_names_not_patterns(decoded, name):
     schema = Schema(NestedField(1, name, LongType()), NestedField(2, "abc", LongType()))
     storage = MemoryStorage()
     files = write(storage, pa.table({name: [1, 2], "abc": [3, 4]}), schema=schema)
-    got = read_table(tasks_of(files), ReadRequest(schema=Schema(schema.fields[0]), table_schema=schema, bulk=True), storage)
+    got = read_table(
+        tasks_of(files),
+        ReadRequest(schema=Schema(schema.fields[0]), table_schema=schema, bulk=True),
+        storage,
+    )
     assert got.to_pydict() == {name: [1, 2]}
     assert bool(decoded) == (name not in {"^a.*$", "*"})
 
@@ -246,12 +300,20 @@ def test_a_flipped_bit_is_noticed_or_changes_nothing(others):
     (one,) = write(storage, rows(20))
     before = [other for _ in range(others) for other in write(storage, rows(20))]
     group = pq.read_metadata(pa.BufferReader(storage.read(one.file_path))).row_group(0)
-    pages = max(group.column(i).data_page_offset + group.column(i).total_compressed_size for i in range(group.num_columns)) - 30
+    pages = (
+        max(
+            group.column(i).data_page_offset + group.column(i).total_compressed_size
+            for i in range(group.num_columns)
+        )
+        - 30
+    )
     noticed = 0
     for at in range(4, pages, 1 + others):
         damaged = flipped(storage, one, at)
         try:
-            got = read_table(tasks_of([*before, damaged]), ReadRequest(schema=SCHEMA, bulk=True), storage)
+            got = read_table(
+                tasks_of([*before, damaged]), ReadRequest(schema=SCHEMA, bulk=True), storage
+            )
         except CorruptMetadataError as error:
             assert damaged.file_path in str(error)  # noqa: PT017
             noticed += 1
@@ -262,7 +324,12 @@ def test_a_flipped_bit_is_noticed_or_changes_nothing(others):
 
 def test_a_flipped_bit_of_a_large_file_is_noticed(tmp_path):
     storage = storage_for(str(tmp_path))
-    files = write(storage, rows(5000), location=f"file://{tmp_path}", **{"write.parquet.row-group-limit": "900"})
+    files = write(
+        storage,
+        rows(5000),
+        location=f"file://{tmp_path}",
+        **{"write.parquet.row-group-limit": "900"},
+    )
     for at in np.random.default_rng(3).integers(4, files[0].file_size_in_bytes // 2, 40).tolist():
         damaged = flipped(storage, files[0], at)
         with pytest.raises(CorruptMetadataError) as caught:
@@ -293,7 +360,10 @@ OPTIONS = [
 def test_files_of_other_writers(options):
     """Other layouts of pages: checksums of all that carry them are found, and rows are the same."""
     storage = MemoryStorage()
-    ids = [pa.field(one.name, one.type, metadata={"PARQUET:field_id": str(i)}) for i, one in enumerate(rows(1).schema, 1)]
+    ids = [
+        pa.field(one.name, one.type, metadata={"PARQUET:field_id": str(i)})
+        for i, one in enumerate(rows(1).schema, 1)
+    ]
     table = rows(200).cast(pa.schema(ids))
     files = [foreign(storage, table.slice(start, 100), **options)[0] for start in (0, 100)]
     got = both(tasks_of(files), storage)
@@ -346,7 +416,9 @@ def test_a_required_column_with_nulls_names_the_file_that_holds_them():
     lax = Schema(NestedField(1, "v", LongType()))
     strict = Schema(NestedField(1, "v", LongType(), required=True))
     good, bad, last = (
-        one for values in ([1], [None], [3]) for one in write(storage, pa.table({"v": pa.array(values, pa.int64())}), lax)
+        one
+        for values in ([1], [None], [3])
+        for one in write(storage, pa.table({"v": pa.array(values, pa.int64())}), lax)
     )
     with pytest.raises(InvalidSchemaError) as caught:
         read_table(tasks_of([good, bad, last]), ReadRequest(schema=strict, bulk=True), storage)
@@ -374,9 +446,14 @@ def test_text_that_is_not_text_is_read_as_before():
     storage = MemoryStorage()
     broken = pa.array([b"\xff\xfe", b"ok"], pa.binary())
     field = pa.field("string", pa.string(), metadata={"PARQUET:field_id": "9"})
-    one, _ = foreign(storage, pa.Table.from_arrays([broken.view(pa.string())], schema=pa.schema([field])))
+    one, _ = foreign(
+        storage, pa.Table.from_arrays([broken.view(pa.string())], schema=pa.schema([field]))
+    )
     request = ReadRequest(schema=SCHEMA.select("string"), table_schema=SCHEMA)
-    by_arrow, by_polars = (read_table(tasks_of([one]), dataclasses.replace(request, bulk=way), storage) for way in (False, True))
+    by_arrow, by_polars = (
+        read_table(tasks_of([one]), dataclasses.replace(request, bulk=way), storage)
+        for way in (False, True)
+    )
     assert (
         by_polars.column(0).cast(pa.binary()).to_pylist()
         == by_arrow.column(0).cast(pa.binary()).to_pylist()
@@ -399,16 +476,24 @@ def test_tasks_are_opened_together_as_long_as_they_are_alike():
     other = FileScanTask(data_file=small, residual=IsNull("x"))
     plain = FileScanTask(data_file=small)
     groups = list(
-        whole_files.together([plain] * 70 + [deletes, deletes, plain, plain, other, other, FileScanTask(data_file=large)], 2)
+        whole_files.together(
+            [plain] * 70
+            + [deletes, deletes, plain, plain, other, other, FileScanTask(data_file=large)],
+            2,
+        )
     )
     assert [len(group) for group in groups] == [64, 6, 1, 1, 2, 2, 1]
-    assert [len(group) for group in whole_files.together([FileScanTask(data_file=large)] * 3, 2)] == [1, 1, 1]
+    assert [
+        len(group) for group in whole_files.together([FileScanTask(data_file=large)] * 3, 2)
+    ] == [1, 1, 1]
     assert not list(whole_files.together([], 2))
 
 
 @pytest.mark.parametrize("loaded", [True, False])
 def test_polars_is_loaded_for_much_data_only(monkeypatch, loaded):
-    monkeypatch.setattr(bulk, "sys", type("Sys", (), {"modules": {"polars": object()} if loaded else {}}))
+    monkeypatch.setattr(
+        bulk, "sys", type("Sys", (), {"modules": {"polars": object()} if loaded else {}})
+    )
     assert bulk.worthwhile(1, 100 << 20)
     assert bulk.worthwhile(100, 1000)
     assert not bulk.worthwhile(1, 1000)

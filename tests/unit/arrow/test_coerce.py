@@ -60,7 +60,11 @@ ACCEPTED = [
     (TimeType(), pa.array([dt.time(1, 2, 3)], pa.time32("s")), [dt.time(1, 2, 3)]),
     (TimestampType(), pa.array([1], pa.timestamp("s")), [dt.datetime(1970, 1, 1, 0, 0, 1)]),  # noqa: DTZ001
     (TimestampType(), pa.array([1000], pa.timestamp("ns")), [dt.datetime(1970, 1, 1, 0, 0, 0, 1)]),  # noqa: DTZ001
-    (TimestamptzType(), pa.array([0], pa.timestamp("us", "Europe/Berlin")), [dt.datetime(1970, 1, 1, tzinfo=dt.UTC)]),
+    (
+        TimestamptzType(),
+        pa.array([0], pa.timestamp("us", "Europe/Berlin")),
+        [dt.datetime(1970, 1, 1, tzinfo=dt.UTC)],
+    ),
     (StringType(), pa.array(["a", "a", None]).dictionary_encode(), ["a", "a", None]),
     (StringType(), pa.array(["a"], pa.large_string()), ["a"]),
     (StringType(), pa.array(["a"], pa.string_view()), ["a"]),
@@ -73,13 +77,17 @@ ACCEPTED = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "array", "expected"), ACCEPTED, ids=lambda v: str(getattr(v, "type", v))[:30])
+@pytest.mark.parametrize(
+    ("kind", "array", "expected"), ACCEPTED, ids=lambda v: str(getattr(v, "type", v))[:30]
+)
 def test_accepted(kind, array, expected):
     result = coerce_batch(batch(array), one(kind))
     assert result.schema == schema_to_arrow(one(kind))
     assert result.schema.field(0).metadata[b"PARQUET:field_id"] == b"1"
     column = result.column(0)
-    got = column.storage.to_pylist() if isinstance(column, pa.ExtensionArray) else column.to_pylist()
+    got = (
+        column.storage.to_pylist() if isinstance(column, pa.ExtensionArray) else column.to_pylist()
+    )
     assert got == expected
 
 
@@ -108,7 +116,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "array", "what"), REFUSED, ids=lambda v: str(getattr(v, "type", v))[:30])
+@pytest.mark.parametrize(
+    ("kind", "array", "what"), REFUSED, ids=lambda v: str(getattr(v, "type", v))[:30]
+)
 def test_refused_with_table_column_and_value(kind, array, what):
     with pytest.raises(InvalidSchemaError, match=r"'x' of table raw\.events") as error:
         coerce_batch(batch(array), one(kind), table="raw.events")
@@ -116,7 +126,9 @@ def test_refused_with_table_column_and_value(kind, array, what):
 
 
 def test_naming():
-    schema = Schema(NestedField(1, "a", LongType(), required=True), NestedField(2, "b", StringType()))
+    schema = Schema(
+        NestedField(1, "a", LongType(), required=True), NestedField(2, "b", StringType())
+    )
     with pytest.raises(InvalidSchemaError, match=r"'A' is not in the table's schema .*a, b"):
         coerce_batch(batch(pa.array([1]), "A"), schema)
     with pytest.raises(InvalidSchemaError, match="'a' is required and missing"):
@@ -124,7 +136,9 @@ def test_naming():
     with pytest.raises(InvalidSchemaError, match="'a' is required but null in row 1"):
         coerce_batch(batch(pa.array([1, None]), "a"), schema)
     with pytest.raises(InvalidSchemaError, match="'a' is there twice"):
-        coerce_batch(pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), schema)
+        coerce_batch(
+            pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), schema
+        )
     assert coerce_batch(batch(pa.array([1]), "a"), schema).to_pylist() == [{"a": 1, "b": None}]
 
 
@@ -139,7 +153,9 @@ def test_order_and_defaults():
 
 
 def test_nested_by_name_and_required_children_of_null_parents():
-    inner = StructType(NestedField(2, "p", LongType(), required=True), NestedField(3, "q", StringType()))
+    inner = StructType(
+        NestedField(2, "p", LongType(), required=True), NestedField(3, "q", StringType())
+    )
     schema = Schema(
         NestedField(1, "s", inner),
         NestedField(4, "l", ListType(5, inner, element_required=True)),
@@ -178,10 +194,17 @@ def test_slices_keep_their_place():
         NestedField(3, "s", StructType(NestedField(4, "a", LongType()))),
     )
     table = pa.table(
-        {"l": pa.array([[1], [2, 3], None, [4]], pa.list_(pa.int32())), "s": pa.array([{"a": 1}, None, {"a": 3}, {"a": 4}])}
+        {
+            "l": pa.array([[1], [2, 3], None, [4]], pa.list_(pa.int32())),
+            "s": pa.array([{"a": 1}, None, {"a": 3}, {"a": 4}]),
+        }
     )
     (got,) = coerce(table.to_batches()[0].slice(1, 3), schema)
-    assert got.to_pylist() == [{"l": [2, 3], "s": None}, {"l": None, "s": {"a": 3}}, {"l": [4], "s": {"a": 4}}]
+    assert got.to_pylist() == [
+        {"l": [2, 3], "s": None},
+        {"l": None, "s": {"a": 3}},
+        {"l": [4], "s": {"a": 4}},
+    ]
 
 
 def test_no_rows_still_have_a_schema():

@@ -46,7 +46,9 @@ def request(version, **changes):
 
 def data_files(storage):
     table = pa.table({"id": np.arange(30), "region": ["eu", "us", "eu"] * 10})
-    return write_all(table, request(2, write_id="w", properties={"write.target-file-size-bytes": "700"}), storage)
+    return write_all(
+        table, request(2, write_id="w", properties={"write.target-file-size-bytes": "700"}), storage
+    )
 
 
 def test_position_delete_files_are_sorted_partitioned_and_bounded():
@@ -59,8 +61,13 @@ def test_position_delete_files_are_sorted_partitioned_and_bounded():
     for one in written:
         mine = sorted(f.file_path for f in files if f.partition == one.partition)
         table = pq.read_table(io.BytesIO(storage.read(one.file_path)))
-        assert table.to_pylist() == [{"file_path": path, "pos": pos} for path in mine for pos in (0, 1)]
-        assert [int(f.metadata[b"PARQUET:field_id"]) for f in table.schema] == [2147483546, 2147483545]
+        assert table.to_pylist() == [
+            {"file_path": path, "pos": pos} for path in mine for pos in (0, 1)
+        ]
+        assert [int(f.metadata[b"PARQUET:field_id"]) for f in table.schema] == [
+            2147483546,
+            2147483545,
+        ]
         assert one.lower_bounds[2147483546].decode() == mine[0]
         assert one.upper_bounds[2147483546].decode() == mine[-1]
         assert one.record_count == 2 * len(mine)
@@ -71,21 +78,37 @@ def test_position_delete_files_are_sorted_partitioned_and_bounded():
 
 def test_each_data_file_has_its_own_position_delete_file_by_default():
     storage = MemoryStorage()
-    again = write_all(pa.table({"id": [1], "region": ["eu"]}), request(2, write_id="again"), storage)
+    again = write_all(
+        pa.table({"id": [1], "region": ["eu"]}), request(2, write_id="again"), storage
+    )
     files = [*data_files(storage), *again]
     written = write_deletes([FileDeletes(one, np.array([0])) for one in files], request(2), storage)
-    assert sorted(one.referenced_data_file for one in written) == sorted(one.file_path for one in files)
-    assert len({one.file_path for one in written}) == len(files) > len({one.partition for one in files})
+    assert sorted(one.referenced_data_file for one in written) == sorted(
+        one.file_path for one in files
+    )
+    assert (
+        len({one.file_path for one in written})
+        == len(files)
+        > len({one.partition for one in files})
+    )
 
 
 @given(positions=st.lists(st.sets(st.integers(0, 99_999), min_size=1), min_size=1, max_size=4))
 def test_pyiceberg_reads_our_vectors(positions):
     storage = MemoryStorage()
     files = [
-        DataFile(file_path=f"memory://deletes/f{n}", partition=("eu",), spec_id=4, record_count=100_000, file_size_in_bytes=1)
+        DataFile(
+            file_path=f"memory://deletes/f{n}",
+            partition=("eu",),
+            spec_id=4,
+            record_count=100_000,
+            file_size_in_bytes=1,
+        )
         for n in range(len(positions))
     ]
-    items = [FileDeletes(one, np.array(sorted(some))) for one, some in zip(files, positions, strict=True)]
+    items = [
+        FileDeletes(one, np.array(sorted(some))) for one, some in zip(files, positions, strict=True)
+    ]
     written = write_deletes(items, request(3), storage)
     assert len({one.file_path for one in written}) == 1
     raw = storage.read(written[0].file_path)
@@ -93,27 +116,42 @@ def test_pyiceberg_reads_our_vectors(positions):
     assert {one.referenced_data_file: one.to_vector().to_pylist() for one in theirs} == {
         one.file_path: sorted(some) for one, some in zip(files, positions, strict=True)
     }
-    for one, some, blob in zip(written, positions, read_blobs(storage, written[0].file_path), strict=True):
-        assert (one.content_offset, one.content_size_in_bytes, one.record_count) == (blob.offset, blob.length, len(some))
+    for one, some, blob in zip(
+        written, positions, read_blobs(storage, written[0].file_path), strict=True
+    ):
+        assert (one.content_offset, one.content_size_in_bytes, one.record_count) == (
+            blob.offset,
+            blob.length,
+            len(some),
+        )
         assert one.is_deletion_vector
         assert one.file_size_in_bytes == len(raw)
-        assert blob.properties == {"referenced-data-file": one.referenced_data_file, "cardinality": str(len(some))}
+        assert blob.properties == {
+            "referenced-data-file": one.referenced_data_file,
+            "cardinality": str(len(some)),
+        }
 
 
 def test_a_vector_replaces_older_position_deletes():
     storage = MemoryStorage()
     one = data_files(storage)[0]
     old = write_deletes([FileDeletes(one, np.array([0, 1]))], request(2, write_id="old"), storage)
-    new = write_deletes([FileDeletes(one, np.array([0, 1, 2]))], request(3, write_id="new"), storage)
+    new = write_deletes(
+        [FileDeletes(one, np.array([0, 1, 2]))], request(3, write_id="new"), storage
+    )
     rows = read_table([FileScanTask(data_file=one)], ReadRequest(schema=SCHEMA), storage).num_rows
-    got = read_table([FileScanTask(data_file=one, deletes=(*old, *new))], ReadRequest(schema=SCHEMA), storage)
+    got = read_table(
+        [FileScanTask(data_file=one, deletes=(*old, *new))], ReadRequest(schema=SCHEMA), storage
+    )
     assert got.num_rows == rows - 3
 
 
 def test_deletes_of_other_files_do_not_touch():
     storage = MemoryStorage()
     first, second, *_ = data_files(storage)
-    deletes = write_deletes([FileDeletes(first, np.arange(first.record_count))], request(2), storage)
+    deletes = write_deletes(
+        [FileDeletes(first, np.arange(first.record_count))], request(2), storage
+    )
     for one, left in ((first, 0), (second, second.record_count)):
         task = FileScanTask(data_file=one, deletes=tuple(deletes))
         assert read_table([task], ReadRequest(schema=SCHEMA), storage).num_rows == left
@@ -128,10 +166,16 @@ def test_what_cannot_be_deleted_is_refused():
         with pytest.raises(InvalidInputError, match="outside"):
             write_deletes([FileDeletes(one, np.array([wrong]))], request(2), storage)
     with pytest.raises(InvalidInputError, match="partition spec 9"):
-        write_deletes([FileDeletes(dataclasses.replace(one, spec_id=9), np.array([0]))], request(2), storage)
+        write_deletes(
+            [FileDeletes(dataclasses.replace(one, spec_id=9), np.array([0]))], request(2), storage
+        )
     with pytest.raises(InvalidInputError, match="delete file"):
-        write_deletes([FileDeletes(dataclasses.replace(one, content=1), np.array([0]))], request(2), storage)
-    assert write_deletes([FileDeletes(one, np.array([], dtype=np.int64))], request(2), storage) == []
+        write_deletes(
+            [FileDeletes(dataclasses.replace(one, content=1), np.array([0]))], request(2), storage
+        )
+    assert (
+        write_deletes([FileDeletes(one, np.array([], dtype=np.int64))], request(2), storage) == []
+    )
 
 
 def test_each_delete_file_is_read_once():
@@ -156,7 +200,10 @@ def test_equality_keys_of_many_wide_columns():
     rng = np.random.default_rng(4)
     columns = {str(i): pa.array(rng.permutation(count)) for i in range(1, 8)}
     keys = EqualityKeys(tuple(range(1, 8)), pa.table(columns))
-    rows = {i: pa.concat_arrays([columns[str(i)].slice(0, 10), columns[str(i)].slice(i, 10)]) for i in range(1, 8)}
+    rows = {
+        i: pa.concat_arrays([columns[str(i)].slice(0, 10), columns[str(i)].slice(i, 10)])
+        for i in range(1, 8)
+    }
     assert keys.matches(rows).tolist() == [True] * 10 + [False] * 10
 
 
@@ -165,7 +212,9 @@ def test_an_equality_delete_without_ids_is_corrupt():
     one = data_files(storage)[0]
     bad = dataclasses.replace(one, content=CONTENT_EQUALITY_DELETES)
     with pytest.raises(CorruptMetadataError, match="no equality ids"):
-        read_table([FileScanTask(data_file=one, deletes=(bad,))], ReadRequest(schema=SCHEMA), storage)
+        read_table(
+            [FileScanTask(data_file=one, deletes=(bad,))], ReadRequest(schema=SCHEMA), storage
+        )
 
 
 def test_an_equality_delete_of_a_dropped_column_still_applies():
@@ -176,7 +225,13 @@ def test_an_equality_delete_of_a_dropped_column_still_applies():
     table = pa.table({"id": [1, 2, 3], "region": ["a", "b", "c"], "x": [10, 20, 30]})
     (one,) = write_all(table, request(2, schema=old, spec=spec, write_id="o"), storage)
     keys = Schema(NestedField(3, "x", LongType()))
-    (key_file,) = write_all(pa.table({"x": [20]}), request(2, schema=keys, spec=spec, write_id="k"), storage)
+    (key_file,) = write_all(
+        pa.table({"x": [20]}), request(2, schema=keys, spec=spec, write_id="k"), storage
+    )
     delete = dataclasses.replace(key_file, content=CONTENT_EQUALITY_DELETES, equality_ids=(3,))
-    got = read_table([FileScanTask(data_file=one, deletes=(delete,))], ReadRequest(schema=new, older_schemas=(old,)), storage)
+    got = read_table(
+        [FileScanTask(data_file=one, deletes=(delete,))],
+        ReadRequest(schema=new, older_schemas=(old,)),
+        storage,
+    )
     assert got.to_pylist() == [{"id": 1, "x": None}, {"id": 3, "x": None}]

@@ -11,7 +11,15 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DoubleType, ListType, LongType, NestedField, StringType, StructType
 
 from lakehouse.arrow.bounds import minimal_twos_complement, round_up_bytes, round_up_text
-from lakehouse.arrow.metrics import COUNTS, DEFAULT, FULL, NONE, MetricsMode, metrics_modes, parse_mode
+from lakehouse.arrow.metrics import (
+    COUNTS,
+    DEFAULT,
+    FULL,
+    NONE,
+    MetricsMode,
+    metrics_modes,
+    parse_mode,
+)
 from lakehouse.errors import InvalidPropertyError
 
 
@@ -51,7 +59,10 @@ def test_rounded_bytes_are_an_upper_bound(value, length):
         assert len(rounded) <= length or rounded == value
 
 
-@pytest.mark.parametrize("unscaled", [0, 1, -1, 127, 128, -128, -129, 255, 256, 32767, 32768, -32768, -32769, 2**126, -(2**127)])
+@pytest.mark.parametrize(
+    "unscaled",
+    [0, 1, -1, 127, 128, -128, -129, 255, 256, 32767, 32768, -32768, -32769, 2**126, -(2**127)],
+)
 def test_decimals_have_the_fewest_bytes(unscaled):
     data = minimal_twos_complement(unscaled)
     assert int.from_bytes(data, "big", signed=True) == unscaled
@@ -69,9 +80,19 @@ SCHEMA = Schema(
 
 def test_modes_by_default_and_by_column():
     assert metrics_modes(SCHEMA, {}) == {1: DEFAULT, 3: DEFAULT, 5: COUNTS}
-    properties = {"write.metadata.metrics.default": "full", "write.metadata.metrics.column.s.t": "truncate(4)"}
-    assert metrics_modes(SCHEMA, properties) == {1: FULL, 3: MetricsMode(counts=True, bounds=True, length=4), 5: COUNTS}
-    properties = {"write.metadata.metrics.default": "none", "write.metadata.metrics.column.l.element": "counts"}
+    properties = {
+        "write.metadata.metrics.default": "full",
+        "write.metadata.metrics.column.s.t": "truncate(4)",
+    }
+    assert metrics_modes(SCHEMA, properties) == {
+        1: FULL,
+        3: MetricsMode(counts=True, bounds=True, length=4),
+        5: COUNTS,
+    }
+    properties = {
+        "write.metadata.metrics.default": "none",
+        "write.metadata.metrics.column.l.element": "counts",
+    }
     assert metrics_modes(SCHEMA, properties) == {1: NONE, 3: NONE, 5: COUNTS}
 
 
@@ -79,12 +100,17 @@ def test_only_the_first_hundred_columns_infer_a_default():
     schema = Schema(*(NestedField(i, f"c{i}", LongType()) for i in range(1, 106)))
     modes = metrics_modes(schema, {})
     assert [i for i, mode in modes.items() if mode == DEFAULT] == list(range(1, 101))
-    assert all(metrics_modes(schema, {"write.metadata.metrics.default": "counts"})[i] == COUNTS for i in range(1, 106))
+    assert all(
+        metrics_modes(schema, {"write.metadata.metrics.default": "counts"})[i] == COUNTS
+        for i in range(1, 106)
+    )
     assert (
         len(
             [
                 m
-                for m in metrics_modes(schema, {"write.metadata.metrics.max-inferred-column-defaults": "3"}).values()
+                for m in metrics_modes(
+                    schema, {"write.metadata.metrics.max-inferred-column-defaults": "3"}
+                ).values()
                 if m == DEFAULT
             ]
         )

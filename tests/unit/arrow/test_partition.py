@@ -42,7 +42,9 @@ SCHEMA = Schema(
     NestedField(1, "ts", TimestampType()),
     NestedField(2, "id", LongType()),
     NestedField(3, "s", StringType()),
-    NestedField(4, "n", StructType(NestedField(5, "u", UUIDType()), NestedField(6, "d", DecimalType(9, 2)))),
+    NestedField(
+        4, "n", StructType(NestedField(5, "u", UUIDType()), NestedField(6, "d", DecimalType(9, 2)))
+    ),
     NestedField(7, "x", DoubleType()),
     NestedField(8, "f", BooleanType()),
     NestedField(9, "day", DateType()),
@@ -67,7 +69,12 @@ CHOICES = [
 
 
 def spec_of(choices):
-    return PartitionSpec(*(PartitionField(source, 1000 + i, transform, f"p{i}") for i, (source, transform) in enumerate(choices)))
+    return PartitionSpec(
+        *(
+            PartitionField(source, 1000 + i, transform, f"p{i}")
+            for i, (source, transform) in enumerate(choices)
+        )
+    )
 
 
 def internal(source, row):
@@ -96,7 +103,11 @@ def test_split_as_row_by_row(data, choices):
             value = internal(source, row)
             if source == 7 and value is not None:
                 value = float(value)
-            value = None if isinstance(transform, VoidTransform) else transform.transform(SCHEMA.find_type(source))(value)
+            value = (
+                None
+                if isinstance(transform, VoidTransform)
+                else transform.transform(SCHEMA.find_type(source))(value)
+            )
             if source == 5 and isinstance(transform, IdentityTransform) and value is not None:
                 import uuid
 
@@ -106,7 +117,9 @@ def test_split_as_row_by_row(data, choices):
     got = {}
     for partition, part in split_by_partition(batch, spec_of(choices), SCHEMA):
         assert part.schema == batch.schema
-        got.setdefault(comparable(partition), []).extend(zip(*[plain(c) for c in part.columns], strict=True))
+        got.setdefault(comparable(partition), []).extend(
+            zip(*[plain(c) for c in part.columns], strict=True)
+        )
     assert got == {key: [rows[n] for n in numbers] for key, numbers in expected.items()}
     assert list(got) == list(expected)
 
@@ -114,9 +127,13 @@ def test_split_as_row_by_row(data, choices):
 def test_many_partitions_and_wide_keys():
     """More combinations than 64 bits count: the codes are made dense on the way."""
     count = 3000
-    columns = {f"c{i}": pa.array([(n * 7919 + i) % (count - i) for n in range(count)]) for i in range(7)}
+    columns = {
+        f"c{i}": pa.array([(n * 7919 + i) % (count - i) for n in range(count)]) for i in range(7)
+    }
     schema = Schema(*(NestedField(i + 1, f"c{i}", LongType()) for i in range(7)))
-    spec = PartitionSpec(*(PartitionField(i + 1, 1000 + i, IdentityTransform(), f"c{i}") for i in range(7)))
+    spec = PartitionSpec(
+        *(PartitionField(i + 1, 1000 + i, IdentityTransform(), f"c{i}") for i in range(7))
+    )
     parts = split_by_partition(pa.record_batch(columns), spec, schema)
     keys = list(zip(*[c.to_pylist() for c in columns.values()], strict=True))
     assert [key for key, _ in parts] == list(dict.fromkeys(keys))

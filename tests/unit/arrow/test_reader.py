@@ -16,7 +16,16 @@ from pyiceberg.expressions import EqualTo, GreaterThan
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
-from pyiceberg.types import DateType, IntegerType, LongType, NestedField, StringType, StructType, TimestampType, TimestamptzType
+from pyiceberg.types import (
+    DateType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampType,
+    TimestamptzType,
+)
 
 from lakehouse.arrow.reader import METADATA_COLUMNS, ReadRequest, read_table, read_tasks
 from lakehouse.arrow.writer import WriteRequest, write_all
@@ -68,7 +77,9 @@ def test_batches_come_in_order_whatever_the_threads(threads):
     files = [
         one
         for start in range(5)
-        for one in write(storage, numbers(100).slice(start * 20, 20), **{"write.parquet.row-group-limit": "6"})
+        for one in write(
+            storage, numbers(100).slice(start * 20, 20), **{"write.parquet.row-group-limit": "6"}
+        )
     ]
     request = ReadRequest(schema=SCHEMA, threads=threads, batch_rows=4)
     batches = list(read_tasks([FileScanTask(data_file=one) for one in files], request, storage))
@@ -105,7 +116,9 @@ def test_metadata_columns_and_row_lineage():
     (old,) = write(storage, moved, moved_schema)
     tasks = [
         FileScanTask(
-            data_file=dataclasses.replace(new, first_row_id=100, spec_id=0), sequence_number=7, residual=GreaterThan("id", 0)
+            data_file=dataclasses.replace(new, first_row_id=100, spec_id=0),
+            sequence_number=7,
+            residual=GreaterThan("id", 0),
         ),
         FileScanTask(data_file=dataclasses.replace(old, first_row_id=200), sequence_number=9),
         FileScanTask(data_file=new, sequence_number=1, residual=EqualTo("id", 0)),
@@ -123,9 +136,9 @@ def test_a_column_named_like_a_metadata_column_is_itself():
     schema = Schema(NestedField(1, "_pos", LongType()), NestedField(2, "_file", StringType()))
     storage = MemoryStorage()
     (one,) = write(storage, pa.table({"_pos": [7], "_file": ["mine"]}), schema)
-    assert read_table([FileScanTask(data_file=one)], ReadRequest(schema=schema), storage).to_pylist() == [
-        {"_pos": 7, "_file": "mine"}
-    ]
+    assert read_table(
+        [FileScanTask(data_file=one)], ReadRequest(schema=schema), storage
+    ).to_pylist() == [{"_pos": 7, "_file": "mine"}]
 
 
 def test_no_columns_still_count_rows():
@@ -133,13 +146,20 @@ def test_no_columns_still_count_rows():
     (one,) = write(storage, numbers(10))
     request = ReadRequest(schema=Schema(), table_schema=SCHEMA, batch_rows=4)
     assert read_table([FileScanTask(data_file=one)], request, storage).num_rows == 10
-    assert read_table([FileScanTask(data_file=one, residual=GreaterThan("id", 6))], request, storage).num_rows == 3
+    assert (
+        read_table(
+            [FileScanTask(data_file=one, residual=GreaterThan("id", 6))], request, storage
+        ).num_rows
+        == 3
+    )
 
 
 def test_identity_partition_values_of_files_without_the_column():
     """Metadata-only migration of a Hive table: the folder has the value, the file has not."""
     schema = Schema(
-        NestedField(1, "id", LongType()), NestedField(2, "dt", DateType()), NestedField(3, "region", StringType(), required=True)
+        NestedField(1, "id", LongType()),
+        NestedField(2, "dt", DateType()),
+        NestedField(3, "region", StringType(), required=True),
     )
     spec = PartitionSpec(
         PartitionField(2, 1000, IdentityTransform(), "dt"),
@@ -148,13 +168,21 @@ def test_identity_partition_values_of_files_without_the_column():
         spec_id=3,
     )
     storage = MemoryStorage()
-    one = dataclasses.replace(foreign(storage, pa.table({"id": [1, 2]})), spec_id=3, partition=(18_000, "eu", 2))
-    request = ReadRequest(schema=schema, specs={3: spec}, name_mapping=mapping(id=1, dt=2, region=3))
-    got = read_table([FileScanTask(data_file=one, residual=EqualTo("region", "eu"))], request, storage)
+    one = dataclasses.replace(
+        foreign(storage, pa.table({"id": [1, 2]})), spec_id=3, partition=(18_000, "eu", 2)
+    )
+    request = ReadRequest(
+        schema=schema, specs={3: spec}, name_mapping=mapping(id=1, dt=2, region=3)
+    )
+    got = read_table(
+        [FileScanTask(data_file=one, residual=EqualTo("region", "eu"))], request, storage
+    )
     assert [str(row["dt"]) for row in got.to_pylist()] == ["2019-04-14"] * 2
     assert got["region"].to_pylist() == ["eu", "eu"]
     assert got["id"].to_pylist() == [1, 2]
-    none = read_table([FileScanTask(data_file=one, residual=EqualTo("region", "us"))], request, storage)
+    none = read_table(
+        [FileScanTask(data_file=one, residual=EqualTo("region", "us"))], request, storage
+    )
     assert none.num_rows == 0
 
 
@@ -182,19 +210,30 @@ def test_foreign_types():
     storage = MemoryStorage()
     ids = {f.name: f.field_id for f in schema.fields}
     (got,) = read_table(
-        [FileScanTask(data_file=foreign(storage, table))], ReadRequest(schema=schema, name_mapping=mapping(**ids)), storage
+        [FileScanTask(data_file=foreign(storage, table))],
+        ReadRequest(schema=schema, name_mapping=mapping(**ids)),
+        storage,
     ).to_pylist()
     assert got["ms"].microsecond == 999_000
     assert got["ns"].isoformat() == "1969-12-31T23:59:58.499999"
     assert (got["u"], got["tiny"], got["raw"], got["cat"]) == (2**32 - 1, -3, "ü", "x")
-    unsigned = FileScanTask(data_file=foreign(storage, table, row_group_size=1), residual=GreaterThan("u", 5))
+    unsigned = FileScanTask(
+        data_file=foreign(storage, table, row_group_size=1), residual=GreaterThan("u", 5)
+    )
     two = pa.concat_tables([table, table])
     unsigned = dataclasses.replace(unsigned, data_file=foreign(storage, two, row_group_size=1))
-    assert read_table([unsigned], ReadRequest(schema=schema, name_mapping=mapping(**ids)), storage).num_rows == 2
+    assert (
+        read_table(
+            [unsigned], ReadRequest(schema=schema, name_mapping=mapping(**ids)), storage
+        ).num_rows
+        == 2
+    )
     far = pa.table({"i96": pa.array([253_402_214_400_000_000], pa.timestamp("us"))})
     ancient = foreign(storage, far, use_deprecated_int96_timestamps=True)
     (got,) = read_table(
-        [FileScanTask(data_file=ancient)], ReadRequest(schema=schema, name_mapping=mapping(**ids)), storage
+        [FileScanTask(data_file=ancient)],
+        ReadRequest(schema=schema, name_mapping=mapping(**ids)),
+        storage,
     ).to_pylist()
     assert got["i96"].year == 9999
 
@@ -217,7 +256,9 @@ def test_what_is_missing_or_wrong_is_named():
     (one,) = write(storage, numbers(1))
 
     def read(file, schema=SCHEMA, **options):
-        return read_table([FileScanTask(data_file=file)], ReadRequest(schema=schema, **options), storage)
+        return read_table(
+            [FileScanTask(data_file=file)], ReadRequest(schema=schema, **options), storage
+        )
 
     with pytest.raises(NoSuchFileError, match="nowhere"):
         read(dataclasses.replace(one, file_path="memory://read/nowhere.parquet"))
@@ -232,7 +273,11 @@ def test_what_is_missing_or_wrong_is_named():
         read(bare, name_mapping="{}")
     nulls = foreign(storage, pa.table({"id": pa.array([None], pa.int64())}))
     with pytest.raises(InvalidSchemaError, match="required and holds nulls"):
-        read(nulls, Schema(NestedField(1, "id", LongType(), required=True)), name_mapping=mapping(id=1))
+        read(
+            nulls,
+            Schema(NestedField(1, "id", LongType(), required=True)),
+            name_mapping=mapping(id=1),
+        )
 
 
 def test_a_wrong_size_in_the_manifest_is_survived():
@@ -240,7 +285,12 @@ def test_a_wrong_size_in_the_manifest_is_survived():
     (one,) = write(storage, numbers(5))
     for size in (0, 1, one.file_size_in_bytes - 1, one.file_size_in_bytes + 1000):
         wrong = dataclasses.replace(one, file_size_in_bytes=size)
-        assert read_table([FileScanTask(data_file=wrong)], ReadRequest(schema=SCHEMA), storage).num_rows == 5
+        assert (
+            read_table(
+                [FileScanTask(data_file=wrong)], ReadRequest(schema=SCHEMA), storage
+            ).num_rows
+            == 5
+        )
 
 
 def test_flipped_bits_are_noticed():
@@ -253,7 +303,13 @@ def test_flipped_bits_are_noticed():
         storage.write("memory://read/damaged.parquet", damaged)
         with pytest.raises(CorruptMetadataError, match="damaged"):
             read_table(
-                [FileScanTask(data_file=dataclasses.replace(one, file_path="memory://read/damaged.parquet"))],
+                [
+                    FileScanTask(
+                        data_file=dataclasses.replace(
+                            one, file_path="memory://read/damaged.parquet"
+                        )
+                    )
+                ],
                 ReadRequest(schema=SCHEMA),
                 storage,
             )
@@ -263,7 +319,11 @@ def test_errors_come_after_the_rows_before_them():
     storage = MemoryStorage()
     (good,) = write(storage, numbers(5))
     bad = dataclasses.replace(good, file_path="memory://read/gone.parquet")
-    stream = read_tasks([FileScanTask(data_file=one) for one in (good, good, bad, good)], ReadRequest(schema=SCHEMA), storage)
+    stream = read_tasks(
+        [FileScanTask(data_file=one) for one in (good, good, bad, good)],
+        ReadRequest(schema=SCHEMA),
+        storage,
+    )
     assert next(stream).num_rows == 5
     assert next(stream).num_rows == 5
     with pytest.raises(NoSuchFileError):
@@ -272,9 +332,18 @@ def test_errors_come_after_the_rows_before_them():
 
 def test_stopping_early_ends_the_threads(tmp_path):
     storage = storage_for(str(tmp_path), {})
-    files = write(storage, numbers(200_000), location=str(tmp_path / "d"), **{"write.parquet.row-group-limit": "5000"})
+    files = write(
+        storage,
+        numbers(200_000),
+        location=str(tmp_path / "d"),
+        **{"write.parquet.row-group-limit": "5000"},
+    )
     before = threading.active_count()
-    stream = read_tasks([FileScanTask(data_file=one) for one in files], ReadRequest(schema=SCHEMA, batch_rows=100), storage)
+    stream = read_tasks(
+        [FileScanTask(data_file=one) for one in files],
+        ReadRequest(schema=SCHEMA, batch_rows=100),
+        storage,
+    )
     next(stream)
     assert isinstance(stream, types.GeneratorType)
     stream.close()
@@ -285,11 +354,17 @@ def test_streaming_holds_a_few_batches_only(tmp_path):
     storage = storage_for(str(tmp_path), {})
     count = 4_000_000
     table = pa.table({"id": np.arange(count), "s": np.arange(count).astype(str)})
-    files = write(storage, table, location=str(tmp_path / "d"), **{"write.parquet.row-group-limit": "250000"})
+    files = write(
+        storage, table, location=str(tmp_path / "d"), **{"write.parquet.row-group-limit": "250000"}
+    )
     size = table.nbytes
     del table
     before, peak, rows = pa.total_allocated_bytes(), 0, 0
-    for batch in read_tasks([FileScanTask(data_file=one) for one in files], ReadRequest(schema=SCHEMA, batch_rows=8192), storage):
+    for batch in read_tasks(
+        [FileScanTask(data_file=one) for one in files],
+        ReadRequest(schema=SCHEMA, batch_rows=8192),
+        storage,
+    ):
         rows += batch.num_rows
         peak = max(peak, pa.total_allocated_bytes() - before)
     assert rows == count
@@ -299,11 +374,17 @@ def test_streaming_holds_a_few_batches_only(tmp_path):
 def test_low_cardinality_text_is_the_same_read_as_dictionaries(tmp_path):
     storage = storage_for(str(tmp_path), {})
     rng = np.random.default_rng(2)
-    words = pa.array(["red", "green", "", "blü"]).take(pa.array(rng.integers(0, 4, 200_000), mask=rng.random(200_000) < 0.1))
+    words = pa.array(["red", "green", "", "blü"]).take(
+        pa.array(rng.integers(0, 4, 200_000), mask=rng.random(200_000) < 0.1)
+    )
     table = pa.table({"id": np.arange(200_000), "s": words})
-    files = write(storage, table, location=str(tmp_path / "d"), **{"write.parquet.row-group-limit": "60000"})
+    files = write(
+        storage, table, location=str(tmp_path / "d"), **{"write.parquet.row-group-limit": "60000"}
+    )
     got = read_table(
-        [FileScanTask(data_file=one, residual=EqualTo("s", "blü")) for one in files], ReadRequest(schema=SCHEMA), storage
+        [FileScanTask(data_file=one, residual=EqualTo("s", "blü")) for one in files],
+        ReadRequest(schema=SCHEMA),
+        storage,
     )
     assert got.schema.field("s").type == pa.string()
     assert got["id"].to_pylist() == [n for n, s in enumerate(words.to_pylist()) if s == "blü"]
@@ -312,17 +393,29 @@ def test_low_cardinality_text_is_the_same_read_as_dictionaries(tmp_path):
 def test_files_alike_share_nothing_that_differs():
     """The columns of a file serve the next one only when ids and types are the same; errors name the file that is wrong."""
     storage = MemoryStorage()
-    wanted = Schema(NestedField(1, "a", LongType(), required=True), NestedField(2, "b", StringType()))
+    wanted = Schema(
+        NestedField(1, "a", LongType(), required=True), NestedField(2, "b", StringType())
+    )
     same = [pa.table({"a": [n], "b": [str(n)]}) for n in range(3)]
     kinds = {"a": pa.int64(), "b": pa.string()}
 
     def stored(table, name, ids):
-        fields = [pa.field(key, kinds[key], metadata={"PARQUET:field_id": str(ids[key])}) for key in table.column_names]
-        return foreign(storage, table.cast(pa.schema(fields)), f"memory://read/{name}.parquet", store_schema=False)
+        fields = [
+            pa.field(key, kinds[key], metadata={"PARQUET:field_id": str(ids[key])})
+            for key in table.column_names
+        ]
+        return foreign(
+            storage,
+            table.cast(pa.schema(fields)),
+            f"memory://read/{name}.parquet",
+            store_schema=False,
+        )
 
     files = [stored(table, f"same-{n}", {"a": 1, "b": 2}) for n, table in enumerate(same)]
     other = stored(pa.table({"a": [7], "b": ["other id"]}), "other", {"a": 1, "b": 3})
-    null = stored(pa.table({"a": pa.array([None], pa.int64()), "b": ["x"]}), "null", {"a": 1, "b": 2})
+    null = stored(
+        pa.table({"a": pa.array([None], pa.int64()), "b": ["x"]}), "null", {"a": 1, "b": 2}
+    )
 
     def read(*chosen):
         tasks = [FileScanTask(data_file=one) for one in chosen]

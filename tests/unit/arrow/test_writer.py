@@ -13,7 +13,14 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField,
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
-from pyiceberg.types import DoubleType, LongType, NestedField, StringType, TimestampType, UnknownType
+from pyiceberg.types import (
+    DoubleType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampType,
+    UnknownType,
+)
 
 from lakehouse.arrow.fanout import _MOST_OPEN_FILES
 from lakehouse.arrow.writer import WriteRequest, write_all, write_data_files
@@ -22,7 +29,9 @@ from lakehouse.storage.load import storage_for
 from lakehouse.storage.memory import MemoryStorage
 
 SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=True), NestedField(2, "x", DoubleType()), NestedField(3, "s", StringType())
+    NestedField(1, "id", LongType(), required=True),
+    NestedField(2, "x", DoubleType()),
+    NestedField(3, "s", StringType()),
 )
 
 
@@ -48,7 +57,8 @@ def read(storage, one):
 
 def test_names_partitions_and_pickling():
     spec = PartitionSpec(
-        PartitionField(1, 1000, BucketTransform(2), "id_bucket"), PartitionField(3, 1001, IdentityTransform(), "s")
+        PartitionField(1, 1000, BucketTransform(2), "id_bucket"),
+        PartitionField(3, 1001, IdentityTransform(), "s"),
     )
     storage = MemoryStorage()
     table = pa.table({"id": [1, 2, 3], "s": ["a/b", "a/b", None]})
@@ -67,7 +77,9 @@ def test_files_roll_at_the_target_size():
     rng = np.random.default_rng(3)
     table = pa.table({"id": rng.integers(0, 2**62, 400_000), "x": rng.random(400_000)})
     target = 500_000
-    files = write_all(table, request(properties={"write.target-file-size-bytes": str(target)}), MemoryStorage())
+    files = write_all(
+        table, request(properties={"write.target-file-size-bytes": str(target)}), MemoryStorage()
+    )
     assert len(files) > 5
     assert all(0.7 * target < one.file_size_in_bytes < 1.5 * target for one in files[:-1])
     assert sum(one.record_count for one in files) == 400_000
@@ -75,7 +87,9 @@ def test_files_roll_at_the_target_size():
 
 def test_split_offsets_are_where_row_groups_start():
     storage = MemoryStorage()
-    (one,) = write_all(rows(100), request(properties={"write.parquet.row-group-limit": "30"}), storage)
+    (one,) = write_all(
+        rows(100), request(properties={"write.parquet.row-group-limit": "30"}), storage
+    )
     footer = pq.read_metadata(io.BytesIO(storage.read(one.file_path)))
     assert footer.num_row_groups == 4
     assert len(one.split_offsets) == 4
@@ -93,17 +107,27 @@ def test_every_file_is_sorted(direction, nulls):
         order_id=3,
     )
     rng = np.random.default_rng(5)
-    values = [None if v == 0 else [np.nan, -np.inf, np.inf, -0.0, 0.0, -1.0, 1.0][v - 1] for v in rng.integers(0, 8, 3000)]
+    values = [
+        None if v == 0 else [np.nan, -np.inf, np.inf, -0.0, 0.0, -1.0, 1.0][v - 1]
+        for v in rng.integers(0, 8, 3000)
+    ]
     table = pa.table({"id": rng.integers(0, 50, 3000), "x": pa.array(values, pa.float64())})
     properties = {"lakehouse.write.buffer-bytes": "20000", "write.parquet.row-group-limit": "500"}
     storage = MemoryStorage()
-    files = write_all(table.to_batches(max_chunksize=97), request(sort_order=order, properties=properties), storage)
+    files = write_all(
+        table.to_batches(max_chunksize=97),
+        request(sort_order=order, properties=properties),
+        storage,
+    )
     assert len(files) > 1
     assert sum(one.record_count for one in files) == 3000
     for one in files:
         assert one.sort_order_id == 3
         data = read(storage, one)
-        keys = [(*rank(x, direction, nulls), i) for x, i in zip(data["x"].to_pylist(), data["id"].to_pylist(), strict=True)]
+        keys = [
+            (*rank(x, direction, nulls), i)
+            for x, i in zip(data["x"].to_pylist(), data["id"].to_pylist(), strict=True)
+        ]
         assert keys == sorted(keys)
 
 
@@ -117,15 +141,25 @@ def rank(value, direction, nulls):
     return (
         1,
         0,
-        sign * (float(np.sign(value)) * (2 if np.isinf(value) else 1) + (0.25 if value == 0 and not np.signbit(value) else 0)),
+        sign
+        * (
+            float(np.sign(value)) * (2 if np.isinf(value) else 1)
+            + (0.25 if value == 0 and not np.signbit(value) else 0)
+        ),
     )
 
 
 def test_sorted_input_is_not_cut_at_the_buffer():
     """Runs that follow each other go on in the same file, up to the target size."""
-    order = SortOrder(SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST), order_id=1)
+    order = SortOrder(
+        SortField(1, IdentityTransform(), SortDirection.ASC, NullOrder.NULLS_FIRST), order_id=1
+    )
     batches = (rows(1000, start).to_batches()[0] for start in range(0, 50_000, 1000))
-    (one,) = write_all(batches, request(sort_order=order, properties={"lakehouse.write.buffer-bytes": "100000"}), MemoryStorage())
+    (one,) = write_all(
+        batches,
+        request(sort_order=order, properties={"lakehouse.write.buffer-bytes": "100000"}),
+        MemoryStorage(),
+    )
     assert one.record_count == 50_000
     assert len(one.split_offsets) > 3
 
@@ -136,7 +170,9 @@ def test_more_partitions_than_open_files_and_a_small_buffer():
     partitions = _MOST_OPEN_FILES * 3
     table = pa.table({"id": np.arange(20_000) % partitions, "x": np.arange(20_000) / 7})
     files = write_all(
-        table.to_batches(max_chunksize=1000), request(spec=spec, properties={"lakehouse.write.buffer-bytes": "50000"}), storage
+        table.to_batches(max_chunksize=1000),
+        request(spec=spec, properties={"lakehouse.write.buffer-bytes": "50000"}),
+        storage,
     )
     assert storage.most_open <= _MOST_OPEN_FILES
     found = {}
@@ -179,9 +215,18 @@ def test_memory_follows_the_buffer_not_the_data():
     def batches():
         for start in range(0, 2_000_000, 50_000):
             peak[0] = max(peak[0], pa.total_allocated_bytes() - before)
-            yield pa.record_batch({"id": np.arange(start, start + 50_000), "x": np.random.default_rng(start).random(50_000)})
+            yield pa.record_batch(
+                {
+                    "id": np.arange(start, start + 50_000),
+                    "x": np.random.default_rng(start).random(50_000),
+                }
+            )
 
-    files = write_all(batches(), request(spec=spec, properties={"lakehouse.write.buffer-bytes": "4000000"}), MemoryStorage())
+    files = write_all(
+        batches(),
+        request(spec=spec, properties={"lakehouse.write.buffer-bytes": "4000000"}),
+        MemoryStorage(),
+    )
     assert sum(one.record_count for one in files) == 2_000_000
     assert peak[0] < 16_000_000
 
@@ -191,7 +236,11 @@ def test_bad_data_in_the_middle_leaves_nothing(tmp_path):
     batches = [rows(1000).to_batches()[0], pa.record_batch({"id": ["not a number"]})]
     with pytest.raises(InvalidSchemaError, match=r"'id' of table a\.b"):
         write_all(
-            iter(batches), request(location=str(tmp_path / "data"), properties={"write.target-file-size-bytes": "1000"}), storage
+            iter(batches),
+            request(
+                location=str(tmp_path / "data"), properties={"write.target-file-size-bytes": "1000"}
+            ),
+            storage,
         )
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
@@ -200,12 +249,16 @@ def test_files_handed_out_stay_when_the_rest_fails(tmp_path):
     storage = storage_for(str(tmp_path), {})
     batches = [rows(1000).to_batches()[0], pa.record_batch({"id": ["not a number"]})]
     writing = write_data_files(
-        iter(batches), request(location=str(tmp_path), properties={"write.target-file-size-bytes": "1000"}), storage
+        iter(batches),
+        request(location=str(tmp_path), properties={"write.target-file-size-bytes": "1000"}),
+        storage,
     )
     taken = []
     with pytest.raises(InvalidSchemaError):
         taken.extend(writing)
-    assert sorted(str(p) for p in tmp_path.rglob("*") if p.is_file()) == sorted(one.file_path for one in taken)
+    assert sorted(str(p) for p in tmp_path.rglob("*") if p.is_file()) == sorted(
+        one.file_path for one in taken
+    )
     assert taken
 
 
@@ -213,7 +266,9 @@ def test_a_consumer_that_stops_early_leaves_only_what_it_took(tmp_path):
     storage = storage_for(str(tmp_path), {})
     batches = (rows(1000, start).to_batches()[0] for start in range(0, 100_000, 1000))
     writing = write_data_files(
-        batches, request(location=str(tmp_path), properties={"write.target-file-size-bytes": "10000"}), storage
+        batches,
+        request(location=str(tmp_path), properties={"write.target-file-size-bytes": "10000"}),
+        storage,
     )
     first = next(writing)
     writing.close()
@@ -247,14 +302,20 @@ def test_a_full_disk_surfaces_and_leaves_nothing(budget):
     place = f"memory://full-disk-{budget}"
     properties = {"write.target-file-size-bytes": "1500"}
     with pytest.raises(StorageError, match="no space left"):
-        write_all(rows(1000).to_batches(max_chunksize=100), request(location=place, properties=properties), storage)
+        write_all(
+            rows(1000).to_batches(max_chunksize=100),
+            request(location=place, properties=properties),
+            storage,
+        )
     assert list(storage.list(place)) == []
 
 
 def test_unknown_columns_are_not_stored():
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "nothing", UnknownType()))
     storage = MemoryStorage()
-    (one,) = write_all(pa.table({"id": [1], "nothing": pa.nulls(1)}), request(schema=schema), storage)
+    (one,) = write_all(
+        pa.table({"id": [1], "nothing": pa.nulls(1)}), request(schema=schema), storage
+    )
     assert read(storage, one).column_names == ["id"]
 
 

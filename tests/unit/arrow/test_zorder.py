@@ -44,7 +44,9 @@ TYPES = {
     "date": (DateType(), st.dates()),
     "ts": (
         TimestamptzType(),
-        st.dates(dt.date(1900, 1, 1)).map(lambda day: dt.datetime(day.year, day.month, day.day, 5, tzinfo=dt.UTC)),
+        st.dates(dt.date(1900, 1, 1)).map(
+            lambda day: dt.datetime(day.year, day.month, day.day, 5, tzinfo=dt.UTC)
+        ),
     ),
     "uuid": (UUIDType(), st.uuids()),
 }
@@ -63,9 +65,21 @@ def key(value):
 def rows(draw):
     first, second = draw(st.sampled_from(sorted(TYPES))), draw(st.sampled_from(sorted(TYPES)))
     size = draw(st.integers(1, 40))
-    schema = Schema(NestedField(1, "a", TYPES[first][0], required=False), NestedField(2, "b", TYPES[second][0], required=False))
-    columns = [draw(st.lists(st.none() | TYPES[one][1], min_size=size, max_size=size)) for one in (first, second)]
-    stored = [[value.bytes if hasattr(value, "hex") and hasattr(value, "bytes") else value for value in one] for one in columns]
+    schema = Schema(
+        NestedField(1, "a", TYPES[first][0], required=False),
+        NestedField(2, "b", TYPES[second][0], required=False),
+    )
+    columns = [
+        draw(st.lists(st.none() | TYPES[one][1], min_size=size, max_size=size))
+        for one in (first, second)
+    ]
+    stored = [
+        [
+            value.bytes if hasattr(value, "hex") and hasattr(value, "bytes") else value
+            for value in one
+        ]
+        for one in columns
+    ]
     arrays = [
         pa.ExtensionArray.from_storage(f.type, pa.array(v, f.type.storage_type))
         if isinstance(f.type, pa.ExtensionType)
@@ -89,19 +103,29 @@ def test_a_row_that_is_nowhere_smaller_never_comes_before(given_rows):
 
 
 def test_rows_of_another_batch_lie_on_the_same_curve():
-    schema = Schema(NestedField(1, "a", LongType(), required=False), NestedField(2, "b", LongType(), required=False))
+    schema = Schema(
+        NestedField(1, "a", LongType(), required=False),
+        NestedField(2, "b", LongType(), required=False),
+    )
     chance = np.random.default_rng(1)
-    table = pa.table({"a": chance.integers(0, 10**6, 5000), "b": chance.integers(0, 10**6, 5000)}, schema=schema_to_arrow(schema))
+    table = pa.table(
+        {"a": chance.integers(0, 10**6, 5000), "b": chance.integers(0, 10**6, 5000)},
+        schema=schema_to_arrow(schema),
+    )
     curve = ZOrder.learn(["a", "b"], schema, table)
     whole = curve.positions(table)
-    parts = np.concatenate([curve.positions(table.slice(0, 1234)), curve.positions(table.slice(1234))])
+    parts = np.concatenate(
+        [curve.positions(table.slice(0, 1234)), curve.positions(table.slice(1234))]
+    )
     assert (whole == parts).all()
     assert len(np.unique(whole)) > 4900, "values are told apart"
 
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
-    NestedField(2, "at", StructType(NestedField(3, "x", LongType(), required=False)), required=False),
+    NestedField(
+        2, "at", StructType(NestedField(3, "x", LongType(), required=False)), required=False
+    ),
     NestedField(4, "tags", ListType(5, StringType()), required=False),
 )
 
@@ -123,7 +147,8 @@ def test_what_cannot_be_a_curve_is_refused(names, says):
 
 def test_a_column_inside_a_struct():
     table = pa.Table.from_pylist(
-        [{"id": 1, "at": {"x": 2}, "tags": None}, {"id": 1, "at": None, "tags": []}], schema_to_arrow(SCHEMA)
+        [{"id": 1, "at": {"x": 2}, "tags": None}, {"id": 1, "at": None, "tags": []}],
+        schema_to_arrow(SCHEMA),
     )
     assert zorder_ids(["id", "at.x"], SCHEMA) == (1, 3)
     low, high = ZOrder.learn(["id", "at.x"], SCHEMA, table).positions(table)[::-1]

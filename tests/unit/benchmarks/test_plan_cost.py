@@ -8,7 +8,9 @@ from benchmarks.counting_storage import PAGE_KEYS, CountingStorage, Request
 from benchmarks.plan_cost import WEEK, WHERE, Shape, build, derived_seconds, hive, ours
 
 
-@pytest.mark.parametrize(("keys", "pages"), [(0, 1), (1, 1), (PAGE_KEYS, 1), (PAGE_KEYS + 1, 2), (3 * PAGE_KEYS - 1, 3)])
+@pytest.mark.parametrize(
+    ("keys", "pages"), [(0, 1), (1, 1), (PAGE_KEYS, 1), (PAGE_KEYS + 1, 2), (3 * PAGE_KEYS - 1, 3)]
+)
 def test_a_listing_costs_a_request_a_page(keys, pages):
     storage = CountingStorage()
     storage.add_keys(f"memory://b/t/data/d=1/{n:05d}" for n in range(keys))
@@ -19,7 +21,9 @@ def test_a_listing_costs_a_request_a_page(keys, pages):
 
 def test_folders_are_found_without_listing_their_files():
     storage = CountingStorage()
-    storage.add_keys(f"memory://b/t/data/d={day:04d}/{n}" for day in range(PAGE_KEYS + 1) for n in range(3))
+    storage.add_keys(
+        f"memory://b/t/data/d={day:04d}/{n}" for day in range(PAGE_KEYS + 1) for n in range(3)
+    )
     storage.add_keys(["memory://b/t/data/stray"])
     assert len(storage.list_folders("memory://b/t/data")) == PAGE_KEYS + 1
     assert storage.counts() == {"LIST": 2}
@@ -49,7 +53,11 @@ def test_counts_of_a_small_table():
     assert (week["requests"], week["files_planned"]) == ({"LIST": 7}, 7 * 3)
     mine = ours(storage, lake, f"{WHERE} and user_id = 42", twins=False)
     assert mine["files_planned"] == 7
-    touched = {one.location for one in storage.requests if "-m" in one.location and "snap-" not in one.location}
+    touched = {
+        one.location
+        for one in storage.requests
+        if "-m" in one.location and "snap-" not in one.location
+    }
     assert len(touched) == mine["manifests_read"] in (1, 2)
     assert mine["requests_total"] <= 12
     assert all(one.verb != "LIST" for one in storage.requests)
@@ -67,5 +75,8 @@ def test_derived_seconds():
     assert derived_seconds([*first, *map(manifest, range(64))]) == pytest.approx(0.18)
     assert derived_seconds([*first, *map(manifest, range(65))]) == pytest.approx(0.24)
     assert derived_seconds([manifest(1), manifest(1), manifest(2)]) == pytest.approx(0.12)
-    listing = [Request("LIST", "memory://b/t/data", 1), *(Request("LIST", f"memory://b/t/data/d={n}", 1) for n in (1, 1, 2))]
+    listing = [
+        Request("LIST", "memory://b/t/data", 1),
+        *(Request("LIST", f"memory://b/t/data/d={n}", 1) for n in (1, 1, 2)),
+    ]
     assert derived_seconds(listing) == pytest.approx(0.09)

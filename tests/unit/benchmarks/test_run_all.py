@@ -19,7 +19,11 @@ def shown(names, folder):
 
 
 def test_every_benchmark_is_run_and_read():
-    runnable = {path.stem for path in every.FOLDER.glob("*.py") if "__main__" in path.read_text() and path.stem != "__main__"}
+    runnable = {
+        path.stem
+        for path in every.FOLDER.glob("*.py")
+        if "__main__" in path.read_text() and path.stem != "__main__"
+    }
     assert runnable == set(every.QUICK) == set(every.RATIOS)
     assert every.existing() == list(every.QUICK)
 
@@ -32,8 +36,15 @@ def test_kept_results_are_readable():
 
 
 def test_ratios_say_how_many_times_better_ours_is(tmp_path):
-    row = {"case": "all rows", "contender": "spark.read.parquet", "ours_to_it": 0.5, "ours_to_it_processor": 2.0}
-    (tmp_path / "spark_read.json").write_text(json.dumps({"rows": [row, {**row, "contender": "lakehouse"}]}))
+    row = {
+        "case": "all rows",
+        "contender": "spark.read.parquet",
+        "ours_to_it": 0.5,
+        "ours_to_it_processor": 2.0,
+    }
+    (tmp_path / "spark_read.json").write_text(
+        json.dumps({"rows": [row, {**row, "contender": "lakehouse"}]})
+    )
     lines = [line for line in shown(["spark_read", "commit"], tmp_path).splitlines() if "│" in line]
     assert [line.split("│")[-2].strip() for line in lines[:2]] == ["2.00", "0.50"]
     assert "not run yet" in lines[2]
@@ -51,4 +62,6 @@ def test_a_quick_run_keeps_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(every.subprocess, "run", overwrite)
     assert every.run_quick(["commit", "plan_cost"]) == ["plan_cost"]
-    assert [(path.name, path.read_text()) for path in Path(tmp_path).iterdir()] == [("commit.json", "kept")]
+    assert [(path.name, path.read_text()) for path in Path(tmp_path).iterdir()] == [
+        ("commit.json", "kept")
+    ]

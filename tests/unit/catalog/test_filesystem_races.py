@@ -11,7 +11,10 @@ from lakehouse.storage.local import LocalStorage
 from lakehouse.transaction import Transaction
 from tests.tables import EVENTS, create_table, data_file
 
-SHORT_LOG = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+SHORT_LOG = {
+    "write.metadata.previous-versions-max": "1",
+    "write.metadata.delete-after-commit.enabled": "true",
+}
 
 
 class Interrupted(LocalStorage):
@@ -43,7 +46,9 @@ def commit(catalog, number):
     catalog.commit(EVENTS, catalog.load(EVENTS), (), (SetProperties({"n": str(number)}),))
 
 
-@pytest.mark.parametrize("ask", [lambda c: c.table_exists(EVENTS), lambda c: c.list_tables(("raw",)) == [EVENTS]])
+@pytest.mark.parametrize(
+    "ask", [lambda c: c.table_exists(EVENTS), lambda c: c.list_tables(("raw",)) == [EVENTS]]
+)
 def test_a_version_deleted_while_it_is_looked_at_is_followed(tmp_path, ask):
     rival = opened(tmp_path)
     create_table(rival, properties=SHORT_LOG)

@@ -44,7 +44,9 @@ def faults():
 @pytest.fixture
 def files(tmp_path, faults):
     storage = FaultyStorage(LocalStorage(), faults)
-    catalog = FilesystemCatalog(str(tmp_path), environment=Environment.seeded(1), storage_factory=lambda *_: storage)
+    catalog = FilesystemCatalog(
+        str(tmp_path), environment=Environment.seeded(1), storage_factory=lambda *_: storage
+    )
     create_table(catalog)
     return catalog
 
@@ -70,7 +72,9 @@ def test_an_outage_is_unknown_and_deletes_nothing(files, faults):
     before = {info.location for info in files.storage("").list(base.metadata.location)}
     faults.next("create", *[Fault.TIMEOUT] * 3)
     with pytest.raises(CommitStateUnknownError, match="Nothing was deleted"):
-        Transaction(files, EVENTS, base=base, environment=Environment.seeded(3)).append([data_file("one")]).commit()
+        Transaction(files, EVENTS, base=base, environment=Environment.seeded(3)).append(
+            [data_file("one")]
+        ).commit()
     after = {info.location for info in files.storage("").list(base.metadata.location)}
     assert before < after
 
@@ -78,7 +82,11 @@ def test_an_outage_is_unknown_and_deletes_nothing(files, faults):
 def test_an_unknown_commit_that_landed_is_found_by_snapshot_id(files, faults):
     base = files.load(EVENTS)
     faults.next("create", Fault.LOST_REPLY, Fault.TIMEOUT, Fault.TIMEOUT)
-    committed = Transaction(files, EVENTS, base=base, environment=Environment.seeded(3)).append([data_file("one")]).commit()
+    committed = (
+        Transaction(files, EVENTS, base=base, environment=Environment.seeded(3))
+        .append([data_file("one")])
+        .commit()
+    )
     assert live_files(files, committed.version) == ["one"]
 
 
@@ -87,7 +95,9 @@ def test_a_full_disk_is_a_certain_failure_and_cleans_up(files, faults):
     before = {info.location for info in files.storage("").list(base.metadata.location)}
     faults.next("create", Fault.FULL)
     with pytest.raises(StorageError):
-        Transaction(files, EVENTS, base=base, environment=Environment.seeded(3)).append([data_file("one")]).commit()
+        Transaction(files, EVENTS, base=base, environment=Environment.seeded(3)).append(
+            [data_file("one")]
+        ).commit()
     assert {info.location for info in files.storage("").list(base.metadata.location)} == before
 
 
@@ -105,7 +115,10 @@ def test_the_hint_is_only_a_hint(files, hint):
 def test_a_base_that_was_cleaned_up_cannot_be_committed_on(files):
     """A writer slept while the versions after its base came and went: its number is free again, its commit must not count."""
     version = stale = files.load(EVENTS)
-    settings = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    settings = {
+        "write.metadata.previous-versions-max": "1",
+        "write.metadata.delete-after-commit.enabled": "true",
+    }
     version = files.commit(EVENTS, version, (), (SetProperties(settings),))
     for number in range(5):
         version = files.commit(EVENTS, version, (), (SetProperties({"n": str(number)}),))
@@ -117,7 +130,10 @@ def test_a_base_that_was_cleaned_up_cannot_be_committed_on(files):
 def test_two_late_writers_do_not_vouch_for_each_other(files):
     """The first leaves a file where the base of the second was: that it is there does not make the second's commit count."""
     bases = [files.load(EVENTS)]
-    settings = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    settings = {
+        "write.metadata.previous-versions-max": "1",
+        "write.metadata.delete-after-commit.enabled": "true",
+    }
     version = files.commit(EVENTS, bases[0], (), (SetProperties(settings),))
     bases.append(version)
     for number in range(5):
@@ -132,10 +148,17 @@ def test_two_late_writers_do_not_vouch_for_each_other(files):
 @pytest.mark.parametrize("indent", [False, True])
 def test_a_base_is_recognised_however_it_was_written(files, codec, indent):
     """Also compressed, and as other engines write it: indented, with the keys in another order."""
-    version = files.commit(EVENTS, files.load(EVENTS), (), (SetProperties({"write.metadata.compression-codec": codec}),))
+    version = files.commit(
+        EVENTS,
+        files.load(EVENTS),
+        (),
+        (SetProperties({"write.metadata.compression-codec": codec}),),
+    )
     if indent:
         document = json.loads(files.storage("").read(version.metadata_location))
-        turned = json.dumps({"properties": {"padding": "x" * 5000}, **dict(reversed(document.items()))}, indent=2)
+        turned = json.dumps(
+            {"properties": {"padding": "x" * 5000}, **dict(reversed(document.items()))}, indent=2
+        )
         files.storage("").write(version.metadata_location, turned.encode())
         version = files.load(EVENTS)
     for number in range(3):
@@ -145,7 +168,10 @@ def test_a_base_is_recognised_however_it_was_written(files, codec, indent):
 
 def test_a_version_that_could_not_be_deleted_leaves_no_gap(files, faults):
     """Found by simulation (seed 50304): a leftover below a gap would make every reader with an old hint stop there."""
-    settings = {"write.metadata.previous-versions-max": "1", "write.metadata.delete-after-commit.enabled": "true"}
+    settings = {
+        "write.metadata.previous-versions-max": "1",
+        "write.metadata.delete-after-commit.enabled": "true",
+    }
     version = files.commit(EVENTS, files.load(EVENTS), (), (SetProperties(settings),))
     for number in range(6):
         faults.next("delete", *([Fault.REFUSED] if number in {1, 2} else []))
@@ -188,7 +214,10 @@ def test_sql_lost_reply_that_landed(sql):
     catalog, database = sql
     base = catalog.load(EVENTS)
     database.lands = True
-    assert catalog.commit(EVENTS, base, (), CHANGE).metadata_location == catalog.load(EVENTS).metadata_location
+    assert (
+        catalog.commit(EVENTS, base, (), CHANGE).metadata_location
+        == catalog.load(EVENTS).metadata_location
+    )
 
 
 def test_sql_lost_reply_that_did_not_land(sql):
@@ -228,10 +257,14 @@ def test_passwords_are_not_shown():
 def test_pyiceberg_opens_the_same_database(tmp_path):
     from pyiceberg.catalog.sql import SqlCatalog as PyIcebergSqlCatalog
 
-    catalog = open_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse"))
+    catalog = open_catalog(
+        f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse")
+    )
     create_table(catalog)
     version = Transaction(catalog, EVENTS).append([data_file("one")]).commit().version
-    other = PyIcebergSqlCatalog("lakehouse", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse"))
+    other = PyIcebergSqlCatalog(
+        "lakehouse", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse")
+    )
     table = other.load_table(("raw", "events"))
     assert table.metadata_location == version.metadata_location
     assert [task.file.file_path for task in table.scan().plan_files()] == ["/data/one.parquet"]

@@ -37,7 +37,9 @@ def read_by_others(location: str) -> list[int]:
         import_extension(name, con=connection)
         connection.load_extension(name)
     codec = "gzip" if ".gz." in location else "none"
-    found = connection.execute(f"SELECT id FROM iceberg_scan('{location}', metadata_compression_codec = '{codec}')").fetchall()
+    found = connection.execute(
+        f"SELECT id FROM iceberg_scan('{location}', metadata_compression_codec = '{codec}')"
+    ).fetchall()
     connection.close()
     assert sorted(number for (number,) in found) == theirs
     return theirs
@@ -60,7 +62,11 @@ def test_metadata_is_compressed_when_the_table_asks_for_it(lake):
 
 def test_writers_that_disagree_about_compression_lose_nothing(lake):
     """One switches compression on and off while others append: if that gave two names to one version, appends would vanish."""
-    lake.create_table("raw.t", SCHEMA, properties={"commit.retry.num-retries": "100", "commit.retry.min-wait-ms": "1"})
+    lake.create_table(
+        "raw.t",
+        SCHEMA,
+        properties={"commit.retry.num-retries": "100", "commit.retry.min-wait-ms": "1"},
+    )
     errors: list[BaseException] = []
 
     def guarded(work) -> None:
@@ -83,7 +89,16 @@ def test_writers_that_disagree_about_compression_lose_nothing(lake):
     for thread in threads:
         thread.join()
     assert errors == []
-    assert sorted(lake.load_table("raw.t").scan().to_arrow()["id"].to_pylist()) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert sorted(lake.load_table("raw.t").scan().to_arrow()["id"].to_pylist()) == [
+        0,
+        0,
+        1,
+        1,
+        2,
+        2,
+        3,
+        3,
+    ]
 
 
 def test_a_dropped_table_with_compressed_metadata_stays_dropped(lake):
@@ -99,14 +114,24 @@ def test_a_dropped_table_with_compressed_metadata_stays_dropped(lake):
 
 @pytest.mark.parametrize("codec", ["none", "gzip"])
 def test_old_metadata_goes_where_the_table_asks_for_it(lake, codec):
-    wanted = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "2", CODEC: codec}
+    wanted = {
+        "write.metadata.delete-after-commit.enabled": "true",
+        "write.metadata.previous-versions-max": "2",
+        CODEC: codec,
+    }
     table = lake.create_table("raw.t", SCHEMA, properties=wanted)
     for number in range(6):
         table.append(rows(number))
     folder = table.metadata_location.rpartition("/")[0]
-    left = {info.location for info in table.storage.list(folder) if info.location.endswith(".metadata.json")}
+    left = {
+        info.location
+        for info in table.storage.list(folder)
+        if info.location.endswith(".metadata.json")
+    }
     logged = {entry.metadata_file for entry in table.metadata.metadata_log}
-    assert {one.rpartition("/")[2] for one in left} == {one.rpartition("/")[2] for one in {*logged, table.metadata_location}}
+    assert {one.rpartition("/")[2] for one in left} == {
+        one.rpartition("/")[2] for one in {*logged, table.metadata_location}
+    }
     assert len(left) == 3
     assert lake.load_table("raw.t").scan().count() == 6
 

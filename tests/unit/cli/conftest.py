@@ -11,7 +11,13 @@ from typer.testing import CliRunner
 import lakehouse.lake
 from lakehouse.cli import app
 
-SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("region", pa.string()), pa.field("at", pa.timestamp("us", tz="UTC"))])
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("region", pa.string()),
+        pa.field("at", pa.timestamp("us", tz="UTC")),
+    ]
+)
 
 
 @dataclass
@@ -33,7 +39,9 @@ class Command:
 
     def __call__(self, *arguments, catalog=True, env=None):
         given = ["--catalog", self.catalog] if catalog else []
-        result = CliRunner().invoke(app, [*map(str, arguments), *given], env={"COLUMNS": "200", **(env or {})})
+        result = CliRunner().invoke(
+            app, [*map(str, arguments), *given], env={"COLUMNS": "200", **(env or {})}
+        )
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Answer(result.exit_code, result.stdout, result.stderr)

@@ -56,7 +56,9 @@ def test_the_catalog_comes_from_the_environment_and_then_from_the_folder(tmp_pat
     elsewhere = str(tmp_path / "warehouse")
     lakehouse.lake.load_catalog(elsewhere).create_table("raw.events", SCHEMA)
     run = Command(elsewhere)
-    assert len(run("tables", "--json", catalog=False, env={"LAKEHOUSE_CATALOG": elsewhere}).json) == 1
+    assert (
+        len(run("tables", "--json", catalog=False, env={"LAKEHOUSE_CATALOG": elsewhere}).json) == 1
+    )
     monkeypatch.chdir(tmp_path)
     assert run("tables", "--json", catalog=False).json == []
     assert not (tmp_path / ".lakehouse").exists()
@@ -70,7 +72,10 @@ def test_analyze_counts_different_values_and_describe_shows_them(run, table):
     expected = {name: len(set(rows[name].to_pylist()) - {None}) for name in ("id", "region")}
     found = run("analyze", "raw.events", *(f"--column={name}" for name in expected), "--json").json
     assert found["distinct"] == expected
-    columns = {one["name"]: one["distinct"] for one in run("describe", "raw.events", "--json").json["columns"]}
+    columns = {
+        one["name"]: one["distinct"]
+        for one in run("describe", "raw.events", "--json").json["columns"]
+    }
     assert {name: columns.pop(name) for name in expected} == expected
     assert set(columns.values()) == {None}
     assert run("analyze", "raw.events", "--column=nope").code != 0
@@ -98,7 +103,9 @@ def test_describe_shows_schema_partitioning_and_refs(run, table):
 
 def test_history_is_newest_first(run, table):
     found = run("history", "raw.events", "--json").json
-    assert [line["snapshot_id"] for line in found] == [one.snapshot_id for one in reversed(table.snapshots())]
+    assert [line["snapshot_id"] for line in found] == [
+        one.snapshot_id for one in reversed(table.snapshots())
+    ]
     assert found[0]["refs"] == ["main"]
     assert found[0]["operation"] == "append"
     assert len(run("history", "raw.events", "--limit", 2, "--json").json) == 2
@@ -109,7 +116,10 @@ def test_files_lists_what_a_scan_reads(run):
     found = run("files", "raw.events", "--json").json
     assert len(found) == 6
     assert sum(file["record_count"] for file in found) == 60
-    assert {file["partition"] for file in run("files", "raw.events", "--where", "region = 'r1'", "--json").json} == {"region=r1"}
+    assert {
+        file["partition"]
+        for file in run("files", "raw.events", "--where", "region = 'r1'", "--json").json
+    } == {"region=r1"}
     assert len(run("files", "raw.events", "--limit", 2, "--json").json) == 2
 
 
@@ -122,7 +132,9 @@ def test_plan_counts_what_is_read_and_skipped(run):
 
 def test_plan_travels_in_time(run, table):
     first = table.snapshots()[0].snapshot_id
-    assert run("plan", "raw.events", "--snapshot", first, "--json").json["data_files"]["planned"] == 1
+    assert (
+        run("plan", "raw.events", "--snapshot", first, "--json").json["data_files"]["planned"] == 1
+    )
     table.create_tag("start", first)
     assert run("plan", "raw.events", "--snapshot", "start", "--json").json["snapshot_id"] == first
     assert run("plan", "raw.events", "--snapshot", first, "--as-of", "1h").code == 2
@@ -144,7 +156,11 @@ def test_expire_first_shows_then_does(run, table):
     assert len(plan["expired_snapshots"]) == 5
     assert len(table.refresh().metadata.snapshots) == 6
     doomed = [location for found in plan["files"].values() for location in found]
-    assert plan["bytes"] == sum(table.storage.size(location) for location in [*doomed, *plan["old_metadata"]]) > 0
+    assert (
+        plan["bytes"]
+        == sum(table.storage.size(location) for location in [*doomed, *plan["old_metadata"]])
+        > 0
+    )
     done = run("expire", "raw.events", "--older-than", "0s", "--retain-last", 2, "--json").json
     assert len(done["expired_snapshot_ids"]) == 4
     assert len(table.refresh().metadata.snapshots) == 2
@@ -164,7 +180,9 @@ def test_remove_orphans_refuses_the_young(run, table):
     refused = run("remove-orphans", "raw.events", "--older-than", "1h")
     assert refused.code == 1
     assert "24 hours" in refused.err
-    plan = run("remove-orphans", "raw.events", "--older-than", "0s", "--force", "--dry-run", "--json").json
+    plan = run(
+        "remove-orphans", "raw.events", "--older-than", "0s", "--force", "--dry-run", "--json"
+    ).json
     assert [one["location"].rsplit("/", 1)[-1] for one in plan["orphans"]] == ["lost.parquet"]
     done = run("remove-orphans", "raw.events", "--older-than", "0s", "--force", "--json").json
     assert done["moved_files"] == 1
@@ -231,7 +249,12 @@ def test_rollback_first_shows_then_does_and_can_be_undone_by_id(run, table):
 
 def test_tag_and_its_removal(run, table):
     first = table.snapshots()[0].snapshot_id
-    assert run("tag", "raw.events", "q3", "--snapshot", first, "--keep", "90d", "--json").json["snapshot_id"] == first
+    assert (
+        run("tag", "raw.events", "q3", "--snapshot", first, "--keep", "90d", "--json").json[
+            "snapshot_id"
+        ]
+        == first
+    )
     ref = table.refresh().metadata.ref("q3")
     assert (ref.type, ref.max_ref_age_ms) == ("tag", 90 * 86_400_000)
     assert run("tag", "raw.events", "q3").code == 1
@@ -281,7 +304,10 @@ def test_errors_are_one_line_and_exit_code_one(run, arguments):
     assert "Traceback" not in answer.err
 
 
-@pytest.mark.parametrize("arguments", [["nope"], ["tables", "--nope"], ["compact"], ["history", "raw.events", "--limit", "none"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [["nope"], ["tables", "--nope"], ["compact"], ["history", "raw.events", "--limit", "none"]],
+)
 def test_wrong_usage_is_exit_code_two(run, arguments):
     answer = run(*arguments)
     assert answer.code == 2
@@ -300,7 +326,12 @@ def test_secrets_are_never_shown(run, table, tmp_path):
     assert "plain" in shown.out
     assert canary not in run("describe", "raw.events", "--json").out
     failed = run(
-        "tables", "--catalog", f"postgresql+psycopg://user:{canary}@127.0.0.1:1/nope", "--warehouse", tmp_path, catalog=False
+        "tables",
+        "--catalog",
+        f"postgresql+psycopg://user:{canary}@127.0.0.1:1/nope",
+        "--warehouse",
+        tmp_path,
+        catalog=False,
     )
     assert failed.code == 1
     assert canary not in failed.out + failed.err

@@ -6,7 +6,10 @@ import pytest
 
 
 def files(run):
-    return {one["partition"]: one["data_files"] for one in run("health", "raw.events", "--json").json[0]["partitions"]}
+    return {
+        one["partition"]: one["data_files"]
+        for one in run("health", "raw.events", "--json").json[0]["partitions"]
+    }
 
 
 def test_only_the_partition_named(run, table):
@@ -39,7 +42,12 @@ def test_the_plan_says_how_rows_are_arranged(run, table):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--sort-by", "nope"], ["--zorder-by", "id"], ["--sort-by", "id", "--zorder-by", "id", "--zorder-by", "at"]]
+    "arguments",
+    [
+        ["--sort-by", "nope"],
+        ["--zorder-by", "id"],
+        ["--sort-by", "id", "--zorder-by", "id", "--zorder-by", "at"],
+    ],
 )
 def test_what_cannot_be_arranged_is_an_error_and_changes_nothing(run, table, arguments):
     before = files(run)

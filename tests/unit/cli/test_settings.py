@@ -40,7 +40,9 @@ def test_secrets_are_taken_out_of_texts():
         "x",
         {"s3.secret-access-key": "SECRETKEY", "s3.region": "eu", "token": "abc"},
     )
-    text = options.redact("cannot reach postgresql+psycopg://u:p4ssw0rd@h/db with SECRETKEY in eu; http://a:b@c")
+    text = options.redact(
+        "cannot reach postgresql+psycopg://u:p4ssw0rd@h/db with SECRETKEY in eu; http://a:b@c"
+    )
     assert text == "cannot reach postgresql+psycopg://u:***@h/db with *** in eu; http://a:***@c"
     assert "p4ssw0rd" not in repr(options)
     assert "SECRETKEY" not in repr(options)
@@ -48,7 +50,13 @@ def test_secrets_are_taken_out_of_texts():
 
 def test_secret_properties_are_hidden_and_others_not():
     shown = hide_secrets(
-        {"s3.secret-access-key": "x", "s3.access-key-id": "x", "auth.token": "x", "note": "http://u:p@h", "owner": "me"}
+        {
+            "s3.secret-access-key": "x",
+            "s3.access-key-id": "x",
+            "auth.token": "x",
+            "note": "http://u:p@h",
+            "owner": "me",
+        }
     )
     assert shown == {
         "s3.secret-access-key": "***",
@@ -60,7 +68,15 @@ def test_secret_properties_are_hidden_and_others_not():
 
 
 @pytest.mark.parametrize(
-    ("text", "ms"), [("90s", 90_000), ("30m", 1_800_000), ("12h", DAY // 2), ("7d", 7 * DAY), ("2w", 14 * DAY), ("5 ms", 5)]
+    ("text", "ms"),
+    [
+        ("90s", 90_000),
+        ("30m", 1_800_000),
+        ("12h", DAY // 2),
+        ("7d", 7 * DAY),
+        ("2w", 14 * DAY),
+        ("5 ms", 5),
+    ],
 )
 def test_durations(text, ms):
     assert duration_ms(text) == ms

@@ -16,5 +16,7 @@ def test_the_worked_example_is_what_the_code_writes():
     shown = page.partition(script["BEGIN"])[2].partition(script["END"])[0].strip()
     assert shown, "run docs/worked_example.py --write"
     if script["VERSIONS"] not in shown:
-        pytest.skip(f"bytes depend on the versions of pyarrow and zlib; here is {script['VERSIONS']}")
+        pytest.skip(
+            f"bytes depend on the versions of pyarrow and zlib; here is {script['VERSIONS']}"
+        )
     assert shown == script["example"]().strip()

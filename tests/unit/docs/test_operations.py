@@ -23,11 +23,19 @@ WORDS = {
 def documented():
     section = PAGE.read_text().partition("## Policies")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`[^|]*`) \| ([^|]*) \|", section, re.MULTILINE)
-    return {name: default.strip() for names, default in rows for name in re.findall(r"`([a-z-]+)`", names)}
+    return {
+        name: default.strip()
+        for names, default in rows
+        for name in re.findall(r"`([a-z-]+)`", names)
+    }
 
 
 def test_every_property_is_there_with_its_default():
-    known = {one.name.removeprefix(PREFIX): one.default for one in all_properties() if one.name.startswith(PREFIX)}
+    known = {
+        one.name.removeprefix(PREFIX): one.default
+        for one in all_properties()
+        if one.name.startswith(PREFIX)
+    }
     found = documented()
     assert found.keys() == known.keys()
     for name, text in found.items():

@@ -12,7 +12,9 @@ README = Path(__file__).resolve().parents[3] / "README.md"
 
 def test_the_first_example_runs(tmp_path):
     example = re.findall(r"```python\n(.+?)```", README.read_text(), flags=re.DOTALL)[0]
-    done = subprocess.run([sys.executable, "-W", "error", "-c", example], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "1 row from 1 file\n2 rows before the delete\n"
 

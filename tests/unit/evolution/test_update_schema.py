@@ -51,27 +51,47 @@ def names(metadata):
 class TestAdd:
     def test_at_the_end_with_the_next_id(self):
         base = table()
-        after = evolved(lambda s: s.add_column("device", "string", doc="which").add_column("n", pa.int16()), base)
+        after = evolved(
+            lambda s: s.add_column("device", "string", doc="which").add_column("n", pa.int16()),
+            base,
+        )
         device, n = after.schema().fields[-2:]
-        assert (device.field_id, device.required, device.doc) == (base.last_column_id + 1, False, "which")
+        assert (device.field_id, device.required, device.doc) == (
+            base.last_column_id + 1,
+            False,
+            "which",
+        )
         assert (n.field_id, n.field_type) == (base.last_column_id + 2, IntegerType())
         assert after.last_column_id == base.last_column_id + 2
         assert after.current_schema_id == 1
         assert after.schema(0) == base.schema()
 
     @pytest.mark.parametrize(
-        "path", ["place.alt", ("place", "alt"), "points.element.alt", "points.alt", "marks.value.alt", "marks.alt"]
+        "path",
+        [
+            "place.alt",
+            ("place", "alt"),
+            "points.element.alt",
+            "points.alt",
+            "marks.value.alt",
+            "marks.alt",
+        ],
     )
     def test_into_structs_at_any_depth(self, path):
         after = evolved(lambda s: s.add_column(path, "double"))
-        full = {"place.alt": "place.alt", "points.alt": "points.element.alt", "marks.alt": "marks.value.alt"}
+        full = {
+            "place.alt": "place.alt",
+            "points.alt": "points.element.alt",
+            "marks.alt": "marks.value.alt",
+        }
         path = ".".join(path) if isinstance(path, tuple) else path
         assert after.schema().find_type(full.get(path, path)) == DoubleType()
 
     def test_nested_types_get_ids_of_their_own(self):
         base = table()
         given = StructType(
-            NestedField(1, "a", ListType(1, LongType())), NestedField(1, "b", MapType(2, StringType(), 3, LongType()))
+            NestedField(1, "a", ListType(1, LongType())),
+            NestedField(1, "b", MapType(2, StringType(), 3, LongType())),
         )
         after = evolved(lambda s: s.add_column("extra", given), base)
         added = {i for i in after.schema().field_ids if i > base.last_column_id}
@@ -80,7 +100,14 @@ class TestAdd:
 
     @pytest.mark.parametrize(
         ("path", "reason"),
-        [("id", "already"), ("place.lat", "already"), ("nope.x", "no struct"), ("id.x", "no struct"), ("", "name"), ((), "name")],
+        [
+            ("id", "already"),
+            ("place.lat", "already"),
+            ("nope.x", "no struct"),
+            ("id.x", "no struct"),
+            ("", "name"),
+            ((), "name"),
+        ],
     )
     def test_where_it_cannot_go(self, path, reason):
         with pytest.raises(InvalidSchemaError, match=reason):
@@ -96,7 +123,9 @@ class TestAdd:
             UpdateSchema(table(version=3)).add_column("n", "int", required=True)
         with pytest.raises(InvalidSchemaError, match="version 3"):
             UpdateSchema(table()).add_column("n", "int", default=5)
-        after = evolved(lambda s: s.add_column("n", "int", required=True, default=5), table(version=3))
+        after = evolved(
+            lambda s: s.add_column("n", "int", required=True, default=5), table(version=3)
+        )
         field = after.schema().find_field("n")
         assert (field.required, field.initial_default, field.write_default) == (True, 5, 5)
         with pytest.raises(InvalidSchemaError):
@@ -106,10 +135,18 @@ class TestAdd:
         for kind in ("timestamp_ns", "unknown", "variant", "geometry"):
             with pytest.raises(InvalidSchemaError, match="version 3"):
                 evolved(lambda s, kind=kind: s.add_column("n", kind))
-            assert evolved(lambda s, kind=kind: s.add_column("n", kind), table(version=3)).schema().find_field("n")
+            assert (
+                evolved(lambda s, kind=kind: s.add_column("n", kind), table(version=3))
+                .schema()
+                .find_field("n")
+            )
 
     def test_map_keys_cannot_grow(self):
-        keyed = table_of(NestedField(1, "m", MapType(2, StructType(NestedField(3, "k", LongType())), 4, LongType())))
+        keyed = table_of(
+            NestedField(
+                1, "m", MapType(2, StructType(NestedField(3, "k", LongType())), 4, LongType())
+            )
+        )
         for change in (
             lambda s: s.add_column("m.key.x", "int"),
             lambda s: s.drop_column("m.key.k"),
@@ -134,7 +171,13 @@ class TestDropAndRename:
         after = evolved(lambda s: s.drop_column("name").add_column("name", "string"), base)
         assert after.schema().find_field("name").field_id == base.last_column_id + 1 != old
         gone = evolved(lambda s: s.drop_column("name"), base)
-        assert evolved(lambda s: s.add_column("name", "string"), gone).schema().find_field("name").field_id > old
+        assert (
+            evolved(lambda s: s.add_column("name", "string"), gone)
+            .schema()
+            .find_field("name")
+            .field_id
+            > old
+        )
         assert gone.last_column_id == base.last_column_id
 
     def test_the_last_id_survives_dropping_the_newest_column(self):
@@ -146,9 +189,16 @@ class TestDropAndRename:
     def test_names_can_be_swapped(self):
         base = table()
         after = evolved(
-            lambda s: s.rename_column("name", "tmp").rename_column("price", "name").rename_column("tmp", "price"), base
+            lambda s: (
+                s.rename_column("name", "tmp")
+                .rename_column("price", "name")
+                .rename_column("tmp", "price")
+            ),
+            base,
         )
-        assert after.schema().find_field("name").field_id == base.schema().find_field("price").field_id
+        assert (
+            after.schema().find_field("name").field_id == base.schema().find_field("price").field_id
+        )
         assert names(after)[2:4] == ["price", "name"]
 
     @pytest.mark.parametrize("path", ["place.lat", "points.element.x", "marks.value.x", "points.x"])
@@ -159,31 +209,54 @@ class TestDropAndRename:
         dropped = evolved(lambda s: s.drop_column(path), base)
         assert base.schema().find_field(path).field_id not in dropped.schema().field_ids
 
-    @pytest.mark.parametrize("path", ["points.element", "marks.key", "marks.value", "nope", "place.nope", ""])
+    @pytest.mark.parametrize(
+        "path", ["points.element", "marks.key", "marks.value", "nope", "place.nope", ""]
+    )
     def test_what_is_no_column_is_refused(self, path):
-        for change in (lambda s: s.drop_column(path), lambda s: s.rename_column(path, "z"), lambda s: s.move_first(path)):
+        for change in (
+            lambda s: s.drop_column(path),
+            lambda s: s.rename_column(path, "z"),
+            lambda s: s.move_first(path),
+        ):
             with pytest.raises(InvalidSchemaError):
                 change(UpdateSchema(table()))
 
     def test_columns_in_use_are_kept(self):
         used = table_of(
             NestedField(1, "ts", TimestamptzType()),
-            NestedField(2, "s", StructType(NestedField(3, "k", LongType()), NestedField(4, "o", LongType()))),
+            NestedField(
+                2, "s", StructType(NestedField(3, "k", LongType()), NestedField(4, "o", LongType()))
+            ),
             NestedField(5, "i", LongType(), required=True),
             NestedField(6, "free", LongType()),
             partition_by=("day(ts)",),
             sort_by=("s.k",),
             identifiers=[5],
         )
-        for path, reason in (("ts", "ts_day"), ("s.k", "sort order"), ("s", "sort order"), ("i", "identifies")):
+        for path, reason in (
+            ("ts", "ts_day"),
+            ("s.k", "sort order"),
+            ("s", "sort order"),
+            ("i", "identifies"),
+        ):
             with pytest.raises(InvalidSchemaError, match=reason):
                 UpdateSchema(used).drop_column(path)
-        assert names(evolved(lambda s: s.drop_column("free").drop_column("s.o"), used)) == ["ts", "s", "i"]
-        assert names(evolved(lambda s: s.set_identifier_fields().drop_column("i"), used)) == ["ts", "s", "free"]
+        assert names(evolved(lambda s: s.drop_column("free").drop_column("s.o"), used)) == [
+            "ts",
+            "s",
+            "i",
+        ]
+        assert names(evolved(lambda s: s.set_identifier_fields().drop_column("i"), used)) == [
+            "ts",
+            "s",
+            "free",
+        ]
 
     def test_a_column_of_an_earlier_spec_is_kept_too(self):
         base = table(partition_by=("day(ts)",))
-        later = applied(base, UpdatePartitionSpec(base).replace("day(ts)", "bucket(4, id)").changes())
+        later = applied(
+            base, UpdatePartitionSpec(base).replace("day(ts)", "bucket(4, id)").changes()
+        )
         with pytest.raises(InvalidSchemaError, match="spec 0"):
             UpdateSchema(later).drop_column("ts")
 
@@ -237,35 +310,66 @@ class TestUpdate:
         if allowed:
             after = applied(base, builder.update_column(place, new).changes())
             assert str(after.schema().find_type(place)) == str(new)
-            assert after.schema().find_field(place).field_id == base.schema().find_field(place).field_id
+            assert (
+                after.schema().find_field(place).field_id
+                == base.schema().find_field(place).field_id
+            )
         else:
             with pytest.raises(InvalidSchemaError, match="cannot change from"):
                 builder.update_column(place, new)
             assert not builder.changes()
 
     @pytest.mark.parametrize(
-        ("term", "allowed"), [("d", False), ("bucket(4, d)", False), ("day(d)", True), ("month(d)", True), ("void(d)", True)]
+        ("term", "allowed"),
+        [
+            ("d", False),
+            ("bucket(4, d)", False),
+            ("day(d)", True),
+            ("month(d)", True),
+            ("void(d)", True),
+        ],
     )
     def test_a_promotion_that_changes_partition_values_is_refused(self, term, allowed):
-        base = table_of(NestedField(1, "d", DateType()), NestedField(2, "o", LongType()), version=3, partition_by=(term,))
+        base = table_of(
+            NestedField(1, "d", DateType()),
+            NestedField(2, "o", LongType()),
+            version=3,
+            partition_by=(term,),
+        )
         builder = UpdateSchema(base)
         if allowed:
-            assert applied(base, builder.update_column("d", "timestamp").changes()).schema().find_type("d") == TimestampType()
+            assert (
+                applied(base, builder.update_column("d", "timestamp").changes())
+                .schema()
+                .find_type("d")
+                == TimestampType()
+            )
         else:
             with pytest.raises(InvalidSchemaError, match="other values"):
                 builder.update_column("d", "timestamp")
 
     def test_int_in_a_bucket_can_be_promoted(self):
         base = table_of(NestedField(1, "i", IntegerType()), partition_by=("bucket(4, i)",))
-        assert evolved(lambda s: s.update_column("i", "long"), base).schema().find_type("i") == LongType()
+        assert (
+            evolved(lambda s: s.update_column("i", "long"), base).schema().find_type("i")
+            == LongType()
+        )
 
     def test_defaults_are_promoted_with_their_column(self):
         base = table_of(NestedField(1, "a", LongType()), version=3)
         base = evolved(
-            lambda s: s.add_column("d", "date", default=dt.date(2020, 1, 2)).add_column("f", "float", default=0.5), base
+            lambda s: s.add_column("d", "date", default=dt.date(2020, 1, 2)).add_column(
+                "f", "float", default=0.5
+            ),
+            base,
         )
-        after = evolved(lambda s: s.update_column("d", "timestamp_ns").update_column("f", "double"), base)
-        assert schema_to_json(after.schema())["fields"][1]["initial-default"] == "2020-01-02T00:00:00.000000000"
+        after = evolved(
+            lambda s: s.update_column("d", "timestamp_ns").update_column("f", "double"), base
+        )
+        assert (
+            schema_to_json(after.schema())["fields"][1]["initial-default"]
+            == "2020-01-02T00:00:00.000000000"
+        )
         assert after.schema().find_field("f").initial_default == 0.5
 
     def test_optional_doc_and_write_default(self):
@@ -273,13 +377,27 @@ class TestUpdate:
         base = evolved(lambda s: s.add_column("n", "int", required=True, default=1), base)
         after = evolved(lambda s: s.make_optional("n").update_column("n", doc="d", default=2), base)
         field = after.schema().find_field("n")
-        assert (field.required, field.doc, field.initial_default, field.write_default) == (False, "d", 1, 2)
-        cleared = evolved(lambda s: s.update_column("n", doc=None, default=None), after).schema().find_field("n")
+        assert (field.required, field.doc, field.initial_default, field.write_default) == (
+            False,
+            "d",
+            1,
+            2,
+        )
+        cleared = (
+            evolved(lambda s: s.update_column("n", doc=None, default=None), after)
+            .schema()
+            .find_field("n")
+        )
         assert (cleared.doc, cleared.initial_default, cleared.write_default) == (None, 1, None)
 
     def test_elements_and_values_can_become_optional(self):
         base = table_of(NestedField(1, "l", ListType(2, LongType(), element_required=True)))
-        assert not evolved(lambda s: s.make_optional("l.element"), base).schema().fields[0].field_type.element_required
+        assert (
+            not evolved(lambda s: s.make_optional("l.element"), base)
+            .schema()
+            .fields[0]
+            .field_type.element_required
+        )
 
     def test_becoming_required_and_identifiers_becoming_optional_are_refused(self):
         with pytest.raises(InvalidSchemaError, match="may be null"):
@@ -299,11 +417,15 @@ class TestUpdate:
 
 class TestMove:
     def test_first_before_after(self):
-        after = evolved(lambda s: s.move_first("price").move_before("marks", "name").move_after("id", "place"))
+        after = evolved(
+            lambda s: s.move_first("price").move_before("marks", "name").move_after("id", "place")
+        )
         assert names(after) == ["price", "ts", "marks", "name", "day", "place", "id", "points"]
 
     def test_within_a_struct_only(self):
-        after = evolved(lambda s: s.move_first("place.lon").move_after("points.element.x", "points.element.y"))
+        after = evolved(
+            lambda s: s.move_first("place.lon").move_after("points.element.x", "points.element.y")
+        )
         assert [f.name for f in after.schema().find_type("place").fields] == ["lon", "lat"]
         with pytest.raises(InvalidSchemaError, match="same struct"):
             UpdateSchema(table()).move_before("place.lon", "id")
@@ -334,8 +456,13 @@ class TestUnion:
         )
         incoming = pa.schema(
             [
-                pa.field("new", pa.struct([pa.field("deep", pa.int64(), nullable=False)]), nullable=False),
-                pa.field("l", pa.list_(pa.struct([pa.field("q", pa.string()), pa.field("p", pa.int64())]))),
+                pa.field(
+                    "new", pa.struct([pa.field("deep", pa.int64(), nullable=False)]), nullable=False
+                ),
+                pa.field(
+                    "l",
+                    pa.list_(pa.struct([pa.field("q", pa.string()), pa.field("p", pa.int64())])),
+                ),
                 pa.field("s", pa.struct([pa.field("x", pa.float64()), pa.field("y", pa.date32())])),
                 pa.field("a", pa.int8()),
             ]
@@ -359,7 +486,14 @@ class TestUnion:
         assert not UpdateSchema(wide).union_by_name(pa.schema([pa.field("a", pa.null())])).changes()
 
     @pytest.mark.parametrize(
-        "arrow", [pa.string(), pa.float64(), pa.list_(pa.int64()), pa.struct([pa.field("a", pa.int64())]), pa.timestamp("us")]
+        "arrow",
+        [
+            pa.string(),
+            pa.float64(),
+            pa.list_(pa.int64()),
+            pa.struct([pa.field("a", pa.int64())]),
+            pa.timestamp("us"),
+        ],
     )
     def test_incompatible_types_are_refused_whole(self, arrow):
         base = table_of(NestedField(1, "a", IntegerType()))
@@ -398,7 +532,9 @@ class TestCommits:
     def test_no_change_is_no_commit(self):
         base = table()
         assert not UpdateSchema(base).changes()
-        assert not UpdateSchema(base).rename_column("name", "x").rename_column("x", "name").changes()
+        assert (
+            not UpdateSchema(base).rename_column("name", "x").rename_column("x", "name").changes()
+        )
 
     def test_racing_evolutions_conflict(self):
         base = table()

@@ -24,7 +24,13 @@ def fields(metadata):
 class TestPartitionSpec:
     def test_adding(self):
         base = table(partition_by=("day(ts)",))
-        after = applied(base, UpdatePartitionSpec(base).add("bucket(16, id)").add("truncate(4, name)").add("place.lat", "lat"))
+        after = applied(
+            base,
+            UpdatePartitionSpec(base)
+            .add("bucket(16, id)")
+            .add("truncate(4, name)")
+            .add("place.lat", "lat"),
+        )
         assert fields(after) == [
             (1000, "ts_day", "day"),
             (1001, "id_bucket_16", "bucket[16]"),
@@ -111,7 +117,9 @@ class TestPartitionSpec:
         base = table()
         first = applied(base, UpdatePartitionSpec(base).add("day(ts)"))
         with pytest.raises(CommitConflictError):
-            check_requirements(first, UpdatePartitionSpec(base).add("bucket(4, id)").changes().requirements)
+            check_requirements(
+                first, UpdatePartitionSpec(base).add("bucket(4, id)").changes().requirements
+            )
 
 
 class TestVersion1:
@@ -119,12 +127,24 @@ class TestVersion1:
         return parse(orjson.dumps(v1_document()), "m")
 
     def test_removed_fields_stay_as_void(self):
-        after = applied(self.base(), UpdatePartitionSpec(self.base()).remove("ts_day").add("hour(ts)"))
-        assert fields(after) == [(1000, "ts_day", "void"), (1001, "id_b", "bucket[4]"), (1002, "ts_hour", "hour")]
+        after = applied(
+            self.base(), UpdatePartitionSpec(self.base()).remove("ts_day").add("hour(ts)")
+        )
+        assert fields(after) == [
+            (1000, "ts_day", "void"),
+            (1001, "id_b", "bucket[4]"),
+            (1002, "ts_hour", "hour"),
+        ]
 
     def test_a_void_gives_its_name_away(self):
-        after = applied(self.base(), UpdatePartitionSpec(self.base()).remove("ts_day").add("hour(ts)", "ts_day"))
-        assert fields(after) == [(1000, "ts_day_1000", "void"), (1001, "id_b", "bucket[4]"), (1002, "ts_day", "hour")]
+        after = applied(
+            self.base(), UpdatePartitionSpec(self.base()).remove("ts_day").add("hour(ts)", "ts_day")
+        )
+        assert fields(after) == [
+            (1000, "ts_day_1000", "void"),
+            (1001, "id_b", "bucket[4]"),
+            (1002, "ts_day", "hour"),
+        ]
 
     def test_removed_and_added_again_is_as_before(self):
         assert not UpdatePartitionSpec(self.base()).remove("ts_day").add("day(ts)").changes()
@@ -139,11 +159,16 @@ class TestSortOrder:
     def test_set_append_and_clear(self):
         base = table()
         after = applied(base, UpdateSortOrder(base).asc("ts").desc("bucket(4, id)", nulls="first"))
-        assert [str(field) for field in after.sort_order().fields] == ["2 ASC NULLS FIRST", "bucket[4](1) DESC NULLS FIRST"]
+        assert [str(field) for field in after.sort_order().fields] == [
+            "2 ASC NULLS FIRST",
+            "bucket[4](1) DESC NULLS FIRST",
+        ]
         assert after.default_sort_order_id == 1
         cleared = applied(after, UpdateSortOrder(after).clear())
         assert cleared.default_sort_order_id == 0
-        again = applied(cleared, UpdateSortOrder(cleared).set("ts", "bucket(4, id) desc nulls first"))
+        again = applied(
+            cleared, UpdateSortOrder(cleared).set("ts", "bucket(4, id) desc nulls first")
+        )
         assert again.default_sort_order_id == 1
         assert len(again.sort_orders) == 2
 
@@ -160,7 +185,10 @@ class TestSortOrder:
 
     @pytest.mark.parametrize("term", ["nope", "points", "day(name)", "marks.value.x", "", None])
     def test_what_cannot_be(self, term):
-        for change in (lambda: UpdateSortOrder(table()).asc(term), lambda: UpdateSortOrder(table()).set(term)):
+        for change in (
+            lambda: UpdateSortOrder(table()).asc(term),
+            lambda: UpdateSortOrder(table()).set(term),
+        ):
             with pytest.raises(InvalidPartitionSpecError):
                 change()
 

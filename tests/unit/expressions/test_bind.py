@@ -119,7 +119,9 @@ def test_never_true(where):
     assert bind(where, SCHEMA) == FALSE
 
 
-@pytest.mark.parametrize("where", [None, "", "  ", "true", ex.AlwaysTrue(), ex.Not(ex.AlwaysFalse())])
+@pytest.mark.parametrize(
+    "where", [None, "", "  ", "true", ex.AlwaysTrue(), ex.Not(ex.AlwaysFalse())]
+)
 def test_always_true(where):
     assert bind(where, SCHEMA) == TRUE
 
@@ -134,7 +136,11 @@ def test_always_true(where):
         (ex.LessThan("i", INF), Op.NOT_NULL, None),
         (ex.EqualTo("d", INF), Op.EQ, INF),
         (ex.EqualTo("ts", dt.datetime(1970, 1, 1, 1)), Op.EQ, HOUR_US),  # noqa: DTZ001 - naive on purpose
-        (ex.EqualTo("tz", dt.datetime(1970, 1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1)))), Op.EQ, 0),
+        (
+            ex.EqualTo("tz", dt.datetime(1970, 1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1)))),
+            Op.EQ,
+            0,
+        ),
         (ex.EqualTo("day", dt.date(1970, 1, 2)), Op.EQ, 1),
         (ex.GreaterThan("ts", dt.date(1970, 1, 2)), Op.GT, 24 * HOUR_US),
         (ex.EqualTo("u", UUID(int=7)), Op.EQ, UUID(int=7)),

@@ -69,7 +69,9 @@ def sorted_rows(arrow, *keys):
 def test_snapshots_history_and_refs_agree_with_pyiceberg(table):
     theirs = StaticTable.from_metadata(table.metadata_location).inspect
     ours = table.inspect
-    for mine, other in zip(ours.snapshots().to_pylist(), theirs.snapshots().to_pylist(), strict=True):
+    for mine, other in zip(
+        ours.snapshots().to_pylist(), theirs.snapshots().to_pylist(), strict=True
+    ):
         assert mine["committed_at"].replace(tzinfo=None) == other.pop("committed_at")
         assert {key: mine[key] for key in ("snapshot_id", "parent_id", "manifest_list")} == {
             key: other[key] for key in ("snapshot_id", "parent_id", "manifest_list")
@@ -84,14 +86,18 @@ def test_snapshots_history_and_refs_agree_with_pyiceberg(table):
 
 
 def test_files_agree_with_pyiceberg(table):
-    theirs = sorted_rows(StaticTable.from_metadata(table.metadata_location).inspect.files(), "file_path")
+    theirs = sorted_rows(
+        StaticTable.from_metadata(table.metadata_location).inspect.files(), "file_path"
+    )
     ours = sorted_rows(table.inspect.files(), "file_path")
     for mine, other in zip(ours, theirs, strict=True):
         assert {key: mine[key] for key in _COMPARABLE} == {key: other[key] for key in _COMPARABLE}
         assert mine["readable_metrics"].keys() == other["readable_metrics"].keys()
         for column, metrics in other["readable_metrics"].items():
             assert mine["readable_metrics"][column]["value_count"] == metrics["value_count"]
-            assert mine["readable_metrics"][column]["null_value_count"] == metrics["null_value_count"]
+            assert (
+                mine["readable_metrics"][column]["null_value_count"] == metrics["null_value_count"]
+            )
 
 
 def test_partitions_agree_with_pyiceberg(table):
@@ -99,11 +105,15 @@ def test_partitions_agree_with_pyiceberg(table):
     ours = table.inspect.partitions()
     assert ours.schema.field("partition").type == theirs.schema.field("partition").type
     columns = [name for name in theirs.column_names if name != "last_updated_at"]
-    assert sorted_rows(ours.select(columns), "partition") == sorted_rows(theirs.select(columns), "partition")
+    assert sorted_rows(ours.select(columns), "partition") == sorted_rows(
+        theirs.select(columns), "partition"
+    )
 
 
 def test_manifests_agree_with_pyiceberg(table):
-    theirs = sorted_rows(StaticTable.from_metadata(table.metadata_location).inspect.manifests(), "path")
+    theirs = sorted_rows(
+        StaticTable.from_metadata(table.metadata_location).inspect.manifests(), "path"
+    )
     ours = sorted_rows(table.inspect.manifests(), "path")
     for mine, other in zip(ours, theirs, strict=True):
         shared = set(other) - {"partition_summaries"}
@@ -118,18 +128,25 @@ def test_entries_hold_the_deleted_file_too(table):
     assert entries.num_rows == len(statuses) > table.inspect.files().num_rows
     theirs = StaticTable.from_metadata(table.metadata_location).inspect.entries()
     keys = ("status", "snapshot_id", "sequence_number", "file_sequence_number")
-    assert sorted(map(str, entries.select(keys).to_pylist())) == sorted(map(str, theirs.select(keys).to_pylist()))
+    assert sorted(map(str, entries.select(keys).to_pylist())) == sorted(
+        map(str, theirs.select(keys).to_pylist())
+    )
 
 
 def test_partition_values_have_the_type_of_the_transform(table):
     struct = table.inspect.files().schema.field("partition").type
-    assert [(field.name, field.type) for field in struct] == [("at_day", pa.date32()), ("id_bucket", pa.int32())]
+    assert [(field.name, field.type) for field in struct] == [
+        ("at_day", pa.date32()),
+        ("id_bucket", pa.int32()),
+    ]
     days = {row["at_day"] for row in table.inspect.files()["partition"].to_pylist()}
     assert days == {dt.date(2026, 6, 2), dt.date(2026, 6, 3), None}
 
 
 def test_readable_bounds_are_values(table):
-    lows = [row["day"]["lower_bound"] for row in table.inspect.files()["readable_metrics"].to_pylist()]
+    lows = [
+        row["day"]["lower_bound"] for row in table.inspect.files()["readable_metrics"].to_pylist()
+    ]
     assert dt.date(1969, 12, 31) in lows
 
 
@@ -144,7 +161,11 @@ def test_all_tables_cover_every_snapshot(table):
     live = table.inspect.files()["file_path"].to_pylist()
     ever = set(table.inspect.all_data_files()["file_path"].to_pylist())
     assert set(live) < ever
-    assert ever == {path for one in table.snapshots() for path in table.inspect.files(one.snapshot_id)["file_path"].to_pylist()}
+    assert ever == {
+        path
+        for one in table.snapshots()
+        for path in table.inspect.files(one.snapshot_id)["file_path"].to_pylist()
+    }
     assert set(table.inspect.all_manifests()["reference_snapshot_id"].to_pylist()) == {
         one.snapshot_id for one in table.snapshots()
     }

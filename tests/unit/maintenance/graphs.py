@@ -29,7 +29,9 @@ def snapshot(snapshot_id: int, parent: int | None = None, at: int | None = None)
 
 
 def metadata_of(
-    snapshots: Sequence[Snapshot], refs: Mapping[str, SnapshotRef] | None = None, properties: Mapping[str, str] | None = None
+    snapshots: Sequence[Snapshot],
+    refs: Mapping[str, SnapshotRef] | None = None,
+    properties: Mapping[str, str] | None = None,
 ) -> TableMetadata:
     empty = new_table_metadata(
         schema=SCHEMA,

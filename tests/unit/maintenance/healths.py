@@ -17,7 +17,9 @@ def packed(sizes, target=TARGET):
     return min(files, len(sizes)) if sizes else 0
 
 
-def partition(name, sizes, *, deletes=0, deleted=0, updated=None, waiting_since=None, target=TARGET, spec_id=0):
+def partition(
+    name, sizes, *, deletes=0, deleted=0, updated=None, waiting_since=None, target=TARGET, spec_id=0
+):
     small = [size for size in sizes if size < 0.75 * target]
     return PartitionHealth(
         spec_id=spec_id,
@@ -40,7 +42,16 @@ def table(partitions=(), **given):
     def total(name):
         return sum(getattr(one, name) for one in partitions)
 
-    names = ("data_files", "small_files", "expected_files", "bytes", "small_bytes", "records", "delete_files", "deleted_records")
+    names = (
+        "data_files",
+        "small_files",
+        "expected_files",
+        "bytes",
+        "small_bytes",
+        "records",
+        "delete_files",
+        "deleted_records",
+    )
     facts = {
         "identifier": Identifier.parse("raw.events"),
         "snapshot_id": 1,

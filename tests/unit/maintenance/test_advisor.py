@@ -36,7 +36,9 @@ def metadata(partition_by=(), sort_by=(), **properties):
 
 
 def overlap(column, share, depth=None, files=20):
-    return ColumnOverlap(field_id=1, column=column, files=files, depth=depth or 1 + share * (files - 1), share=share)
+    return ColumnOverlap(
+        field_id=1, column=column, files=files, depth=depth or 1 + share * (files - 1), share=share
+    )
 
 
 def layout(*columns, groups=0, files=1, size=0):
@@ -52,9 +54,16 @@ def layout(*columns, groups=0, files=1, size=0):
 
 def days(size, count=20, buckets=None):
     if buckets is None:
-        return table([partition(f"event_ts_day=2026-06-{day + 1:02}", [size]) for day in range(count)])
+        return table(
+            [partition(f"event_ts_day=2026-06-{day + 1:02}", [size]) for day in range(count)]
+        )
     names = [(day, bucket) for day in range(count) for bucket in range(buckets)]
-    return table([partition(f"event_ts_day=2026-06-{day + 1:02}/user_id_bucket={bucket}", [size]) for day, bucket in names])
+    return table(
+        [
+            partition(f"event_ts_day=2026-06-{day + 1:02}/user_id_bucket={bucket}", [size])
+            for day, bucket in names
+        ]
+    )
 
 
 def proposals(*arguments):
@@ -78,13 +87,20 @@ def test_everything_is_ranked_by_files_per_byte():
 
 
 def test_the_cost_is_memory_times_time():
-    assert CostModel(bytes_per_second=1e8, memory_bytes=2 * 10**9).gb_hours(36 * 10**10) == pytest.approx(2.0)
+    assert CostModel(bytes_per_second=1e8, memory_bytes=2 * 10**9).gb_hours(
+        36 * 10**10
+    ) == pytest.approx(2.0)
 
 
 def test_advice_prints_a_table_with_bars_and_json():
     health = table([partition("a", [MB] * 50 + [TARGET] * 60)], snapshots=9)
     advice = advise(
-        health, layout(overlap("user_id", 0.9)), metadata(), MaintenancePolicy(quota_snapshots=5), now_ms=0, filters=["user_id"]
+        health,
+        layout(overlap("user_id", 0.9)),
+        metadata(),
+        MaintenancePolicy(quota_snapshots=5),
+        now_ms=0,
+        filters=["user_id"],
     )
     console = Console(width=250)
     with console.capture() as captured:
@@ -102,27 +118,54 @@ def test_advice_prints_a_table_with_bars_and_json():
 
 def test_nothing_to_do_says_so():
     advice = advise(table(), layout(), metadata(), MaintenancePolicy(), now_ms=0)
-    assert (advice.first, advice.recommendations, dict(advice.facts())["first"]) == (None, (), "nothing to do")
+    assert (advice.first, advice.recommendations, dict(advice.facts())["first"]) == (
+        None,
+        (),
+        "nothing to do",
+    )
 
 
 def test_a_sort_order_is_proposed_only_for_what_queries_filter_by_and_files_do_not_skip():
     found = layout(overlap("price", 0.1), overlap("user_id", 0.9))
     assert proposals(table(), found, metadata()) == []
     assert proposals(table(), found, metadata(), ["price"]) == []
-    assert proposals(table(), found, metadata(), ["price", "user_id"]) == [("sort order", "none", "user_id")]
-    assert proposals(table(), found, metadata(sort_by=["price"]), ["user_id"]) == [("sort order", "price", "user_id, price")]
+    assert proposals(table(), found, metadata(), ["price", "user_id"]) == [
+        ("sort order", "none", "user_id")
+    ]
+    assert proposals(table(), found, metadata(sort_by=["price"]), ["user_id"]) == [
+        ("sort order", "price", "user_id, price")
+    ]
     assert proposals(table(), found, metadata(partition_by=["user_id"]), ["user_id"]) == []
-    assert proposals(table(), layout(overlap("user_id", 0.9, files=3)), metadata(), ["user_id"]) == []
+    assert (
+        proposals(table(), layout(overlap("user_id", 0.9, files=3)), metadata(), ["user_id"]) == []
+    )
 
 
 def test_compaction_comes_before_sorting():
     found = layout(overlap("user_id", 0.9))
-    assert proposals(table([partition("a", [MB] * 50)]), found, metadata(sort_by=["user_id"]), ["user_id"]) == []
-    assert len(proposals(table([partition("a", [TARGET] * 50)]), found, metadata(sort_by=["user_id"]), ["user_id"])) == 1
+    assert (
+        proposals(
+            table([partition("a", [MB] * 50)]), found, metadata(sort_by=["user_id"]), ["user_id"]
+        )
+        == []
+    )
+    assert (
+        len(
+            proposals(
+                table([partition("a", [TARGET] * 50)]),
+                found,
+                metadata(sort_by=["user_id"]),
+                ["user_id"],
+            )
+        )
+        == 1
+    )
 
 
 def test_a_declared_sort_order_that_files_do_not_keep():
-    (found,) = recommendations(table(), layout(overlap("user_id", 0.4)), metadata(sort_by=["user_id"]), ["user_id"])
+    (found,) = recommendations(
+        table(), layout(overlap("user_id", 0.4)), metadata(sort_by=["user_id"]), ["user_id"]
+    )
     assert found.proposed == "user_id, and a sorted rewrite of the table"
     assert found.evidence["files around a value"] == pytest.approx(8.6)
     assert proposals(table(), layout(overlap("user_id", 0.05)), metadata(sort_by=["user_id"])) == []
@@ -143,8 +186,12 @@ def test_partition_grain(size, count, expected):
 
 def test_buckets_are_reduced_before_days_are_merged():
     spec = metadata(["day(event_ts)", "bucket(16, user_id)"])
-    assert proposals(days(TARGET // 8, 3, 16), layout(), spec) == [("bucket count", "bucket(16, user_id)", "bucket(2, user_id)")]
-    assert proposals(days(TARGET // 64, 3, 16), layout(), spec) == [("bucket count", "bucket(16, user_id)", "no buckets")]
+    assert proposals(days(TARGET // 8, 3, 16), layout(), spec) == [
+        ("bucket count", "bucket(16, user_id)", "bucket(2, user_id)")
+    ]
+    assert proposals(days(TARGET // 64, 3, 16), layout(), spec) == [
+        ("bucket count", "bucket(16, user_id)", "no buckets")
+    ]
     assert proposals(days(TARGET, 3, 16), layout(), spec) == []
     more = proposals(days(400 * TARGET, 3, 16), layout(), spec)
     assert ("bucket count", "bucket(16, user_id)", "bucket(64, user_id)") in more
@@ -154,7 +201,10 @@ def test_a_hot_bucket_is_found_though_days_differ():
     spec = metadata(["bucket(4, user_id)"])
     even = [partition(f"user_id_bucket={bucket}", [TARGET] * 5) for bucket in range(4)]
     assert proposals(table(even), layout(), spec) == []
-    hot = [partition(f"user_id_bucket={bucket}", [TARGET] * (60 if bucket == 0 else 1)) for bucket in range(4)]
+    hot = [
+        partition(f"user_id_bucket={bucket}", [TARGET] * (60 if bucket == 0 else 1))
+        for bucket in range(4)
+    ]
     (found,) = recommendations(table(hot), layout(), spec)
     assert found.proposed == "buckets of another column than user_id, or none"
     assert found.evidence["largest bucket / mean"] == pytest.approx(60 / 63 * 4)
@@ -162,7 +212,9 @@ def test_a_hot_bucket_is_found_though_days_differ():
 
 def test_small_identity_partitions_become_buckets():
     health = table([partition(f"user_id={number}", [MB]) for number in range(1000)])
-    assert proposals(health, layout(), metadata(["user_id"])) == [("partition grain", "user_id", "bucket(8, user_id)")]
+    assert proposals(health, layout(), metadata(["user_id"])) == [
+        ("partition grain", "user_id", "bucket(8, user_id)")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -177,4 +229,8 @@ def test_small_identity_partitions_become_buckets():
 def test_row_groups(groups, files, size, proposed):
     found = proposals(table(), layout(groups=groups, files=files, size=size), metadata())
     name = "write.parquet.row-group-size-bytes"
-    assert found == ([] if proposed is None else [("row-group size", f"{name} = {128 * MB}", f"{name} = {proposed}")])
+    assert found == (
+        []
+        if proposed is None
+        else [("row-group size", f"{name} = {128 * MB}", f"{name} = {proposed}")]
+    )

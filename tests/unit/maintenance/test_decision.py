@@ -24,7 +24,12 @@ def test_a_healthy_table_is_left_alone():
 def test_compaction_is_launched_from_so_many_files_on():
     assert kinds(table([partition("a", [MB] * 8)])) == []
     (action,) = decide(table([partition("a", [MB] * 9)]), POLICY, NOON)
-    assert (action.kind, action.amount, action.bytes, action.partitions) == (ActionKind.COMPACT, 8, 9 * MB, ("a",))
+    assert (action.kind, action.amount, action.bytes, action.partitions) == (
+        ActionKind.COMPACT,
+        8,
+        9 * MB,
+        ("a",),
+    )
     assert action.reason == "8 files fewer in 1 partition for 9.0 MiB read"
     assert due([action], NOON) == [action]
 
@@ -36,7 +41,11 @@ def test_partitions_with_too_few_small_files_do_not_count():
 
 
 def test_the_best_partition_comes_first_and_the_budget_bounds_the_rest():
-    partitions = [partition("large", [80 * MB] * 20), partition("small", [MB] * 20), partition("middle", [10 * MB] * 20)]
+    partitions = [
+        partition("large", [80 * MB] * 20),
+        partition("small", [MB] * 20),
+        partition("middle", [10 * MB] * 20),
+    ]
     (action,) = decide(table(partitions), POLICY, NOON)
     assert action.partitions == ("small", "middle", "large")
     (action,) = decide(table(partitions), MaintenancePolicy(budget_bytes=300 * MB), NOON)
@@ -56,8 +65,12 @@ def test_recent_partitions_wait():
     hot = [partition("a", [MB] * 20, updated=NOON - HOUR)]
     assert kinds(table(hot), MaintenancePolicy(skip_recent_ms=2 * HOUR)) == []
     assert kinds(table(hot), MaintenancePolicy(skip_recent_ms=HOUR // 2)) == [ActionKind.COMPACT]
-    assert kinds(table([partition("a", [MB] * 20, updated=NOON - 5 * 60_000 + 1)])) == [], "five minutes by default"
-    assert kinds(table([partition("a", [MB] * 20, updated=NOON - 5 * 60_000)])) == [ActionKind.COMPACT]
+    assert kinds(table([partition("a", [MB] * 20, updated=NOON - 5 * 60_000 + 1)])) == [], (
+        "five minutes by default"
+    )
+    assert kinds(table([partition("a", [MB] * 20, updated=NOON - 5 * 60_000)])) == [
+        ActionKind.COMPACT
+    ]
 
 
 def test_a_partition_that_is_written_all_the_time_waits_an_hour_at_most():
@@ -78,12 +91,22 @@ def test_outside_its_hours_an_action_waits_and_says_until_when():
 
 
 def test_expiry_manifests_and_orphans():
-    health = table(expirable_snapshots=3, manifests=101, disk=DiskUse(unreferenced_bytes=5 << 30, orphan_bytes=2 << 30))
+    health = table(
+        expirable_snapshots=3,
+        manifests=101,
+        disk=DiskUse(unreferenced_bytes=5 << 30, orphan_bytes=2 << 30),
+    )
     found = {one.kind: one for one in decide(health, POLICY, NOON)}
-    assert set(found) == {ActionKind.EXPIRE, ActionKind.REWRITE_MANIFESTS, ActionKind.REMOVE_ORPHANS}
+    assert set(found) == {
+        ActionKind.EXPIRE,
+        ActionKind.REWRITE_MANIFESTS,
+        ActionKind.REMOVE_ORPHANS,
+    }
     assert (found[ActionKind.EXPIRE].amount, found[ActionKind.REWRITE_MANIFESTS].amount) == (3, 1)
     assert "2.0 GiB that nothing names, 1.0 GiB allowed" in found[ActionKind.REMOVE_ORPHANS].reason
-    calm = MaintenancePolicy(min_expirable_snapshots=4, max_manifests=101, max_unreferenced_bytes=2 << 30)
+    calm = MaintenancePolicy(
+        min_expirable_snapshots=4, max_manifests=101, max_unreferenced_bytes=2 << 30
+    )
     assert decide(health, calm, NOON) == []
     assert kinds(table(disk=None)) == []
 
@@ -92,6 +115,9 @@ def test_quotas_alert_also_where_maintenance_is_off():
     policy = MaintenancePolicy(enabled=False, quota_files=10, quota_bytes=5 * MB, quota_snapshots=2)
     health = table([partition("a", [MB] * 20)], snapshots=2, expirable_snapshots=9, manifests=999)
     found = decide(health, policy, NOON)
-    assert [(one.kind, one.amount) for one in found] == [(ActionKind.ALERT, 10), (ActionKind.ALERT, 15 * MB)]
+    assert [(one.kind, one.amount) for one in found] == [
+        (ActionKind.ALERT, 10),
+        (ActionKind.ALERT, 15 * MB),
+    ]
     assert found[0].reason == "20 data files, the quota is 10"
     assert due(found, NOON) == []

@@ -11,8 +11,16 @@ MB = 1 << 20
 
 
 def task(name, size, *, partition=(1,), spec_id=0, sequence=1, deletes=(), rows=100):
-    file = DataFile(file_path=name, record_count=rows, file_size_in_bytes=size, partition=partition, spec_id=spec_id)
-    return FileScanTask(data_file=file, deletes=tuple(deletes), sequence_number=sequence, length=size)
+    file = DataFile(
+        file_path=name,
+        record_count=rows,
+        file_size_in_bytes=size,
+        partition=partition,
+        spec_id=spec_id,
+    )
+    return FileScanTask(
+        data_file=file, deletes=tuple(deletes), sequence_number=sequence, length=size
+    )
 
 
 def delete(name, rows, content=CONTENT_POSITION_DELETES):
@@ -38,7 +46,12 @@ def names(found):
 def test_five_small_files_are_a_group_and_four_are_not():
     assert groups([task(f"f{i}", MB) for i in range(4)]) == []
     (group,) = groups([task(f"f{i}", MB) for i in range(5)])
-    assert (len(group.tasks), group.expected_files, group.reason, group.bytes) == (5, 1, "small files", 5 * MB)
+    assert (len(group.tasks), group.expected_files, group.reason, group.bytes) == (
+        5,
+        1,
+        "small files",
+        5 * MB,
+    )
 
 
 def test_two_files_that_fill_more_than_a_target_are_worth_it_only_when_files_vanish():
@@ -48,7 +61,10 @@ def test_two_files_that_fill_more_than_a_target_are_worth_it_only_when_files_van
 
 def test_partitions_are_never_mixed():
     tasks = [task(f"{p}{i}", MB, partition=(p,)) for p in "xy" for i in range(5)]
-    assert sorted(names(groups(tasks))) == [[f"x{i}" for i in range(5)], [f"y{i}" for i in range(5)]]
+    assert sorted(names(groups(tasks))) == [
+        [f"x{i}" for i in range(5)],
+        [f"y{i}" for i in range(5)],
+    ]
 
 
 def test_null_partitions_group_too():
@@ -78,13 +94,19 @@ def test_deletes_beyond_the_ratio_make_a_candidate_of_any_file():
 
 def test_deletes_of_a_whole_partition_are_shared_among_its_files():
     shared = delete("d", 40)
-    assert groups([task("a", 100 * MB, deletes=[shared]), task("b", 100 * MB, deletes=[shared])]) == []
+    assert (
+        groups([task("a", 100 * MB, deletes=[shared]), task("b", 100 * MB, deletes=[shared])]) == []
+    )
     shared = delete("d", 60)
-    assert names(groups([task("a", 100 * MB, deletes=[shared]), task("b", 100 * MB, deletes=[shared])])) == [["a", "b"]]
+    assert names(
+        groups([task("a", 100 * MB, deletes=[shared]), task("b", 100 * MB, deletes=[shared])])
+    ) == [["a", "b"]]
 
 
 def test_an_equality_delete_always_counts():
-    assert names(groups([task("a", 100 * MB, deletes=[delete("d", 1, CONTENT_EQUALITY_DELETES)])])) == [["a"]]
+    assert names(
+        groups([task("a", 100 * MB, deletes=[delete("d", 1, CONTENT_EQUALITY_DELETES)])])
+    ) == [["a"]]
 
 
 def test_files_of_earlier_specs_are_rewritten_unless_told_otherwise():
@@ -107,11 +129,15 @@ def test_the_callers_filter_limits_the_candidates():
 
 
 def test_rewrite_all_takes_everything():
-    assert names(groups([task("a", 100 * MB), task("b", 100 * MB)], rewrite_all=True)) == [["a", "b"]]
+    assert names(groups([task("a", 100 * MB), task("b", 100 * MB)], rewrite_all=True)) == [
+        ["a", "b"]
+    ]
 
 
 def test_the_best_group_comes_first():
-    tasks = [task(f"x{i}", MB, partition=("x",)) for i in range(5)] + [task(f"y{i}", MB, partition=("y",)) for i in range(50)]
+    tasks = [task(f"x{i}", MB, partition=("x",)) for i in range(5)] + [
+        task(f"y{i}", MB, partition=("y",)) for i in range(50)
+    ]
     assert [len(group.tasks) for group in groups(tasks)] == [50, 5]
 
 

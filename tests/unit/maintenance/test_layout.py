@@ -50,24 +50,39 @@ def file(number, region, low, high, *, name=None, status=1, offsets=None, size=1
         upper_bounds=upper,
         split_offsets=offsets,
     )
-    return ManifestEntry(status=status, snapshot_id=1, sequence_number=1, file_sequence_number=1, data_file=data)
+    return ManifestEntry(
+        status=status, snapshot_id=1, sequence_number=1, file_sequence_number=1, data_file=data
+    )
 
 
 def layout(entries, metadata=None):
     metadata = metadata or table()
-    return measure_layout([Entries.from_manifest_entries(entries, metadata.spec(), field_types(metadata.schema()))], metadata)
+    return measure_layout(
+        [Entries.from_manifest_entries(entries, metadata.spec(), field_types(metadata.schema()))],
+        metadata,
+    )
 
 
-ranges = st.tuples(st.integers(-20, 20), st.integers(0, 15)).map(lambda one: (one[0], one[0] + one[1]))
-files = st.lists(st.tuples(st.sampled_from(["a", "b", None]), st.one_of(st.none(), ranges)), max_size=25)
+ranges = st.tuples(st.integers(-20, 20), st.integers(0, 15)).map(
+    lambda one: (one[0], one[0] + one[1])
+)
+files = st.lists(
+    st.tuples(st.sampled_from(["a", "b", None]), st.one_of(st.none(), ranges)), max_size=25
+)
 
 
 @given(files)
 def test_overlap_is_that_of_every_pair(found):
-    entries = [file(number, region, *(pair or (None, None))) for number, (region, pair) in enumerate(found)]
+    entries = [
+        file(number, region, *(pair or (None, None))) for number, (region, pair) in enumerate(found)
+    ]
     pairs = overlapping = counted = 0
     for one, (region, mine) in enumerate(found):
-        others = [pair for other, (where, pair) in enumerate(found) if other != one and where == region and pair]
+        others = [
+            pair
+            for other, (where, pair) in enumerate(found)
+            if other != one and where == region and pair
+        ]
         if mine and others:
             counted += 1
             pairs += len(others)
@@ -84,27 +99,48 @@ def test_overlap_is_that_of_every_pair(found):
 
 
 def test_strings_sort_as_strings_and_columns_come_least_overlap_first():
-    entries = [file(n, "a", 0, 9, name=pair) for n, pair in enumerate([("a", "b"), ("ba", "c"), ("10", "9"), ("é", "ê")])]
+    entries = [
+        file(n, "a", 0, 9, name=pair)
+        for n, pair in enumerate([("a", "b"), ("ba", "c"), ("10", "9"), ("é", "ê")])
+    ]
     found = layout(entries)
     assert [(one.column, one.share) for one in found.columns] == [("name", 0.0), ("id", 1.0)]
 
 
 def test_deleted_entries_and_delete_files_do_not_count():
-    entries = [file(0, "a", 0, 9), file(1, "a", 0, 9, status=2), file(2, "a", 0, 9, content=1), file(3, "a", 10, 19)]
+    entries = [
+        file(0, "a", 0, 9),
+        file(1, "a", 0, 9, status=2),
+        file(2, "a", 0, 9, content=1),
+        file(3, "a", 10, 19),
+    ]
     found = layout(entries)
-    assert (found.column("id").files, found.column("id").share, found.most_files_per_partition) == (2, 0.0, 2)
+    assert (found.column("id").files, found.column("id").share, found.most_files_per_partition) == (
+        2,
+        0.0,
+        2,
+    )
 
 
 def test_row_groups_are_counted_where_they_are_recorded():
-    entries = [file(0, "a", 0, 1, offsets=(4, 50), size=300), file(1, "a", 0, 1, offsets=(4,), size=100), file(2, "b", 0, 1)]
+    entries = [
+        file(0, "a", 0, 1, offsets=(4, 50), size=300),
+        file(1, "a", 0, 1, offsets=(4,), size=100),
+        file(2, "b", 0, 1),
+    ]
     found = layout(entries)
-    assert (found.row_groups, found.row_group_files, found.mean_row_group_bytes) == (3, 2, pytest.approx(400 / 3))
+    assert (found.row_groups, found.row_group_files, found.mean_row_group_bytes) == (
+        3,
+        2,
+        pytest.approx(400 / 3),
+    )
     assert (found.most_files_per_partition, found.mean_files_per_partition) == (2, 1.5)
     assert layout([file(0, "a", 0, 1)]).mean_row_group_bytes is None
 
 
 @pytest.mark.parametrize(
-    ("sort_by", "depth"), [((), None), (("id",), 2.0), (("bucket(4, id)",), None), (("truncate(10, id)",), 2.0)]
+    ("sort_by", "depth"),
+    [((), None), (("id",), 2.0), (("bucket(4, id)",), None), (("truncate(10, id)",), 2.0)],
 )
 def test_overlap_of_the_sort_order(sort_by, depth):
     metadata = table(sort_by)

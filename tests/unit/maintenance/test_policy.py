@@ -23,7 +23,11 @@ def test_the_defaults_are_those_of_the_properties():
 
 
 def test_the_table_wins_over_the_project():
-    project = {PREFIX + "min-input-files": "2", PREFIX + "budget-bytes": "100", "write.format.default": "orc"}
+    project = {
+        PREFIX + "min-input-files": "2",
+        PREFIX + "budget-bytes": "100",
+        "write.format.default": "orc",
+    }
     policy = policy_of({PREFIX + "min-input-files": "9"}, project)
     assert (policy.min_input_files, policy.budget_bytes, policy.max_manifests) == (9, 100, 100)
 
@@ -77,9 +81,15 @@ def test_small_is_three_quarters_of_the_target_or_as_set_but_never_above_it():
 
 
 def test_compaction_follows_the_policy():
-    policy = MaintenancePolicy(small_file_bytes=20, min_input_files=3, delete_ratio=0.0, budget_bytes=1000)
+    policy = MaintenancePolicy(
+        small_file_bytes=20, min_input_files=3, delete_ratio=0.0, budget_bytes=1000
+    )
     options = CompactionOptions.under(policy, 100)
-    assert (options.min_file_size_ratio, options.min_input_files, options.budget_bytes) == (0.2, 3, 1000)
+    assert (options.min_file_size_ratio, options.min_input_files, options.budget_bytes) == (
+        0.2,
+        3,
+        1000,
+    )
     assert options.skip_newer_than_ms is None, "who compacts has asked"
     assert options.delete_ratio_threshold > 0
     assert CompactionOptions.under(MaintenancePolicy(), 512 << 20) == CompactionOptions()

@@ -18,14 +18,22 @@ def shown(renderable):
 
 @pytest.mark.parametrize(
     ("size", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (5 << 30, "5.0 GiB"), (3 << 60, "3072.0 PiB"), (-2048, "-2.0 KiB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1536, "1.5 KiB"),
+        (5 << 30, "5.0 GiB"),
+        (3 << 60, "3072.0 PiB"),
+        (-2048, "-2.0 KiB"),
+    ],
 )
 def test_bytes_for_people(size, text):
     assert human_bytes(size) == text
 
 
 @pytest.mark.parametrize(
-    ("ms", "text"), [(0, "0ms"), (900, "900ms"), (61_000, "1m 1s"), (90_061_000, "1d 1h"), (86_400_000, "1d")]
+    ("ms", "text"),
+    [(0, "0ms"), (900, "900ms"), (61_000, "1m 1s"), (90_061_000, "1d 1h"), (86_400_000, "1d")],
 )
 def test_durations_for_people(ms, text):
     assert human_ms(ms) == text
@@ -38,7 +46,9 @@ def test_bars_are_as_long_as_the_share():
 
 
 def test_a_listing_says_what_it_left_out():
-    text = shown(listing(("name", "#count"), [(f"n{number}", number) for number in range(30)], limit=3))
+    text = shown(
+        listing(("name", "#count"), [(f"n{number}", number) for number in range(30)], limit=3)
+    )
     assert "n2" in text
     assert "n3" not in text
     assert "27 more" in text

@@ -39,13 +39,21 @@ def test_defaults_are_five_days_and_one_snapshot():
 
 
 def test_properties_of_the_table_replace_the_defaults():
-    properties = {"history.expire.max-snapshot-age-ms": "1500", "history.expire.min-snapshots-to-keep": "2"}
+    properties = {
+        "history.expire.max-snapshot-age-ms": "1500",
+        "history.expire.min-snapshots-to-keep": "2",
+    }
     assert expired(metadata_of(line(5), properties=properties), now_ms=5000) == {1, 2, 3}
 
 
 def test_options_replace_the_properties():
-    properties = {"history.expire.max-snapshot-age-ms": "1", "history.expire.min-snapshots-to-keep": "1"}
-    assert expired(metadata_of(line(5), properties=properties), older_than_ms=2000, retain_last=1) == {1}
+    properties = {
+        "history.expire.max-snapshot-age-ms": "1",
+        "history.expire.min-snapshots-to-keep": "1",
+    }
+    assert expired(
+        metadata_of(line(5), properties=properties), older_than_ms=2000, retain_last=1
+    ) == {1}
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "soon", ""])
@@ -93,7 +101,9 @@ def test_the_table_property_sets_the_age_of_refs_without_their_own():
 
 def test_a_ref_to_a_snapshot_that_is_gone_goes():
     refs = {"main": SnapshotRef(2), "broken": SnapshotRef(77, "tag")}
-    assert set(decide_retention(metadata_of(line(2), refs), 5000, older_than_ms=1).expired_refs) == {"broken"}
+    assert set(
+        decide_retention(metadata_of(line(2), refs), 5000, older_than_ms=1).expired_refs
+    ) == {"broken"}
 
 
 def test_unreferenced_snapshots_go_by_age_alone():

@@ -51,7 +51,13 @@ def test_which_predicates_came_and_what_they_skipped():
         report("kind = 'id'", 10),
         report("true", 10),
         report("id = 9", 0, table="raw.other"),
-        report(None, 4, total=None, timestamp_ms=None, planned_at=dt.datetime(1970, 1, 1, 0, 0, 0, 3000, dt.UTC)),
+        report(
+            None,
+            4,
+            total=None,
+            timestamp_ms=None,
+            planned_at=dt.datetime(1970, 1, 1, 0, 0, 0, 3000, dt.UTC),
+        ),
     ]
     found = scan_use(reports, "raw.events", ["id", "kind"])
     assert (found.scans, found.first_ms, found.columns) == (5, 3, (("id", 2), ("kind", 1)))
@@ -86,14 +92,26 @@ def scanned(tmp_path):
 @pytest.mark.parametrize("source", ["file", "table"])
 def test_health_and_advice_know_what_queries_filter_by(scanned, source):
     warehouse, path = scanned
-    arguments = ["raw.events", "--catalog", warehouse, "--scans", path if source == "file" else "ops.scans", "--json"]
+    arguments = [
+        "raw.events",
+        "--catalog",
+        warehouse,
+        "--scans",
+        path if source == "file" else "ops.scans",
+        "--json",
+    ]
     answer = CliRunner().invoke(app, ["health", *arguments])
     assert answer.exit_code == 0, answer.output
     (found,) = json.loads(answer.output)
     scans = found["scans"]
     assert (scans["scans"], scans["columns"]) == (5, [["id", 4], ["kind", 1]])
     first = scans["predicates"][0]
-    assert (first["predicate"], first["scans"], first["files"], first["planned"]) == ("id = ?", 4, 40, 4)
+    assert (first["predicate"], first["scans"], first["files"], first["planned"]) == (
+        "id = ?",
+        4,
+        40,
+        4,
+    )
     assert CliRunner().invoke(app, ["advise", *arguments]).exit_code == 0
 
 
@@ -118,6 +136,8 @@ def test_a_source_that_is_none_is_told(scanned, tmp_path):
     wrong = tmp_path / "wrong.txt"
     wrong.write_text("hello\n")
     for source, says in ((str(wrong), "one JSON object a line"), ("ops.nope", "No table ops.nope")):
-        answer = CliRunner().invoke(app, ["health", "raw.events", "--catalog", warehouse, "--scans", source])
+        answer = CliRunner().invoke(
+            app, ["health", "raw.events", "--catalog", warehouse, "--scans", source]
+        )
         assert answer.exit_code != 0
         assert says in answer.output.replace("\n", " ")

@@ -12,12 +12,16 @@ from lakehouse.scan.request import ScanRequest
 
 
 def test_twins_of_a_foreign_table_are_written_once_and_read(tmp_path):
-    foreign = SqlCatalog("foreign", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse")
+    foreign = SqlCatalog(
+        "foreign", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse"
+    )
     foreign.create_namespace("raw")
     theirs = foreign.create_table("raw.events", schema=pa.schema([("x", pa.int64())]))
     for start in range(0, 50, 10):
         theirs.append(pa.table({"x": pa.array(range(start, start + 10), pa.int64())}))
-    lake = lh.load_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse", name="foreign")
+    lake = lh.load_catalog(
+        f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}/warehouse", name="foreign"
+    )
     table = lake.load_table("raw.events")
     request = ScanRequest(metadata=table.metadata, where="x >= 42")
     before = plan_scan(request, table.storage)

@@ -25,15 +25,27 @@ from lakehouse.spec.data_file import (
     ManifestEntry,
 )
 
-SPECS = {0: PartitionSpec(spec_id=0), 1: PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"), spec_id=1)}
+SPECS = {
+    0: PartitionSpec(spec_id=0),
+    1: PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"), spec_id=1),
+}
 
 
 def file(path="f", *, partition=("a",), spec_id=1, **fields) -> DataFile:
-    return DataFile(file_path=path, partition=partition, spec_id=spec_id, record_count=1, file_size_in_bytes=10, **fields)
+    return DataFile(
+        file_path=path,
+        partition=partition,
+        spec_id=spec_id,
+        record_count=1,
+        file_size_in_bytes=10,
+        **fields,
+    )
 
 
 def deletes(sequence_number: int, **fields) -> ManifestEntry:
-    return ManifestEntry(status=STATUS_ADDED, sequence_number=sequence_number, data_file=file("d", **fields))
+    return ManifestEntry(
+        status=STATUS_ADDED, sequence_number=sequence_number, data_file=file("d", **fields)
+    )
 
 
 def found(entry: ManifestEntry, data: DataFile, sequence_number: int) -> bool:
@@ -80,7 +92,10 @@ def exact(field_id: int) -> dict[str, object]:
 )
 def test_deletes_that_name_their_file_apply_wherever_they_are_listed(fields):
     """As Iceberg's Java reader has it; DuckDB lists them under the present spec, whatever the data file's."""
-    for entry in (deletes(5, **fields, partition=("b",)), deletes(5, **fields, partition=(None,), spec_id=1)):
+    for entry in (
+        deletes(5, **fields, partition=("b",)),
+        deletes(5, **fields, partition=(None,), spec_id=1),
+    ):
         assert found(entry, file(partition=(), spec_id=0), 5)
         assert not found(entry, file(partition=(), spec_id=0), 6)
         assert not found(entry, file("other", partition=("b",)), 1)
@@ -111,10 +126,19 @@ def test_a_vector_stands_for_all_position_deletes():
 
 @pytest.mark.parametrize(
     ("lower", "upper", "expected"),
-    [(b"a", b"e", False), (b"g", b"z", False), (b"a", b"z", True), (b"f", b"f", True), (b"a", None, True)],
+    [
+        (b"a", b"e", False),
+        (b"g", b"z", False),
+        (b"a", b"z", True),
+        (b"f", b"f", True),
+        (b"a", None, True),
+    ],
 )
 def test_path_bounds(lower, upper, expected):
-    bounds = {"lower_bounds": {PATH_FIELD_ID: lower}, "upper_bounds": {} if upper is None else {PATH_FIELD_ID: upper}}
+    bounds = {
+        "lower_bounds": {PATH_FIELD_ID: lower},
+        "upper_bounds": {} if upper is None else {PATH_FIELD_ID: upper},
+    }
     assert found(deletes(5, **POSITION, **bounds), file(), 1) is expected
 
 
@@ -124,14 +148,21 @@ def task(size: int, offsets: tuple[int, ...] | None = None) -> FileScanTask:
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 400), st.lists(st.integers(0, 399), max_size=5, unique=True)), max_size=12),
+    st.lists(
+        st.tuples(st.integers(1, 400), st.lists(st.integers(0, 399), max_size=5, unique=True)),
+        max_size=12,
+    ),
     st.integers(10, 300),
     st.integers(1, 4),
 )
 def test_every_byte_is_in_one_group(sizes, target, lookback):
     tasks = [task(size, tuple(sorted(offsets)) or None) for size, offsets in sizes]
     groups = list(combine(tasks, SplitOptions(target, lookback, 4)))
-    pieces = sorted((id(piece.data_file), piece.start, piece.length) for group in groups for piece in group.tasks)
+    pieces = sorted(
+        (id(piece.data_file), piece.start, piece.length)
+        for group in groups
+        for piece in group.tasks
+    )
     whole = {id(one.data_file): one.length for one in tasks}
     for owner, size in whole.items():
         end = 0

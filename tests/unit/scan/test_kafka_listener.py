@@ -9,7 +9,9 @@ import pytest
 from lakehouse.scan.listeners import ScanReport
 from lakehouse.scan.report import FileCounts, PlanReport
 
-confluent_kafka = pytest.importorskip("confluent_kafka", reason="needs the extra: pip install 'lakehouse[kafka]'")
+confluent_kafka = pytest.importorskip(
+    "confluent_kafka", reason="needs the extra: pip install 'lakehouse[kafka]'"
+)
 
 
 @pytest.fixture
@@ -23,9 +25,14 @@ def mock_cluster():
 
 def report(number):
     plan = PlanReport(
-        snapshot_id=8124, filter=f"n = {number}", projected_columns=("n",), data_files=FileCounts(total=9, planned=2)
+        snapshot_id=8124,
+        filter=f"n = {number}",
+        projected_columns=("n",),
+        data_files=FileCounts(total=9, planned=2),
     )
-    return ScanReport(table="raw.events", engine="arrow", timestamp_ms=1_767_225_600_000 + number, plan=plan)
+    return ScanReport(
+        table="raw.events", engine="arrow", timestamp_ms=1_767_225_600_000 + number, plan=plan
+    )
 
 
 def test_every_report_is_a_message(mock_cluster):
@@ -35,7 +42,9 @@ def test_every_report_is_a_message(mock_cluster):
     for number in range(20):
         listener.scan_planned(report(number))
     assert listener.flush(30) == 0
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": mock_cluster, "group.id": "test", "auto.offset.reset": "earliest"})
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": mock_cluster, "group.id": "test", "auto.offset.reset": "earliest"}
+    )
     consumer.subscribe(["scans"])
     messages = []
     for _ in range(120):
@@ -47,7 +56,9 @@ def test_every_report_is_a_message(mock_cluster):
             break
     consumer.close()
     assert [message.key() for message in messages] == [b"raw.events"] * 20
-    assert [json.loads(message.value()) for message in messages] == [report(number).to_dict() for number in range(20)]
+    assert [json.loads(message.value()) for message in messages] == [
+        report(number).to_dict() for number in range(20)
+    ]
     assert messages[3].timestamp()[1] == 1_767_225_600_003
 
 
@@ -55,7 +66,13 @@ def test_what_cannot_be_delivered_is_logged(caplog):
     from lakehouse.scan.kafka_listener import KafkaListener
 
     listener = KafkaListener(
-        "scans", {"bootstrap.servers": "127.0.0.1:1", "message.timeout.ms": 300, "enable.idempotence": False, "log_level": 0}
+        "scans",
+        {
+            "bootstrap.servers": "127.0.0.1:1",
+            "message.timeout.ms": 300,
+            "enable.idempotence": False,
+            "log_level": 0,
+        },
     )
     listener.scan_planned(report(1))
     listener.close(10)

@@ -33,7 +33,9 @@ def lake(tmp_path):
 
 @pytest.fixture
 def table(lake):
-    table = lake.create_table("raw.events", pa.schema([("day", pa.int32()), ("amount", pa.int64())]), partition_by=["day"])
+    table = lake.create_table(
+        "raw.events", pa.schema([("day", pa.int32()), ("amount", pa.int64())]), partition_by=["day"]
+    )
     for day in range(4):
         table.append(pa.table({"day": pa.array([day] * 10, pa.int32()), "amount": range(10)}))
     return table
@@ -50,7 +52,11 @@ def test_a_report_says_what_was_planned(lake, table):
     assert said["snapshot_id"] == table.current_snapshot().snapshot_id
     assert said["predicate"] == "day = 2 and amount > 3"
     assert said["projection"] == ["amount"]
-    assert (said["data_files_total"], said["data_files_planned"], said["rows_planned"]) == (4, 1, 10)
+    assert (said["data_files_total"], said["data_files_planned"], said["rows_planned"]) == (
+        4,
+        1,
+        10,
+    )
     assert said["bytes_planned"] == table.scan(where="day = 2").plan().files[0].file_size_in_bytes
     assert said["planning_ms"] > 0
     assert json.loads(json.dumps(said)) == said
@@ -97,7 +103,9 @@ def test_scans_of_a_listener_are_not_reported(lake, table):
 def test_log_lines(lake, table, caplog):
     lake.add_listener(LoggingListener(level=logging.WARNING))
     table.scan(where="day = 1").plan()
-    (line,) = [record.getMessage() for record in caplog.records if record.name == "lakehouse.scan.reports"]
+    (line,) = [
+        record.getMessage() for record in caplog.records if record.name == "lakehouse.scan.reports"
+    ]
     assert "raw.events: planned 1 of 4 files" in line
     assert line.endswith("where day = 1")
 
@@ -105,13 +113,18 @@ def test_log_lines(lake, table, caplog):
 def test_json_lines_of_many_threads_stay_whole(lake, table, tmp_path):
     path = tmp_path / "reports" / "scans.jsonl"
     lake.add_listener(JsonLinesListener(path))
-    threads = [threading.Thread(target=lambda: [table.scan(where=f"day = {n}").plan() for n in range(4)]) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: [table.scan(where=f"day = {n}").plan() for n in range(4)])
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert sorted(line["predicate"] for line in lines) == sorted(f"day = {n}" for n in range(4) for _ in range(8))
+    assert sorted(line["predicate"] for line in lines) == sorted(
+        f"day = {n}" for n in range(4) for _ in range(8)
+    )
 
 
 def test_an_unwritable_json_file_costs_no_query(lake, table, tmp_path, caplog):

@@ -16,33 +16,50 @@ def manifest(number: int) -> ManifestFile:
     counts = dict.fromkeys(("added_files_count", "existing_files_count", "deleted_files_count"), 1)
     rows = dict.fromkeys(("added_rows_count", "existing_rows_count", "deleted_rows_count"), 5)
     return ManifestFile(
-        manifest_path=f"m{number}.avro", manifest_length=1, partition_spec_id=0, added_snapshot_id=1, **counts, **rows
+        manifest_path=f"m{number}.avro",
+        manifest_length=1,
+        partition_spec_id=0,
+        added_snapshot_id=1,
+        **counts,
+        **rows,
     )
 
 
 def listed(count: int) -> bytes:
     rows = [manifest(number) for number in range(count)]
-    return write_manifest_list(rows, snapshot_id=1, parent_snapshot_id=None, sequence_number=1, format_version=2)[0]
+    return write_manifest_list(
+        rows, snapshot_id=1, parent_snapshot_id=None, sequence_number=1, format_version=2
+    )[0]
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_what_a_writer_remembers_is_what_the_file_says(tmp_path, version):
     lake = lh.load_catalog(tmp_path.as_uri())
     properties = {"write.delete.mode": "merge-on-read", "commit.manifest.min-count-to-merge": "4"}
-    table = lake.create_table("a.b", SCHEMA, partition_by=["region"], properties=properties, format_version=version)
+    table = lake.create_table(
+        "a.b", SCHEMA, partition_by=["region"], properties=properties, format_version=version
+    )
     for number in range(6):
-        table.append(pa.table([[number, number + 10], ["eu", "us"], [0.0, float("nan")]], schema=SCHEMA))
+        table.append(
+            pa.table([[number, number + 10], ["eu", "us"], [0.0, float("nan")]], schema=SCHEMA)
+        )
     table.delete("id = 3 or region = 'us' and id > 12")
     table.compact(lh.maintenance.CompactionOptions(rewrite_all=True))
     table.rewrite_manifests()
     for snapshot in table.refresh().snapshots():
-        assert load_manifests(table.storage, snapshot) == read_manifest_list(table.storage.read(snapshot.manifest_list))
+        assert load_manifests(table.storage, snapshot) == read_manifest_list(
+            table.storage.read(snapshot.manifest_list)
+        )
     assert table.metadata.format_version == version
 
 
 def test_lists_are_decoded_once_and_known_by_their_bytes(monkeypatch):
     decoded = []
-    monkeypatch.setattr(lists, "read_manifest_list", lambda data, where: decoded.append(where) or read_manifest_list(data, where))
+    monkeypatch.setattr(
+        lists,
+        "read_manifest_list",
+        lambda data, where: decoded.append(where) or read_manifest_list(data, where),
+    )
     kept, one, other = ManifestLists(), listed(2), listed(3)
     assert kept.read(one, "a") == kept.read(one, "b") == read_manifest_list(one)
     assert kept.read(other, "a") == read_manifest_list(other), "another file of the same name"
@@ -53,7 +70,11 @@ def test_lists_are_decoded_once_and_known_by_their_bytes(monkeypatch):
 
 def test_the_oldest_lists_are_dropped(monkeypatch):
     decoded = []
-    monkeypatch.setattr(lists, "read_manifest_list", lambda data, where: decoded.append(where) or read_manifest_list(data, where))
+    monkeypatch.setattr(
+        lists,
+        "read_manifest_list",
+        lambda data, where: decoded.append(where) or read_manifest_list(data, where),
+    )
     kept = ManifestLists(manifests_max=5)
     for count in (2, 3, 2, 4, 2, 9, 9):
         kept.read(listed(count), str(count))

@@ -37,7 +37,11 @@ from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata, new_table_metadata, snapshot_list
 from lakehouse.storage.memory import MemoryStorage
 
-SCHEMA = Schema(NestedField(1, "id", IntegerType()), NestedField(2, "name", StringType()), NestedField(3, "n", LongType()))
+SCHEMA = Schema(
+    NestedField(1, "id", IntegerType()),
+    NestedField(2, "name", StringType()),
+    NestedField(3, "n", LongType()),
+)
 BY_ID = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"), spec_id=0)
 BY_NAME = PartitionSpec(PartitionField(2, 1001, TruncateTransform(1), "name_t"), spec_id=1)
 LOCATION = "memory://wh/t"
@@ -49,39 +53,91 @@ class Table:
     def __init__(self) -> None:
         self.storage = MemoryStorage({})
         self.storage.delete([file.location for file in self.storage.list(LOCATION)])
-        base = new_table_metadata(SCHEMA, BY_ID, UNSORTED_SORT_ORDER, LOCATION, {}, 2, "00000000-0000-0000-0000-000000000001", 1)
+        base = new_table_metadata(
+            SCHEMA,
+            BY_ID,
+            UNSORTED_SORT_ORDER,
+            LOCATION,
+            {},
+            2,
+            "00000000-0000-0000-0000-000000000001",
+            1,
+        )
         self.base = dataclasses.replace(base, partition_specs=(BY_ID, BY_NAME))
         self.rows: list[Any] = []
 
-    def manifest(self, files: list[DataFile], spec: PartitionSpec, *, deletes: bool = False, status: int = STATUS_ADDED) -> str:
+    def manifest(
+        self,
+        files: list[DataFile],
+        spec: PartitionSpec,
+        *,
+        deletes: bool = False,
+        status: int = STATUS_ADDED,
+    ) -> str:
         path = f"{LOCATION}/metadata/m{len(self.rows)}.avro"
-        explicit = {} if status == STATUS_ADDED else {"snapshot_id": 7, "sequence_number": 1, "file_sequence_number": 1}
+        explicit = (
+            {}
+            if status == STATUS_ADDED
+            else {"snapshot_id": 7, "sequence_number": 1, "file_sequence_number": 1}
+        )
         made = [ManifestEntry(status=status, data_file=one, **explicit) for one in files]
         entries = Entries.from_manifest_entries(made, spec, types_of(self.base))
         content = CONTENT_DELETE_MANIFEST if deletes else 0
         data = encode_manifest(entries, SCHEMA, format_version=2, content=content)
         self.storage.write(path, data)
-        self.rows.append(manifest_file(entries, manifest_path=path, manifest_length=len(data), snapshot_id=7, content=content))
+        self.rows.append(
+            manifest_file(
+                entries,
+                manifest_path=path,
+                manifest_length=len(data),
+                snapshot_id=7,
+                content=content,
+            )
+        )
         return path
 
     def metadata(self) -> TableMetadata:
-        listed, _ = write_manifest_list(self.rows, snapshot_id=7, parent_snapshot_id=None, sequence_number=5, format_version=2)
+        listed, _ = write_manifest_list(
+            self.rows, snapshot_id=7, parent_snapshot_id=None, sequence_number=5, format_version=2
+        )
         location = f"{LOCATION}/metadata/snap-7.avro"
         self.storage.write(location, listed)
-        snapshot = Snapshot(snapshot_id=7, sequence_number=5, timestamp_ms=2, manifest_list=location, schema_id=0)
-        return dataclasses.replace(self.base, snapshots=snapshot_list((snapshot,)), current_snapshot_id=7, last_sequence_number=5)
+        snapshot = Snapshot(
+            snapshot_id=7, sequence_number=5, timestamp_ms=2, manifest_list=location, schema_id=0
+        )
+        return dataclasses.replace(
+            self.base,
+            snapshots=snapshot_list((snapshot,)),
+            current_snapshot_id=7,
+            last_sequence_number=5,
+        )
 
     def twins(self, metadata: TableMetadata) -> None:
         for manifest in load_manifests(self.storage, metadata.snapshot(7)):
-            write_twin(self.storage, manifest, metadata.spec(manifest.partition_spec_id), types_of(metadata))
+            write_twin(
+                self.storage,
+                manifest,
+                metadata.spec(manifest.partition_spec_id),
+                types_of(metadata),
+            )
 
 
 def by_id(partition: int | None, low: int, high: int, **fields: Any) -> DataFile:
-    bounds = {"lower_bounds": {3: to_bytes(LongType(), low)}, "upper_bounds": {3: to_bytes(LongType(), high)}}
+    bounds = {
+        "lower_bounds": {3: to_bytes(LongType(), low)},
+        "upper_bounds": {3: to_bytes(LongType(), high)},
+    }
     counts = {"value_counts": {3: 10}, "null_value_counts": {3: 0}}
     path = fields.pop("file_path", f"{LOCATION}/data/{partition}-{low}.parquet")
     return DataFile(
-        file_path=path, partition=(partition,), spec_id=0, record_count=10, file_size_in_bytes=1000, **bounds, **counts, **fields
+        file_path=path,
+        partition=(partition,),
+        spec_id=0,
+        record_count=10,
+        file_size_in_bytes=1000,
+        **bounds,
+        **counts,
+        **fields,
     )
 
 
@@ -111,19 +167,47 @@ def test_manifests_partitions_and_metrics_prune(table):
         "None-0.parquet",
         "named.parquet",
     ]
-    plan = plan_scan(ScanRequest(metadata=metadata, where="id = 1 and n >= 15"), table.storage, cache=None)
+    plan = plan_scan(
+        ScanRequest(metadata=metadata, where="id = 1 and n >= 15"), table.storage, cache=None
+    )
     assert [file.file_path[-12:] for file in plan.files] == ["1-10.parquet", "amed.parquet"]
     manifests, files = plan.report.data_manifests, plan.report.data_files
-    assert (manifests.total, manifests.skipped_empty, manifests.skipped_by_partition, manifests.read) == (4, 1, 1, 2)
-    assert (files.total, files.skipped_by_manifest, files.skipped_by_partition, files.skipped_by_metrics) == (6, 2, 1, 1)
+    assert (
+        manifests.total,
+        manifests.skipped_empty,
+        manifests.skipped_by_partition,
+        manifests.read,
+    ) == (4, 1, 1, 2)
+    assert (
+        files.total,
+        files.skipped_by_manifest,
+        files.skipped_by_partition,
+        files.skipped_by_metrics,
+    ) == (6, 2, 1, 1)
     assert (files.planned, files.rows_planned, files.bytes_planned) == (2, 20, 1500)
-    assert files.total == files.planned + files.skipped_by_manifest + files.skipped_by_partition + files.skipped_by_metrics
+    assert (
+        files.total
+        == files.planned
+        + files.skipped_by_manifest
+        + files.skipped_by_partition
+        + files.skipped_by_metrics
+    )
     assert manifests.bytes_read > 0
     assert plan.report.to_dict()["data_files"]["planned"] == 2
 
 
 @pytest.mark.parametrize(
-    "where", [None, "id = 1", "id is null", "n > 12", "name = 'b'", "name like 'a%' or id = 5", "n > 100", "false"]
+    "where",
+    [
+        None,
+        "id = 1",
+        "id is null",
+        "n > 12",
+        "name = 'b'",
+        "name like 'a%' or id = 5",
+        "n > 100",
+        "false",
+    ],
 )
 def test_every_source_gives_the_same_plan(table, where, tmp_path):
     metadata = table.metadata()
@@ -139,7 +223,11 @@ def test_every_source_gives_the_same_plan(table, where, tmp_path):
         assert other.report.data_files == avro.report.data_files
     read = avro.report.data_manifests.read
     assert avro.report.data_manifests.read_bulk == first.report.data_manifests.read_bulk == read
-    assert second.report.data_manifests.read_cached == from_disk.report.data_manifests.read_cached == read
+    assert (
+        second.report.data_manifests.read_cached
+        == from_disk.report.data_manifests.read_cached
+        == read
+    )
     assert twin.report.data_manifests.read_columnar == read
     assert twin.report.data_manifests.bytes_read == 0
 
@@ -150,7 +238,11 @@ def test_metrics_come_when_asked_for(table):
         if twins:
             table.twins(metadata)
         bare, full = (
-            plan_scan(ScanRequest(metadata=metadata, where="n < 5", include_metrics=one), table.storage, cache=None).files[0]
+            plan_scan(
+                ScanRequest(metadata=metadata, where="n < 5", include_metrics=one),
+                table.storage,
+                cache=None,
+            ).files[0]
             for one in (False, True)
         )
         assert bare.lower_bounds == {}
@@ -167,7 +259,12 @@ def test_twins_that_do_not_fit_are_ignored_and_reported(table, damage):
     flipped = bytearray(good)
     for place in range(4, len(good) // 2):
         flipped[place] ^= 0x55
-    bad = {"junk": b"nothing", "cut": good[: len(good) // 2], "swapped": table.storage.read(second), "flipped": bytes(flipped)}
+    bad = {
+        "junk": b"nothing",
+        "cut": good[: len(good) // 2],
+        "swapped": table.storage.read(second),
+        "flipped": bytes(flipped),
+    }
     table.storage.write(first, bad[damage])
     plan = plan_scan(ScanRequest(metadata=metadata, where="n < 5"), table.storage, cache=None)
     assert [file.file_path.removeprefix(f"{LOCATION}/data/") for file in plan.files] == paths_before
@@ -188,7 +285,9 @@ def test_a_manifest_replaced_under_its_name_is_not_taken_from_the_cache(table):
 
 
 def test_residuals_drop_what_the_partition_guarantees(table):
-    plan = plan_scan(ScanRequest(metadata=table.metadata(), where="id = 1 and n < 5"), table.storage, cache=None)
+    plan = plan_scan(
+        ScanRequest(metadata=table.metadata(), where="id = 1 and n < 5"), table.storage, cache=None
+    )
     residuals = {task.data_file.spec_id: task.residual for task in plan.tasks}
     assert residuals[0] == ex.LessThan("n", 5)
     assert residuals[1] == ex.And(ex.EqualTo("id", 1), ex.LessThan("n", 5))
@@ -212,11 +311,18 @@ def test_deletes_are_attached(table):
 
 def test_metrics_of_columns_that_an_equality_delete_does_not_compare_prune_nothing(table):
     """It deletes id = 1 whatever n is; the bounds of n are those of the rows that happened to be written into the delete file."""
-    deletes = by_id(1, 500, 600, file_path="deletes", content=CONTENT_EQUALITY_DELETES, equality_ids=(1,))
+    deletes = by_id(
+        1, 500, 600, file_path="deletes", content=CONTENT_EQUALITY_DELETES, equality_ids=(1,)
+    )
     table.manifest([deletes], BY_ID, deletes=True)
     table.rows = [dataclasses.replace(row, sequence_number=6) for row in table.rows]
-    table.rows[:-1] = [dataclasses.replace(row, sequence_number=4, min_sequence_number=1) for row in table.rows[:-1]]
-    plan = plan_scan(ScanRequest(metadata=table.metadata(), where="n < 5 and id = 1"), table.storage, cache=None)
+    table.rows[:-1] = [
+        dataclasses.replace(row, sequence_number=4, min_sequence_number=1)
+        for row in table.rows[:-1]
+    ]
+    plan = plan_scan(
+        ScanRequest(metadata=table.metadata(), where="n < 5 and id = 1"), table.storage, cache=None
+    )
     assert [len(task.deletes) for task in plan.tasks if task.data_file.spec_id == 0] == [1]
 
 
@@ -232,7 +338,12 @@ def test_projection_and_errors(table):
 
 def test_an_empty_table_plans_to_nothing(table):
     plan = plan_scan(ScanRequest(metadata=table.base, where="id = 1"), table.storage)
-    assert (list(plan.files), list(plan.tasks), list(plan.splits()), plan.snapshot_id) == ([], [], [], None)
+    assert (list(plan.files), list(plan.tasks), list(plan.splits()), plan.snapshot_id) == (
+        [],
+        [],
+        [],
+        None,
+    )
 
 
 def test_promoted_columns_prune_in_their_new_type(table):
@@ -240,9 +351,13 @@ def test_promoted_columns_prune_in_their_new_type(table):
     table.twins(metadata)
     wider = Schema(NestedField(1, "id", LongType()), *SCHEMA.fields[1:], schema_id=1)
     promoted = dataclasses.replace(metadata, schemas=(SCHEMA, wider), current_schema_id=1)
-    for request in (ScanRequest(metadata=promoted, where="id = 5"), ScanRequest(metadata=promoted, where="id > 3000000000")):
+    for request in (
+        ScanRequest(metadata=promoted, where="id = 5"),
+        ScanRequest(metadata=promoted, where="id > 3000000000"),
+    ):
         with_twins, without = (
-            plan_scan(dataclasses.replace(request, use_twins=twins), table.storage, cache=None) for twins in (True, False)
+            plan_scan(dataclasses.replace(request, use_twins=twins), table.storage, cache=None)
+            for twins in (True, False)
         )
         assert list(with_twins.files) == list(without.files)
     assert paths(table, promoted, where="id = 5") == ["5-0.parquet", "named.parquet"]
@@ -251,20 +366,35 @@ def test_promoted_columns_prune_in_their_new_type(table):
 def test_time_travel_before_a_promotion_still_prunes(table):
     metadata = table.metadata()
     wider = Schema(NestedField(1, "id", LongType()), *SCHEMA.fields[1:], schema_id=1)
-    later = Snapshot(snapshot_id=8, parent_snapshot_id=7, sequence_number=6, timestamp_ms=3, manifest_list="unused", schema_id=1)
+    later = Snapshot(
+        snapshot_id=8,
+        parent_snapshot_id=7,
+        sequence_number=6,
+        timestamp_ms=3,
+        manifest_list="unused",
+        schema_id=1,
+    )
     snapshots = snapshot_list((metadata.snapshot(7), later))
     promoted = dataclasses.replace(
-        metadata, schemas=(SCHEMA, wider), current_schema_id=1, snapshots=snapshots, current_snapshot_id=8
+        metadata,
+        schemas=(SCHEMA, wider),
+        current_schema_id=1,
+        snapshots=snapshots,
+        current_snapshot_id=8,
     )
     assert paths(table, promoted, where="id = 5", snapshot_id=7) == ["5-0.parquet", "named.parquet"]
 
 
 def test_appends_since_a_snapshot(table):
     metadata = table.metadata()
-    table.rows = [dataclasses.replace(row, sequence_number=5, min_sequence_number=1) for row in table.rows]
+    table.rows = [
+        dataclasses.replace(row, sequence_number=5, min_sequence_number=1) for row in table.rows
+    ]
     path = table.manifest([by_id(9, 0, 9), by_id(9, 10, 19)], BY_ID)
     table.rows[-1] = dataclasses.replace(table.rows[-1], added_snapshot_id=8)
-    listed, _ = write_manifest_list(table.rows, snapshot_id=8, parent_snapshot_id=7, sequence_number=6, format_version=2)
+    listed, _ = write_manifest_list(
+        table.rows, snapshot_id=8, parent_snapshot_id=7, sequence_number=6, format_version=2
+    )
     table.storage.write(f"{LOCATION}/metadata/snap-8.avro", listed)
     appended = Snapshot(
         snapshot_id=8,
@@ -275,13 +405,22 @@ def test_appends_since_a_snapshot(table):
         summary={"operation": "append"},
         schema_id=0,
     )
-    now = dataclasses.replace(metadata, snapshots=snapshot_list((metadata.snapshot(7), appended)), current_snapshot_id=8)
+    now = dataclasses.replace(
+        metadata, snapshots=snapshot_list((metadata.snapshot(7), appended)), current_snapshot_id=8
+    )
     request = ScanRequest(metadata=now, where="n > 12")
     plan = plan_appends(request, 7, table.storage, cache=None)
     assert [file.partition for file in plan.files] == [(9,)]
     assert plan.report.data_manifests.total == 1
     assert table.rows[-1].manifest_path == path
-    assert len(plan_appends(dataclasses.replace(request, where=None), 7, table.storage, cache=None).files) == 2
+    assert (
+        len(
+            plan_appends(
+                dataclasses.replace(request, where=None), 7, table.storage, cache=None
+            ).files
+        )
+        == 2
+    )
     assert len(plan_appends(request, 8, table.storage, cache=None).files) == 0
     with pytest.raises(NoSuchSnapshotError, match="404"):
         plan_appends(request, 404, table.storage)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.spark.change_statement import CreateTable, Delete, DropTable, Insert, NotHere, Update, parse_change
+from lakehouse.spark.change_statement import (
+    CreateTable,
+    Delete,
+    DropTable,
+    Insert,
+    NotHere,
+    Update,
+    parse_change,
+)
 
 
 def test_create_table_with_everything():
@@ -27,7 +35,9 @@ def test_create_table_with_everything():
 
 
 def test_create_table_as():
-    found = parse_change("CREATE TABLE a.b USING lakehouse PARTITIONED BY (k) AS SELECT id, ')' AS k FROM c.d WHERE x IN (1, 2)")
+    found = parse_change(
+        "CREATE TABLE a.b USING lakehouse PARTITIONED BY (k) AS SELECT id, ')' AS k FROM c.d WHERE x IN (1, 2)"
+    )
     assert isinstance(found, CreateTable)
     assert (found.columns, found.partition_by) == (None, ("k",))
     assert found.query == "SELECT id, ')' AS k FROM c.d WHERE x IN (1, 2)"
@@ -37,10 +47,19 @@ def test_create_table_as():
     ("text", "expected"),
     [
         ("INSERT INTO a.b VALUES (1, 'x')", Insert(("a", "b"), None, False, "VALUES (1, 'x')")),
-        ("insert into table a.b (`k`, id) SELECT 1, 2", Insert(("a", "b"), ("k", "id"), False, "SELECT 1, 2")),
+        (
+            "insert into table a.b (`k`, id) SELECT 1, 2",
+            Insert(("a", "b"), ("k", "id"), False, "SELECT 1, 2"),
+        ),
         ("INSERT INTO a.b (SELECT 1)", Insert(("a", "b"), None, False, "(SELECT 1)")),
-        ("INSERT INTO a.b BY NAME FROM c SELECT *", Insert(("a", "b"), None, True, "FROM c SELECT *")),
-        ("DELETE FROM a.b WHERE k = 'WHERE' and (id > 3)", Delete(("a", "b"), "k = 'WHERE' and (id > 3)")),
+        (
+            "INSERT INTO a.b BY NAME FROM c SELECT *",
+            Insert(("a", "b"), None, True, "FROM c SELECT *"),
+        ),
+        (
+            "DELETE FROM a.b WHERE k = 'WHERE' and (id > 3)",
+            Delete(("a", "b"), "k = 'WHERE' and (id > 3)"),
+        ),
         ("DELETE FROM a.b", Delete(("a", "b"), None)),
         (
             "UPDATE a.b SET k = concat(k, ', where'), id = id + 1 WHERE id IN (1, 2)",

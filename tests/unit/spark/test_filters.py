@@ -49,11 +49,19 @@ SCHEMA = Schema(
     NestedField(
         11,
         "st",
-        StructType(NestedField(12, "x", IntegerType(), required=True), NestedField(13, "y", StringType(), required=False)),
+        StructType(
+            NestedField(12, "x", IntegerType(), required=True),
+            NestedField(13, "y", StringType(), required=False),
+        ),
         required=False,
     ),
     NestedField(14, "bin", BinaryType(), required=False),
-    NestedField(15, "li", ListType(element_id=16, element_type=IntegerType(), element_required=False), required=False),
+    NestedField(
+        15,
+        "li",
+        ListType(element_id=16, element_type=IntegerType(), element_required=False),
+        required=False,
+    ),
 )
 EPOCH = date(1970, 1, 1)
 NAIVE_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - a local clock
@@ -65,7 +73,10 @@ def f32(value):
 
 
 HOUR_US = 3_600_000_000
-MOMENTS = [20_000 * DAY_US + hours * HOUR_US for hours in (2, 13, 22, 24 * 16 - 1, 24 * 16, 24 * 31, 24 * 45)]
+MOMENTS = [
+    20_000 * DAY_US + hours * HOUR_US
+    for hours in (2, 13, 22, 24 * 16 - 1, 24 * 16, 24 * 31, 24 * 45)
+]
 MOMENTS += [
     0,
     -1,
@@ -158,12 +169,20 @@ def terms(draw):
             return {"op": "Year", "args": [cast_node(term, kind, "date", zone)]}, "int"
         if kind == "timestamp":
             unit = draw(st.sampled_from(["day", "month", "YEAR", "hour", "week", "quarter"]))
-            return {"op": "TruncTimestamp", "zone": zone, "args": [lit("string", unit), term]}, "timestamp"
+            return {
+                "op": "TruncTimestamp",
+                "zone": zone,
+                "args": [lit("string", unit), term],
+            }, "timestamp"
     if kind == "date" and draw(st.booleans()):
         return {"op": "Year", "args": [term]}, "int"
     if kind == "date":
         return {"op": "TruncDate", "args": [term, lit("string", "month")]}, "date"
-    widened = {"int": ["bigint", "double", "decimal(20,2)"], "float": ["double"], "bigint": ["double", "decimal(22,2)"]}.get(kind)
+    widened = {
+        "int": ["bigint", "double", "decimal(20,2)"],
+        "float": ["double"],
+        "bigint": ["double", "decimal(22,2)"],
+    }.get(kind)
     if widened:
         target = draw(st.sampled_from(widened))
         return cast_node(term, kind, target, zone), target
@@ -174,7 +193,9 @@ def terms(draw):
 
 def values_for(kind):
     if kind.startswith("decimal"):
-        return POOLS.get(kind, [Decimal("1.00"), Decimal("5.00"), Decimal("-1.00"), Decimal("0.00")])
+        return POOLS.get(
+            kind, [Decimal("1.00"), Decimal("5.00"), Decimal("-1.00"), Decimal("0.00")]
+        )
     return [1969, 1970, 1971, 2024, 0, 1, 5] if kind == "int" else POOLS[kind]
 
 
@@ -182,15 +203,24 @@ def values_for(kind):
 def leaves(draw):
     term, kind = draw(terms())
     value = st.sampled_from([*values_for(kind), None])
-    shape = draw(st.sampled_from(["compare", "null", "in", "inset", "safe", "prefix", "flag", "literal"]))
+    shape = draw(
+        st.sampled_from(["compare", "null", "in", "inset", "safe", "prefix", "flag", "literal"])
+    )
     if shape == "compare":
-        op = draw(st.sampled_from(["EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"]))
+        op = draw(
+            st.sampled_from(
+                ["EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"]
+            )
+        )
         args = [term, lit(kind, draw(value))]
         return {"op": op, "args": args if draw(st.booleans()) else args[::-1]}
     if shape == "null":
         return {"op": draw(st.sampled_from(["IsNull", "IsNotNull"])), "args": [term]}
     if shape == "in":
-        return {"op": "In", "args": [term, *(lit(kind, v) for v in draw(st.lists(value, min_size=1, max_size=4)))]}
+        return {
+            "op": "In",
+            "args": [term, *(lit(kind, v) for v in draw(st.lists(value, min_size=1, max_size=4)))],
+        }
     if shape == "inset":
         return {
             "op": "InSet",
@@ -201,7 +231,10 @@ def leaves(draw):
     if shape == "safe":
         return {"op": "EqualNullSafe", "args": [term, lit(kind, draw(value))]}
     if shape == "prefix" and kind == "string":
-        return {"op": "StartsWith", "args": [term, lit("string", draw(st.sampled_from(["", "a", "ab", "é", None])))]}
+        return {
+            "op": "StartsWith",
+            "args": [term, lit("string", draw(st.sampled_from(["", "a", "ab", "é", None])))],
+        }
     if shape == "flag":
         return col(6)
     return lit("boolean", draw(st.sampled_from([True, False, None])))
@@ -220,7 +253,9 @@ filters = st.recursive(
 
 @st.composite
 def rows(draw):
-    row = {field_id: draw(st.sampled_from([*POOLS[kind], None])) for field_id, kind in COLUMNS.items()}
+    row = {
+        field_id: draw(st.sampled_from([*POOLS[kind], None])) for field_id, kind in COLUMNS.items()
+    }
     row[11] = draw(st.sampled_from([None, (1, None), (5, "ab"), (0, "a")]))
     row[15] = None
     return row
@@ -245,7 +280,11 @@ def parsed(kind, raw):
         return float(raw)
     if kind.startswith("decimal"):
         return Decimal(raw)
-    return {"boolean": lambda: raw == "true", "binary": lambda: bytes.fromhex(raw), "string": lambda: raw}[kind]()
+    return {
+        "boolean": lambda: raw == "true",
+        "binary": lambda: bytes.fromhex(raw),
+        "string": lambda: raw,
+    }[kind]()
 
 
 def offset_us(zone, us):
@@ -325,7 +364,9 @@ def scalar(op, node, values):
     if op == "IsNotNull":
         return first is not None
     if op == "EqualNullSafe":
-        return (first is None) == (values[1] is None) and (first is None or key(first) == key(values[1]))
+        return (first is None) == (values[1] is None) and (
+            first is None or key(first) == key(values[1])
+        )
     if first is None:
         return None
     if op in ("In", "InSet"):
@@ -356,7 +397,9 @@ def record(row):
 
 
 def kept(nodes, row):
-    return expression_evaluator(SCHEMA, translate_filters(json.dumps(nodes), SCHEMA), case_sensitive=True)(record(row))
+    return expression_evaluator(
+        SCHEMA, translate_filters(json.dumps(nodes), SCHEMA), case_sensitive=True
+    )(record(row))
 
 
 def null_nested(node, row):
@@ -379,11 +422,16 @@ def test_no_row_that_spark_keeps_is_pruned(node, many):
 def test_plain_comparisons_are_exact(field_id, data):
     kind = COLUMNS[field_id]
     value = data.draw(st.sampled_from(POOLS[kind]))
-    op = data.draw(st.sampled_from(["EqualTo", "LessThanOrEqual", "GreaterThan"] if kind != "boolean" else ["EqualTo"]))
+    op = data.draw(
+        st.sampled_from(
+            ["EqualTo", "LessThanOrEqual", "GreaterThan"] if kind != "boolean" else ["EqualTo"]
+        )
+    )
     node = {"op": op, "args": [col(field_id), lit(kind, value)]}
     row = data.draw(rows())
     exact = not (
-        isinstance(value, float) and ((math.isnan(value) and op != "EqualTo") or (math.isinf(value) and kind == "float"))
+        isinstance(value, float)
+        and ((math.isnan(value) and op != "EqualTo") or (math.isinf(value) and kind == "float"))
     )
     assert kept([node], row) == (evaluate(node, row) is True) or not exact
 
@@ -393,9 +441,14 @@ def translated(*nodes):
 
 
 def test_date_of_a_utc_timestamp_is_its_day():
-    node = {"op": "EqualTo", "args": [cast_node(col(8), "timestamp", "date", "UTC"), lit("date", 20_000)]}
+    node = {
+        "op": "EqualTo",
+        "args": [cast_node(col(8), "timestamp", "date", "UTC"), lit("date", 20_000)],
+    }
     rows_kept = [
-        us for us in (20_000 * DAY_US - 1, 20_000 * DAY_US, 20_001 * DAY_US - 1, 20_001 * DAY_US) if kept([node], blank(8, us))
+        us
+        for us in (20_000 * DAY_US - 1, 20_000 * DAY_US, 20_001 * DAY_US - 1, 20_001 * DAY_US)
+        if kept([node], blank(8, us))
     ]
     assert rows_kept == [20_000 * DAY_US, 20_001 * DAY_US - 1]
 
@@ -409,12 +462,22 @@ ZONED = [
 ]
 
 
-@given(st.sampled_from(ZONED), st.sampled_from(["EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan"]), st.data())
+@given(
+    st.sampled_from(ZONED),
+    st.sampled_from(["EqualTo", "LessThan", "LessThanOrEqual", "GreaterThan"]),
+    st.data(),
+)
 def test_zones_and_units_never_prune_too_much(term, op, data):
-    moment = st.integers(20_000 * 24 * 4, 20_070 * 24 * 4).map(lambda quarters: quarters * HOUR_US // 4)
+    moment = st.integers(20_000 * 24 * 4, 20_070 * 24 * 4).map(
+        lambda quarters: quarters * HOUR_US // 4
+    )
     row = blank(term["args"][-1]["id"], data.draw(moment))
     own = evaluate(term, row)
-    value = own if data.draw(st.booleans()) else evaluate(term, blank(term["args"][-1]["id"], data.draw(moment)))
+    value = (
+        own
+        if data.draw(st.booleans())
+        else evaluate(term, blank(term["args"][-1]["id"], data.draw(moment)))
+    )
     kind = term.get("to", "timestamp")
     for node in (
         {"op": op, "args": [term, lit(kind, value)]},
@@ -461,7 +524,9 @@ def test_what_is_not_understood_prunes_nothing(node):
 def test_an_or_with_an_unknown_side_prunes_nothing_and_an_and_uses_the_known_one():
     known = {"op": "EqualTo", "args": [col(1), lit("int", 1)]}
     assert translated({"op": "Or", "args": [known, {"op": "Rand", "args": []}]}) == AlwaysTrue()
-    assert translated({"op": "And", "args": [known, {"op": "Rand", "args": []}]}) == translated(known)
+    assert translated({"op": "And", "args": [known, {"op": "Rand", "args": []}]}) == translated(
+        known
+    )
     assert isinstance(translated(known), EqualTo)
 
 

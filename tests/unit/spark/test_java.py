@@ -16,7 +16,9 @@ def fake_java(home, version, *, accepts_vector=True):
     program = home / "bin" / "java"
     program.parent.mkdir(parents=True)
     refusal = "" if accepts_vector else f'for a do [ "$a" = "{VECTOR_MODULE}" ] && exit 1; done\n'
-    program.write_text(f"#!/bin/sh\n{refusal}echo 'openjdk version \"{version}\"' >&2\nprintf '%s\\n' \"$@\"\n")
+    program.write_text(
+        f"#!/bin/sh\n{refusal}echo 'openjdk version \"{version}\"' >&2\nprintf '%s\\n' \"$@\"\n"
+    )
     program.chmod(0o755)
     return home
 
@@ -26,7 +28,9 @@ def no_wheel(monkeypatch):
     monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
 
 
-@pytest.mark.parametrize(("version", "major"), [("17.0.15", 17), ("25", 25), ("1.8.0_402", 8), ("21-ea", 21)])
+@pytest.mark.parametrize(
+    ("version", "major"), [("17.0.15", 17), ("25", 25), ("1.8.0_402", 8), ("21-ea", 21)]
+)
 def test_version_is_read(tmp_path, version, major):
     assert probe(fake_java(tmp_path, version)).major == major
 
@@ -50,24 +54,40 @@ def test_nothing_found_says_what_was_tried(tmp_path, no_wheel):
 
 def test_a_runtime_without_the_vector_module_is_reached_through_the_shim(tmp_path, no_wheel):
     real = fake_java(tmp_path / "it's a runtime", "21.0.1", accepts_vector=False)
-    home = java_home({"JAVA_HOME": str(real), "PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    home = java_home(
+        {"JAVA_HOME": str(real), "PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    )
     assert home.parent == tmp_path / "cache" / "lakehouse"
-    done = subprocess.run([home / "bin" / "java", "-Xmx1g", VECTOR_MODULE, "a b", ""], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [home / "bin" / "java", "-Xmx1g", VECTOR_MODULE, "a b", ""],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.splitlines() == ["-Xmx1g", "a b", ""]
 
 
 @pytest.mark.parametrize(("version", "kept"), [("21.0.1", [LOST_PACKAGE, "x"]), ("25.0.2", ["x"])])
 def test_a_package_that_java_lost_is_opened_only_where_it_is(tmp_path, no_wheel, version, kept):
     real = fake_java(tmp_path / "runtime", version, accepts_vector=False)
-    home = java_home({"JAVA_HOME": str(real), "PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache")})
-    done = subprocess.run([home / "bin" / "java", LOST_PACKAGE, VECTOR_MODULE, "x"], capture_output=True, text=True, check=True)
+    home = java_home(
+        {"JAVA_HOME": str(real), "PATH": "", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    )
+    done = subprocess.run(
+        [home / "bin" / "java", LOST_PACKAGE, VECTOR_MODULE, "x"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout.splitlines() == kept
 
 
 def test_racing_processes_share_one_shim(tmp_path):
     real, cache = fake_java(tmp_path / "real", "21"), tmp_path / "cache"
     homes = []
-    threads = [threading.Thread(target=lambda: homes.append(shim_home(real, cache))) for _ in range(16)]
+    threads = [
+        threading.Thread(target=lambda: homes.append(shim_home(real, cache))) for _ in range(16)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -19,14 +19,26 @@ def rewritten(text, ours=None):
     [
         ("SELECT * FROM raw.events", "SELECT * FROM `v0` AS `events`"),
         ("SELECT * FROM `raw`.`events` e", "SELECT * FROM `v0` e"),
-        ("SELECT * FROM raw.events FOR VERSION AS OF 8124 WHERE a=1", "SELECT * FROM `v0` AS `events` WHERE a=1"),
+        (
+            "SELECT * FROM raw.events FOR VERSION AS OF 8124 WHERE a=1",
+            "SELECT * FROM `v0` AS `events` WHERE a=1",
+        ),
         ("SELECT * FROM raw.events VERSION AS OF 'q3' AS e", "SELECT * FROM `v0` AS e"),
         ("SELECT * FROM raw.events FOR TIMESTAMP AS OF '2026-06-01' e", "SELECT * FROM `v0` e"),
         ("SELECT raw.events.x FROM raw.events", "SELECT `events`.x FROM `v0` AS `events`"),
         ("SELECT raw.events.s.y FROM raw.events", "SELECT `events`.s.y FROM `v0` AS `events`"),
-        ("SELECT raw.events.files.x FROM raw.events.files", "SELECT `files`.x FROM `v0` AS `files`"),
-        ("SELECT 'raw.events' /* raw.events */ FROM raw.events", "SELECT 'raw.events' /* raw.events */ FROM `v0` AS `events`"),
-        ("SELECT 'é\U0001f600', a FROM raw.events", "SELECT 'é\U0001f600', a FROM `v0` AS `events`"),
+        (
+            "SELECT raw.events.files.x FROM raw.events.files",
+            "SELECT `files`.x FROM `v0` AS `files`",
+        ),
+        (
+            "SELECT 'raw.events' /* raw.events */ FROM raw.events",
+            "SELECT 'raw.events' /* raw.events */ FROM `v0` AS `events`",
+        ),
+        (
+            "SELECT 'é\U0001f600', a FROM raw.events",
+            "SELECT 'é\U0001f600', a FROM `v0` AS `events`",
+        ),
     ],
 )
 def test_rewriting(text, expected):
@@ -40,7 +52,10 @@ def test_tables_of_others_and_common_table_expressions_are_left_alone():
 
 def test_what_a_clause_says():
     text = "SELECT * FROM a.b VERSION AS OF 8124, a.c VERSION AS OF 'q3', a.d TIMESTAMP AS OF '2026-06-01 12:00:00', a.e"
-    found = {ref.name[1]: (ref.snapshot_id, ref.ref, ref.as_of) for ref in parse_statement(text).references}
+    found = {
+        ref.name[1]: (ref.snapshot_id, ref.ref, ref.as_of)
+        for ref in parse_statement(text).references
+    }
     assert found == {
         "b": (8124, None, None),
         "c": (None, "q3", None),
@@ -56,7 +71,13 @@ def test_a_subquery_and_a_union_are_queries_and_an_insert_is_not():
 
 
 @pytest.mark.parametrize(
-    "text", ["SELECT FROM WHERE", "SELECT 1; SELECT 2", "SELECT * FROM a.b TIMESTAMP AS OF current_date()", ""]
+    "text",
+    [
+        "SELECT FROM WHERE",
+        "SELECT 1; SELECT 2",
+        "SELECT * FROM a.b TIMESTAMP AS OF current_date()",
+        "",
+    ],
 )
 def test_what_cannot_be_used_is_refused(text):
     with pytest.raises(InvalidInputError):

@@ -14,7 +14,13 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyspark.sql import types as sp
 
 from lakehouse.errors import UnsupportedTypeError
-from lakehouse.spark.types import EXISTS_DEFAULT, FIELD_ID, sql_literal, to_iceberg_schema, to_spark_schema
+from lakehouse.spark.types import (
+    EXISTS_DEFAULT,
+    FIELD_ID,
+    sql_literal,
+    to_iceberg_schema,
+    to_spark_schema,
+)
 
 BOTH_WAYS = [
     ice.BooleanType(),
@@ -34,25 +40,45 @@ kinds = st.recursive(
     st.sampled_from(BOTH_WAYS),
     lambda inner: st.one_of(
         st.builds(lambda kind, required: ice.ListType(100, kind, required), inner, st.booleans()),
-        st.builds(lambda key, value, required: ice.MapType(100, key, 101, value, required), inner, inner, st.booleans()),
+        st.builds(
+            lambda key, value, required: ice.MapType(100, key, 101, value, required),
+            inner,
+            inner,
+            st.booleans(),
+        ),
         st.lists(st.tuples(inner, st.booleans()), min_size=1, max_size=3).map(
-            lambda fields: ice.StructType(*(ice.NestedField(i, f"n{i}", k, required=r) for i, (k, r) in enumerate(fields, 1)))
+            lambda fields: ice.StructType(
+                *(ice.NestedField(i, f"n{i}", k, required=r) for i, (k, r) in enumerate(fields, 1))
+            )
         ),
     ),
     max_leaves=5,
 )
 
 
-@given(st.lists(st.tuples(kinds, st.booleans(), st.sampled_from([None, "a doc"])), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.tuples(kinds, st.booleans(), st.sampled_from([None, "a doc"])), min_size=1, max_size=4
+    )
+)
 def test_there_and_back(fields):
-    raw = Schema(*(ice.NestedField(1000 + i, f"c{i}", kind, required=r, doc=doc) for i, (kind, r, doc) in enumerate(fields)))
+    raw = Schema(
+        *(
+            ice.NestedField(1000 + i, f"c{i}", kind, required=r, doc=doc)
+            for i, (kind, r, doc) in enumerate(fields)
+        )
+    )
     schema = assign_fresh_schema_ids(raw)
     assert to_iceberg_schema(to_spark_schema(schema)).as_struct() == schema.as_struct()
 
 
 def test_every_field_carries_its_id():
     inner = ice.StructType(ice.NestedField(9, "x", ice.IntegerType(), required=True))
-    shown = to_spark_schema(Schema(ice.NestedField(7, "s", inner, required=False), ice.NestedField(3, "u", ice.UUIDType())))
+    shown = to_spark_schema(
+        Schema(
+            ice.NestedField(7, "s", inner, required=False), ice.NestedField(3, "u", ice.UUIDType())
+        )
+    )
     assert shown["s"].metadata == {FIELD_ID: 7}
     assert shown["s"].dataType["x"].metadata == {FIELD_ID: 9}
     assert not shown["s"].dataType["x"].nullable
@@ -75,7 +101,11 @@ def test_a_type_iceberg_lacks_is_refused_by_name(kind):
 def test_narrow_integers_and_char_types_widen():
     schema = to_iceberg_schema(
         sp.StructType(
-            [sp.StructField("b", sp.ByteType()), sp.StructField("s", sp.ShortType()), sp.StructField("v", sp.VarcharType(3))]
+            [
+                sp.StructField("b", sp.ByteType()),
+                sp.StructField("s", sp.ShortType()),
+                sp.StructField("v", sp.VarcharType(3)),
+            ]
         )
     )
     assert [str(field.field_type) for field in schema.fields] == ["int", "int", "string"]
@@ -87,7 +117,9 @@ def test_initial_default_becomes_exists_default():
 
 
 def test_a_nested_initial_default_is_refused():
-    inner = ice.StructType(ice.NestedField(2, "x", ice.IntegerType(), required=False, initial_default=5))
+    inner = ice.StructType(
+        ice.NestedField(2, "x", ice.IntegerType(), required=False, initial_default=5)
+    )
     with pytest.raises(UnsupportedTypeError, match=r"'s\.x'"):
         to_spark_schema(Schema(ice.NestedField(1, "s", inner, required=False)))
 

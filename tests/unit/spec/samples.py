@@ -26,22 +26,33 @@ UUID = "9c12d441-03fe-4693-9a96-a0705ddf69c1"
 
 
 def schema() -> Schema:
-    point = StructType(NestedField(11, "x", IntegerType()), NestedField(12, "y", IntegerType(), required=True))
+    point = StructType(
+        NestedField(11, "x", IntegerType()), NestedField(12, "y", IntegerType(), required=True)
+    )
     return Schema(
         NestedField(1, "id", LongType(), required=True),
         NestedField(2, "ts", TimestamptzType()),
         NestedField(3, "name", StringType(), doc="of the user"),
         NestedField(4, "price", DecimalType(9, 2)),
         NestedField(5, "day", DateType()),
-        NestedField(6, "place", StructType(NestedField(7, "lat", IntegerType()), NestedField(8, "lon", IntegerType()))),
+        NestedField(
+            6,
+            "place",
+            StructType(NestedField(7, "lat", IntegerType()), NestedField(8, "lon", IntegerType())),
+        ),
         NestedField(9, "points", ListType(10, point, element_required=False)),
-        NestedField(13, "marks", MapType(14, StringType(), 15, point_named(16), value_required=False)),
+        NestedField(
+            13, "marks", MapType(14, StringType(), 15, point_named(16), value_required=False)
+        ),
         identifier_field_ids=[1],
     )
 
 
 def point_named(first_id: int) -> StructType:
-    return StructType(NestedField(first_id, "x", IntegerType()), NestedField(first_id + 1, "y", IntegerType(), required=True))
+    return StructType(
+        NestedField(first_id, "x", IntegerType()),
+        NestedField(first_id + 1, "y", IntegerType(), required=True),
+    )
 
 
 def table(
@@ -64,7 +75,14 @@ def table(
     )
 
 
-def snapshot(number: int, parent: int | None = None, *, at: int | None = None, version: int = 2, rows: int = 10) -> Snapshot:
+def snapshot(
+    number: int,
+    parent: int | None = None,
+    *,
+    at: int | None = None,
+    version: int = 2,
+    rows: int = 10,
+) -> Snapshot:
     return Snapshot(
         snapshot_id=number,
         parent_snapshot_id=parent,
@@ -78,15 +96,23 @@ def snapshot(number: int, parent: int | None = None, *, at: int | None = None, v
     )
 
 
-def commit(base: TableMetadata, *updates: Update, now: int = 0, location: str | None = None) -> TableMetadata:
+def commit(
+    base: TableMetadata, *updates: Update, now: int = 0, location: str | None = None
+) -> TableMetadata:
     return apply_updates(base, updates, now_ms=now, base_location=location)
 
 
 def grown(base: TableMetadata, count: int, *, start: int = 1) -> TableMetadata:
     """The table after `count` appends to main, with snapshot ids from `start`."""
     for number in range(start, start + count):
-        added = snapshot(number, number - 1 if number > start else base.current_snapshot_id, version=base.format_version)
-        base = commit(base, AddSnapshot(added), SetSnapshotRef("main", number), now=1_000 + number * 10)
+        added = snapshot(
+            number,
+            number - 1 if number > start else base.current_snapshot_id,
+            version=base.format_version,
+        )
+        base = commit(
+            base, AddSnapshot(added), SetSnapshotRef("main", number), now=1_000 + number * 10
+        )
     return base
 
 
@@ -112,7 +138,11 @@ def v1_document() -> dict:
         "properties": {"owner": "me"},
         "current-snapshot-id": 7,
         "snapshots": [
-            {"snapshot-id": 6, "timestamp-ms": 4_000, "manifests": ["/warehouse/old/m0.avro", "/warehouse/old/m1.avro"]},
+            {
+                "snapshot-id": 6,
+                "timestamp-ms": 4_000,
+                "manifests": ["/warehouse/old/m0.avro", "/warehouse/old/m1.avro"],
+            },
             {
                 "snapshot-id": 7,
                 "parent-snapshot-id": 6,
@@ -121,7 +151,10 @@ def v1_document() -> dict:
                 "summary": {"operation": "append"},
             },
         ],
-        "snapshot-log": [{"timestamp-ms": 4_000, "snapshot-id": 6}, {"timestamp-ms": 5_000, "snapshot-id": 7}],
+        "snapshot-log": [
+            {"timestamp-ms": 4_000, "snapshot-id": 6},
+            {"timestamp-ms": 5_000, "snapshot-id": 7},
+        ],
     }
 
 

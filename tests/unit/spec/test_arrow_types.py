@@ -73,8 +73,13 @@ def test_what_iceberg_lacks_is_refused_by_name(arrow):
 
 
 def test_nanoseconds_can_be_taken_as_microseconds():
-    schema = pa.schema([pa.field("t", pa.timestamp("ns")), pa.field("z", pa.timestamp("ns", tz="UTC"))])
-    assert [str(f.field_type) for f in schema_from_arrow(schema, downcast_ns=True).fields] == ["timestamp", "timestamptz"]
+    schema = pa.schema(
+        [pa.field("t", pa.timestamp("ns")), pa.field("z", pa.timestamp("ns", tz="UTC"))]
+    )
+    assert [str(f.field_type) for f in schema_from_arrow(schema, downcast_ns=True).fields] == [
+        "timestamp",
+        "timestamptz",
+    ]
 
 
 NESTED = Schema(
@@ -83,7 +88,11 @@ NESTED = Schema(
         9,
         "s",
         StructType(
-            NestedField(7, "l", ListType(3, StructType(NestedField(2, "x", StringType())), element_required=True)),
+            NestedField(
+                7,
+                "l",
+                ListType(3, StructType(NestedField(2, "x", StringType())), element_required=True),
+            ),
             NestedField(8, "m", MapType(20, StringType(), 21, LongType(), value_required=False)),
         ),
     ),
@@ -106,7 +115,9 @@ def test_without_ids_they_are_assigned_level_by_level():
 
 
 def test_ids_on_some_fields_only_are_not_believed():
-    half = pa.schema([pa.field("a", pa.int64(), metadata={"PARQUET:field_id": "77"}), pa.field("b", pa.int64())])
+    half = pa.schema(
+        [pa.field("a", pa.int64(), metadata={"PARQUET:field_id": "77"}), pa.field("b", pa.int64())]
+    )
     assert [field.field_id for field in schema_from_arrow(half).fields] == [1, 2]
 
 
@@ -117,7 +128,9 @@ def test_ids_on_some_fields_only_are_not_believed():
         pa.schema([pa.field("", pa.int64())]),
         pa.schema([pa.field(n, pa.int64(), metadata={"PARQUET:field_id": "1"}) for n in "ab"]),
         pa.schema([pa.field("a", pa.int64(), metadata={"PARQUET:field_id": "x"})]),
-        pa.schema([pa.field("s", pa.struct([pa.field("a", pa.int64()), pa.field("a", pa.string())]))]),
+        pa.schema(
+            [pa.field("s", pa.struct([pa.field("a", pa.int64()), pa.field("a", pa.string())]))]
+        ),
     ],
 )
 def test_schemas_that_cannot_be(schema):

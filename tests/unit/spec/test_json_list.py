@@ -27,7 +27,14 @@ def test_many_commits_in_memory_hold_what_the_file_holds(long_table):
     again = parse(serialize(long_table), "m")
     assert ids(long_table) == ids(again) == long_table.snapshots.ids() == list(range(1, 1_101))
     assert again == long_table
-    assert [long_table.snapshot(n).sequence_number for n in (1, 511, 512, 513, 1_024, 1_100)] == [1, 511, 512, 513, 1_024, 1_100]
+    assert [long_table.snapshot(n).sequence_number for n in (1, 511, 512, 513, 1_024, 1_100)] == [
+        1,
+        511,
+        512,
+        513,
+        1_024,
+        1_100,
+    ]
     assert long_table.snapshots[-1].snapshot_id == 1_100
     assert long_table.snapshots[512].snapshot_id == 513
     assert [item.snapshot_id for item in long_table.snapshots[510:514]] == [511, 512, 513, 514]
@@ -51,9 +58,15 @@ def test_opening_and_committing_decode_one_snapshot_however_many_there_are(long_
     text = serialize(long_table)
     decoded = []
     original = Snapshot.from_json.__func__
-    monkeypatch.setattr(Snapshot, "from_json", classmethod(lambda cls, *args: decoded.append(1) or original(cls, *args)))
+    monkeypatch.setattr(
+        Snapshot,
+        "from_json",
+        classmethod(lambda cls, *args: decoded.append(1) or original(cls, *args)),
+    )
     metadata = parse(text, "m")
-    metadata = commit(metadata, AddSnapshot(snapshot(1_101, 1_100)), SetSnapshotRef("main", 1_101), now=1)
+    metadata = commit(
+        metadata, AddSnapshot(snapshot(1_101, 1_100)), SetSnapshotRef("main", 1_101), now=1
+    )
     assert metadata.current_snapshot().snapshot_id == 1_101
     assert serialize(metadata).count(b'"manifest-list"') == 1_101
     assert len(decoded) == 1
@@ -83,7 +96,9 @@ def test_an_empty_list():
 def test_ids_that_are_missing_or_no_numbers_are_corrupt():
     for item in ({"timestamp-ms": 5}, {"snapshot-id": "7", "timestamp-ms": 5}):
         raw = orjson.dumps(item)
-        damaged = JsonList.from_raw(raw + b"," + raw, id_key="snapshot-id", decode=Snapshot.from_json, where="here")
+        damaged = JsonList.from_raw(
+            raw + b"," + raw, id_key="snapshot-id", decode=Snapshot.from_json, where="here"
+        )
         assert damaged.find(8) is None
         with pytest.raises(CorruptMetadataError, match="here"):
             damaged.ids()
@@ -92,7 +107,8 @@ def test_ids_that_are_missing_or_no_numbers_are_corrupt():
 def test_a_snapshot_that_is_its_own_ancestor_is_corrupt():
     base = grown(table(), 2)
     text = serialize(base).replace(
-        b'"snapshot-id":1,"sequence-number"', b'"snapshot-id":1,"parent-snapshot-id":2,"sequence-number"'
+        b'"snapshot-id":1,"sequence-number"',
+        b'"snapshot-id":1,"parent-snapshot-id":2,"sequence-number"',
     )
     with pytest.raises(CorruptMetadataError, match="ancestor"):
         list(parse(text, "m").ancestors(2))

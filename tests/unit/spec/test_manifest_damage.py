@@ -18,7 +18,12 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from lakehouse.errors import CorruptMetadataError, InvalidInputError, LakehouseError, UnsupportedFeatureError
+from lakehouse.errors import (
+    CorruptMetadataError,
+    InvalidInputError,
+    LakehouseError,
+    UnsupportedFeatureError,
+)
 from lakehouse.scan.avro import decode_avro
 from lakehouse.spec.avro_container import (
     CHECKSUM_KEY,
@@ -28,7 +33,13 @@ from lakehouse.spec.avro_container import (
     write_container,
     write_long,
 )
-from lakehouse.spec.data_file import CONTENT_POSITION_DELETES, STATUS_ADDED, STATUS_EXISTING, DataFile, ManifestEntry
+from lakehouse.spec.data_file import (
+    CONTENT_POSITION_DELETES,
+    STATUS_ADDED,
+    STATUS_EXISTING,
+    DataFile,
+    ManifestEntry,
+)
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import field_types
 from lakehouse.spec.manifest import decode_entries, encode_manifest
@@ -41,13 +52,25 @@ TYPES = field_types(SCHEMA)
 
 
 def entry(number: int = 0, **changes) -> ManifestEntry:
-    values = {"file_path": f"f{number}", "partition": (number,), "record_count": 1, "file_size_in_bytes": 1, **changes}
-    file = DataFile(lower_bounds={1: number.to_bytes(8, "little"), 2: b"a"}, value_counts={1: 1}, **values)
+    values = {
+        "file_path": f"f{number}",
+        "partition": (number,),
+        "record_count": 1,
+        "file_size_in_bytes": 1,
+        **changes,
+    }
+    file = DataFile(
+        lower_bounds={1: number.to_bytes(8, "little"), 2: b"a"}, value_counts={1: 1}, **values
+    )
     return ManifestEntry(status=STATUS_ADDED, data_file=file)
 
 
 def manifest_bytes(count: int = 20) -> bytes:
-    return encode_manifest(Entries.from_manifest_entries([entry(n) for n in range(count)], SPEC, TYPES), SCHEMA, format_version=2)
+    return encode_manifest(
+        Entries.from_manifest_entries([entry(n) for n in range(count)], SPEC, TYPES),
+        SCHEMA,
+        format_version=2,
+    )
 
 
 def without_checksum(data: bytes) -> bytes:
@@ -96,7 +119,9 @@ def tried(data: bytes, folder) -> None:
             decode()
 
 
-@given(st.lists(st.tuples(st.integers(0, len(VALID) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+@given(
+    st.lists(st.tuples(st.integers(0, len(VALID) - 1), st.integers(0, 255)), min_size=1, max_size=4)
+)
 @settings(max_examples=150)
 def test_flipped_bytes(tmp_path_factory, changes):
     data = bytearray(VALID)
@@ -120,13 +145,20 @@ def test_uncompressed_content_flipped(tmp_path_factory, place, junk):
     ((count, plain),) = list(inflated_blocks(VALID, header, "m"))
     place %= len(plain)
     changed = plain[:place] + junk + plain[place + len(junk) :]
-    metadata = {key: value.decode() for key, value in header.metadata.items() if not key.startswith("avro.")}
-    tried(write_container(header.schema, metadata, [(count, changed)], level=1), tmp_path_factory.getbasetemp())
+    metadata = {
+        key: value.decode() for key, value in header.metadata.items() if not key.startswith("avro.")
+    }
+    tried(
+        write_container(header.schema, metadata, [(count, changed)], level=1),
+        tmp_path_factory.getbasetemp(),
+    )
 
 
 @example([(LIST.index(b'"name"') + 1, ord(" "))])
 @example([(LIST.index(b'"fields"') + 1, ord(" "))])
-@given(st.lists(st.tuples(st.integers(0, len(LIST) - 1), st.integers(0, 255)), min_size=1, max_size=4))
+@given(
+    st.lists(st.tuples(st.integers(0, len(LIST) - 1), st.integers(0, 255)), min_size=1, max_size=4)
+)
 def test_flipped_bytes_of_a_manifest_list(changes):
     data = bytearray(LIST)
     for place, value in changes:
@@ -137,7 +169,9 @@ def test_flipped_bytes_of_a_manifest_list(changes):
 
 def with_block(count: int, size: int, content: bytes) -> bytes:
     header = read_header(VALID, "m")
-    return VALID[: header.first_block] + write_long(count) + write_long(size) + content + header.sync
+    return (
+        VALID[: header.first_block] + write_long(count) + write_long(size) + content + header.sync
+    )
 
 
 @pytest.mark.parametrize(
@@ -193,7 +227,9 @@ def test_a_bomb_costs_bounded_memory(tmp_path):
     """A gigabyte of zeros in a megabyte: refused within 400 MiB, in both ways of decoding."""
     path = tmp_path / "m.avro"
     path.write_bytes(bomb())
-    done = subprocess.run([sys.executable, "-c", MEASURED, str(path)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(path)], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 400 * 1024
 
@@ -203,7 +239,9 @@ def test_bytes_behind_the_last_entry_of_a_block(tmp_path, junk):
     """DataFusion alone would never return."""
     header = read_header(VALID, "m")
     ((count, plain),) = list(inflated_blocks(VALID, header, "m"))
-    metadata = {key: value.decode() for key, value in header.metadata.items() if not key.startswith("avro.")}
+    metadata = {
+        key: value.decode() for key, value in header.metadata.items() if not key.startswith("avro.")
+    }
     path = tmp_path / "m.avro"
     path.write_bytes(write_container(header.schema, metadata, [(count, plain + junk)], level=1))
     with pytest.raises(CorruptMetadataError, match="holds more than its 20 records"):
@@ -217,7 +255,9 @@ def test_many_small_bombs(tmp_path):
     ((_, plain),) = inflated_blocks(whole, header, "m")
     # a valid record but for its path, of three million zeros
     name = plain.index(b"\4f0")
-    content = zlib.compress(plain[:name] + write_long(3 << 20) + bytes(3 << 20) + plain[name + 3 :], 9, -15)
+    content = zlib.compress(
+        plain[:name] + write_long(3 << 20) + bytes(3 << 20) + plain[name + 3 :], 9, -15
+    )
     assert len(content) < 4096
     block = write_long(1) + write_long(len(content)) + content + header.sync
     path = tmp_path / "m.avro"
@@ -226,9 +266,17 @@ def test_many_small_bombs(tmp_path):
         decode_avro(storage_for(str(path)), str(path), SPEC, TYPES)
 
 
-@pytest.mark.parametrize("fields", [["a"], [{"type": "int"}], {"name": "a"}, [{"name": "a", "field-id": 500}]])
+@pytest.mark.parametrize(
+    "fields", [["a"], [{"type": "int"}], {"name": "a"}, [{"name": "a", "field-id": 500}]]
+)
 def test_records_without_named_fields_are_refused(fields):
-    schema = json.dumps({"type": "record", "name": "m", "fields": [{"name": "b", "type": {"type": "record", "fields": fields}}]})
+    schema = json.dumps(
+        {
+            "type": "record",
+            "name": "m",
+            "fields": [{"name": "b", "type": {"type": "record", "fields": fields}}],
+        }
+    )
     parts = [b"Obj\x01", write_long(1)]
     for text in (b"avro.schema", schema.encode()):
         parts += [write_long(len(text)), text]
@@ -240,7 +288,9 @@ def test_records_without_named_fields_are_refused(fields):
 @pytest.mark.parametrize("entries_a_block", [1, 7, 400])
 def test_every_codec_and_size_of_block_is_decoded_in_bulk(tmp_path, codec, entries_a_block):
     header = read_header(VALID, "m")
-    metadata = {key: value.decode() for key, value in header.metadata.items() if not key.startswith("avro.")}
+    metadata = {
+        key: value.decode() for key, value in header.metadata.items() if not key.startswith("avro.")
+    }
     rows = list(fastavro.reader(io.BytesIO(VALID_400)))
     sink = io.BytesIO()
     writer = fastavro.write.Writer(sink, header.schema, codec=codec, metadata=metadata)
@@ -253,11 +303,20 @@ def test_every_codec_and_size_of_block_is_decoded_in_bulk(tmp_path, codec, entri
     path.write_bytes(sink.getvalue())
     decoded = decode_avro(storage_for(str(path)), str(path), SPEC, TYPES)
     assert decoded.kind == "bulk", decoded.refused
-    assert decoded.entries.to_manifest_entries() == decode_entries(VALID_400, "m", SPEC, TYPES).to_manifest_entries()
+    assert (
+        decoded.entries.to_manifest_entries()
+        == decode_entries(VALID_400, "m", SPEC, TYPES).to_manifest_entries()
+    )
 
 
 def test_items_without_content_are_refused():
-    schema = json.dumps({"type": "record", "name": "m", "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}]})
+    schema = json.dumps(
+        {
+            "type": "record",
+            "name": "m",
+            "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}],
+        }
+    )
     parts = [b"Obj\x01", write_long(1)]
     for text in (b"avro.schema", schema.encode()):
         parts += [write_long(len(text)), text]
@@ -283,7 +342,11 @@ def test_other_codecs():
     [
         ([], {}, "at least one"),
         ([entry()], {"format_version": 1}, "version"),
-        ([ManifestEntry(status=STATUS_EXISTING, data_file=entry().data_file)], {}, "sequence numbers"),
+        (
+            [ManifestEntry(status=STATUS_EXISTING, data_file=entry().data_file)],
+            {},
+            "sequence numbers",
+        ),
         ([entry(content=CONTENT_POSITION_DELETES)], {}, "either data files or delete files"),
         ([entry()], {"content": 1}, "either data files or delete files"),
         ([entry(content=CONTENT_POSITION_DELETES, content_offset=4)], {"content": 1}, "version 3"),
@@ -291,7 +354,11 @@ def test_other_codecs():
 )
 def test_what_cannot_be_written(rows, options, message):
     with pytest.raises(InvalidInputError, match=message):
-        encode_manifest(Entries.from_manifest_entries(rows, SPEC, TYPES), SCHEMA, **{"format_version": 2, **options})
+        encode_manifest(
+            Entries.from_manifest_entries(rows, SPEC, TYPES),
+            SCHEMA,
+            **{"format_version": 2, **options},
+        )
 
 
 def test_equal_input_gives_equal_bytes():

@@ -20,8 +20,15 @@ def document_of(metadata):
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_table_comes_back_as_it_was(version):
-    metadata = grown(table(version=version, partition_by=("day(ts)", "bucket(8, id)"), sort_by=("ts desc",)), 3)
-    metadata = commit(metadata, SetSnapshotRef("audit", 2, "tag", max_ref_age_ms=5), SetProperties({"a": "ü\n"}), location="m1")
+    metadata = grown(
+        table(version=version, partition_by=("day(ts)", "bucket(8, id)"), sort_by=("ts desc",)), 3
+    )
+    metadata = commit(
+        metadata,
+        SetSnapshotRef("audit", 2, "tag", max_ref_age_ms=5),
+        SetProperties({"a": "ü\n"}),
+        location="m1",
+    )
     again = parse(serialize(metadata), "m2")
     assert again == metadata
     assert serialize(again) == serialize(metadata)
@@ -30,7 +37,9 @@ def test_a_table_comes_back_as_it_was(version):
 def rich_document():
     metadata = commit(
         grown(table(version=3, partition_by=("day(ts)",)), 2),
-        SetStatistics({"snapshot-id": 1, "statistics-path": "s.puffin", "file-size-in-bytes": 9, "novel": [1]}),
+        SetStatistics(
+            {"snapshot-id": 1, "statistics-path": "s.puffin", "file-size-in-bytes": 9, "novel": [1]}
+        ),
         location="v1.json",
     )
     document = document_of(metadata)
@@ -40,11 +49,26 @@ def rich_document():
     document["schemas"][0]["fields"][0]["novel"] = 5
     document["partition-specs"][0]["novel"] = True
     document["partition-specs"].append(
-        {"spec-id": 7, "fields": [{"source-ids": [1, 2], "field-id": 1050, "name": "z", "transform": "zorder[3]"}]}
+        {
+            "spec-id": 7,
+            "fields": [
+                {"source-ids": [1, 2], "field-id": 1050, "name": "z", "transform": "zorder[3]"}
+            ],
+        }
     )
     document["last-partition-id"] = 1050
     document["sort-orders"].append(
-        {"order-id": 4, "fields": [{"source-id": 2, "transform": "hilbert", "direction": "asc", "null-order": "nulls-last"}]}
+        {
+            "order-id": 4,
+            "fields": [
+                {
+                    "source-id": 2,
+                    "transform": "hilbert",
+                    "direction": "asc",
+                    "null-order": "nulls-last",
+                }
+            ],
+        }
     )
     document["snapshots"][0]["novel"] = {"a": 1}
     document["snapshots"][0]["key-id"] = "k"
@@ -60,7 +84,9 @@ def test_unknown_keys_survive_at_every_level():
 
 def test_unknown_keys_survive_a_commit():
     document = rich_document()
-    after = document_of(commit(parse(orjson.dumps(document), "m"), SetProperties({"k": "v"}), now=9_999_999))
+    after = document_of(
+        commit(parse(orjson.dumps(document), "m"), SetProperties({"k": "v"}), now=9_999_999)
+    )
     assert after.pop("last-updated-ms") == 9_999_999
     document.pop("last-updated-ms")
     assert after == {**document, "properties": {"k": "v"}}
@@ -95,7 +121,9 @@ def test_v1_is_written_as_v1_for_v1_readers():
 
 
 def test_a_commit_upgrades_v1():
-    after = document_of(commit(parse(orjson.dumps(v1_document()), "m"), SetProperties({"k": "v"}), now=6_000))
+    after = document_of(
+        commit(parse(orjson.dumps(v1_document()), "m"), SetProperties({"k": "v"}), now=6_000)
+    )
     assert after["format-version"] == 2
     assert "schema" not in after
     assert "partition-spec" not in after
@@ -118,14 +146,22 @@ def test_gzip_by_content_whatever_the_name():
     assert parse(serialize(metadata, codec="gzip"), "m") == metadata
     assert gzip.decompress(serialize(metadata, codec="gzip")) == serialize(metadata)
     assert serialize(metadata, codec="gzip") == serialize(metadata, codec="gzip")
-    two_members = gzip.compress(serialize(metadata)[:100]) + gzip.compress(serialize(metadata)[100:])
+    two_members = gzip.compress(serialize(metadata)[:100]) + gzip.compress(
+        serialize(metadata)[100:]
+    )
     assert parse(two_members, "m") == metadata
     with pytest.raises(InvalidInputError):
         serialize(metadata, codec="zstd")
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda d: d[:-9], lambda d: d[: len(d) // 2], lambda d: d[:20] + b"\xff" * 9 + d[29:], lambda d: d + b"x"]
+    "damage",
+    [
+        lambda d: d[:-9],
+        lambda d: d[: len(d) // 2],
+        lambda d: d[:20] + b"\xff" * 9 + d[29:],
+        lambda d: d + b"x",
+    ],
 )
 def test_damaged_gzip_is_corrupt(damage):
     with pytest.raises(CorruptMetadataError):
@@ -198,7 +234,11 @@ def field(**changes):
         [field(type="decimal(39, 2)")],
         [field(type="decimal(3, 9)")],
         [field(type={"type": "list", "element": "int", "element-required": True})],
-        [field(type={"type": "map", "key-id": 5, "key": "string", "value-id": 5, "value": "string"})],
+        [
+            field(
+                type={"type": "map", "key-id": 5, "key": "string", "value-id": 5, "value": "string"}
+            )
+        ],
         [field(type={"type": "struct", "fields": 5})],
         [field(type={"type": "tuple"})],
         [field(type=None)],
@@ -226,7 +266,9 @@ def test_types_nested_beyond_reason_are_corrupt_not_a_stack_overflow():
         parse(b"[" * 100_000, "m")
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"null", b"[]", b"5", b"\xff\xfe", b'{"format-version":2', b"\x1f\x8b"])
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"null", b"[]", b"5", b"\xff\xfe", b'{"format-version":2', b"\x1f\x8b"]
+)
 def test_not_metadata_at_all(content):
     with pytest.raises(CorruptMetadataError):
         parse(content, "m")
@@ -302,10 +344,17 @@ class TestLongLists:
         assert len(parse(b'{"snapshots":[{"snapshot-id":77}],' + text[1:], "m").snapshots) == 5
 
     def test_absent_empty_and_null_lists(self, document):
-        for empty in ({"snapshots": [], "snapshot-log": []}, {"snapshots": None, "snapshot-log": None}):
+        for empty in (
+            {"snapshots": [], "snapshot-log": []},
+            {"snapshots": None, "snapshot-log": None},
+        ):
             changed = {**document, **empty, "current-snapshot-id": None, "refs": {}}
             assert list(parse(orjson.dumps(changed), "m").snapshots) == []
-        missing = {k: v for k, v in document.items() if k not in ("snapshots", "snapshot-log", "refs", "current-snapshot-id")}
+        missing = {
+            k: v
+            for k, v in document.items()
+            if k not in ("snapshots", "snapshot-log", "refs", "current-snapshot-id")
+        }
         assert len(parse(orjson.dumps(missing), "m").snapshot_log) == 0
 
     @pytest.mark.parametrize("stray", ["null", "5", "[]", '"x"'])
@@ -333,7 +382,9 @@ class TestLongLists:
             assert metadata.snapshot_or_none(absent) is None
 
     def test_damage_inside_a_list_is_found_when_looked_at(self, document):
-        text = orjson.dumps(document).replace(b'"timestamp-ms":1030,"manifest-list"', b'"timestamp-ms":abcd,"manifest-list"')
+        text = orjson.dumps(document).replace(
+            b'"timestamp-ms":1030,"manifest-list"', b'"timestamp-ms":abcd,"manifest-list"'
+        )
         metadata = parse(text, "some/file")
         assert metadata.snapshot(5).snapshot_id == 5
         with pytest.raises(CorruptMetadataError, match="some/file"):

@@ -6,7 +6,13 @@ import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection
-from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform, TruncateTransform, VoidTransform
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    IdentityTransform,
+    TruncateTransform,
+    VoidTransform,
+)
 from pyiceberg.types import (
     BinaryType,
     DateType,
@@ -22,7 +28,13 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidPartitionSpecError
-from lakehouse.spec.partitioning import parse_partition_spec, parse_sort_order, parse_term, partition_path, partition_type
+from lakehouse.spec.partitioning import (
+    parse_partition_spec,
+    parse_sort_order,
+    parse_term,
+    partition_path,
+    partition_type,
+)
 from tests.unit.spec.samples import schema
 
 COLUMNS = schema()
@@ -90,7 +102,14 @@ def test_terms_that_cannot_be(text):
 
 
 @pytest.mark.parametrize(
-    "terms", [["day(ts)", "day(ts)"], ["day(ts)", "hour(ts)"], ["id", "identity(id)"], ["id", "name as id"], "day(ts)"]
+    "terms",
+    [
+        ["day(ts)", "day(ts)"],
+        ["day(ts)", "hour(ts)"],
+        ["id", "identity(id)"],
+        ["id", "name as id"],
+        "day(ts)",
+    ],
 )
 def test_specs_that_cannot_be(terms):
     with pytest.raises(InvalidPartitionSpecError):
@@ -99,7 +118,10 @@ def test_specs_that_cannot_be(terms):
 
 def test_several_buckets_of_one_column_need_names():
     spec = parse_partition_spec(["bucket(4, id)", "bucket(8, id) as finer"], COLUMNS)
-    assert [(field.name, field.field_id) for field in spec.fields] == [("id_bucket", 1000), ("finer", 1001)]
+    assert [(field.name, field.field_id) for field in spec.fields] == [
+        ("id_bucket", 1000),
+        ("finer", 1001),
+    ]
 
 
 def test_names_with_commas_and_brackets_are_quoted():
@@ -122,14 +144,20 @@ def test_sort_terms(text, direction, nulls, transform):
     order = parse_sort_order([text], COLUMNS)
     (field,) = order.fields
     assert order.order_id == 1
-    assert (field.direction, field.null_order, str(field.transform)) == (direction, nulls, transform)
+    assert (field.direction, field.null_order, str(field.transform)) == (
+        direction,
+        nulls,
+        transform,
+    )
 
 
 def test_no_terms_is_unsorted():
     assert parse_sort_order([], COLUMNS).order_id == 0
 
 
-@pytest.mark.parametrize("terms", [["nope"], ["ts sideways"], ["points"], ["marks.key"], ["ts as t"], "ts", [None]])
+@pytest.mark.parametrize(
+    "terms", [["nope"], ["ts sideways"], ["points"], ["marks.key"], ["ts as t"], "ts", [None]]
+)
 def test_orders_that_cannot_be(terms):
     with pytest.raises(InvalidPartitionSpecError):
         parse_sort_order(terms, COLUMNS)
@@ -179,9 +207,13 @@ def test_folders(term, value, folder):
 def test_folders_agree_with_pyiceberg():
     from pyiceberg.typedef import Record
 
-    spec = parse_partition_spec(["day(t)", "bucket(4, s)", "truncate(2, b)", "p", "month(d)"], PATH_SCHEMA)
+    spec = parse_partition_spec(
+        ["day(t)", "bucket(4, s)", "truncate(2, b)", "p", "month(d)"], PATH_SCHEMA
+    )
     values = (18_000, 3, b"xy", Decimal("3.25"), 600)
-    assert partition_path(spec, PATH_SCHEMA, values) == spec.partition_to_path(Record(*values), PATH_SCHEMA)
+    assert partition_path(spec, PATH_SCHEMA, values) == spec.partition_to_path(
+        Record(*values), PATH_SCHEMA
+    )
 
 
 def test_long_values_make_short_folders_that_still_differ():
@@ -205,7 +237,13 @@ def test_partition_type_is_optional_by_field_id_even_where_the_column_is_gone():
         spec_id=0,
     )
     struct = partition_type(spec, PATH_SCHEMA)
-    assert [str(field.field_type) for field in struct.fields] == ["date", "int", "string", "unknown", "decimal(9, 2)"]
+    assert [str(field.field_type) for field in struct.fields] == [
+        "date",
+        "int",
+        "string",
+        "unknown",
+        "decimal(9, 2)",
+    ]
     assert [field.field_id for field in struct.fields] == [1000, 1001, 1002, 1003, 1004]
     assert not any(field.required for field in struct.fields)
     assert dt.date(1970, 1, 1) + dt.timedelta(days=20606) == dt.date(2026, 6, 2)

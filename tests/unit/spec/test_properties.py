@@ -42,7 +42,10 @@ def test_unusable_values_name_the_property(name, value):
 
 def test_metrics_modes_by_column():
     properties = TableProperties(
-        {"write.metadata.metrics.column.a.b": "Truncate( 4 )", "write.metadata.metrics.default": "counts"}
+        {
+            "write.metadata.metrics.column.a.b": "Truncate( 4 )",
+            "write.metadata.metrics.default": "counts",
+        }
     )
     assert properties.metrics_mode("a.b") == "truncate(4)"
     assert properties.metrics_mode("c") == "counts"

@@ -33,7 +33,13 @@ from pyiceberg.types import (
 
 from lakehouse.errors import InvalidSchemaError, UnsupportedTypeError
 from lakehouse.spec.arrow_types import schema_to_arrow
-from lakehouse.spec.schema_json import default_from_json, default_to_json, make_field, schema_from_json, schema_to_json
+from lakehouse.spec.schema_json import (
+    default_from_json,
+    default_to_json,
+    make_field,
+    schema_from_json,
+    schema_to_json,
+)
 from lakehouse.spec.type_text import to_iceberg_type, type_from_text
 from lakehouse.spec.types import VariantType, primitive_from_string
 
@@ -57,7 +63,10 @@ NAIVE = dt.datetime.fromisoformat("2020-01-01T00:00:00")
         ("geometry(srid:4326)", GeometryType("srid:4326")),
         ("geography(srid:4326, karney)", GeographyType("srid:4326", "karney")),
         ("list<int>", ListType(1, IntegerType(), element_required=False)),
-        ("map<string, decimal(3,1)>", MapType(1, StringType(), 2, DecimalType(3, 1), value_required=False)),
+        (
+            "map<string, decimal(3,1)>",
+            MapType(1, StringType(), 2, DecimalType(3, 1), value_required=False),
+        ),
     ],
 )
 def test_types_by_name(text, expected):
@@ -65,7 +74,9 @@ def test_types_by_name(text, expected):
 
 
 def test_nested_types_by_name():
-    parsed = type_from_text("struct<lat: double required, `odd, name`: list<map<string, struct<x: int>>>, t: decimal(9, 2)>")
+    parsed = type_from_text(
+        "struct<lat: double required, `odd, name`: list<map<string, struct<x: int>>>, t: decimal(9, 2)>"
+    )
     lat, odd, last = parsed.fields
     assert (lat.name, lat.required, lat.field_type) == ("lat", True, DoubleType())
     assert odd.name == "odd, name"
@@ -107,11 +118,23 @@ def test_json_spellings_with_and_without_blanks():
         (StringType(), "", ""),
         (DateType(), "1969-12-31", dt.date(1969, 12, 31)),
         (TimeType(), "22:31:08.000001", dt.time(22, 31, 8, 1)),
-        (TimestampType(), "2017-11-16T22:31:08.123456", NAIVE.replace(2017, 11, 16, 22, 31, 8, 123456)),
-        (TimestamptzType(), "2017-11-16T22:31:08.123456+00:00", dt.datetime(2017, 11, 16, 22, 31, 8, 123456, tzinfo=dt.UTC)),
+        (
+            TimestampType(),
+            "2017-11-16T22:31:08.123456",
+            NAIVE.replace(2017, 11, 16, 22, 31, 8, 123456),
+        ),
+        (
+            TimestamptzType(),
+            "2017-11-16T22:31:08.123456+00:00",
+            dt.datetime(2017, 11, 16, 22, 31, 8, 123456, tzinfo=dt.UTC),
+        ),
         (TimestampNanoType(), "1970-01-01T00:00:01.123456789", 1_123_456_789),
         (TimestamptzNanoType(), "1969-12-31T23:59:59.999999999+00:00", -1),
-        (UUIDType(), "f79c3e09-677c-4bbd-a479-3f349cb785e7", uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7")),
+        (
+            UUIDType(),
+            "f79c3e09-677c-4bbd-a479-3f349cb785e7",
+            uuid.UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7"),
+        ),
         (FixedType(2), "00ff", b"\x00\xff"),
         (BinaryType(), "00ff", b"\x00\xff"),
         (DecimalType(9, 2), "14.20", Decimal("14.20")),
@@ -121,7 +144,9 @@ def test_json_spellings_with_and_without_blanks():
 def test_defaults_in_both_directions(kind, json_value, value):
     assert default_from_json(kind, json_value) == value
     assert default_to_json(kind, value) == json_value
-    schema = Schema(make_field(7, "c", kind, initial_default=value, write_default=value), schema_id=2)
+    schema = Schema(
+        make_field(7, "c", kind, initial_default=value, write_default=value), schema_id=2
+    )
     assert schema_from_json(schema_to_json(schema)) == schema
 
 
@@ -158,7 +183,9 @@ def test_defaults_that_are_no_value_of_the_type(kind, value):
 
 
 def test_a_variant_column_can_be_opened_but_not_carried_by_arrow():
-    schema = schema_from_json({"type": "struct", "fields": [{"id": 1, "name": "v", "required": False, "type": "variant"}]})
+    schema = schema_from_json(
+        {"type": "struct", "fields": [{"id": 1, "name": "v", "required": False, "type": "variant"}]}
+    )
     assert schema_to_json(schema)["fields"][0]["type"] == "variant"
     with pytest.raises(UnsupportedTypeError, match="'v'"):
         schema_to_arrow(schema)

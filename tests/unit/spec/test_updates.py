@@ -54,7 +54,9 @@ class TestSnapshots:
 
     def test_a_clock_behind_the_parent_does_not_take_history_back(self):
         base = grown(table(), 1)
-        late = commit(base, up.AddSnapshot(snapshot(2, 1, at=3)), up.SetSnapshotRef("main", 2), now=3)
+        late = commit(
+            base, up.AddSnapshot(snapshot(2, 1, at=3)), up.SetSnapshotRef("main", 2), now=3
+        )
         assert late.snapshot(2).timestamp_ms == 1_010
         assert late.last_updated_ms == 1_010
         assert log(late) == [(1_010, 1), (1_010, 2)]
@@ -173,7 +175,11 @@ class TestRefs:
 
 
 class TestSchemas:
-    wider = Schema(NestedField(1, "id", LongType(), required=True), NestedField(40, "new", StringType()), schema_id=3)
+    wider = Schema(
+        NestedField(1, "id", LongType(), required=True),
+        NestedField(40, "new", StringType()),
+        schema_id=3,
+    )
 
     def test_a_new_schema_gets_the_next_id_and_raises_last_column_id(self):
         base = table()
@@ -202,7 +208,11 @@ class TestSchemas:
 
     def test_types_of_a_later_version_and_reserved_ids_are_refused(self):
         with pytest.raises(InvalidSchemaError, match="version 3"):
-            commit(table(), up.AddSchema(Schema(NestedField(1, "u", UnknownType()))), up.SetCurrentSchema())
+            commit(
+                table(),
+                up.AddSchema(Schema(NestedField(1, "u", UnknownType()))),
+                up.SetCurrentSchema(),
+            )
         with pytest.raises(InvalidSchemaError, match="reserved"):
             commit(table(), up.AddSchema(Schema(NestedField(2**31 - 1, "u", LongType()))))
 
@@ -231,7 +241,12 @@ class TestSpecsAndOrders:
 
     def test_an_equivalent_spec_is_found_again(self):
         base = table(partition_by=("day(ts)",))
-        assert commit(base, up.AddPartitionSpec(replace_id(base.spec(), 5)), up.SetDefaultSpec(), now=9) is base
+        assert (
+            commit(
+                base, up.AddPartitionSpec(replace_id(base.spec(), 5)), up.SetDefaultSpec(), now=9
+            )
+            is base
+        )
 
     def test_a_field_id_is_never_given_to_another_field(self):
         stolen = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "b"), spec_id=1)
@@ -250,7 +265,9 @@ class TestSpecsAndOrders:
     )
     def test_fields_that_cannot_be_computed_are_refused(self, field):
         with pytest.raises(InvalidPartitionSpecError):
-            commit(table(), up.AddPartitionSpec(PartitionSpec(field, spec_id=1)), up.SetDefaultSpec())
+            commit(
+                table(), up.AddPartitionSpec(PartitionSpec(field, spec_id=1)), up.SetDefaultSpec()
+            )
 
     def test_sort_orders(self):
         order = SortOrder(SortField(1, IdentityTransform()), order_id=7)
@@ -267,9 +284,14 @@ def replace_id(spec, spec_id):
 
 class TestTable:
     def test_properties(self):
-        after = commit(table(), up.SetProperties({"a": "1", "b": "2"}), up.RemoveProperties(("a", "zz")))
+        after = commit(
+            table(), up.SetProperties({"a": "1", "b": "2"}), up.RemoveProperties(("a", "zz"))
+        )
         assert after.properties == {"b": "2"}
-        assert commit(after, up.SetProperties({"b": "2"}), up.RemoveProperties(("zz",)), now=9_999) is after
+        assert (
+            commit(after, up.SetProperties({"b": "2"}), up.RemoveProperties(("zz",)), now=9_999)
+            is after
+        )
 
     @pytest.mark.parametrize(
         "bad",
@@ -312,7 +334,9 @@ class TestTable:
             commit(base, up.AddSnapshot(replace(snapshot(3, 2, version=3), first_row_id=19)))
         with pytest.raises(InvalidInputError):
             commit(base, up.AddSnapshot(snapshot(3, 2)))
-        ahead = commit(base, up.AddSnapshot(replace(snapshot(3, 2, version=3), first_row_id=100, added_rows=5)))
+        ahead = commit(
+            base, up.AddSnapshot(replace(snapshot(3, 2, version=3), first_row_id=100, added_rows=5))
+        )
         assert ahead.next_row_id == 105
 
     def test_time_never_goes_back(self):
@@ -324,8 +348,17 @@ class TestTable:
         metadata = table(properties={"write.metadata.previous-versions-max": "3"})
         for number in range(6):
             before = metadata
-            metadata = commit(metadata, up.SetProperties({"n": str(number)}), now=2_000 + number, location=f"v{number}.json")
-        assert [entry.metadata_file for entry in metadata.metadata_log] == ["v3.json", "v4.json", "v5.json"]
+            metadata = commit(
+                metadata,
+                up.SetProperties({"n": str(number)}),
+                now=2_000 + number,
+                location=f"v{number}.json",
+            )
+        assert [entry.metadata_file for entry in metadata.metadata_log] == [
+            "v3.json",
+            "v4.json",
+            "v5.json",
+        ]
         assert metadata.metadata_log[-1].timestamp_ms == before.last_updated_ms
         assert up.expired_metadata_files(before, metadata) == ["v2.json"]
 
@@ -397,7 +430,11 @@ class TestRequirements:
         req.check_requirements(None, [req.AssertCreate()])
 
     def test_without_a_table_only_creation_holds(self):
-        for requirement in (req.AssertTableUUID(UUID), req.AssertRefSnapshotId("main", None), req.AssertDefaultSpecId(0)):
+        for requirement in (
+            req.AssertTableUUID(UUID),
+            req.AssertRefSnapshotId("main", None),
+            req.AssertDefaultSpecId(0),
+        ):
             with pytest.raises(CommitConflictError):
                 req.check_requirements(None, [requirement])
 

@@ -15,7 +15,18 @@ def test_aliases(location, same):
 
 
 @pytest.mark.parametrize(
-    "location", ["", "relative/x", "/a/../b", "s3://b/./x", "s3:bucket", "s3:///key", "file://host/x", "a\x00b", "/a\x00"]
+    "location",
+    [
+        "",
+        "relative/x",
+        "/a/../b",
+        "s3://b/./x",
+        "s3:bucket",
+        "s3:///key",
+        "file://host/x",
+        "a\x00b",
+        "/a\x00",
+    ],
 )
 def test_refused(location):
     with pytest.raises(InvalidLocationError):

@@ -18,7 +18,9 @@ import lakehouse as lh
 
 UTC = dt.UTC
 START = dt.datetime(2026, 6, 1, tzinfo=UTC)
-SCHEMA = pa.schema([("event_ts", pa.timestamp("us", tz="UTC")), ("user_id", pa.int64()), ("amount", pa.float64())])
+SCHEMA = pa.schema(
+    [("event_ts", pa.timestamp("us", tz="UTC")), ("user_id", pa.int64()), ("amount", pa.float64())]
+)
 DAYS = 10
 
 
@@ -29,7 +31,9 @@ def catalog(tmp_path):
 
 def day(number: int) -> pa.Table:
     moments = [START + dt.timedelta(days=number, hours=hour) for hour in range(0, 24, 6)]
-    return pa.table({"event_ts": moments, "user_id": [1, 2, 3, 4], "amount": [float(number)] * 4}, schema=SCHEMA)
+    return pa.table(
+        {"event_ts": moments, "user_id": [1, 2, 3, 4], "amount": [float(number)] * 4}, schema=SCHEMA
+    )
 
 
 def write_hive_day(root, number: int) -> None:
@@ -46,7 +50,9 @@ def test_a_filter_on_event_time_scans_everything_in_hive_and_one_day_here(tmp_pa
     for number in range(DAYS):
         write_hive_day(tmp_path / "hive", number)
     wanted = START + dt.timedelta(days=8)
-    by_time = (ds.field("event_ts") >= wanted) & (ds.field("event_ts") < wanted + dt.timedelta(days=1))
+    by_time = (ds.field("event_ts") >= wanted) & (
+        ds.field("event_ts") < wanted + dt.timedelta(days=1)
+    )
     by_folder = ds.field("dt") == str(wanted.date())
     assert len(list(hive(tmp_path / "hive").get_fragments(by_time))) == DAYS
     assert len(list(hive(tmp_path / "hive").get_fragments(by_folder))) == 1
@@ -68,12 +74,16 @@ def test_a_dropped_middle_column_shifts_its_neighbours_in_hive_and_not_here(tmp_
 
     def hive_rows(columns: list[str]) -> list[dict[str, int]]:
         with (tmp_path / "part-0.csv").open(newline="") as file:
-            return [dict(zip(columns, map(int, values), strict=False)) for values in csv.reader(file)]
+            return [
+                dict(zip(columns, map(int, values), strict=False)) for values in csv.reader(file)
+            ]
 
     assert hive_rows(["id", "secret", "amount"]) == old
     assert hive_rows(["id", "amount"]) == [{"id": 1, "amount": 999}, {"id": 2, "amount": 888}]
 
-    table = catalog.create_table("raw.t", pa.schema([(name, pa.int64()) for name in ("id", "secret", "amount")]))
+    table = catalog.create_table(
+        "raw.t", pa.schema([(name, pa.int64()) for name in ("id", "secret", "amount")])
+    )
     before = table.append(pa.Table.from_pylist(old))
     with table.update_schema() as schema:
         schema.drop_column("secret")
@@ -95,7 +105,12 @@ def test_a_reader_sees_half_a_job_in_hive_and_all_or_nothing_here(tmp_path, cata
 
     seen = [hive_sum()]
     for number in range(2):
-        path = tmp_path / "hive" / f"dt={(START + dt.timedelta(days=number)).date()}" / "part-0.parquet"
+        path = (
+            tmp_path
+            / "hive"
+            / f"dt={(START + dt.timedelta(days=number)).date()}"
+            / "part-0.parquet"
+        )
         path.unlink()
         seen.append(hive_sum())
         pq.write_table(day(number + 100), path)
@@ -115,7 +130,9 @@ def test_a_reader_sees_half_a_job_in_hive_and_all_or_nothing_here(tmp_path, cata
     removed = job.scan().plan().files[:]
     added = []
     for number in range(2):
-        added += job.write_files(day(number).set_column(2, "amount", pa.array([float(number + 100)] * 4)))
+        added += job.write_files(
+            day(number).set_column(2, "amount", pa.array([float(number + 100)] * 4))
+        )
         ours.append(our_sum())
     job.transaction().overwrite(added, removed).commit()
     ours.append(our_sum())

@@ -18,7 +18,11 @@ import lakehouse as lh
 from lakehouse.spec.hive_path import HIVE_NULL, is_hidden, partition_texts
 
 SCHEMA = pa.schema(
-    [pa.field("id", pa.int64()), pa.field("amount", pa.float64()), pa.field("place", pa.struct([("city", pa.string())]))]
+    [
+        pa.field("id", pa.int64()),
+        pa.field("amount", pa.float64()),
+        pa.field("place", pa.struct([("city", pa.string())])),
+    ]
 )
 PARTITIONED = pa.schema([*SCHEMA, pa.field("dt", pa.date32()), pa.field("region", pa.string())])
 
@@ -29,7 +33,9 @@ def catalog(tmp_path):
 
 
 def rows(*ids: int) -> pa.Table:
-    return pa.Table.from_pylist([{"id": n, "amount": n / 2, "place": {"city": f"c{n}"}} for n in ids], schema=SCHEMA)
+    return pa.Table.from_pylist(
+        [{"id": n, "amount": n / 2, "place": {"city": f"c{n}"}} for n in ids], schema=SCHEMA
+    )
 
 
 def parquet(folder, name: str, data: pa.Table) -> str:
@@ -43,7 +49,10 @@ def ids(table: lh.Table, **scan) -> list[int]:
 
 
 def read_by_pyiceberg(table: lh.Table) -> list[dict]:
-    return sorted(StaticTable.from_metadata(table.metadata_location).scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+    return sorted(
+        StaticTable.from_metadata(table.metadata_location).scan().to_arrow().to_pylist(),
+        key=lambda row: row["id"],
+    )
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -74,7 +83,9 @@ def test_names_of_imported_columns_stand_after_renames(catalog, tmp_path):
         schema.rename_column("amount", "price")
         schema.rename_column("place.city", "town")
         schema.add_column("extra", "string")
-    table.add_files([parquet(tmp_path, "b.parquet", pa.table({"id": [2], "amount": [1.0], "extra": ["x"]}))])
+    table.add_files(
+        [parquet(tmp_path, "b.parquet", pa.table({"id": [2], "amount": [1.0], "extra": ["x"]}))]
+    )
     expected = [
         {"id": 1, "price": 0.5, "place": {"town": "c1"}, "extra": None},
         {"id": 2, "price": 1.0, "place": None, "extra": "x"},
@@ -147,7 +158,11 @@ def hive(root, days=("2026-06-08", "2026-06-09"), regions=("eu", "us/ca", "50%",
     for day in days:
         for region in regions:
             number += 1
-            folder = root / f"dt={day}" / f"region={HIVE_NULL if region is None else quote(region, safe='')}"
+            folder = (
+                root
+                / f"dt={day}"
+                / f"region={HIVE_NULL if region is None else quote(region, safe='')}"
+            )
             parquet(folder, "part-0.parquet", rows(number))
     (root / "_SUCCESS").write_bytes(b"")
     (root / "_temporary").mkdir()
@@ -158,13 +173,19 @@ def hive(root, days=("2026-06-08", "2026-06-09"), regions=("eu", "us/ca", "50%",
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_hive_folder_becomes_a_table_without_being_rewritten(catalog, tmp_path, version):
     count = hive(tmp_path / "old")
-    table = catalog.create_table("raw.t", PARTITIONED, partition_by=["dt", "region"], format_version=version)
+    table = catalog.create_table(
+        "raw.t", PARTITIONED, partition_by=["dt", "region"], format_version=version
+    )
     table.import_hive(str(tmp_path / "old"))
     got = sorted(table.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
     days, regions = (dt.date(2026, 6, 8), dt.date(2026, 6, 9)), ("eu", "us/ca", "50%", None)
-    assert [(row["dt"], row["region"]) for row in got] == [(day, region) for day in days for region in regions]
+    assert [(row["dt"], row["region"]) for row in got] == [
+        (day, region) for day in days for region in regions
+    ]
     assert read_by_pyiceberg(table) == got
-    assert {file.file_path for file in table.scan().plan().files} == {str(path) for path in (tmp_path / "old").glob("dt=*/*/*")}
+    assert {file.file_path for file in table.scan().plan().files} == {
+        str(path) for path in (tmp_path / "old").glob("dt=*/*/*")
+    }
     assert len(table.scan(where="dt = '2026-06-09' and region = 'us/ca'").plan().files) == 1
     assert ids(table, where="region is null") == [4, 8]
     with table.update_partition_spec() as spec:
@@ -215,14 +236,24 @@ def test_a_partition_column_that_is_also_in_the_file_must_agree(catalog, tmp_pat
         (pa.bool_(), "true", True),
         (pa.decimal128(9, 2), "-1.50", Decimal("-1.50")),
         (pa.date32(), "1969-12-31", dt.date(1969, 12, 31)),
-        (pa.timestamp("us"), "2026-06-09 12:30:00.5", dt.datetime.fromisoformat("2026-06-09T12:30:00.5")),
+        (
+            pa.timestamp("us"),
+            "2026-06-09 12:30:00.5",
+            dt.datetime.fromisoformat("2026-06-09T12:30:00.5"),
+        ),
         (pa.string(), "2026", "2026"),
-        (pa.uuid(), "f79c3e09-677c-4bbd-a479-512f87f77651", uuid.UUID("f79c3e09-677c-4bbd-a479-512f87f77651")),
+        (
+            pa.uuid(),
+            "f79c3e09-677c-4bbd-a479-512f87f77651",
+            uuid.UUID("f79c3e09-677c-4bbd-a479-512f87f77651"),
+        ),
         (pa.float64(), "2.5", 2.5),
     ],
 )
 def test_texts_become_values_of_the_column(catalog, tmp_path, kind, text, value):
-    table = catalog.create_table("raw.t", pa.schema([*SCHEMA, pa.field("k", kind)]), partition_by=["k"])
+    table = catalog.create_table(
+        "raw.t", pa.schema([*SCHEMA, pa.field("k", kind)]), partition_by=["k"]
+    )
     parquet(tmp_path / "old" / f"k={quote(text, safe='')}", "a.parquet", rows(1))
     table.import_hive(str(tmp_path / "old"))
     assert table.scan().to_arrow()["k"].to_pylist() == [value]
@@ -230,7 +261,10 @@ def test_texts_become_values_of_the_column(catalog, tmp_path, kind, text, value)
 
 @given(values=st.dictionaries(st.text(min_size=1), st.none() | st.text(min_size=1), max_size=3))
 def test_paths_of_any_text_are_taken_apart(values):
-    names = [f"{quote(name, safe='')}={HIVE_NULL if value is None else quote(value, safe='')}" for name, value in values.items()]
+    names = [
+        f"{quote(name, safe='')}={HIVE_NULL if value is None else quote(value, safe='')}"
+        for name, value in values.items()
+    ]
     path = "/".join([*names, "part-0.parquet"])
     assert partition_texts(path) == values
     assert is_hidden(path) == any(name.startswith(".") for name in values)

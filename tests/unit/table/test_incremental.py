@@ -15,18 +15,28 @@ import lakehouse as lh
 from lakehouse.arrow.row_keys import row_codes
 from lakehouse.orchestration.stamp import RunStamp
 
-SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("p", pa.string()), pa.field("tags", pa.list_(pa.string()))])
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64()),
+        pa.field("p", pa.string()),
+        pa.field("tags", pa.list_(pa.string())),
+    ]
+)
 
 
 def data(*ids: int, p: str = "a") -> pa.Table:
-    return pa.Table.from_pylist([{"id": n, "p": p, "tags": [p, str(n)] if n % 2 else None} for n in ids], schema=SCHEMA)
+    return pa.Table.from_pylist(
+        [{"id": n, "p": p, "tags": [p, str(n)] if n % 2 else None} for n in ids], schema=SCHEMA
+    )
 
 
 @pytest.fixture(params=["copy-on-write", "merge-on-read"])
 def table(request, tmp_path):
     catalog = lh.load_catalog(f"file://{tmp_path}/warehouse")
     properties = {"write.delete.mode": request.param}
-    return catalog.create_table("raw.t", SCHEMA, partition_by=["p"], properties=properties, format_version=3)
+    return catalog.create_table(
+        "raw.t", SCHEMA, partition_by=["p"], properties=properties, format_version=3
+    )
 
 
 def ids(rows: pa.Table) -> list[int]:
@@ -34,7 +44,10 @@ def ids(rows: pa.Table) -> list[int]:
 
 
 def changes(log: pa.Table) -> list[tuple[int, str, int]]:
-    return sorted((row["_change_ordinal"], row["_change_type"], row["id"]) for row in log.drop_columns(["tags"]).to_pylist())
+    return sorted(
+        (row["_change_ordinal"], row["_change_type"], row["id"])
+        for row in log.drop_columns(["tags"]).to_pylist()
+    )
 
 
 def test_appends_between_two_snapshots(table):
@@ -63,8 +76,17 @@ def test_a_changelog_knows_what_came_and_went(table):
     log = table.changelog(first).to_arrow()
     assert changes(log) == [(0, "DELETE", 2), (1, "INSERT", 4)]
     assert set(log["_commit_snapshot_id"].to_pylist()) == {second, third}
-    assert log.schema.names == ["id", "p", "tags", "_change_type", "_change_ordinal", "_commit_snapshot_id"]
-    assert changes(table.changelog(to_snapshot_id=first).to_arrow()) == [(0, "INSERT", n) for n in (1, 2, 3)]
+    assert log.schema.names == [
+        "id",
+        "p",
+        "tags",
+        "_change_type",
+        "_change_ordinal",
+        "_commit_snapshot_id",
+    ]
+    assert changes(table.changelog(to_snapshot_id=first).to_arrow()) == [
+        (0, "INSERT", n) for n in (1, 2, 3)
+    ]
     assert changes(table.changelog(first, where="id > 3").to_arrow()) == [(1, "INSERT", 4)]
     assert table.changelog(first, select=["tags"]).to_arrow().column_names[0] == "tags"
     assert table.changelog(third).to_arrow().num_rows == 0
@@ -79,7 +101,9 @@ def test_compactions_change_nothing(table):
     table.rewrite_manifests()
     log = table.changelog(first).to_arrow()
     assert changes(log) == [*((n, "INSERT", 10 + n) for n in range(6)), (6, "DELETE", 10)]
-    assert changes(table.changelog(first, net=True).to_arrow()) == [(n, "INSERT", 10 + n) for n in range(1, 6)]
+    assert changes(table.changelog(first, net=True).to_arrow()) == [
+        (n, "INSERT", 10 + n) for n in range(1, 6)
+    ]
 
 
 def test_net_changes_forget_what_came_back(table):
@@ -87,7 +111,12 @@ def test_net_changes_forget_what_came_back(table):
     table.delete("id = 1")
     table.append(data(1, 7))
     table.delete("id = 7")
-    assert changes(table.changelog(first).to_arrow()) == [(0, "DELETE", 1), (1, "INSERT", 1), (1, "INSERT", 7), (2, "DELETE", 7)]
+    assert changes(table.changelog(first).to_arrow()) == [
+        (0, "DELETE", 1),
+        (1, "INSERT", 1),
+        (1, "INSERT", 7),
+        (2, "DELETE", 7),
+    ]
     assert table.changelog(first, net=True).to_arrow().num_rows == 0
 
 
@@ -109,7 +138,9 @@ def test_a_changelog_without_its_past_is_refused(table):
     first = table.append(data(1)).snapshot_id
     table.append(data(2))
     last = table.append(data(3)).snapshot_id
-    table.expire_snapshots(older_than=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1), retain_last=1)
+    table.expire_snapshots(
+        older_than=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1), retain_last=1
+    )
     with pytest.raises(lh.NoSuchSnapshotError, match="expired"):
         table.changelog(first, last).to_arrow()
     with pytest.raises(lh.NoSuchSnapshotError, match="expired"):
@@ -130,12 +161,18 @@ STEPS = st.lists(
 
 
 @settings(max_examples=12)
-@given(steps=STEPS, version=st.sampled_from([2, 3]), mode=st.sampled_from(["copy-on-write", "merge-on-read"]))
+@given(
+    steps=STEPS,
+    version=st.sampled_from([2, 3]),
+    mode=st.sampled_from(["copy-on-write", "merge-on-read"]),
+)
 def test_replaying_a_changelog_gives_the_table(steps, version, mode):
     """Net or not, what came minus what went is the difference between the two snapshots."""
     catalog = lh.load_catalog("memory://changelog")
     name = f"raw.t{next(NUMBERS)}"
-    table = catalog.create_table(name, SCHEMA, format_version=version, properties={"write.delete.mode": mode})
+    table = catalog.create_table(
+        name, SCHEMA, format_version=version, properties={"write.delete.mode": mode}
+    )
     start = table.append(data(0, 1, 1)).snapshot_id
     before = Counter(ids(table.scan().to_arrow()))
     for verb, *arguments in steps:
@@ -151,7 +188,10 @@ def test_replaying_a_changelog_gives_the_table(steps, version, mode):
     for net in (False, True):
         log = table.changelog(start, net=net).to_arrow()
         replayed = Counter(before)
-        came, went = (Counter(number for _, kind, number in changes(log) if kind == one) for one in ("INSERT", "DELETE"))
+        came, went = (
+            Counter(number for _, kind, number in changes(log) if kind == one)
+            for one in ("INSERT", "DELETE")
+        )
         replayed.update(came)
         replayed.subtract(went)
         assert +replayed == +after
@@ -165,7 +205,10 @@ ROWS = st.lists(
     st.fixed_dictionaries(
         {
             "x": st.sampled_from([None, 0.0, -0.0, 1.5, float("nan")]),
-            "s": st.none() | st.fixed_dictionaries({"l": st.none() | st.lists(st.sampled_from([None, 1, 2]), max_size=2)}),
+            "s": st.none()
+            | st.fixed_dictionaries(
+                {"l": st.none() | st.lists(st.sampled_from([None, 1, 2]), max_size=2)}
+            ),
             "m": st.none() | st.dictionaries(st.sampled_from("ab"), st.integers(0, 1), max_size=2),
         }
     ),
@@ -176,9 +219,15 @@ ROWS = st.lists(
 @given(rows=ROWS)
 def test_equal_rows_have_equal_codes(rows):
     kinds = pa.schema(
-        [("x", pa.float64()), ("s", pa.struct([("l", pa.list_(pa.int32()))])), ("m", pa.map_(pa.string(), pa.int64()))]
+        [
+            ("x", pa.float64()),
+            ("s", pa.struct([("l", pa.list_(pa.int32()))])),
+            ("m", pa.map_(pa.string(), pa.int64())),
+        ]
     )
-    table = pa.concat_tables([pa.Table.from_pylist([row], schema=kinds) for row in rows] or [kinds.empty_table()])
+    table = pa.concat_tables(
+        [pa.Table.from_pylist([row], schema=kinds) for row in rows] or [kinds.empty_table()]
+    )
     texts = [repr(row) for row in table.to_pylist()]
     codes = row_codes(table).tolist()
     assert [codes.index(one) for one in codes] == [texts.index(one) for one in texts]

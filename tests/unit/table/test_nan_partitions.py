@@ -20,7 +20,9 @@ def rows(*pairs):
 @pytest.fixture(params=["copy-on-write", "merge-on-read"])
 def table(request):
     catalog = lh.load_catalog(f"memory://{uuid.uuid4().hex}/warehouse")
-    made = catalog.create_table("raw.t", SCHEMA, partition_by=["x"], properties={"write.delete.mode": request.param})
+    made = catalog.create_table(
+        "raw.t", SCHEMA, partition_by=["x"], properties={"write.delete.mode": request.param}
+    )
     made.append(rows((1, math.nan), (2, math.nan), (3, 0.5), (4, None)))
     made.append(rows((5, math.nan), (6, -0.0), (7, 0.0)))
     return made
@@ -50,7 +52,9 @@ def test_one_partition_in_the_counts(table):
 
 
 def test_writers_conflict_over_it(table):
-    first = next(file for file in table.scan("id = 5").plan().files if math.isnan(file.partition[0]))
+    first = next(
+        file for file in table.scan("id = 5").plan().files if math.isnan(file.partition[0])
+    )
     late = table.transaction().overwrite(table.write_files(rows((8, math.nan))), [first])
     table.append(rows((9, math.nan)))
     with pytest.raises(lh.ValidationConflictError, match="x=nan"):
@@ -61,7 +65,9 @@ def test_writers_conflict_over_it(table):
 
 
 def test_deletes_made_meanwhile_are_noticed(table):
-    target = next(file for file in table.scan("id = 5").plan().files if math.isnan(file.partition[0]))
+    target = next(
+        file for file in table.scan("id = 5").plan().files if math.isnan(file.partition[0])
+    )
     rewrite = table.transaction().rewrite_files([target], table.write_files(rows((5, math.nan))))
     table.delete("id = 5")
     with pytest.raises(lh.ValidationConflictError):
@@ -73,12 +79,20 @@ def test_a_stream_of_batches_makes_one_file_a_partition(table):
     before = {file.file_path for file in table.scan().plan().files}
     table.append(pa.RecordBatchReader.from_batches(SCHEMA, [batch] * 20))
     new = [file for file in table.scan().plan().files if file.file_path not in before]
-    assert sorted((str(file.partition[0]), file.record_count) for file in new) == [("-0.0", 20), ("0.0", 20), ("nan", 20)]
+    assert sorted((str(file.partition[0]), file.record_count) for file in new) == [
+        ("-0.0", 20),
+        ("0.0", 20),
+        ("nan", 20),
+    ]
 
 
 def test_its_files_are_compacted_together(table):
     expected = ids(table)
     table.compact(lh.CompactionOptions(min_input_files=2))
     assert ids(table) == expected
-    nan = [file for file in table.scan().plan().files if file.partition[0] is not None and math.isnan(file.partition[0])]
+    nan = [
+        file
+        for file in table.scan().plan().files
+        if file.partition[0] is not None and math.isnan(file.partition[0])
+    ]
     assert [file.record_count for file in nan] == [3]

@@ -23,7 +23,11 @@ SCHEMA = pa.schema(
 def rows(days: range, users: int = 4) -> pa.Table:
     start = dt.datetime(2026, 6, 1, tzinfo=UTC)
     made = [
-        {"event_ts": start + dt.timedelta(days=day, hours=user), "user_id": user, "amount": float(day * 10 + user)}
+        {
+            "event_ts": start + dt.timedelta(days=day, hours=user),
+            "user_id": user,
+            "amount": float(day * 10 + user),
+        }
         for day in days
         for user in range(users)
     ]
@@ -37,7 +41,12 @@ def catalog(tmp_path):
 
 @pytest.fixture
 def events(catalog):
-    return catalog.create_table("raw.events", SCHEMA, partition_by=["day(event_ts)", "bucket(16, user_id)"], sort_by=["event_ts"])
+    return catalog.create_table(
+        "raw.events",
+        SCHEMA,
+        partition_by=["day(event_ts)", "bucket(16, user_id)"],
+        sort_by=["event_ts"],
+    )
 
 
 def amounts(table: pa.Table) -> list[float]:
@@ -55,7 +64,9 @@ def test_append_then_read_through_every_door(events):
     assert events.scan().to_arrow().num_rows == 12
     assert events.scan().to_batches().read_all().num_rows == 12
     assert events.scan().count() == 12
-    assert duckdb.sql("select count(*) from stream", connection=_with(stream=events.scan().to_batches())).fetchone() == (12,)
+    assert duckdb.sql(
+        "select count(*) from stream", connection=_with(stream=events.scan().to_batches())
+    ).fetchone() == (12,)
 
 
 def _with(**relations):
@@ -67,23 +78,36 @@ def _with(**relations):
 
 def test_a_filter_on_event_time_touches_only_its_day(events):
     events.append(rows(range(10)))
-    scan = events.scan(where="event_ts >= '2026-06-03T00:00:00+00:00' and event_ts < '2026-06-04T00:00:00+00:00'")
+    scan = events.scan(
+        where="event_ts >= '2026-06-03T00:00:00+00:00' and event_ts < '2026-06-04T00:00:00+00:00'"
+    )
     plan = scan.plan()
     every = [f.file_path for f in events.scan().plan().files]
-    assert sorted(f.file_path for f in plan.files) == sorted(path for path in every if "event_ts_day=2026-06-03" in path)
-    assert (plan.report.data_files.total, plan.report.data_files.planned) == (len(every), len(every) // 10)
+    assert sorted(f.file_path for f in plan.files) == sorted(
+        path for path in every if "event_ts_day=2026-06-03" in path
+    )
+    assert (plan.report.data_files.total, plan.report.data_files.planned) == (
+        len(every),
+        len(every) // 10,
+    )
     assert scan.to_arrow().num_rows == 4
 
 
 def test_select_projects_in_the_order_asked(events):
     events.append(rows(range(1)))
-    assert events.scan(select=["amount", "user_id"]).to_arrow().column_names == ["amount", "user_id"]
+    assert events.scan(select=["amount", "user_id"]).to_arrow().column_names == [
+        "amount",
+        "user_id",
+    ]
 
 
 def test_overwrite_replaces_what_matches_and_nothing_else(events):
     events.append(rows(range(3)))
     events.overwrite(
-        pa.Table.from_pylist([{"event_ts": dt.datetime(2026, 6, 2, tzinfo=UTC), "user_id": 1, "amount": -1.0}], schema=SCHEMA),
+        pa.Table.from_pylist(
+            [{"event_ts": dt.datetime(2026, 6, 2, tzinfo=UTC), "user_id": 1, "amount": -1.0}],
+            schema=SCHEMA,
+        ),
         where="event_ts >= '2026-06-02T00:00:00+00:00' and event_ts < '2026-06-03T00:00:00+00:00'",
     )
     assert amounts(events.scan().to_arrow()) == sorted([-1.0, 0, 1, 2, 3, 20, 21, 22, 23])
@@ -140,7 +164,9 @@ def test_schema_evolution_by_id(events):
     events.append(
         pa.table(
             {
-                "event_ts": pa.array([dt.datetime(2026, 6, 9, tzinfo=UTC)], pa.timestamp("us", tz="UTC")),
+                "event_ts": pa.array(
+                    [dt.datetime(2026, 6, 9, tzinfo=UTC)], pa.timestamp("us", tz="UTC")
+                ),
                 "user_id": [9],
                 "price": [9.0],
                 "device": ["phone"],
@@ -150,7 +176,11 @@ def test_schema_evolution_by_id(events):
     read = events.scan(select=["price", "device"]).to_arrow().sort_by("price")
     assert read["price"].to_pylist() == [0, 1, 2, 3, 9]
     assert read["device"].to_pylist() == [None] * 4 + ["phone"]
-    assert events.scan(snapshot_id=before.snapshot_id).to_arrow().column_names == ["event_ts", "user_id", "amount"]
+    assert events.scan(snapshot_id=before.snapshot_id).to_arrow().column_names == [
+        "event_ts",
+        "user_id",
+        "amount",
+    ]
 
 
 def test_partition_evolution_serves_both_specs(catalog):

@@ -29,7 +29,9 @@ def lineage(table: lh.Table, **scan) -> dict[int, tuple[int, int]]:
 def table(request, tmp_path):
     catalog = lh.load_catalog(f"file://{tmp_path}/warehouse")
     properties = {"write.delete.mode": request.param}
-    return catalog.create_table("raw.t", SCHEMA, partition_by=["p"], format_version=3, properties=properties)
+    return catalog.create_table(
+        "raw.t", SCHEMA, partition_by=["p"], format_version=3, properties=properties
+    )
 
 
 def test_rows_get_ids_from_manifest_and_snapshot(table):
@@ -42,7 +44,11 @@ def test_rows_get_ids_from_manifest_and_snapshot(table):
     assert {found[6][0], found[1][0]} == {3, 4}
     assert {found[6][1], found[1][1]} == {2}
     files = table.inspect.files().select(["first_row_id", "record_count"]).to_pylist()
-    assert sorted((file["first_row_id"], file["record_count"]) for file in files) == [(0, 3), (3, 1), (4, 1)]
+    assert sorted((file["first_row_id"], file["record_count"]) for file in files) == [
+        (0, 3),
+        (3, 1),
+        (4, 1),
+    ]
 
 
 def test_rows_keep_their_ids_through_deletes_and_rewrites(table):
@@ -70,7 +76,11 @@ def test_an_upgraded_table_gives_ids_from_then_on(tmp_path):
     with pytest.raises(lh.LakehouseError):
         table.scan(select=["_nope"]).to_arrow()
     assert table.scan(select=["_row_id"]).to_arrow()["_row_id"].to_pylist() == [None, None]
-    assert table.scan(select=["_file", "id", "_pos"]).to_arrow().column_names == ["_file", "id", "_pos"]
+    assert table.scan(select=["_file", "id", "_pos"]).to_arrow().column_names == [
+        "_file",
+        "id",
+        "_pos",
+    ]
     assert table.scan(select=["_pos"], where="id = 2").to_arrow()["_pos"].to_pylist() == [1]
 
 
@@ -85,7 +95,11 @@ def test_deleted_rows_are_shown_when_asked_for(tmp_path, version):
     assert table.scan().to_arrow()["id"].to_pylist() == [0, 2, 4, 5]
     shown = table.scan(select=["id", "_deleted", "_pos"]).to_arrow().to_pylist()
     assert shown == [{"id": n, "_deleted": n in (1, 3), "_pos": n} for n in range(6)]
-    assert table.scan("id > 2", ["_deleted"]).to_arrow()["_deleted"].to_pylist() == [True, False, False]
+    assert table.scan("id > 2", ["_deleted"]).to_arrow()["_deleted"].to_pylist() == [
+        True,
+        False,
+        False,
+    ]
 
 
 NUMBERS = itertools.count()
@@ -104,7 +118,9 @@ STEPS = st.lists(
 @given(steps=STEPS, mode=st.sampled_from(["copy-on-write", "merge-on-read"]))
 def test_an_id_is_given_once_and_never_changes(steps, mode):
     catalog = lh.load_catalog("memory://lineage")
-    table = catalog.create_table(f"raw.t{next(NUMBERS)}", SCHEMA, format_version=3, properties={"write.delete.mode": mode})
+    table = catalog.create_table(
+        f"raw.t{next(NUMBERS)}", SCHEMA, format_version=3, properties={"write.delete.mode": mode}
+    )
     seen: dict[int, tuple[int, int]] = {}
     number = 0
     for verb, argument in steps:
@@ -118,4 +134,6 @@ def test_an_id_is_given_once_and_never_changes(steps, mode):
         for row, given_id in lineage(table).items():
             assert seen.setdefault(row, given_id) == given_id
     assert len({row_id for row_id, _ in seen.values()}) == len(seen)
-    assert max((row_id for row_id, _ in seen.values()), default=-1) < (table.metadata.next_row_id or 0)
+    assert max((row_id for row_id, _ in seen.values()), default=-1) < (
+        table.metadata.next_row_id or 0
+    )

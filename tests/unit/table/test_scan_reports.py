@@ -28,11 +28,15 @@ def events(lake):
 
 @pytest.fixture
 def reports(lake):
-    return lake.create_table("meta.scan_reports", SCAN_REPORT_SCHEMA, partition_by=["day(planned_at)"])
+    return lake.create_table(
+        "meta.scan_reports", SCAN_REPORT_SCHEMA, partition_by=["day(planned_at)"]
+    )
 
 
 def test_reports_become_rows_in_batches(lake, events, reports):
-    with TableListener(lake.load_table("meta.scan_reports"), batch_size=5, interval_seconds=HOUR) as listener:
+    with TableListener(
+        lake.load_table("meta.scan_reports"), batch_size=5, interval_seconds=HOUR
+    ) as listener:
         lake.add_listener(listener)
         for n in range(12):
             events.scan(where=f"n < {n}", select="n").plan()
@@ -54,7 +58,9 @@ def test_scans_of_the_report_table_are_not_recorded(lake, events, reports):
 
 
 def test_a_few_reports_are_written_when_time_is_up(lake, events, reports):
-    with TableListener(lake.load_table("meta.scan_reports"), batch_size=1000, interval_seconds=0.02) as listener:
+    with TableListener(
+        lake.load_table("meta.scan_reports"), batch_size=1000, interval_seconds=0.02
+    ) as listener:
         lake.add_listener(listener)
         events.scan().plan()
         patience = time.monotonic() + 20
@@ -63,7 +69,9 @@ def test_a_few_reports_are_written_when_time_is_up(lake, events, reports):
         assert reports.scan().count() == 1
 
 
-def test_reports_that_cannot_be_written_are_logged_and_cost_no_query(lake, events, reports, monkeypatch, caplog):
+def test_reports_that_cannot_be_written_are_logged_and_cost_no_query(
+    lake, events, reports, monkeypatch, caplog
+):
     table = lake.load_table("meta.scan_reports")
 
     def full(*_, **__):
@@ -79,7 +87,9 @@ def test_reports_that_cannot_be_written_are_logged_and_cost_no_query(lake, event
 
 
 def test_memory_is_bounded(lake, events, reports, caplog):
-    listener = TableListener(lake.load_table("meta.scan_reports"), interval_seconds=HOUR, most_waiting=2)
+    listener = TableListener(
+        lake.load_table("meta.scan_reports"), interval_seconds=HOUR, most_waiting=2
+    )
     lake.add_listener(listener)
     for _ in range(5):
         events.scan().plan()

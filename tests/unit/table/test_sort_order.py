@@ -15,7 +15,9 @@ VALUES = [2.0, None, -1.0, float("nan"), 0.5, -7.5, float("inf"), 3.0]
 
 
 def rows() -> pa.Table:
-    return pa.table({"id": list(range(16)), "x": VALUES * 2, "p": ["a"] * 8 + ["b"] * 8}, schema=SCHEMA)
+    return pa.table(
+        {"id": list(range(16)), "x": VALUES * 2, "p": ["a"] * 8 + ["b"] * 8}, schema=SCHEMA
+    )
 
 
 def key(value: float | None, *, down: bool, nulls_first: bool):
@@ -29,12 +31,15 @@ def files(table: lh.Table) -> dict[int, list[list[float | None]]]:
     found: dict[int, list[list[float | None]]] = {}
     for file in table.scan().plan().files:
         filesystem, path = table.storage.filesystem(file.file_path)
-        found.setdefault(file.sort_order_id or 0, []).append(pq.read_table(path, filesystem=filesystem)["x"].to_pylist())
+        found.setdefault(file.sort_order_id or 0, []).append(
+            pq.read_table(path, filesystem=filesystem)["x"].to_pylist()
+        )
     return found
 
 
 @pytest.mark.parametrize(
-    ("term", "down", "nulls_first"), [("x", False, True), ("x desc nulls last", True, False), ("x asc nulls last", False, False)]
+    ("term", "down", "nulls_first"),
+    [("x", False, True), ("x desc nulls last", True, False), ("x asc nulls last", False, False)],
 )
 def test_rows_of_each_file_are_sorted(tmp_path, term, down, nulls_first):
     catalog = lh.load_catalog(f"file://{tmp_path}/warehouse")
@@ -56,6 +61,8 @@ def test_a_new_order_is_for_new_files(tmp_path):
     assert sorted(found) == [0, table.metadata.default_sort_order_id]
     assert list(map(repr, found[0][0])) == list(map(repr, VALUES * 2))
     expected = sorted(VALUES * 2, key=lambda value: key(value, down=True, nulls_first=False))
-    assert list(map(repr, found[table.metadata.default_sort_order_id][0])) == list(map(repr, expected))
+    assert list(map(repr, found[table.metadata.default_sort_order_id][0])) == list(
+        map(repr, expected)
+    )
     table.compact(lh.CompactionOptions(min_input_files=2))
     assert list(files(table)) == [table.metadata.default_sort_order_id]

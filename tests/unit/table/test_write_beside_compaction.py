@@ -30,7 +30,9 @@ def stale(request, catalog):
 
 
 def rows(first):
-    return pa.table({"id": list(range(first, first + 10)), "day": [first // 20] * 10}, schema=SCHEMA)
+    return pa.table(
+        {"id": list(range(first, first + 10)), "day": [first // 20] * 10}, schema=SCHEMA
+    )
 
 
 def ids(table):
@@ -39,10 +41,16 @@ def ids(table):
 
 def unreferenced(table):
     reached = {
-        file.file_path for snapshot in table.snapshots() for file in table.scan(snapshot_id=snapshot.snapshot_id).plan().files
+        file.file_path
+        for snapshot in table.snapshots()
+        for file in table.scan(snapshot_id=snapshot.snapshot_id).plan().files
     }
     deletes = {one["file_path"] for one in table.inspect.all_delete_files().to_pylist()}
-    return {info.location for info in table.storage.list(table.location) if "/data/" in info.location} - reached - deletes
+    return (
+        {info.location for info in table.storage.list(table.location) if "/data/" in info.location}
+        - reached
+        - deletes
+    )
 
 
 def test_an_overwrite_is_decided_again(stale, catalog):

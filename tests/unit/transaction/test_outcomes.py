@@ -22,9 +22,13 @@ from tests.tables import EVENTS, create_table, data_file, live_files
 @pytest.fixture(params=["memory", "sqlite"])
 def catalog(request, tmp_path):
     if request.param == "memory":
-        opened = open_catalog(f"memory://{uuid.uuid4().hex}/warehouse", environment=Environment.seeded(1))
+        opened = open_catalog(
+            f"memory://{uuid.uuid4().hex}/warehouse", environment=Environment.seeded(1)
+        )
     else:
-        opened = open_catalog(f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse"))
+        opened = open_catalog(
+            f"sqlite:///{tmp_path}/catalog.db", warehouse=str(tmp_path / "warehouse")
+        )
     create_table(opened)
     yield opened
     if request.param == "sqlite":
@@ -44,10 +48,14 @@ def test_another_table_under_the_same_name_gets_nothing(catalog, lost_before):
     assert live_files(catalog, catalog.load(EVENTS)) == []
 
 
-@pytest.mark.parametrize("trouble", [NoSuchTableError, NoSuchFileError, CorruptMetadataError, MemoryError])
+@pytest.mark.parametrize(
+    "trouble", [NoSuchTableError, NoSuchFileError, CorruptMetadataError, MemoryError]
+)
 def test_trouble_while_looking_up_leaves_the_outcome_unknown(catalog, monkeypatch, trouble):
     """Whatever the look finds, it does not make the commit a certain failure: callers delete data files after one."""
-    monkeypatch.setattr(type(catalog), "commit", _loses_its_reply(type(catalog).commit, trouble, monkeypatch))
+    monkeypatch.setattr(
+        type(catalog), "commit", _loses_its_reply(type(catalog).commit, trouble, monkeypatch)
+    )
     quick = Environment.seeded(2)
     with pytest.raises(CommitStateUnknownError) as caught:
         Transaction(catalog, EVENTS, environment=quick).append([data_file("one")]).commit()

@@ -16,7 +16,11 @@ import lakehouse as lh
 from lakehouse.errors import InvalidInputError, InvalidPropertyError
 from lakehouse.spec.manifest_list import ManifestFile, write_manifest_list
 
-COUNTS = {f"{what}_{unit}_count" for what in ("added", "existing", "deleted") for unit in ("files", "rows")}
+COUNTS = {
+    f"{what}_{unit}_count"
+    for what in ("added", "existing", "deleted")
+    for unit in ("files", "rows")
+}
 
 
 def local(location: str) -> Path:
@@ -41,7 +45,11 @@ def list_in_metadata(table):
     """As the first writers left it: version 1, manifests named by the snapshot itself."""
     path = local(table.metadata_location)
     found = json.loads(path.read_bytes())
-    found |= {"format-version": 1, "schema": found["schemas"][0], "partition-spec": found["partition-specs"][0]["fields"]}
+    found |= {
+        "format-version": 1,
+        "schema": found["schemas"][0],
+        "partition-spec": found["partition-specs"][0]["fields"],
+    }
     for key in (
         "last-sequence-number",
         "current-schema-id",
@@ -62,7 +70,12 @@ def list_in_metadata(table):
 @pytest.mark.parametrize("version", [2, 3])
 def test_what_was_there_stays_there(tmp_path, age, version):
     lake = lh.load_catalog(tmp_path.as_uri())
-    table = lake.create_table("a.b", pa.schema([("id", pa.int64()), ("day", pa.int64())]), partition_by=["day"], format_version=2)
+    table = lake.create_table(
+        "a.b",
+        pa.schema([("id", pa.int64()), ("day", pa.int64())]),
+        partition_by=["day"],
+        format_version=2,
+    )
     table.append(pa.table({"id": [1, 2, 3], "day": [1, 1, 2]}))
     age(table)
     table = lh.load_catalog(tmp_path.as_uri()).load_table("a.b")
@@ -73,7 +86,9 @@ def test_what_was_there_stays_there(tmp_path, age, version):
     table.delete("id = 1")
     assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [2, 3, 4]
     assert sorted(table.scan("day = 2").to_arrow()["id"].to_pylist()) == [3, 4]
-    if age is forget_counts:  # pyiceberg does not read metadata whose old snapshots name their manifests themselves
+    if (
+        age is forget_counts
+    ):  # pyiceberg does not read metadata whose old snapshots name their manifests themselves
         peer = StaticTable.from_metadata(str(local(table.metadata_location))).scan().to_arrow()
         assert sorted(peer["id"].to_pylist()) == [2, 3, 4]
     if version == 3:
@@ -102,7 +117,15 @@ def test_the_format_version_is_a_property_as_elsewhere_and_never_goes_back(tmp_p
 
 
 def test_counts_that_nobody_knows_are_never_written():
-    row = ManifestFile(manifest_path="old.avro", manifest_length=1, partition_spec_id=0, sequence_number=1, added_snapshot_id=1)
+    row = ManifestFile(
+        manifest_path="old.avro",
+        manifest_length=1,
+        partition_spec_id=0,
+        sequence_number=1,
+        added_snapshot_id=1,
+    )
     row = dataclasses.replace(row, min_sequence_number=1)
     with pytest.raises(InvalidInputError, match=r"counts of manifest old\.avro are unknown"):
-        write_manifest_list([row], snapshot_id=2, parent_snapshot_id=1, sequence_number=2, format_version=2)
+        write_manifest_list(
+            [row], snapshot_id=2, parent_snapshot_id=1, sequence_number=2, format_version=2
+        )

@@ -27,7 +27,9 @@ from tests.tables import EVENTS, create_table, data_file, delete_file, live_file
 
 @pytest.fixture
 def catalog():
-    opened = open_catalog(f"memory://{uuid.uuid4().hex}/warehouse", environment=Environment.seeded(1))
+    opened = open_catalog(
+        f"memory://{uuid.uuid4().hex}/warehouse", environment=Environment.seeded(1)
+    )
     create_table(opened)
     return opened
 
@@ -46,7 +48,12 @@ def files(catalog, branch="main"):
 
 def test_overwrite_replaces_and_counts(catalog):
     append(catalog, "one", "two")
-    summary = begin(catalog).overwrite([data_file("new", rows=7)], [data_file("one")]).commit().snapshot.summary
+    summary = (
+        begin(catalog)
+        .overwrite([data_file("new", rows=7)], [data_file("one")])
+        .commit()
+        .snapshot.summary
+    )
     assert files(catalog) == ["new", "two"]
     expected = {
         "operation": "overwrite",
@@ -70,14 +77,22 @@ def test_removing_what_is_not_there_is_a_conflict(catalog):
 @pytest.mark.parametrize(("isolation", "partition", "conflict"), [
     ("serializable", "a", True), ("serializable", "b", False), ("snapshot", "a", False),
 ])  # fmt: skip
-def test_overwrite_against_append_obeys_the_isolation_level(catalog, isolation, partition, conflict):
+def test_overwrite_against_append_obeys_the_isolation_level(
+    catalog, isolation, partition, conflict
+):
     base = append(catalog, "one").version
     append(catalog, "late", partition=partition)
-    transaction = begin(catalog, base=base).overwrite([data_file("new")], [data_file("one")], isolation=isolation)
+    transaction = begin(catalog, base=base).overwrite(
+        [data_file("new")], [data_file("one")], isolation=isolation
+    )
     if conflict:
-        with pytest.raises(ValidationConflictError, match=r"added 1 file in partition p=a .*late.*snapshot") as caught:
+        with pytest.raises(
+            ValidationConflictError, match=r"added 1 file in partition p=a .*late.*snapshot"
+        ) as caught:
             transaction.commit()
-        assert caught.value.context["snapshot_id"] == catalog.load(EVENTS).metadata.current_snapshot_id
+        assert (
+            caught.value.context["snapshot_id"] == catalog.load(EVENTS).metadata.current_snapshot_id
+        )
         assert files(catalog) == ["late", "one"]
     else:
         transaction.commit()
@@ -95,10 +110,14 @@ def test_the_table_property_sets_the_isolation_level(catalog):
 def test_a_filter_scopes_the_conflict(catalog):
     base = append(catalog, "one").version
     append(catalog, "late", partition="b")
-    begin(catalog, base=base).overwrite([data_file("new")], [data_file("one")], conflict_filter=EqualTo("p", "a")).commit()
+    begin(catalog, base=base).overwrite(
+        [data_file("new")], [data_file("one")], conflict_filter=EqualTo("p", "a")
+    ).commit()
     base = catalog.load(EVENTS)
     append(catalog, "later", partition="a")
-    transaction = begin(catalog, base=base).overwrite([], [data_file("new")], conflict_filter=EqualTo("p", "a"))
+    transaction = begin(catalog, base=base).overwrite(
+        [], [data_file("new")], conflict_filter=EqualTo("p", "a")
+    )
     with pytest.raises(ValidationConflictError, match="later"):
         transaction.commit()
 
@@ -107,14 +126,18 @@ def test_a_rewrite_of_an_overwritten_file_aborts(catalog):
     base = append(catalog, "one", "two").version
     begin(catalog).overwrite([data_file("new")], [data_file("one")]).commit()
     with pytest.raises(ValidationConflictError, match="removed 1 file in partition p=a"):
-        begin(catalog, base=base).rewrite_files([data_file("one"), data_file("two")], [data_file("big", rows=20)]).commit()
+        begin(catalog, base=base).rewrite_files(
+            [data_file("one"), data_file("two")], [data_file("big", rows=20)]
+        ).commit()
 
 
 def test_rewritten_files_keep_the_sequence_number_of_their_input(catalog):
     base = append(catalog, "one", "two").version
     append(catalog, "three")
     committed = (
-        begin(catalog, base=base).rewrite_files([data_file("one"), data_file("two")], [data_file("big", rows=20)]).commit()
+        begin(catalog, base=base)
+        .rewrite_files([data_file("one"), data_file("two")], [data_file("big", rows=20)])
+        .commit()
     )
     from lakehouse.scan.load import load_entries
 
@@ -125,7 +148,9 @@ def test_rewritten_files_keep_the_sequence_number_of_their_input(catalog):
         for entry in load_entries(storage, manifest, metadata).to_manifest_entries()
     ]
     numbers = {
-        entry.data_file.file_path: (entry.sequence_number, entry.file_sequence_number) for entry in entries if entry.status != 2
+        entry.data_file.file_path: (entry.sequence_number, entry.file_sequence_number)
+        for entry in entries
+        if entry.status != 2
     }
     assert numbers["/data/big.parquet"] == (1, 3)
     assert committed.snapshot.operation == "replace"
@@ -141,14 +166,18 @@ def test_row_delta_needs_its_data_file(catalog):
     base = append(catalog, "one").version
     begin(catalog).delete_files([data_file("one")]).commit()
     with pytest.raises(ValidationConflictError, match="removed"):
-        begin(catalog, base=base).row_delta(delete_files=[delete_file("x", data_file("one"))], isolation="snapshot").commit()
+        begin(catalog, base=base).row_delta(
+            delete_files=[delete_file("x", data_file("one"))], isolation="snapshot"
+        ).commit()
 
 
 def test_two_row_deltas_on_one_file_do_not_overwrite_each_other(catalog):
     base = append(catalog, "one").version
     begin(catalog).row_delta(delete_files=[delete_file("x", data_file("one"))]).commit()
     with pytest.raises(ValidationConflictError, match="same data files"):
-        begin(catalog, base=base).row_delta(delete_files=[delete_file("y", data_file("one"))]).commit()
+        begin(catalog, base=base).row_delta(
+            delete_files=[delete_file("y", data_file("one"))]
+        ).commit()
 
 
 def test_several_operations_are_one_commit(catalog):
@@ -234,7 +263,9 @@ def staged_replacement(catalog):
     """`one` of partition a replaced by `new` on a branch, as a dynamic overwrite does it; main has `one` and `two` of b."""
     append(catalog, "one")
     base = append(catalog, "two", partition="b").version
-    replaced = begin(catalog, base=base, branch="audit").overwrite([data_file("new")], [data_file("one")])
+    replaced = begin(catalog, base=base, branch="audit").overwrite(
+        [data_file("new")], [data_file("one")]
+    )
     return replaced.commit({"replace-partitions": "true"}).snapshot
 
 
@@ -243,8 +274,15 @@ def test_cherry_pick_of_replaced_partitions(catalog):
     append(catalog, "three", partition="b")
     made = begin(catalog).cherry_pick(picked.snapshot_id).commit().snapshot
     assert files(catalog) == ["new", "three", "two"]
-    assert (made.operation, made.summary["source-snapshot-id"]) == ("overwrite", str(picked.snapshot_id))
-    assert (made.summary["added-records"], made.summary["deleted-records"], made.summary["total-records"]) == ("10", "10", "30")
+    assert (made.operation, made.summary["source-snapshot-id"]) == (
+        "overwrite",
+        str(picked.snapshot_id),
+    )
+    assert (
+        made.summary["added-records"],
+        made.summary["deleted-records"],
+        made.summary["total-records"],
+    ) == ("10", "10", "30")
     with pytest.raises(ValidationConflictError, match="part of branch main already"):
         begin(catalog).cherry_pick(picked.snapshot_id).commit()
 
@@ -271,7 +309,12 @@ def test_cherry_pick_of_partitions_that_changed_since(catalog, change):
 def test_cherry_pick_of_another_overwrite_is_refused(catalog):
     append(catalog, "one")
     base = catalog.load(EVENTS)
-    picked = begin(catalog, base=base, branch="audit").overwrite([data_file("new")], [data_file("one")]).commit().snapshot
+    picked = (
+        begin(catalog, base=base, branch="audit")
+        .overwrite([data_file("new")], [data_file("one")])
+        .commit()
+        .snapshot
+    )
     append(catalog, "two", partition="b")
     with pytest.raises(ValidationConflictError, match="whole partitions"):
         begin(catalog).cherry_pick(picked.snapshot_id).commit()
@@ -363,10 +406,16 @@ def test_others_do_not_wait_while_a_rewrite_on_an_old_base_writes_its_manifests(
     transaction = Transaction(watched, EVENTS, base=base)
     transaction.rewrite_files([data_file("one")], [data_file("all")]).commit()
     assert files(catalog) == ["all", "late"]
-    held = [(verb, location) for verb, location, in_turn in watched.noted if in_turn and "-m" in location]
+    held = [
+        (verb, location)
+        for verb, location, in_turn in watched.noted
+        if in_turn and "-m" in location
+    ]
     assert held == [], "manifests are read and written before the turn"
     assert appended.manifest_path not in [location for _, location, _ in watched.noted]
-    assert any(verb == "write" and in_turn for verb, _, in_turn in watched.noted), "the manifest list is"
+    assert any(verb == "write" and in_turn for verb, _, in_turn in watched.noted), (
+        "the manifest list is"
+    )
 
 
 def test_rewrite_manifests_keeps_concurrent_appends(catalog):
@@ -398,7 +447,9 @@ def test_manifests_roll_at_the_target_size(catalog):
     begin(catalog).set_properties({"commit.manifest.target-size-bytes": str(target)}).commit()
     names = [f"{number:05}-{uuid.UUID(int=number**5 * 7919)}" for number in range(5000)]
     append(catalog, *names)
-    manifests = load_manifests(catalog.storage(catalog.warehouse), catalog.load(EVENTS).metadata.current_snapshot())
+    manifests = load_manifests(
+        catalog.storage(catalog.warehouse), catalog.load(EVENTS).metadata.current_snapshot()
+    )
     assert manifests[0].added_files_count == 2000
     assert sum(one.added_files_count for one in manifests) == 5000
     assert len(manifests) > 4
@@ -422,7 +473,9 @@ def test_a_schema_change_made_for_an_older_version_is_refused(catalog):
 
     base = catalog.load(EVENTS)
     with pytest.raises(ValidationConflictError, match="older version"):
-        begin(catalog, base=base).update([SetProperties({"a": "b"})], [AssertLastAssignedFieldId(99)]).commit()
+        begin(catalog, base=base).update(
+            [SetProperties({"a": "b"})], [AssertLastAssignedFieldId(99)]
+        ).commit()
 
 
 def test_files_named_twice_are_refused(catalog):
@@ -443,4 +496,9 @@ def test_backoff_spreads_and_ends():
 def test_appends_are_retried_until_the_total_time_unless_limited():
     assert commit_backoff(TableProperties({}), never_conflicts=True).retries_max > 1000
     assert commit_backoff(TableProperties({}), never_conflicts=False).retries_max == 4
-    assert commit_backoff(TableProperties({"commit.retry.num-retries": "2"}), never_conflicts=True).retries_max == 2
+    assert (
+        commit_backoff(
+            TableProperties({"commit.retry.num-retries": "2"}), never_conflicts=True
+        ).retries_max
+        == 2
+    )
