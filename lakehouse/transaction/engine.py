@@ -119,24 +119,16 @@ def _attempts(job: Run, workspace: Workspace) -> Committed:
         except CommitConflictError as error:
             retries += 1
             if not backoff.pause(retries, started_ms, job.environment):
-                version = _refreshed_or_none(job)
-                if version is not None and sent and _holds(version, sent[-1]):
-                    return _landed(workspace, sent[-1], version)
-                raise CommitConflictError(
-                    f"{error.message} Gave up after {retries} attempts; raise commit.retry.num-retries to try longer.",
-                    retries=retries - 1,
-                    **{key: value for key, value in error.context.items() if key != "retries"},
-                ) from error
+                return _given_up(job, workspace, sent, retries, error)
 
 
 def _attempt(job: Run, workspace: Workspace, sent: list[Attempt], retries: int) -> Committed:
     """One try; `sent` collects what was handed to the catalog."""
     base = job.catalog.refresh(job.base)
     _check_same_table(job, base)
-    if sent and _holds(
-        base, sent[-1]
-    ):  # what looked like a lost race was our own success, repeated by a proxy
-        return _landed(workspace, sent[-1], base)
+    earlier = _landed_of(base, sent)
+    if earlier is not None:  # what looked like a lost race was our own success
+        return _landed(workspace, earlier, base)
     found = _already_committed(job, base)
     if found is not None:
         workspace.clean_up()
@@ -154,7 +146,7 @@ def _attempt(job: Run, workspace: Workspace, sent: list[Attempt], retries: int) 
             base.identifier, base, tuple(attempt.requirements), tuple(attempt.updates)
         )
     except CommitStateUnknownError as error:
-        version = _look_up(job, attempt, error)
+        version, attempt = _look_up(job, sent, error)
     except LakehouseError:
         workspace.unseal()
         raise
@@ -165,7 +157,7 @@ def _attempt(job: Run, workspace: Workspace, sent: list[Attempt], retries: int) 
             table=attempt.table,
             snapshot_ids=[one.snapshot_id for one in attempt.snapshots],
         )
-        version = _look_up(job, attempt, unclear, cause=error)
+        version, attempt = _look_up(job, sent, unclear, cause=error)
     return _landed(workspace, attempt, version)
 
 
@@ -198,20 +190,57 @@ def staged(job: Run, workspace: Workspace, base: TableVersion, retries: int) -> 
     return attempt
 
 
-def _look_up(
-    job: Run, attempt: Attempt, error: CommitStateUnknownError, cause: BaseException | None = None
-) -> TableVersion:
-    """The table, if the snapshots of an attempt with unknown outcome are in it; else the error again.
+def _given_up(
+    job: Run,
+    workspace: Workspace,
+    sent: Sequence[Attempt],
+    retries: int,
+    error: CommitConflictError,
+) -> Committed:
+    """After the last try: what landed after all, or the error.
 
-    That they are not there proves nothing: the request may still be under way.
+    A "no" is believed when somebody else moved the table. If it still stands where an attempt
+    found it, nothing explains the answer: the request may yet land, and needs its files.
     """
+    version = _refreshed_or_none(job)
+    earlier = None if version is None else _landed_of(version, sent)
+    if version is not None and earlier is not None:
+        return _landed(workspace, earlier, version)
+    if version is not None and any(
+        one.base.metadata_location == version.metadata_location for one in sent
+    ):
+        raise CommitStateUnknownError(
+            f"{error.message} But nobody else has committed: the outcome is open after {retries} attempts. Nothing was "
+            "deleted. Refresh the table and look for the snapshot id.",
+            table=str(job.base.identifier),
+            snapshot_ids=[one.snapshot_id for one in sent[-1].snapshots],
+        ) from error
+    raise CommitConflictError(
+        f"{error.message} Gave up after {retries} attempts; raise commit.retry.num-retries to try longer.",
+        retries=retries - 1,
+        **{key: value for key, value in error.context.items() if key != "retries"},
+    ) from error
+
+
+def _look_up(
+    job: Run,
+    sent: Sequence[Attempt],
+    error: CommitStateUnknownError,
+    cause: BaseException | None = None,
+) -> tuple[TableVersion, Attempt]:
+    """The table and the attempt whose snapshots are in it, of those sent; else the error again.
+
+    That none is there proves nothing: the request may still be under way.
+    """
+    attempt = sent[-1]
     backoff = status_backoff(TableProperties(job.base.metadata.properties))
     started_ms = job.environment.now_ms()
     retry = 0
     while True:
         version = _refreshed_or_none(job)
-        if version is not None and _holds(version, attempt):
-            return version
+        landed = None if version is None else _landed_of(version, sent)
+        if version is not None and landed is not None:
+            return version, landed
         retry += 1
         if not attempt.snapshots or not backoff.pause(retry, started_ms, job.environment):
             error.context["snapshot_ids"] = [one.snapshot_id for one in attempt.snapshots]
@@ -241,9 +270,20 @@ def _check_same_table(job: Run, base: TableVersion) -> None:
         )
 
 
+def _landed_of(version: TableVersion, sent: Sequence[Attempt]) -> Attempt | None:
+    """Which of the attempts sent is part of a version, however it was answered.
+
+    All attempts make the same snapshot ids, but each writes manifest lists of its own: these tell them apart.
+    """
+    return next((one for one in sent if _holds(version, one)), None)
+
+
 def _holds(version: TableVersion, attempt: Attempt) -> bool:
-    ids = [one.snapshot_id for one in attempt.snapshots]
-    return bool(ids) and all(version.metadata.snapshot_or_none(one) is not None for one in ids)
+    found = [version.metadata.snapshot_or_none(one.snapshot_id) for one in attempt.snapshots]
+    return bool(found) and all(
+        there is not None and there.manifest_list == made.manifest_list
+        for there, made in zip(found, attempt.snapshots, strict=True)
+    )
 
 
 def _already_committed(job: Run, version: TableVersion) -> Committed | None:

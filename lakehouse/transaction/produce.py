@@ -78,7 +78,7 @@ def add_snapshot(
         added_rows=None if next_row_id is None else next_row_id - (first_row_id or 0),
     )
     attempt.pending.append((location, data))
-    workspace.remember_list(snapshot_id, data, listed)
+    workspace.remember_list(snapshot, data, listed)
     _move_branch(attempt, snapshot)
     attempt.snapshots.append(snapshot)
     return snapshot

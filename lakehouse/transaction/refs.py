@@ -67,8 +67,10 @@ class SetRef(_WritesNothing):
                     table=attempt.table,
                 )
             snapshot_id = head.snapshot_id
+        before = attempt.base.metadata.refs.get(self.name)  # what this transaction removed
         attempt.require(
-            AssertTableUUID(attempt.base.metadata.table_uuid), AssertRefSnapshotId(self.name, None)
+            AssertTableUUID(attempt.base.metadata.table_uuid),
+            AssertRefSnapshotId(self.name, None if before is None else before.snapshot_id),
         )
         attempt.change(
             SetSnapshotRef(

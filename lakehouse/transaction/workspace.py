@@ -46,7 +46,7 @@ class Workspace:
         self.unique = str(environment.new_uuid())
         self._numbers = itertools.count()
         self._memory: dict[Hashable, object] = {}
-        self._manifests: dict[int, list[ManifestFile]] = {}
+        self._manifests: dict[tuple[int, str], list[ManifestFile]] = {}
         self._entries: dict[str, Entries] = {}
         self._written: dict[str, None] = {}
         self._buffer: dict[str, bytes] = {}
@@ -117,21 +117,20 @@ class Workspace:
         """The manifests of a snapshot with all their counts, read once."""
         if snapshot is None:
             return []
-        if snapshot.snapshot_id not in self._manifests:
+        key = _list_key(snapshot)
+        if key not in self._manifests:
             found = load_manifests(self.storage, snapshot)
-            self._manifests[snapshot.snapshot_id] = [
-                one if has_counts(one) else self._count(one) for one in found
-            ]
-        return self._manifests[snapshot.snapshot_id]
+            self._manifests[key] = [one if has_counts(one) else self._count(one) for one in found]
+        return self._manifests[key]
 
     def _count(self, manifest: ManifestFile) -> ManifestFile:
         return counted(manifest, self.storage.read(manifest.manifest_path))
 
     def remember_list(
-        self, snapshot_id: int, data: bytes, manifests: Sequence[ManifestFile]
+        self, snapshot: Snapshot, data: bytes, manifests: Sequence[ManifestFile]
     ) -> None:
         """The manifest list of a snapshot of this transaction, which is not written yet, and what reading it gives."""
-        self._manifests[snapshot_id] = list(manifests)
+        self._manifests[_list_key(snapshot)] = list(manifests)
         LISTS.keep(data, manifests)
 
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Entries:
@@ -179,3 +178,8 @@ class Workspace:
 
     def _new_location(self, metadata: TableMetadata, name: str) -> str:
         return join(TableProperties(metadata.properties).metadata_location(metadata.location), name)
+
+
+def _list_key(snapshot: Snapshot) -> tuple[int, str]:
+    """Each attempt of a transaction makes the same snapshot id, with a manifest list of its own."""
+    return snapshot.snapshot_id, snapshot.manifest_list

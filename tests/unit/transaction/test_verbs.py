@@ -218,6 +218,14 @@ def test_a_transaction_commits_once(catalog):
         transaction.commit()
 
 
+def test_a_tag_is_moved_in_one_transaction(catalog):
+    append(catalog, "one")
+    begin(catalog).create_tag("latest").commit()
+    second = append(catalog, "two").snapshot
+    moved = begin(catalog).remove_ref("latest").create_tag("latest").commit()
+    assert moved.version.metadata.refs["latest"].snapshot_id == second.snapshot_id
+
+
 def test_branches_and_tags(catalog):
     base = append(catalog, "one")
     begin(catalog).create_branch("audit", min_snapshots_to_keep=3).commit()
