@@ -18,7 +18,8 @@ def make_struct(
 ) -> pa.StructArray:
     """A struct array of the given type and length; null where `present` is false."""
     if not children:
-        return pa.nulls(length, target) if present is not None else pa.array([{}] * length, target)
+        valid, offset = (None, 0) if present is None else (present.buffers()[1], present.offset)
+        return pa.Array.from_buffers(target, length, [valid], offset=offset)
     mask = None if present is None else pc.invert(present)
     return pa.StructArray.from_arrays(list(children), fields=list(target), mask=mask)
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, index_by_id, prune_columns
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField
+from pyiceberg.types import ListType, LongType, MapType, NestedField
 
 from lakehouse.arrow.bulk import DecodedColumns
 from lakehouse.arrow.columns import column_at, find_path
@@ -95,11 +95,7 @@ class ScanColumns:
         self._by_id = {
             one.field_id: find_path(_schema_of(self.read_fields), one.field_id)[0] for one in extra
         }
-        self.filter_fields = (
-            list(prune_columns(table_schema, filter_ids, select_full_types=False).fields)
-            if filter_ids
-            else []
-        )
+        self.filter_fields = _pruned(table_schema, filter_ids) if filter_ids else []
         self.filter_arrow = [field_to_arrow(one) for one in self.filter_fields]
         self.filter = None if where == TRUE else to_arrow_filter(where, table_schema)
         filter_tops = {one.field_id for one in self.filter_fields}
@@ -230,11 +226,7 @@ def _read_fields(
     known = set(index_by_id(_schema_of(data)))
     in_table = index_by_id(table_schema)
     needed = filter_ids | {one.field_id for one in extra if one.field_id in in_table}
-    fields = (
-        data
-        if needed <= known
-        else list(prune_columns(table_schema, known | needed, select_full_types=False).fields)
-    )
+    fields = data if needed <= known else _pruned(table_schema, known | needed)
     for one in extra:
         if one.field_id not in in_table:
             fields = [
@@ -245,6 +237,17 @@ def _read_fields(
         if one.name in _STORED and one.field_id in _BY_ID:
             fields = [*fields, NestedField(one.field_id, _hidden(one), LongType(), required=False)]
     return fields
+
+
+def _pruned(schema: Schema, ids: set[int]) -> list[NestedField]:
+    """The columns that hold the fields of `ids`: structs without the others, lists and maps whole."""
+    fields = index_by_id(schema)
+    nested = (ListType, MapType)
+    whole = {i for i in ids if isinstance(fields[i].field_type, nested)}
+    below = {one for i in whole for one in index_by_id(_schema_of([fields[i]]))}
+    # pyiceberg takes lists and maps by what they hold, never by their own ids
+    selected = {i for i in ids | below if not isinstance(fields[i].field_type, nested)}
+    return list(prune_columns(schema, selected, select_full_types=False).fields)
 
 
 def _schema_of(fields: Sequence[NestedField]) -> Schema:

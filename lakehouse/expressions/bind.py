@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Callable
 from typing import Any
 
 from pyiceberg.expressions import (
@@ -76,6 +78,14 @@ _OPS: dict[type[UnboundPredicate], Op] = {
     NotIn: Op.NOT_IN,
     StartsWith: Op.STARTS_WITH,
     NotStartsWith: Op.NOT_STARTS_WITH,
+}
+
+_BESIDE_NAN = {
+    Op.EQ: Op.IS_NAN,
+    Op.GTE: Op.IS_NAN,
+    Op.NOT_EQ: Op.NOT_NAN,
+    Op.LT: Op.NOT_NAN,
+    Op.LTE: Op.NOT_NULL,
 }
 
 
@@ -213,14 +223,21 @@ def field_path(struct: StructType, field_id: int) -> tuple[str, ...] | None:
 
 
 def _with(base: Leaf, op: Op, value: Any = None) -> Leaf:
-    return Leaf(op, base.field_id, base.path, base.type, value, _source(base, op, value))
+    return Leaf(op, base.field_id, base.path, base.type, value, _source(base, op))
 
 
-def _source(base: Leaf, op: Op, value: Any) -> BooleanExpression:
-    """A rewritten leaf still says what the user wrote, except where only nullness is left of it."""
-    if op is Op.NOT_NULL and value is None:
-        return NotNull(term=base.source.term)  # type: ignore[attr-defined]
+def _source(base: Leaf, op: Op) -> BooleanExpression:
+    """A rewritten leaf still says what the user wrote, except where no literal is left of it."""
+    if op in _WITHOUT_LITERAL:
+        return _WITHOUT_LITERAL[op](term=base.source.term)  # type: ignore[attr-defined]
     return base.source
+
+
+_WITHOUT_LITERAL: dict[Op, Callable[..., BooleanExpression]] = {
+    Op.NOT_NULL: NotNull,
+    Op.IS_NAN: IsNaN,
+    Op.NOT_NAN: NotNaN,
+}
 
 
 def _nan_test(base: Leaf) -> Bound:
@@ -230,17 +247,32 @@ def _nan_test(base: Leaf) -> Bound:
 
 
 def _membership(base: Leaf, positions: list[Position]) -> Bound:
-    values = sorted(
-        {position.value for position in positions if position.exact},
-        key=lambda value: (str(type(value)), value),
-    )
+    exact = [position.value for position in positions if position.exact]
+    values = sorted({value for value in exact if not _is_nan(value)})
+    listed: Bound = FALSE if base.op is Op.IN else _with(base, Op.NOT_NULL)
     if values:
-        return _with(base, base.op, tuple(values))
-    return FALSE if base.op is Op.IN else _with(base, Op.NOT_NULL)
+        listed = _with(base, base.op, tuple(values))
+    if not any(_is_nan(value) for value in exact):
+        return listed
+    join = disjunction if base.op is Op.IN else conjunction
+    return join(listed, _beside_nan(base, Op.EQ if base.op is Op.IN else Op.NOT_EQ))
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _beside_nan(base: Leaf, op: Op) -> Bound:
+    """The column compared with NaN, which equals itself and is above everything else."""
+    if op is Op.GT:
+        return FALSE
+    return _with(base, _BESIDE_NAN[op])
 
 
 def _comparison(base: Leaf, position: Position) -> Bound:
     op = base.op
+    if _is_nan(position.value):
+        return _beside_nan(base, op)
     if position.exact:
         return _with(base, op, position.value)
     if op is Op.EQ:

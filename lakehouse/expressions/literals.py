@@ -36,6 +36,8 @@ from pyiceberg.types import (
 from lakehouse.errors import InvalidExpressionError
 
 _MICROS_PER_DAY = 86_400_000_000
+# More than any integer or decimal has, on either side of its point.
+_MOST_DIGITS = 80
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _INT_RANGES: dict[type, tuple[int, int]] = {
@@ -92,11 +94,18 @@ def cast_literal(literal: Literal[Any], to: PrimitiveType, column: str) -> Posit
 def _whole(number: int | float | Decimal, low: int, high: int) -> Position:
     if isinstance(number, float) and math.isinf(number):
         return ABOVE if number > 0 else BELOW
+    if isinstance(number, Decimal) and number and number.adjusted() > _MOST_DIGITS:
+        return _beyond(number)
     floor = math.floor(number)
     exact = floor == number
     if floor < low:
         return BELOW
     return ABOVE if floor > high or (floor == high and not exact) else Position(floor, exact=exact)
+
+
+def _beyond(number: Decimal) -> Position:
+    """Of a number whose exponent is too large to write its digits down."""
+    return BELOW if number.is_signed() else ABOVE
 
 
 def _number(literal: Literal[Any]) -> int | float | Decimal | None:
@@ -142,18 +151,13 @@ def _to_decimal(literal: Literal[Any], to: PrimitiveType) -> Position | None:
         if math.isinf(number):
             return ABOVE if number > 0 else BELOW
         number = Decimal(repr(number))
-    if abs(Decimal(number).adjusted()) > 80:
-        return (
-            ABOVE
-            if number > 0
-            else (
-                BELOW
-                if Decimal(number).adjusted() > 0
-                else Position(_unscaled(-1, to), exact=False)
-            )
-        )
+    number = Decimal(number)
+    if number and number.adjusted() > _MOST_DIGITS:
+        return _beyond(number)
+    if number and number.adjusted() < -_MOST_DIGITS:  # between zero and its neighbour
+        return Position(_unscaled(-1 if number.is_signed() else 0, to), exact=False)
     limit: int = 10**to.precision - 1
-    numerator, denominator = Decimal(number).as_integer_ratio()
+    numerator, denominator = number.as_integer_ratio()
     floor, rest = divmod(numerator * 10**to.scale, denominator)
     if floor > limit or (floor == limit and rest):
         return ABOVE
