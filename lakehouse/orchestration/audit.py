@@ -9,7 +9,6 @@ from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.stamp import RunStamp
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.table import Table
-from lakehouse.transaction.summary import COMMIT_ID
 
 MAIN = "main"
 
@@ -64,7 +63,7 @@ def write_audit_publish(
         table: it is refreshed first, and moved to the published version.
         stamp: the step that writes.
         what: names the write within the step.
-        write: commits to the branch and with the commit id that it is given.
+        write: commits through `table`, to the branch and with the commit id that it is given.
         audit: checks a snapshot.
 
     Raises:
@@ -72,27 +71,15 @@ def write_audit_publish(
         ValidationConflictError: `main` moved while the checks ran; try the step again.
     """
     table.refresh()
-    name = stamp.commit_id(what)
-    published = next(
-        (
-            s
-            for s in reversed(table.history())
-            if s.summary.get(COMMIT_ID, "").startswith(f"{name}@")
-        ),
-        None,
-    )
-    if published is not None:
-        return published, list(audit(published))
     branch = stamp.branch()
-    if branch in table.refs():
-        # of an attempt that died: its base may be old, and the same commit id finds its snapshot where it is not
+    if branch in table.refs():  # of an attempt that died: its base may be old
         table.remove_ref(branch)
-    snapshot = write(branch, f"{name}@{table.metadata.current_snapshot_id}")
+    snapshot = write(branch, stamp.commit_id(what))
+    if branch not in table.refs():  # found on `main`, where an earlier attempt had published it
+        return snapshot, list(audit(snapshot))
     try:
         outcomes = list(audit(snapshot))
         _refuse(table, snapshot, outcomes)
-        if branch not in table.refs():
-            table.create_branch(branch, snapshot.snapshot_id)
         table.fast_forward(MAIN, branch)
     finally:
         table.refresh()

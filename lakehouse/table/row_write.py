@@ -13,6 +13,7 @@ from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.transaction.commit_ids import snapshots_of_commit
 from lakehouse.transaction.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -61,6 +62,22 @@ class RowWrite:
     ) -> None:
         if isinstance(error, LakehouseError) and not isinstance(error, CommitStateUnknownError):
             self._discard(self.files)
+
+    def replayed(self) -> Snapshot | None:
+        """What an earlier run committed to the branch under the same commit id, so that nothing is written again.
+
+        The table moves to the newest version then.
+        """
+        if self._commit_id is None:
+            return None
+        version = self._table.catalog.refresh(self._table.version)
+        if version.metadata.table_uuid != self._table.metadata.table_uuid:
+            return None
+        found = snapshots_of_commit(version.metadata, self._branch, self._commit_id)
+        if not found:
+            return None
+        self._table.move_to(version)
+        return found[-1]
 
     def commit(self, transaction: Transaction) -> Snapshot:
         """Commit, and move the table to the version made. Raises CommitError."""

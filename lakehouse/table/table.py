@@ -50,7 +50,6 @@ from lakehouse.table.scan import TableScan, columns
 from lakehouse.table.times import Moment, to_ms
 from lakehouse.table.travel import Point, point_of
 from lakehouse.transaction.committed import Committed
-from lakehouse.transaction.engine import with_commit_id
 from lakehouse.transaction.transaction import Transaction
 
 Where = str | BooleanExpression
@@ -269,13 +268,15 @@ class Table:
             data: pyarrow Table, RecordBatch or RecordBatchReader, an iterable of batches, or a Spark DataFrame.
             branch: where to.
             summary: entries for the snapshot's summary.
-            commit_id: a name for this write: done once, however often it is tried.
+            commit_id: a name for this write: done once in the history of the branch, however often it is tried.
 
         Raises:
             InvalidSchemaError: the data does not fit the schema.
             CommitError: see `lakehouse.errors`.
         """
         with RowWrite(self, branch, summary, commit_id) as write:
+            if (done := write.replayed()) is not None:
+                return done
             write.files += self.write_files(data)
             return write.commit(self.transaction(branch).append(write.files))
 
@@ -327,6 +328,8 @@ class Table:
         """
         condition = parse_where(where)
         with RowWrite(self, branch, summary, commit_id) as write:
+            if (done := write.replayed()) is not None:
+                return done
             new = self.write_files(data)
             write.files += new
 
@@ -371,7 +374,7 @@ class Table:
             return Decision(transaction, gone.written)
 
         with RowWrite(self, branch, summary, commit_id) as write:
-            return write.commit_decision(decide)
+            return write.replayed() or write.commit_decision(decide)
 
     def write_request(self) -> WriteRequest:
         """What a writer has to know to write data files for this version."""
@@ -558,12 +561,8 @@ class Table:
         summary: Mapping[str, str] | None,
         commit_id: str | None,
     ) -> Snapshot:
-        done = with_commit_id(self.metadata, commit_id) if commit_id is not None else ()
-        if done:
-            return done[-1]
-        return RowWrite(self, branch, summary, commit_id).commit(
-            describe().stage(self.transaction(branch))
-        )
+        write = RowWrite(self, branch, summary, commit_id)
+        return write.replayed() or write.commit(describe().stage(self.transaction(branch)))
 
     def _commit_changes(self, changes: Changes) -> None:
         if changes.updates:

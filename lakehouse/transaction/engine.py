@@ -21,9 +21,8 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.spec.properties import TableProperties
-from lakehouse.spec.snapshot import Snapshot
-from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.transaction.append import Append
+from lakehouse.transaction.commit_ids import snapshots_of_commit
 from lakehouse.transaction.committed import Committed
 from lakehouse.transaction.delete_files import DeleteFiles
 from lakehouse.transaction.operation import Attempt, Operation
@@ -290,18 +289,10 @@ def _already_committed(job: Run, version: TableVersion) -> Committed | None:
     """The outcome of an earlier run with the same commit id."""
     if job.commit_id is None:
         return None
-    snapshots = with_commit_id(version.metadata, job.commit_id)
+    snapshots = snapshots_of_commit(version.metadata, job.branch, job.commit_id)
     if not snapshots:
         return None
     return Committed(version, snapshots[-1], snapshots, replayed=True)
-
-
-def with_commit_id(metadata: TableMetadata, commit_id: str) -> tuple[Snapshot, ...]:
-    """The snapshots that a commit of this name made, in order; none when it was never committed, or they have been expired."""
-    wanted = commit_id.encode()
-    if not any(wanted in part for part in metadata.snapshots.raw_parts()):
-        return ()
-    return tuple(one for one in metadata.snapshots if one.summary.get(COMMIT_ID) == commit_id)
 
 
 def _referenced(workspace: Workspace, attempt: Attempt) -> set[str]:

@@ -26,7 +26,7 @@ from lakehouse.transaction.history import load_changes
 from lakehouse.transaction.operation import Attempt
 from lakehouse.transaction.produce import add_snapshot
 from lakehouse.transaction.replace import Replacement, scope_of
-from lakehouse.transaction.summary import SummaryBuilder
+from lakehouse.transaction.summary import COMMIT_ID, SummaryBuilder
 from lakehouse.transaction.workspace import Workspace
 
 SOURCE_SNAPSHOT_ID = "source-snapshot-id"
@@ -193,9 +193,9 @@ class CherryPick(_WritesNothing):
         picked = metadata.snapshot(self.snapshot_id)
         if head is not None:
             for one in metadata.ancestors(head.snapshot_id):
-                if self.snapshot_id in (
-                    one.snapshot_id,
-                    int(one.summary.get(SOURCE_SNAPSHOT_ID, "0")),
+                if str(self.snapshot_id) in (
+                    str(one.snapshot_id),
+                    one.summary.get(SOURCE_SNAPSHOT_ID),
                 ):
                     raise ValidationConflictError(
                         f"Table {attempt.table}: snapshot {self.snapshot_id} is part of branch {attempt.branch} already, "
@@ -207,6 +207,8 @@ class CherryPick(_WritesNothing):
             _point(attempt, picked.snapshot_id)
             return
         extra = {SOURCE_SNAPSHOT_ID: str(self.snapshot_id)}
+        if COMMIT_ID in picked.summary:  # whoever wrote it finds it on this branch, too
+            extra[COMMIT_ID] = picked.summary[COMMIT_ID]
         if (
             picked.operation == OPERATION_OVERWRITE
             and picked.summary.get(REPLACE_PARTITIONS) == "true"

@@ -256,8 +256,8 @@ class Transaction:
 
         Args:
             summary: extra entries for the summary of each snapshot made.
-            commit_id: chosen by the caller, recorded in the summary as `lakehouse.commit-id`: if any snapshot of the table
-                carries it already, that one is returned (`replayed=True`) and nothing is written.
+            commit_id: chosen by the caller, recorded in the summary as `lakehouse.commit-id`: if a snapshot in the history
+                of the branch carries it already, that one is returned (`replayed=True`) and nothing is written.
 
         Raises:
             CommitConflictError: other writers kept winning for all retries (`commit.retry.*`). Nothing is visible; own

@@ -267,6 +267,15 @@ def test_cherry_pick_once(catalog):
         begin(catalog).cherry_pick(staged.snapshot_id).commit()
 
 
+def test_a_cherry_pick_beside_a_foreign_source_snapshot_id(catalog):
+    append(catalog, "one")
+    begin(catalog).append([data_file("foreign")]).commit({"source-snapshot-id": "no number"})
+    staged = append(catalog, "staged", branch="audit").snapshot
+    append(catalog, "direct")
+    begin(catalog).cherry_pick(staged.snapshot_id).commit()
+    assert files(catalog) == ["direct", "foreign", "one", "staged"]
+
+
 def staged_replacement(catalog):
     """`one` of partition a replaced by `new` on a branch, as a dynamic overwrite does it; main has `one` and `two` of b."""
     append(catalog, "one")

@@ -1,0 +1,134 @@
+"""A write that its caller named is done once in the history of a branch, whatever happened there."""
+
+from __future__ import annotations
+
+import uuid
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import lakehouse as lh
+
+SCHEMA = pa.schema({"id": pa.int64()})
+NAME = "run-7:step"
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    return lh.load_catalog(tmp_path.as_uri())
+
+
+@pytest.fixture
+def table(catalog):
+    made = catalog.create_table("raw.t", SCHEMA)
+    made.append(rows(1, 2, 3))
+    return made
+
+
+def rows(*ids):
+    return pa.table({"id": list(ids)}, schema=SCHEMA)
+
+
+def ids(catalog, ref="main"):
+    return sorted(catalog.load_table("raw.t").scan(ref=ref).to_arrow()["id"].to_pylist())
+
+
+def outside(tmp_path):
+    path = tmp_path / f"{uuid.uuid4().hex}.parquet"
+    pq.write_table(pa.table({"id": pa.array([9], pa.int64())}), path)
+    return path.as_uri()
+
+
+VERBS = {
+    "append": (lambda table, _, **how: table.append(rows(9), **how), [1, 2, 3, 9]),
+    "overwrite": (lambda table, _, **how: table.overwrite(rows(9), "id = 1", **how), [2, 3, 9]),
+    "delete": (lambda table, _, **how: table.delete("id = 1", **how), [2, 3]),
+    "add_files": (
+        lambda table, path, **how: table.add_files([path], **how),
+        [1, 2, 3, 9],
+    ),
+}
+
+
+@pytest.fixture(params=VERBS)
+def verb(request, tmp_path):
+    call, expected = VERBS[request.param]
+    path = outside(tmp_path)
+    return lambda table, **how: call(table, path, commit_id=NAME, **how), expected
+
+
+@pytest.mark.parametrize("handle", ["same", "fresh", "from before"])
+def test_repeated_it_returns_its_snapshot_and_writes_no_file(catalog, table, verb, handle):
+    call, expected = verb
+    before = catalog.load_table("raw.t")
+    first = call(table)
+    table.append(rows(4))
+    files = {info.location for info in table.storage.list(table.location)}
+    again = {"same": table, "fresh": catalog.load_table("raw.t"), "from before": before}[handle]
+    assert call(again).snapshot_id == first.snapshot_id
+    assert {info.location for info in table.storage.list(table.location)} == files
+    assert ids(catalog) == sorted([*expected, 4])
+
+
+def test_rolled_back_it_is_written_again(catalog, table, verb):
+    call, expected = verb
+    before = table.current_snapshot()
+    first = call(table)
+    table.rollback_to(before.snapshot_id)
+    assert ids(catalog) == [1, 2, 3]
+    again = call(table)
+    assert again.snapshot_id != first.snapshot_id
+    assert again.snapshot_id == table.metadata.current_snapshot_id
+    assert ids(catalog) == expected
+    assert call(catalog.load_table("raw.t")).snapshot_id == again.snapshot_id
+
+
+def test_each_branch_has_its_own(catalog, table, verb):
+    call, expected = verb
+    table.create_branch("audit")
+    there = call(table, branch="audit")
+    assert ids(catalog) == [1, 2, 3]
+    here = call(table)
+    assert here.snapshot_id != there.snapshot_id
+    assert ids(catalog) == ids(catalog, "audit") == expected
+    assert call(table, branch="audit").snapshot_id == there.snapshot_id
+
+
+def test_published_by_fast_forward_it_is_done(catalog, table, verb):
+    call, expected = verb
+    table.create_branch("audit")
+    first = call(table, branch="audit")
+    table.fast_forward("main", "audit").remove_ref("audit")
+    assert call(table).snapshot_id == first.snapshot_id
+    assert call(table, branch="audit").snapshot_id == first.snapshot_id
+    assert "audit" not in table.refs()
+    assert ids(catalog) == expected
+
+
+def test_published_by_cherry_pick_it_is_done(catalog, table):
+    table.create_branch("audit")
+    staged = table.append(rows(9), branch="audit", commit_id=NAME)
+    table.append(rows(4))
+    table.cherry_pick(staged.snapshot_id)
+    assert table.append(rows(9), commit_id=NAME).snapshot_id == table.metadata.current_snapshot_id
+    assert ids(catalog) == [1, 2, 3, 4, 9]
+
+
+def test_a_branch_that_begins_at_the_commit_has_it(catalog, table, verb):
+    call, expected = verb
+    first = call(table)
+    table.create_branch("later")
+    assert call(table, branch="later").snapshot_id == first.snapshot_id
+    assert ids(catalog, "later") == expected
+
+
+def untouched():
+    pytest.fail("the rows were asked for")
+    yield
+
+
+@pytest.mark.parametrize("verb", ["append", "overwrite"])
+def test_repeated_it_does_not_look_at_the_rows(table, verb):
+    first = table.append(rows(9), commit_id=NAME)
+    assert getattr(table, verb)(untouched(), commit_id=NAME).snapshot_id == first.snapshot_id
