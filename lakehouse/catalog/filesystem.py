@@ -32,6 +32,7 @@ from lakehouse.catalog.metadata_files import (
     read_metadata,
     version_name,
 )
+from lakehouse.catalog.outcome import after_the_swap, before_the_swap
 from lakehouse.catalog.protocol import Namespace, TableVersion
 from lakehouse.catalog.turns import machine_turn
 from lakehouse.environment import Environment
@@ -217,22 +218,27 @@ class FilesystemCatalog:
         updates: Sequence[Update],
     ) -> TableVersion:
         """See Catalog."""
-        new = next_metadata(base, requirements, updates, self._environment.now_ms())
-        if new is base.metadata:
-            return base
-        check_locations(new, allowed_roots(self._warehouse, self._properties))
-        folder = self.default_location(identifier)
-        number = _number(base.metadata_location) + 1
-        if self._at(folder, number) is not None:
-            raise _lost(identifier, number)
-        # The codec of the base decides the name, so that all who commit after version N create the same file.
-        codec = codec_after(base.metadata)
-        location = self._version_location(folder, number, codec)
-        self._swap(identifier, location, metadata_bytes(new, codec))
+        with before_the_swap():
+            new = next_metadata(base, requirements, updates, self._environment.now_ms())
+            if new is base.metadata:
+                return base
+            check_locations(new, allowed_roots(self._warehouse, self._properties))
+            folder = self.default_location(identifier)
+            number = _number(base.metadata_location) + 1
+            if self._at(folder, number) is not None:
+                raise _lost(identifier, number)
+            # The codec of the base decides the name, so that all who commit after version N create the same file.
+            codec = codec_after(base.metadata)
+            location = self._version_location(folder, number, codec)
+            data = metadata_bytes(new, codec)
+        self._swap(identifier, location, data)
         self._settled[folder] = number
         self._check_base_is_there(identifier, base)
         self._write_hint(folder, number)
-        self._delete_old_versions(identifier, new)
+        after_the_swap(
+            f"Deleting old metadata files of {identifier}",
+            lambda: self._delete_old_versions(identifier, new),
+        )
         return TableVersion(identifier, new, location)
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
@@ -377,23 +383,17 @@ class FilesystemCatalog:
         found = _VERSION.match(new.metadata_log[0].metadata_file.rpartition("/")[2])
         number = int(found.group(1)) - 1 if found else 0
         doomed: list[str] = []
-        try:
-            while (
-                number > 0
-                and len(doomed) < _DELETED_MAX
-                and (location := self._at(folder, number)) is not None
-            ):
-                doomed.append(location)
-                number -= 1
-            for location in reversed(doomed):
-                report = self._store.delete([location])
-                if report.failed:
-                    log.warning(
-                        "Old metadata file %s stays for now: %s", location, dict(report.failed)
-                    )
-                    return
-        except LakehouseError as error:
-            log.warning("Old metadata files of %s stay for now: %s", identifier, error)
+        while (
+            number > 0
+            and len(doomed) < _DELETED_MAX
+            and (location := self._at(folder, number)) is not None
+        ):
+            doomed.append(location)
+            number -= 1
+        for location in reversed(doomed):
+            report = self._store.delete([location])
+            if report.failed:
+                raise StorageError(f"{location} cannot be deleted: {report.failed[location]}")
 
     def _settle(self, folder: str, location: str) -> None:
         """What was seen must not go away: its writer may stop, or lose power, before the version's name is durable."""
@@ -441,12 +441,11 @@ class FilesystemCatalog:
         return int(stripped) if stripped.isdigit() and len(stripped) < 19 else None
 
     def _write_hint(self, folder: str, number: int) -> None:
-        try:
-            self._store.write(join(folder, "metadata", HINT), str(number).encode(), durable=False)
-        except LakehouseError as error:
-            log.warning(
-                "The version hint of %s stays behind, readers probe from it: %s", folder, error
-            )
+        hint = join(folder, "metadata", HINT)
+        after_the_swap(
+            f"The version hint of {folder}, from which readers probe,",
+            lambda: self._store.write(hint, str(number).encode(), durable=False),
+        )
 
     def _version_location(self, folder: str, number: int, codec: str = "none") -> str:
         return join(folder, "metadata", version_name(number, codec))

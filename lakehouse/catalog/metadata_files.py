@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import zlib
 from collections.abc import Sequence
@@ -22,15 +21,14 @@ from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.requirements import Requirement, check_requirements
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.spec.updates import Update, apply_updates, expired_metadata_files
-from lakehouse.storage.location import is_within
+from lakehouse.storage.location import canonical, lies_within
 from lakehouse.storage.protocol import Storage
-
-log = logging.getLogger(__name__)
 
 _NUMBERED = re.compile(
     r"^(\d+)-.*\.metadata\.json$|^(\d+)-.*\.metadata\.json\.gz$|^(\d+)-.*\.gz\.metadata\.json$"
 )
 _SUFFIX = {"none": ".metadata.json", "gzip": ".gz.metadata.json"}
+_ENDINGS = (".metadata.json", ".metadata.json.gz")
 _CREATE_ATTEMPTS = 3
 _HEAD_BYTES = 4096
 _GZIP = b"\x1f\x8b"
@@ -148,24 +146,31 @@ def _holds(storage: Storage, location: str, data: bytes) -> bool:
         ) from error
 
 
-def delete_expired(storage: Storage, base: TableMetadata, new: TableMetadata) -> None:
+def delete_expired(storage: Storage, base: TableMetadata, new: TableVersion) -> None:
     """After a commit, delete metadata files that fell out of the log, oldest first, where the table asks for it.
 
-    Stops at the first failure, so that no newer version goes before an older one: probing versions relies on it.
+    Whatever the log says: only files named as metadata files are deleted, in the table's own folders, and none that is still
+    in use under another spelling. Stops at the first failure.
+
+    Raises:
+        InvalidPropertyError, StorageError: what is left stays for orphan removal.
     """
-    if not TableProperties(new.properties).metadata_delete_after_commit:
+    metadata = new.metadata
+    if not TableProperties(metadata.properties).metadata_delete_after_commit:
         return
-    for location in expired_metadata_files(base, new):
-        if not (is_within(location, new.location) or is_within(location, metadata_folder(new))):
+    folders = (metadata.location, metadata_folder(metadata))
+    named = [new.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)]
+    used = {canonical(one) for one in named if _is_own_metadata_file(one, folders)}
+    for location in expired_metadata_files(base, metadata):
+        if not _is_own_metadata_file(location, folders) or canonical(location) in used:
             continue
-        try:
-            report = storage.delete([location])
-        except LakehouseError as error:
-            log.warning("Old metadata file %s stays, deleting failed: %s", location, error)
-            return
+        report = storage.delete([location])
         if report.failed:
-            log.warning("Old metadata file %s stays, deleting failed: %s", location, report.failed)
-            return
+            raise StorageError(f"{location} cannot be deleted: {report.failed[location]}")
+
+
+def _is_own_metadata_file(location: str, folders: Sequence[str]) -> bool:
+    return location.endswith(_ENDINGS) and any(lies_within(location, one) for one in folders)
 
 
 def compression_of(metadata: TableMetadata) -> str:

@@ -111,11 +111,15 @@ class Catalog(Protocol):
     ) -> TableVersion:
         """Swap `base` for `base` plus updates, if `base` is still current and the requirements hold.
 
+        Whoever cleans up after an error asks `lakehouse.catalog.outcome.is_certain` whether the commit certainly did not
+        happen; after any other error it may have. Nothing that follows the swap raises.
+
         Raises:
             CommitConflictError: certainly not committed: another version came first, or a requirement does not hold.
             CommitStateUnknownError: it may have been committed; nothing was deleted.
-            NoSuchTableError: the table was dropped meanwhile.
-            StorageError: the metadata file could not be written: certainly not committed.
+            NoSuchTableError: certainly not committed: the table was dropped meanwhile.
+            InvalidLocationError, InvalidPropertyError, StorageError: certainly not committed: the metadata cannot be
+                written, or must not be.
         """
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:

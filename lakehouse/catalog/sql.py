@@ -28,6 +28,7 @@ from lakehouse.catalog.metadata_files import (
     numbered_name,
     read_metadata,
 )
+from lakehouse.catalog.outcome import after_the_swap, before_the_swap, is_certain
 from lakehouse.catalog.protocol import Namespace, TableVersion
 from lakehouse.catalog.sql_database import VALUE_MAX, Database
 from lakehouse.catalog.sql_locations import TableLocations
@@ -210,23 +211,29 @@ class SqlCatalog:
         updates: Sequence[Update],
     ) -> TableVersion:
         """See Catalog."""
-        new = next_metadata(base, requirements, updates, self._environment.now_ms())
-        if new is base.metadata:
-            return base
-        check_locations(new, allowed_roots(self._warehouse, self._properties))
-        current = self._require_pointer(identifier)
-        if current != base.metadata_location:
-            raise _lost(identifier, current)
-        location = self._new_metadata_location(new, base.metadata_location)
-        storage = self.storage(location)
-        storage.write_new({location: metadata_bytes(new, compression_of(new))})
+        with before_the_swap():
+            new = next_metadata(base, requirements, updates, self._environment.now_ms())
+            if new is base.metadata:
+                return base
+            check_locations(new, allowed_roots(self._warehouse, self._properties))
+            current = self._require_pointer(identifier)
+            if current != base.metadata_location:
+                raise _lost(identifier, current)
+            location = self._new_metadata_location(new, base.metadata_location)
+            storage = self.storage(location)
+            storage.write_new({location: metadata_bytes(new, compression_of(new))})
         try:
             self._swap(identifier, base.metadata_location, location)
-        except (CommitConflictError, NoSuchTableError, StorageError):
-            _discard(storage, location)
+        except LakehouseError as error:
+            if is_certain(error):
+                _discard(storage, location)
             raise
-        delete_expired(storage, base.metadata, new)
-        return TableVersion(identifier, new, location)
+        version = TableVersion(identifier, new, location)
+        after_the_swap(
+            f"Deleting old metadata files of {identifier}",
+            lambda: delete_expired(storage, base.metadata, version),
+        )
+        return version
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
         """See Catalog."""
@@ -310,9 +317,12 @@ class SqlCatalog:
                 **self._key(identifier),
             )
 
-        outcome = self._database.attempt(update)
-        if outcome == 0:
-            raise _lost(identifier, self._require_pointer(identifier))
+        with (
+            before_the_swap()
+        ):  # what `attempt` raises was rolled back, and so was what changed no row
+            outcome = self._database.attempt(update)
+            if outcome == 0:
+                raise _lost(identifier, self._require_pointer(identifier))
         if outcome is None:
             self._settle(identifier, expected, location)
 

@@ -117,6 +117,14 @@ def is_within(location: str, root: str) -> bool:
     return inner == outer or inner.startswith(outer + "/")
 
 
+def lies_within(location: str, root: str) -> bool:
+    """As `is_within`, for locations that anybody may have written: one that is malformed lies nowhere."""
+    try:
+        return is_within(location, root)
+    except InvalidLocationError:
+        return False
+
+
 def overlap(one: str, other: str) -> bool:
     """Whether one location contains the other."""
     return is_within(one, other) or is_within(other, one)

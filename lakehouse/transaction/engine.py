@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lakehouse.catalog.outcome import is_certain
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.errors import (
@@ -146,10 +147,11 @@ def _attempt(job: Run, workspace: Workspace, sent: list[Attempt], retries: int) 
         )
     except CommitStateUnknownError as error:
         version, attempt = _look_up(job, sent, error)
-    except LakehouseError:
-        workspace.unseal()
-        raise
-    except Exception as error:  # noqa: BLE001 - out of memory or a bug after the request was sent: the outcome is open
+    except Exception as error:
+        if is_certain(error):
+            workspace.unseal()
+            raise
+        # out of memory, a bug, an error from behind the swap: the outcome is open
         unclear = CommitStateUnknownError(
             f"Table {attempt.table}: the commit was interrupted ({type(error).__name__}: {error}). It may have been committed; "
             "nothing was deleted. Refresh the table and look for the snapshot id.",
