@@ -261,15 +261,14 @@ def _sketches(
     sketches = {field.field_id: ThetaSketch() for field in fields}
     for batch in read_tasks(plan_scan(request, storage).tasks, read, storage):
         for field, column in zip(fields, batch.columns, strict=True):
-            sketches[field.field_id].add(_serialized(pc.unique(column), field))
+            sketches[field.field_id].add(_serialized(column, field))
     return sketches
 
 
-def _serialized(values: pa.Array, field: NestedField) -> pa.BinaryArray:
-    """Single-value serialization of a column of values."""
+def _serialized(column: pa.Array, field: NestedField) -> pa.BinaryArray:
+    """Single-value serialization of the different values of a column."""
     target = physical_type(field.field_type)
-    if isinstance(values, pa.ExtensionArray):
-        values = values.storage
+    values = pc.unique(column.storage if isinstance(column, pa.ExtensionArray) else column)
     if values.type != target:
         values = (
             values.cast(target) if not pa.types.is_temporal(values.type) else values.view(target)

@@ -85,6 +85,13 @@ EVERY_TYPE = {
     "instant": (pa.array([0, 1, 1, 5], pa.timestamp("us", tz="UTC")), 3),
     "price": ([Decimal("1.50"), Decimal("-1.50"), Decimal("1.5"), None], 2),
     "word": (["a", "b", "b", "ü"], 3),
+    "token": (
+        pa.ExtensionArray.from_storage(
+            pa.uuid(), pa.array([b"\x00" * 16, b"\xff" * 16, None, b"\xff" * 16], pa.binary(16))
+        ),
+        2,
+    ),
+    "digest": (pa.array([b"abc", b"abd", b"abc", None], pa.binary(3)), 2),
     "raw": ([b"\x00", b"\xff", b"\xff", b"\x00\x01"], 3),
     "all_null": (pa.array([None] * 4, pa.string()), 0),
     "nested": ([{"x": 1}] * 4, None),
