@@ -9,6 +9,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyspark.sql import DataFrame, SparkSession
 
 from assets.frames import read_frame
+from assets.ingestion.source import EVENT_TS
 from assets.ingestion.tables import day_in, event_ts_in
 from assets.sources import pool
 from assets.steps import (
@@ -35,6 +36,7 @@ from lakehouse.spec.snapshot import Snapshot
 from lakehouse.table import Table
 
 Transform = Callable[[Mapping[str, DataFrame]], DataFrame]
+INPUTS_WHOLE = "inputs_whole"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +68,14 @@ class DerivedTable:
     description: str = ""
 
     @property
+    def _suites(self) -> tuple[Suite, ...]:
+        """With the check that every derived table has."""
+        return (
+            Suite(INPUTS_WHOLE, (), description="as many rows were read as were written"),
+            *self.suites,
+        )
+
+    @property
     def key(self) -> dg.AssetKey:
         """The asset's key."""
         return dg.AssetKey(self.name.split("."))
@@ -88,12 +98,51 @@ class DerivedTable:
         days: Sequence[date] | None,
     ) -> DataFrame:
         """The output for the days, from the inputs at these snapshots."""
+        return self.transform(self._frames(lake, spark, inputs, days))
+
+    def _frames(
+        self,
+        lake: Lakehouse,
+        spark: SparkSession,
+        inputs: Mapping[str, int | None],
+        days: Sequence[date] | None,
+    ) -> dict[str, DataFrame]:
         chosen = None if self.day_column is None or days is None else event_ts_in(days)
-        frames = {
+        return {
             name: read_frame(spark, lake.load_table(name), chosen, snapshot_id=inputs[name])
             for name in self.inputs
         }
-        return self.transform(frames)
+
+    def inputs_whole(
+        self,
+        lake: Lakehouse,
+        spark: SparkSession,
+        inputs: Mapping[str, int | None],
+        days: Sequence[date] | None,
+    ) -> CheckOutcome:
+        """Whether Spark finds as many rows in the inputs as their snapshots record."""
+        chosen = None if self.day_column is None or days is None else event_ts_in(days)
+        found = {
+            name: frame.count() for name, frame in self._frames(lake, spark, inputs, days).items()
+        }
+        recorded = {
+            name: lake.load_table(name)
+            .scan(chosen, EVENT_TS if chosen is not None else None, snapshot_id=inputs[name])
+            .count()
+            for name in self.inputs
+        }
+        return CheckOutcome(
+            INPUTS_WHOLE,
+            passed=found == recorded,
+            blocking=True,
+            failures=tuple(
+                f"{name} has {recorded[name]} rows in snapshot {inputs[name]}, and {found[name]} "
+                f"were read: restore its files, then materialize {self.name.replace('.', '/')} again"
+                for name in self.inputs
+                if found[name] != recorded[name]
+            ),
+            metadata={f"rows of {name}": count for name, count in found.items()},
+        )
 
     def build(self, partitions: dg.PartitionsDefinition | None) -> dg.AssetsDefinition:
         """The asset. `partitions` is that of the inputs, for a daily table."""
@@ -114,7 +163,7 @@ class DerivedTable:
             backfill_policy=dg.BackfillPolicy.single_run() if self.day_column else None,
             pool=pool(self.name),
             retry_policy=RETRY,
-            check_specs=check_specs(self.key, self.suites),
+            check_specs=check_specs(self.key, self._suites),
         )
         def derived(
             context: dg.AssetExecutionContext, lakehouse: LakehouseResource, spark: LakehouseSpark
@@ -127,7 +176,7 @@ class DerivedTable:
                         lake, spark.spark_session, inputs, days, stamp(context, self.key)
                     )
             except AuditFailedError as error:
-                yield from check_results(self.key, self.suites, error.outcomes)
+                yield from check_results(self.key, self._suites, error.outcomes)
                 raise audit_failure(error) from error
             table = lake.load_table(self.name)
             yield dg.MaterializeResult(
@@ -135,7 +184,7 @@ class DerivedTable:
                 data_version=data_version(snapshot),
                 metadata=materialization_metadata(table, snapshot, inputs, self.columns),
             )
-            yield from check_results(self.key, self.suites, outcomes)
+            yield from check_results(self.key, self._suites, outcomes)
 
         return derived
 
@@ -163,7 +212,8 @@ class DerivedTable:
                 snapshot_id=snapshot.snapshot_id,
             ).persist()
             try:
-                return validate(staged, self.suites, self.name)
+                whole = self.inputs_whole(lake, spark, inputs, days)
+                return [whole, *validate(staged, self.suites, self.name)]
             finally:
                 staged.unpersist()
 

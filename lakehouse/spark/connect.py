@@ -21,6 +21,8 @@ PARQUET_OPTIONS: Mapping[str, str] = {
     # Iceberg's dates and timestamps are proleptic Gregorian, whoever wrote the file
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
+    # a page that changed after it was written is an error; decoded all the same it may be other rows
+    "parquet.page.verify-checksum.enabled": "true",
 }
 
 _GLOB = re.compile(r"([\\{}\[\]*?])")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import dagster as dg
 import orjson
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
@@ -32,6 +34,7 @@ from lakehouse.orchestration.expectations import Suite, expect
 from lakehouse.orchestration.materialization import INPUTS, SNAPSHOT_ID
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.identifier import Identifier
+from lakehouse.storage.location import local_path
 from tests.orchestration.conftest import EVENTS, Pipe, event, june
 
 pytestmark = pytest.mark.spark
@@ -140,6 +143,7 @@ def test_a_run_over_days_records_snapshots_inputs_counts_schema_and_checks(
     result = deployment.ingest(1, 4)
     assert deployment.checks(result) == {
         "files_whole": False, "raw_contract": True, "few_quarantined": False, "positive": True, "small": False,
+        "inputs_whole": True,
     }  # fmt: skip
     heads = {
         name: deployment.lake.load_table(name).current_snapshot()
@@ -218,6 +222,40 @@ def test_data_that_fails_a_blocking_check_is_never_on_main(deployment: Deploymen
     assert clean.scan(snapshot_id=staged.snapshot_id).count() == 6, (
         "the rejected snapshot can be looked at"
     )
+
+
+def test_rows_lost_from_an_input_fail_the_check_of_what_derives_from_it(
+    deployment: Deployment,
+) -> None:
+    pipe = deployment.pipe
+    pipe.land("1.jsonl.gz", [event(n, 1 + n % 2) for n in range(40)])
+    deployment.ingest(1, 2)
+    clean = deployment.lake.load_table("clean.events")
+    before = clean.metadata.current_snapshot_id
+    file = deployment.lake.load_table("raw.events").scan().plan().files[0]
+    shortened(local_path(file.file_path))
+    job = deployment.definitions.resolve_implicit_global_asset_job_def()
+    result = job.execute_in_process(
+        instance=deployment.instance,
+        raise_on_error=False,
+        asset_selection=[CLEAN.key],
+        tags=ingest_tags(june(1)[0], june(2)[0]),
+    )
+    assert deployment.checks(result) == {"inputs_whole": False, "positive": True, "small": True}
+    (failure,) = [e for e in result.all_events if e.is_step_failure]
+    assert "raw.events has 40 rows in snapshot" in failure.step_failure_data.error_display_string
+    assert clean.refresh().metadata.current_snapshot_id == before
+
+
+def shortened(path: str) -> None:
+    """A valid Parquet file of the same size with a row less."""
+    size, whole = Path(path).stat().st_size, pq.read_table(path)
+    bare = whole.slice(1).replace_schema_metadata(None)
+    pq.write_table(bare, path, compression="zstd", store_schema=False, write_statistics=False)
+    data = Path(path).read_bytes()
+    footer = int.from_bytes(data[-8:-4], "little") + 8
+    assert size >= len(data)
+    Path(path).write_bytes(data[:-footer] + b"\0" * (size - len(data)) + data[-footer:])
 
 
 def test_a_retried_step_that_had_committed_commits_once(
