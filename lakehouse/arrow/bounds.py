@@ -28,6 +28,8 @@ from pyiceberg.types import (
     UUIDType,
 )
 
+from lakehouse.spec.uuid_order import rounded_bounds
+
 _MICROS = (TimeType, TimestampType, TimestamptzType)
 _NANOS = (TimestampNanoType, TimestamptzNanoType)
 _UNIT_NANOS = {"milliseconds": 1_000_000, "microseconds": 1_000, "nanoseconds": 1}
@@ -72,6 +74,15 @@ def minimal_twos_complement(unscaled: int) -> bytes:
     """Big-endian two's complement in as few bytes as possible: -128 is one byte."""
     magnitude = ~unscaled if unscaled < 0 else unscaled
     return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
+
+
+def bounds(
+    low: Any, high: Any, kind: PrimitiveType, length: int | None
+) -> tuple[bytes | None, bytes | None]:
+    """Serialized bounds of all values from `low` to `high`, cut to `length`; None where none is."""
+    if isinstance(kind, UUIDType):
+        return rounded_bounds(low, high)
+    return lower_bound(low, kind, length), upper_bound(high, kind, length)
 
 
 def lower_bound(value: Any, kind: PrimitiveType, length: int | None) -> bytes:

@@ -13,6 +13,7 @@ from lakehouse.arrow.metrics import MetricsMode
 from lakehouse.arrow.parquet_file import ParquetFileWriter, ParquetOptions
 from lakehouse.arrow.partition import Partition
 from lakehouse.arrow.sorting import RowSorter
+from lakehouse.arrow.uuid_columns import misread_columns
 from lakehouse.spec.data_file import DataFile, partition_key
 from lakehouse.spec.partitioning import partition_path
 from lakehouse.storage.protocol import Storage
@@ -166,9 +167,11 @@ class FanOut:
             ):
                 yield self._close(lane)
         for rows in self._row_groups(table, size):
+            if lane.writer is not None and not lane.writer.takes(rows):
+                yield self._close(lane)
             if lane.writer is None:
                 yield from self._make_room()
-                lane.writer = self._open(lane.partition)
+                lane.writer = self._open(lane.partition, rows)
             before = lane.writer.size
             lane.writer.write(rows)
             grown = lane.writer.size - before
@@ -194,7 +197,8 @@ class FanOut:
         if len(opened) >= _MOST_OPEN_FILES:
             yield self._close(min(opened, key=lambda one: one.used))
 
-    def _open(self, partition: Partition) -> ParquetFileWriter:
+    def _open(self, partition: Partition, rows: pa.Table) -> ParquetFileWriter:
+        """A file for rows like these."""
         target = self._target
         self._files += 1
         folder = partition_path(target.spec, target.table_schema, partition)
@@ -207,6 +211,7 @@ class FanOut:
             target.schema,
             target.modes,
             target.options,
+            misread=misread_columns(rows),
         )
 
     def _close(self, lane: _Lane) -> DataFile:

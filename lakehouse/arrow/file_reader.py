@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyiceberg.types import NestedField, PrimitiveType
@@ -32,6 +33,7 @@ from lakehouse.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
+from lakehouse.expressions.arrow_filter import matches
 from lakehouse.expressions.bound import TRUE
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.data_file import DataFile
@@ -442,7 +444,7 @@ class TaskReader:
             columns = pa.RecordBatch.from_arrays(
                 self._probe.columns(batch, rows), schema=pa.schema(self._scan.filter_arrow)
             )
-            if columns.filter(self._scan.filter).num_rows:
+            if pc.any(matches(columns, self._scan.filter)).as_py():
                 return True
         return False
 

@@ -23,7 +23,7 @@ from pyiceberg.types import (
     UnknownType,
 )
 
-from lakehouse.arrow.bounds import decode_statistic, lower_bound, upper_bound
+from lakehouse.arrow.bounds import bounds, decode_statistic
 from lakehouse.arrow.nested import list_parts, map_parts
 from lakehouse.errors import InvalidPropertyError
 from lakehouse.spec.data_file import DataFile
@@ -226,11 +226,9 @@ def _add_bounds(
             return  # values without statistics could lie anywhere; floating point lacks them only when all are NaN
     if not lows or any(value is None for value in (*lows, *highs)):
         return
-    low, high = (
-        lower_bound(min(lows), kind, mode.length),
-        upper_bound(max(highs), kind, mode.length),
-    )
-    result.lower_bounds[field_id] = low
+    low, high = bounds(min(lows), max(highs), kind, mode.length)
+    if low is not None:
+        result.lower_bounds[field_id] = low
     if high is not None:
         result.upper_bounds[field_id] = high
 

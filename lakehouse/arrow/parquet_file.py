@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema
 
 from lakehouse.arrow.leaves import leaf_field_ids
 from lakehouse.arrow.metrics import FileMetrics, MetricsMode, count_nans, footer_metrics
+from lakehouse.arrow.uuid_columns import misread_columns, statistics_columns, uuid_nulls
 from lakehouse.errors import InvalidPropertyError, StorageError
 from lakehouse.storage.protocol import OutputStream, Storage
 
@@ -107,6 +108,7 @@ class ParquetFileWriter:
         modes: metrics per field id.
         options: encoding.
         footer_properties: extra key-value metadata of the footer.
+        misread: UUID columns without statistics, see `misread_columns`; their nulls are counted.
 
     Raises:
         StorageError: every method, when I/O fails.
@@ -121,8 +123,11 @@ class ParquetFileWriter:
         modes: Mapping[int, MetricsMode],
         options: ParquetOptions,
         footer_properties: Mapping[str, str] | None = None,
+        misread: Collection[str] = (),
     ) -> None:
         self.location = location
+        self._misread = set(misread)
+        self._null_counts: dict[int, int] = {}
         self._schema, self._modes, self._options = schema, modes, options
         self._nan_counts: dict[int, int] = dict.fromkeys(_float_ids(schema, modes), 0)
         self._stream: OutputStream = storage.open_output(location)
@@ -138,6 +143,7 @@ class ParquetFileWriter:
                 dictionary_pagesize_limit=options.dictionary_bytes,
                 store_schema=False,
                 store_decimal_as_integer=True,
+                write_statistics=statistics_columns(arrow_schema, self._misread),
                 write_page_index=True,
                 write_page_checksum=True,
             )
@@ -152,8 +158,14 @@ class ParquetFileWriter:
         """Bytes written so far."""
         return self._stream.tell()
 
+    def takes(self, table: pa.Table) -> bool:
+        """Whether nobody misreads the statistics of a row group of these rows in this file."""
+        return misread_columns(table) <= self._misread
+
     def write(self, table: pa.Table) -> None:
         """Append one row group."""
+        for field_id, nulls in uuid_nulls(table, self._misread).items():
+            self._null_counts[field_id] = self._null_counts.get(field_id, 0) + nulls
         for batch in table.to_batches():
             count_nans(batch, self._schema, self._modes, self._nan_counts)
         self._guard(lambda: self._writer.write_table(table, row_group_size=max(table.num_rows, 1)))
@@ -171,6 +183,9 @@ class ParquetFileWriter:
         footer = self._writer.writer.metadata
         metrics = footer_metrics(
             footer, leaf_field_ids(footer), self._schema, self._modes, self._nan_counts
+        )
+        metrics.null_value_counts.update(
+            {one: self._null_counts[one] for one in metrics.value_counts.keys() & self._null_counts}
         )
         return metrics, size
 

@@ -55,6 +55,7 @@ def prune(
         "record_count": pa.array(
             [footer.row_group(group).num_rows for group in groups], pa.int64()
         ),
+        "split_offsets": pa.array([[chunks[group][0].start] for group in groups]),
     }
     for field_id in wanted:
         index = columns[field_id]

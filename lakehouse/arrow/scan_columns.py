@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,7 +18,7 @@ from lakehouse.arrow.bulk import DecodedColumns
 from lakehouse.arrow.columns import column_at, find_path
 from lakehouse.arrow.file_schema import FileColumn, file_columns
 from lakehouse.arrow.projection import Projection
-from lakehouse.expressions.arrow_filter import to_arrow_filter
+from lakehouse.expressions.arrow_filter import matches, to_arrow_filter
 from lakehouse.expressions.bound import TRUE, Bound, leaves
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.arrow_types import field_to_arrow, schema_to_arrow
@@ -102,9 +101,6 @@ class ScanColumns:
         self._filter_columns = [
             index for index, one in enumerate(self.read_fields) if one.field_id in filter_tops
         ]
-        self._filter_schema = pa.schema(
-            [*(self.read_arrow[i] for i in self._filter_columns), pa.field(_POSITION, pa.int32())]
-        )
         names = {one.name for one in schema.fields if one.field_id in _BY_ID}
         self.needs_positions = bool(names & {"_pos", "_row_id"})
         self.shows_deleted = "_deleted" in names
@@ -170,12 +166,7 @@ class ScanColumns:
         if self.filter is None:
             return working
         # Only the filter's columns go through the expression: the others are touched for the rows that stay.
-        rows = pa.array(np.arange(working.num_rows, dtype=np.int32))
-        narrow = pa.RecordBatch.from_arrays(
-            [*(working.column(index) for index in self._filter_columns), rows],
-            schema=self._filter_schema,
-        )
-        chosen = narrow.filter(self.filter).column(_POSITION)
+        chosen = pc.indices_nonzero(matches(working.select(self._filter_columns), self.filter))
         if len(chosen) == 0:
             return None
         return working if len(chosen) == working.num_rows else working.take(chosen)

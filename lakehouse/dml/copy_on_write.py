@@ -10,7 +10,7 @@ from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 
 from lakehouse.arrow.reader import ReadRequest, read_table
 from lakehouse.arrow.writer import WriteRequest, write_data_files
-from lakehouse.expressions.arrow_filter import to_arrow_filter
+from lakehouse.expressions.arrow_filter import matches, to_arrow_filter
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.request import ScanRequest
 from lakehouse.scan.tasks import FileScanTask
@@ -118,6 +118,5 @@ def _split_rows(
         name_mapping=metadata.properties.get("schema.name-mapping.default"),
     )
     rows = read_table([replace(task, residual=AlwaysTrue())], read, storage)
-    matches = pc.coalesce(to_arrow_filter(where, schema), pc.scalar(False))
-    kept = rows.filter(~matches)
+    kept = rows.filter(pc.invert(matches(rows, to_arrow_filter(where, schema))))
     return kept, rows.num_rows - kept.num_rows

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import acero
 from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FixedType, FloatType, IcebergType, UUIDType
@@ -57,6 +58,20 @@ def to_arrow_filter(
         lambda left, right: left & right,
         lambda left, right: left | right,
     )
+
+
+def matches(rows: pa.RecordBatch | pa.Table, where: pc.Expression) -> pa.ChunkedArray:
+    """Whether the expression is true, by row, never null.
+
+    `rows.filter(where)` makes every column, and fails for UUIDs in structs when it keeps nothing.
+    """
+    table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
+    true = pc.coalesce(where, pc.scalar(False))
+    plan = [
+        acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+        acero.Declaration("project", acero.ProjectNodeOptions([true], ["matches"])),
+    ]
+    return acero.Declaration.from_sequence(plan).to_table(use_threads=False)["matches"]
 
 
 def _leaf(leaf: Leaf, field: pc.Expression) -> pc.Expression:

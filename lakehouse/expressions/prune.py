@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.types import DoubleType, FloatType
+from pyiceberg.types import DoubleType, FloatType, UUIDType
 
 from lakehouse.expressions.bound import Bound, Constant, Leaf, Op, fold, leaves
 from lakehouse.expressions.compare import (
@@ -140,9 +140,10 @@ def _metric_columns(leaf: Leaf) -> list[str]:
         ["nan_count"] if isinstance(leaf.type, (FloatType, DoubleType)) else []
     )
     unary = leaf.op in (Op.IS_NULL, Op.NOT_NULL, Op.IS_NAN, Op.NOT_NAN)
-    return [
+    names = [
         f"{prefix}.{leaf.field_id}" for prefix in (counts if unary else [*counts, "lower", "upper"])
     ]
+    return [*names, "split_offsets"] if isinstance(leaf.type, UUIDType) and not unary else names
 
 
 def leaf_may_match(leaf: Leaf, known: Statistics) -> Mask:

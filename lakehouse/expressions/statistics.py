@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.types import DoubleType, FloatType, IcebergType
+from pyiceberg.types import DoubleType, FloatType, IcebergType, UUIDType
 
 from lakehouse.expressions.compare import Column, Mask
 from lakehouse.spec.bounds import decode_bounds
 from lakehouse.spec.manifest_list import FieldSummary
+from lakehouse.spec.physical import physical_type
+from lakehouse.spec.uuid_order import order_free
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,17 @@ def statistics_of_files(table: pa.Table, field_id: int, kind: IcebergType) -> St
     )
     known = values >= 0
     floating = isinstance(kind, (FloatType, DoubleType))
+    lower, upper = _column(table, f"lower.{field_id}"), _column(table, f"upper.{field_id}")
+    if isinstance(kind, UUIDType) and not (lower is None and upper is None):
+        unknown = pa.nulls(rows, physical_type(kind))
+        lower, upper = order_free(
+            unknown if lower is None else lower,
+            unknown if upper is None else upper,
+            _row_groups(table) == 1,
+        )
     return Statistics(
-        lower=_column(table, f"lower.{field_id}"),
-        upper=_column(table, f"upper.{field_id}"),
+        lower=lower,
+        upper=upper,
         may_null=nulls != 0,
         all_null=known & (nulls == values),
         may_nan=(nans != 0) if floating else np.zeros(rows, bool),
@@ -62,6 +72,8 @@ def statistics_of_summaries(summaries: Sequence[FieldSummary], kind: IcebergType
     """From the partition summaries of manifests (spec: field_summary); their values are partition values."""
     lower = decode_bounds(pa.array([one.lower_bound for one in summaries], pa.binary()), kind)
     upper = decode_bounds(pa.array([one.upper_bound for one in summaries], pa.binary()), kind)
+    if isinstance(kind, UUIDType):
+        lower, upper = order_free(lower, upper, np.ones(len(summaries), bool))
     floating = isinstance(kind, (FloatType, DoubleType))
     no_bounds = np.array(
         [one.lower_bound is None and one.upper_bound is None for one in summaries], bool
@@ -81,6 +93,14 @@ def statistics_of_summaries(summaries: Sequence[FieldSummary], kind: IcebergType
 
 def _column(table: pa.Table, name: str) -> Column | None:
     return table[name] if name in table.column_names else None
+
+
+def _row_groups(table: pa.Table) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """How many row groups each file has, -1 where unknown."""
+    column = _column(table, "split_offsets")
+    if column is None:
+        return np.full(table.num_rows, -1, np.int64)
+    return np.asarray(pc.fill_null(pc.list_value_length(column), -1)).astype(np.int64)
 
 
 def _counts(table: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -32,6 +32,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifest_list import ManifestFile
 from lakehouse.spec.partitioning import partition_path
 from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.transaction.manifest_groups import Grouping
 
 _TOGETHER = 16
 """Manifests read by one task: most are in memory, and a task each would cost more than they do."""
@@ -337,7 +338,7 @@ def table_health(
         small_below=small_below,
         manifests=len(manifests),
         manifest_bytes=sum(manifest.manifest_length for manifest in manifests),
-        manifest_overlap=manifest_overlap(manifests),
+        manifest_overlap=manifest_overlap(manifests, Grouping(metadata).group),
         sort_overlap=None if sorted_by is None else sorted_by.depth,
         snapshots=len(times),
         expirable_snapshots=len(retention.expired) + len(retention.expired_refs),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from rich.console import RenderableType
 
@@ -20,6 +21,7 @@ from lakehouse.scan.load import load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifest_list import ManifestFile
 from lakehouse.spec.snapshot import Snapshot
+from lakehouse.transaction.manifest_groups import Grouping
 from lakehouse.transaction.transaction import Transaction
 
 _WELL_FILLED = 0.5
@@ -167,8 +169,9 @@ def plan_manifest_rewrite(
         metadata.properties, MANIFEST_TARGET_SIZE, MANIFEST_TARGET_SIZE_DEFAULT
     )
     manifests = _manifests(catalog, version, metadata.current_snapshot())
-    expected = _expected(manifests, target)
-    overlap = manifest_overlap(manifests)
+    group_of = Grouping(metadata).group
+    expected = _expected(manifests, group_of, target)
+    overlap = manifest_overlap(manifests, group_of)
     return ManifestRewritePlan(
         identifier=identifier,
         version=version,
@@ -237,18 +240,23 @@ def rewrite_manifests(
     return execute_manifest_rewrite(catalog, plan, environment=environment, progress=progress)
 
 
-def manifest_overlap(manifests: Sequence[ManifestFile]) -> float:
-    """Average over data manifests of how many of their spec overlap their range of the first partition field, themselves too.
+def manifest_overlap(
+    manifests: Sequence[ManifestFile],
+    group_of: Callable[[ManifestFile], Hashable] = attrgetter("partition_spec_id"),
+) -> float:
+    """How many data manifests of a group, on average, overlap the range of one of them.
 
-    1.0 is perfect clustering; manifests without partition summaries overlap all of their spec. 0 without data manifests.
+    The range is that of the first partition field, and each overlaps itself: 1.0 is perfect
+    clustering. Manifests without partition summaries overlap all of their group. 0 without data
+    manifests. Groups are what may be merged, see `Grouping`.
     """
     total = 0
     count = 0
-    by_spec: dict[int, list[ManifestFile]] = {}
+    groups: dict[Hashable, list[ManifestFile]] = {}
     for manifest in manifests:
         if manifest.content == 0:
-            by_spec.setdefault(manifest.partition_spec_id, []).append(manifest)
-    for group in by_spec.values():
+            groups.setdefault(group_of(manifest), []).append(manifest)
+    for group in groups.values():
         ranges = [_range(manifest) for manifest in group]
         count += len(ranges)
         known = [found for found in ranges if found is not None]
@@ -273,10 +281,12 @@ def _range(manifest: ManifestFile) -> tuple[bytes, bytes] | None:
     return (low, high) if low <= high else (high, low)
 
 
-def _expected(manifests: Sequence[ManifestFile], target: int) -> int:
-    sizes: dict[tuple[int, int], int] = {}
+def _expected(
+    manifests: Sequence[ManifestFile], group_of: Callable[[ManifestFile], Hashable], target: int
+) -> int:
+    sizes: dict[Hashable, int] = {}
     for manifest in manifests:
-        key = (manifest.partition_spec_id, manifest.content)
+        key = group_of(manifest)
         sizes[key] = sizes.get(key, 0) + manifest.manifest_length
     return sum(max(1, round(size / target)) for size in sizes.values())
 

@@ -37,6 +37,7 @@ from lakehouse.spec.avro_container import (
 )
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
+from lakehouse.spec.manifest import schema_with_lengths
 from lakehouse.spec.manifest_rows import flatten
 
 _Piece: TypeAlias = "tuple[int, bytes, Integers | None]"
@@ -75,6 +76,10 @@ def bulk_decode(
         UnsupportedFeatureError: an unknown Avro codec.
     """
     header = read_header(data, location)
+    if schema_with_lengths(header.metadata["avro.schema"]) is not None:
+        raise BulkRefusedError(
+            "partition values of an Avro fixed may have their length before them"
+        )
     batches, skipped = [], 0
     budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
     chunks = _chunks(_inflated(data, header, location))

@@ -106,13 +106,17 @@ def manifest_list_schema(format_version: int) -> dict[str, Any]:
 
 
 def partition_avro_type(kind: IcebergType, field_id: int) -> AvroType:
-    """Avro type of a partition value; fixed types are named after the field so that two can differ."""
+    """Avro type of a partition value; fixed types are named after the field so that two can differ.
+
+    A `fixed` is written as `bytes`: Iceberg's Java library reads an Avro `fixed` here as if its
+    length stood before it, and everybody reads `bytes`.
+    """
     if isinstance(kind, DecimalType):
         size = decimal_bytes(kind.precision)
         logical = {"logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
         return {"type": "fixed", "size": size, "name": f"decimal_{field_id}", **logical}
     if isinstance(kind, FixedType):
-        return {"type": "fixed", "size": len(kind), "name": f"fixed_{field_id}"}
+        return "bytes"
     if isinstance(kind, UUIDType):
         return {"type": "fixed", "size": 16, "logicalType": "uuid", "name": f"uuid_{field_id}"}
     avro = _PRIMITIVES.get(type(kind))

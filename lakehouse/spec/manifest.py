@@ -28,6 +28,7 @@ from lakehouse.spec.inheritance import inherit
 from lakehouse.spec.manifest_encoder import entry_blocks, partition_kinds
 from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, FieldSummary, ManifestFile
 from lakehouse.spec.manifest_rows import flatten, nested_type
+from lakehouse.spec.uuid_order import holds_uuids, is_ordered_alike
 
 DEFLATE_LEVEL = 3
 _DAMAGE = (
@@ -90,7 +91,8 @@ def manifest_file(
     """The manifest-list row of a manifest just written: counts, minimum sequence number and partition summaries.
 
     `sequence_number` is None (assigned by `write_manifest_list`); `min_sequence_number` is the least explicit one of the live
-    entries, None when they all inherit.
+    entries, None when they all inherit. There are no partition summaries when others order UUIDs
+    among the partition values differently: they would skip a manifest whose bounds they misread.
     """
     status = np.asarray(entries.table["status"])
     live = entries.table["sequence_number"].filter(pa.array(status != STATUS_DELETED))
@@ -102,9 +104,7 @@ def manifest_file(
         min_sequence_number=pc.min(live).as_py(),
         added_snapshot_id=snapshot_id,
         **_counts(entries),
-        partitions=tuple(
-            _summary(entries.table[f"partition.{field.field_id}"]) for field in entries.spec.fields
-        ),
+        partitions=_summaries(entries),
     )
 
 
@@ -187,8 +187,50 @@ def _decode_rows(
     types: FieldTypes,
     wanted: Collection[str] | None,
 ) -> Entries:
+    schema = header.metadata["avro.schema"]
+    with_lengths = schema_with_lengths(schema)
     try:
-        reader_schema, kind = _reader(header.metadata["avro.schema"])
+        return _decode_as(schema, data, header, location, spec, types, wanted)
+    except CorruptMetadataError:
+        if with_lengths is None:
+            raise
+        return _decode_as(with_lengths, data, header, location, spec, types, wanted)
+
+
+@lru_cache(maxsize=64)
+def schema_with_lengths(schema: bytes) -> bytes | None:
+    """What Java may mean by a manifest's Avro schema; None where it cannot mean anything else.
+
+    Before a partition value that is an Avro `fixed` Iceberg's Java library writes the length, as if
+    it were `bytes`. Such a manifest is decoded entry by entry: as its schema says, or else as Java
+    means it.
+    """
+    plain = json.loads(schema)
+    changed = _fixed_as_bytes(plain)
+    return None if changed == plain else json.dumps(changed).encode()
+
+
+def _fixed_as_bytes(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_fixed_as_bytes(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") == "fixed" and "logicalType" not in schema:
+        return "bytes"
+    return {key: _fixed_as_bytes(value) for key, value in schema.items()}
+
+
+def _decode_as(
+    schema: bytes,
+    data: bytes,
+    header: Header,
+    location: str,
+    spec: PartitionSpec,
+    types: FieldTypes,
+    wanted: Collection[str] | None,
+) -> Entries:
+    try:
+        reader_schema, kind = _reader(schema)
         records: list[Any] = []
         for count, plain in inflated_blocks(data, header, location):
             stream = io.BytesIO(plain)
@@ -248,6 +290,13 @@ def _check(entries: Entries, format_version: int, content: int) -> None:
     offsets = table["content_offset"] if "content_offset" in table.column_names else None
     if format_version == 2 and offsets is not None and offsets.null_count < len(offsets):
         raise InvalidInputError("deletion vectors need format version 3")
+
+
+def _summaries(entries: Entries) -> tuple[FieldSummary, ...] | None:
+    columns = [entries.table[f"partition.{field.field_id}"] for field in entries.spec.fields]
+    if not all(is_ordered_alike(column) for column in columns if holds_uuids(column)):
+        return None
+    return tuple(_summary(column) for column in columns)
 
 
 def _summary(column: pa.ChunkedArray) -> FieldSummary:

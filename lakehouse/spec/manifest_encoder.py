@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.types import FixedType, IcebergType, UUIDType
+from pyiceberg.types import IcebergType, UUIDType
 
 from lakehouse.spec import avro_columns as avro
 from lakehouse.spec.avro_schema import decimal_bytes
@@ -54,9 +54,7 @@ def _block(entries: Entries, kinds: Mapping[int, IcebergType], format_version: i
     for field in entries.spec.fields:
         kind = kinds[field.field_id]
         values = _whole(entries.table[f"partition.{field.field_id}"].cast(physical_type(kind)))
-        segments += avro.optional(
-            _raw if isinstance(kind, (FixedType, UUIDType)) else _partition_value, values
-        )
+        segments += avro.optional(_raw if isinstance(kind, UUIDType) else _partition_value, values)
     segments += [*_long(column("record_count")), *_long(column("file_size_in_bytes"))]
     for prefix in (*COUNTS, *BOUNDS):
         segments += _map(entries, prefix, rows)

@@ -16,6 +16,7 @@ from lakehouse.spec.manifest_list import (
 )
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.transaction.manifest_groups import split_by_order
 from lakehouse.transaction.workspace import Workspace
 
 _SAMPLE_FILES = 2_000
@@ -91,12 +92,13 @@ def write_split(
 ) -> Iterator[ManifestFile]:
     """Write entries of one spec as manifests of about the target size, judging the size of an entry by the first ones."""
     target = target_bytes or TableProperties(metadata.properties).manifest_target_size_bytes
-    at, step = 0, _SAMPLE_FILES
-    while at < len(entries):
-        part = entries if at == 0 and len(entries) <= step else entries.slice(at, step)
-        manifest = workspace.write_manifest(
-            part, metadata, content=content, snapshot_id=snapshot_id
-        )
-        yield manifest
-        at += len(part)
-        step = max(_LEAST_FILES, target * len(part) // max(1, manifest.manifest_length))
+    for group in split_by_order(entries):
+        at, step = 0, _SAMPLE_FILES
+        while at < len(group):
+            part = group if at == 0 and len(group) <= step else group.slice(at, step)
+            manifest = workspace.write_manifest(
+                part, metadata, content=content, snapshot_id=snapshot_id
+            )
+            yield manifest
+            at += len(part)
+            step = max(_LEAST_FILES, target * len(part) // max(1, manifest.manifest_length))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import pyarrow.compute as pc
 
@@ -11,6 +11,7 @@ from lakehouse.spec.entries import Entries
 from lakehouse.spec.manifest_list import ManifestFile
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.transaction.manifest_groups import Grouping
 from lakehouse.transaction.removed import with_column
 from lakehouse.transaction.workspace import Workspace
 
@@ -24,17 +25,20 @@ def merge_manifests(
 ) -> list[ManifestFile]:
     """The same live entries in fewer manifests.
 
-    Manifests of one content and partition spec are packed, newest first, into bins of the target size. A bin of several is
-    merged once it holds `commit.manifest.min-count-to-merge` manifests, or is full. Manifests of this commit are left as they
-    are until then, so that most commits merge nothing. Of a bin that is not full, a manifest larger than the rest together is
-    left as it is: an append would rewrite what was listed long ago, each time that a hundred small ones have piled up.
+    Manifests that may share one (`Grouping`) are packed, newest first, into bins of the target
+    size. A bin of several is merged once it holds `commit.manifest.min-count-to-merge` manifests,
+    or is full. Manifests of this commit are left as they are until then, so that most commits merge
+    nothing. Of a bin that is not full, a manifest larger than the rest together is left as it is:
+    an append would rewrite what was listed long ago, each time that a hundred small ones have piled
+    up.
     """
     properties = TableProperties(metadata.properties)
     target, least = properties.manifest_target_size_bytes, properties.manifest_min_count_to_merge
+    grouping = Grouping(metadata)
     merged: list[ManifestFile] = []
-    groups: dict[tuple[int, int], list[ManifestFile]] = {}
+    groups: dict[Hashable, list[ManifestFile]] = {}
     for manifest in manifests:
-        groups.setdefault((manifest.content, manifest.partition_spec_id), []).append(manifest)
+        groups.setdefault(grouping.group(manifest), []).append(manifest)
     for members in groups.values():
         for members_of_bin, full in _bins(members, target):
             if len(members_of_bin) < 2 or (len(members_of_bin) < least and not full):

@@ -1,17 +1,21 @@
 """I11: a pruned scan finds what an unpruned one finds, for every type, transform and predicate.
 
 The oracle knows nothing of the library: rows are Python values, predicates are evaluated row by row with three-valued logic,
-partition values come from pyiceberg's transforms and metrics from Python's min and max.
+partition values come from pyiceberg's transforms and metrics from Python's min and max. UUIDs have
+bounds in the order of either writer: sixteen unsigned bytes, or two signed halves as in Java, also
+merged by Java out of the row groups of Parquet.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import math
 import os
 import struct
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -33,10 +37,12 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.types import (
+    BinaryType,
     BooleanType,
     DateType,
     DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
     IntegerType,
     LongType,
@@ -45,6 +51,7 @@ from pyiceberg.types import (
     StructType,
     TimestampType,
     TimestamptzType,
+    UUIDType,
 )
 
 from lakehouse.expressions.arrow_filter import to_arrow_filter
@@ -56,6 +63,7 @@ from lakehouse.spec.data_file import STATUS_ADDED, DataFile, ManifestEntry
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import field_types
 from lakehouse.spec.manifest import manifest_file
+from lakehouse.spec.manifest_list import FieldSummary, ManifestFile
 
 DAY_US = 86_400_000_000
 COLUMNS = {
@@ -70,6 +78,9 @@ COLUMNS = {
     "tz": (9, TimestamptzType()),
     "b": (10, BooleanType()),
     "n.x": (12, IntegerType()),
+    "u": (13, UUIDType()),
+    "fx": (14, FixedType(3)),
+    "bin": (15, BinaryType()),
 }
 SCHEMA = Schema(
     *(
@@ -98,6 +109,9 @@ TRANSFORMS = {
     "tz": [IdentityTransform(), DayTransform(), HourTransform(), MonthTransform()],
     "b": [IdentityTransform()],
     "n.x": [IdentityTransform(), TruncateTransform(3)],
+    "u": [IdentityTransform(), BucketTransform(3)],
+    "fx": [IdentityTransform(), BucketTransform(3)],
+    "bin": [IdentityTransform(), BucketTransform(3), TruncateTransform(1)],
 }
 
 
@@ -109,6 +123,16 @@ def floats(values: list[float]) -> st.SearchStrategy[float]:
     return st.sampled_from([*values, math.nan, math.inf, -math.inf, -0.0, 0.0])
 
 
+HALVES = [
+    "0000000000000000",
+    "0000000000000001",
+    "1000000000000000",
+    "7fffffffffffffff",
+    "8000000000000000",
+    "8000000000000001",
+    "f000000000000000",
+    "ffffffffffffffff",
+]
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "i": st.one_of(st.integers(-6, 6), st.sampled_from([-(2**31), 2**31 - 1])),
     "l": st.one_of(st.integers(-25, 25), st.sampled_from([-(2**63) + 100, 2**63 - 1])),
@@ -122,6 +146,12 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "tz": st.integers(-2 * DAY_US, 2 * DAY_US),
     "b": st.booleans(),
     "n.x": st.integers(-6, 6),
+    "u": st.builds(
+        lambda first, second: UUID(bytes=first + second),
+        *[st.sampled_from([bytes.fromhex(one) for one in HALVES])] * 2,
+    ),
+    "fx": st.lists(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]), min_size=3, max_size=3).map(bytes),
+    "bin": st.lists(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]), max_size=4).map(bytes),
 }
 
 
@@ -132,7 +162,7 @@ def literal_of(name: str, value: Any) -> Any:
     if name in ("ts", "tz"):
         text = (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)).isoformat()  # noqa: DTZ001 - naive on purpose
         return text + "+00:00" if name == "tz" else text
-    return value
+    return str(value) if name == "u" else value
 
 
 @st.composite
@@ -193,7 +223,14 @@ def rank(value: Any) -> Any:
     """NaN above everything; text by code point."""
     if isinstance(value, float):
         return (1, 0.0) if math.isnan(value) else (0, value)
+    if isinstance(value, UUID):
+        return value.bytes
     return value.encode() if isinstance(value, str) else value
+
+
+def java_rank(value: UUID) -> tuple[int, int]:
+    """Java's order of UUIDs: two signed halves."""
+    return struct.unpack(">qq", value.bytes)
 
 
 def known(value: Any, test: Any) -> bool | None:
@@ -262,8 +299,22 @@ def truncated(name: str, kind: Any, low: Any, high: Any) -> tuple[bytes | None, 
     return low[:2].encode(), upper
 
 
+def uuid_bounds(values: list[UUID], order: str) -> tuple[bytes, bytes]:
+    """Bounds by bytes, by Java's order, or merged by Java from row groups of two rows."""
+    if order == "merged":
+        groups = [sorted(values[start : start + 2], key=rank) for start in range(0, len(values), 2)]
+        lows, highs = [group[0] for group in groups], [group[-1] for group in groups]
+        return min(lows, key=java_rank).bytes, max(highs, key=java_rank).bytes
+    key = rank if order == "unsigned" else java_rank
+    return min(values, key=key).bytes, max(values, key=key).bytes
+
+
 def data_file(
-    number: int, rows: list[dict[str, Any]], spec: PartitionSpec, known_metrics: set[str]
+    number: int,
+    rows: list[dict[str, Any]],
+    spec: PartitionSpec,
+    known_metrics: set[str],
+    order: str = "unsigned",
 ) -> DataFile:
     lower, upper, values, nulls, nans = {}, {}, {}, {}, {}
     for name in known_metrics:
@@ -275,7 +326,11 @@ def data_file(
         if isinstance(kind, FloatType | DoubleType):
             nans[field_id] = len(present) - len(comparable)
         if comparable:
-            low, high = truncated(name, kind, min(comparable, key=rank), max(comparable, key=rank))
+            low, high = (
+                uuid_bounds(comparable, order)
+                if name == "u"
+                else truncated(name, kind, min(comparable, key=rank), max(comparable, key=rank))
+            )
             lower[field_id], upper[field_id] = low, high
     return DataFile(
         file_path=f"f{number}",
@@ -290,23 +345,31 @@ def data_file(
         nan_value_counts=nans,
         lower_bounds=lower,
         upper_bounds=upper,
+        split_offsets=(4, 400) if order == "merged" else (4,),
     )
 
 
-def files_of(rows: list[dict[str, Any]], spec: PartitionSpec) -> list[list[dict[str, Any]]]:
+def files_of(
+    rows: list[dict[str, Any]], spec: PartitionSpec, most: int = 2
+) -> list[list[dict[str, Any]]]:
     """Rows of one partition in files of at most two."""
     groups: dict[Any, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(partition_of(row, spec), []).append(row)
     return [
-        group[start : start + 2] for group in groups.values() for start in range(0, len(group), 2)
+        group[start : start + most]
+        for group in groups.values()
+        for start in range(0, len(group), most)
     ]
 
 
 def entries_of(
-    files: list[list[dict[str, Any]]], spec: PartitionSpec, known_metrics: set[str]
+    files: list[list[dict[str, Any]]],
+    spec: PartitionSpec,
+    known_metrics: set[str],
+    order: str = "unsigned",
 ) -> Entries:
-    made = [data_file(number, rows, spec, known_metrics) for number, rows in enumerate(files)]
+    made = [data_file(n, rows, spec, known_metrics, order) for n, rows in enumerate(files)]
     return Entries.from_manifest_entries(
         [ManifestEntry(status=STATUS_ADDED, data_file=one) for one in made], spec, TYPES
     )
@@ -337,6 +400,46 @@ def test_no_matching_row_is_pruned(rows, spec, predicate, known_metrics):
         assert not certain or all(answers), (expression, group)
     manifest = manifest_file(entries, manifest_path="m", manifest_length=1, snapshot_id=1)
     assert manifests_may_match([manifest], where, spec, TYPES)[0] or not may.any()
+
+
+def java_manifest(entries: Entries) -> ManifestFile:
+    """The row of the manifest list, with summaries of UUIDs in Java's order."""
+    ours = manifest_file(entries, manifest_path="m", manifest_length=1, snapshot_id=1)
+    summaries = []
+    for position, field in enumerate(entries.spec.fields):
+        values = [row[position] for row in entries.partitions()]
+        present = [value for value in values if value is not None and not is_nan(value)]
+        key = java_rank if present and isinstance(present[0], UUID) else rank
+        kind = field.transform.result_type(TYPES[field.source_id])
+        bounds = [to_bytes(kind, one(present, key=key)) for one in (min, max) if present]
+        summaries.append(
+            FieldSummary(None in values, any(map(is_nan, values)), *(bounds or (None, None)))
+        )
+    return dataclasses.replace(ours, partitions=tuple(summaries))
+
+
+@given(
+    st.lists(st.fixed_dictionaries({"u": st.none() | VALUES["u"]}), min_size=1, max_size=9),
+    st.booleans(),
+    st.data(),
+    st.sampled_from(["unsigned", "signed", "merged"]),
+)
+def test_uuids_in_either_order(rows, partitioned, data, order):
+    rows = [dict.fromkeys(COLUMNS) | row for row in rows]
+    fields = [PartitionField(13, 1000, IdentityTransform(), "u")] if partitioned else []
+    spec = PartitionSpec(*fields)
+    values = tuple(row["u"] for row in rows)
+    files = files_of(rows, spec, most=4)
+    entries = entries_of(files, spec, {"u"}, order)
+    expression, test = data.draw(leaves(("u",), values))
+    where = bind(expression, SCHEMA)
+    may, must = may_match(entries, where, TYPES), must_match(entries, where, TYPES)
+    for group, kept, certain in zip(files, may, must, strict=True):
+        answers = [test(row) is True for row in group]
+        assert kept or not any(answers), (expression, group)
+        assert not certain or all(answers), (expression, group)
+    wanted = any(test(row) is True for row in rows)
+    assert manifests_may_match([java_manifest(entries)], where, spec, TYPES)[0] or not wanted
 
 
 EDGES = {
