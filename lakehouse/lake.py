@@ -16,7 +16,7 @@ from lakehouse.scan.listeners import Listeners, PlanListener
 from lakehouse.spec.arrow_types import schema_from_arrow
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.partitioning import parse_partition_spec, parse_sort_order
-from lakehouse.spec.properties import parse_format_version
+from lakehouse.spec.properties import check_property_texts, parse_format_version
 from lakehouse.spec.table_metadata import new_table_metadata
 from lakehouse.table import Table
 
@@ -79,6 +79,7 @@ class Lakehouse:
         identifier = Identifier.parse(name)
         iceberg = to_schema(schema)
         given = dict(properties or {})
+        check_property_texts(given)
         version = format_version or parse_format_version(given.get("format-version", "2"))
         metadata = new_table_metadata(
             schema=iceberg,

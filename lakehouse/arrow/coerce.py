@@ -111,12 +111,20 @@ class Coercer:
             if one.name in by_name:
                 result.append(self._field(by_name[one.name], one, target, present, path))
             elif one.write_default is not None:
-                result.append(constant_array(one.write_default, one.field_type, target.type, rows))
+                result.append(self._default(one, target, rows, path))
             elif one.required:
                 raise self._error(path, "is required and missing from the data")
             else:
                 result.append(pa.nulls(rows, target.type))
         return result
+
+    def _default(self, one: NestedField, target: pa.Field, rows: int, path: str) -> pa.Array:
+        kind = one.field_type
+        if not isinstance(kind, StructType):
+            return constant_array(one.write_default, kind, target.type, rows)
+        # the default of a struct is `{}`: its fields have their own (spec: Default values)
+        children = self._fields([], kind.fields, list(target.type), rows, None, path + ".")
+        return make_struct(children, target.type, None, rows)
 
     def _field(
         self,

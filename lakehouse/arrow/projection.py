@@ -128,7 +128,13 @@ class Projection:
 
     def _absent(self, one: NestedField, target: pa.Field, rows: int) -> pa.Array:
         value = self._constants.get(one.field_id, one.initial_default)
-        return constant_array(value, one.field_type, target.type, rows)
+        kind = one.field_type
+        if value is not None and isinstance(kind, StructType):
+            # the default of a struct is `{}`: its fields have their own (spec: Default values)
+            below = zip(kind.fields, target.type, strict=True)
+            children = [self._absent(child, field, rows) for child, field in below]
+            return make_struct(children, target.type, None, rows)
+        return constant_array(value, kind, target.type, rows)
 
     def _check_absent(self, one: NestedField, name: str) -> None:
         if (
@@ -141,6 +147,9 @@ class Projection:
                 file=self._path,
                 column=name,
             )
+        if isinstance(one.field_type, StructType) and one.initial_default is not None:
+            for child in one.field_type.fields:
+                self._check_absent(child, f"{name}.{child.name}")
 
     def _part(self, column: FileColumn, one: NestedField, target: pa.Field, name: str) -> _Part:
         kind = one.field_type

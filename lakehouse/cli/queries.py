@@ -7,9 +7,10 @@ with a literal prunes files when the query reads that one table directly; DataFu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import datafusion
@@ -21,13 +22,14 @@ from sqlglot import exp
 
 from lakehouse.cli.times import moment_ms
 from lakehouse.environment import Environment
-from lakehouse.errors import InvalidInputError, LakehouseError
+from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchTableError
 from lakehouse.expressions.parse import parse_where
 from lakehouse.inspect.tables import METADATA_TABLES
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.arrow_types import schema_to_arrow
 from lakehouse.table import Table
 
+_SHOWN = 5
 _VERSION_CLAUSE = re.compile(
     r"\s+(?:FOR\s+)?(?:SYSTEM_)?(VERSION|TIMESTAMP|TIME)\s+AS\s+OF\s+('(?:[^']|'')*'|\d+)",
     re.IGNORECASE,
@@ -88,13 +90,16 @@ class QueryEngine:
         parts = [part.name for part in node.parts]
         if len(parts) < 2:
             raise InvalidInputError(
-                f"Table {parts[0]!r} in the query has no namespace: write namespace.name"
+                f"Table {parts[0]!r} in the query has no namespace: write namespace.name. {self._known(parts)}"
             )
         metadata_table = parts[-1] if len(parts) > 2 and parts[-1] in METADATA_TABLES else None
         identifier = tuple(
             parts[:-1] if metadata_table and not self.lake.table_exists(tuple(parts)) else parts
         )
-        table = self.lake.load_table(identifier)
+        try:
+            table = self.lake.load_table(identifier)
+        except NoSuchTableError as error:
+            raise NoSuchTableError(f"{error.message} {self._known(parts)}") from error
         snapshot_id = None if version is None else self._snapshot_id(table, *version)
         if len(identifier) < len(parts):
             context.register_record_batches(
@@ -104,6 +109,26 @@ class QueryEngine:
         context.register_dataset(
             name, _ScannedTable(table, snapshot_id, _pushdown(node, table), failures)
         )
+
+    def _known(self, parts: Sequence[str]) -> str:
+        """Names that may have been meant, or else some that there are."""
+        names = self.lake.list_tables()
+        if not names:
+            return "The catalog holds no tables."
+        wanted = ".".join(parts).lower()
+        spellings = {
+            form: name for name in names for form in (name.lower(), name.lower().rpartition(".")[2])
+        }
+        near = [
+            one
+            for word in (wanted, parts[-1].lower())
+            for one in get_close_matches(word, spellings)
+        ]
+        meant = dict.fromkeys(spellings[one] for one in near)
+        if meant:
+            return f"Did you mean {' or '.join(list(meant)[:_SHOWN])}?"
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return f"Tables are {', '.join(names[:_SHOWN])}{more}."
 
     def _snapshot_id(self, table: Table, kind: str, value: str) -> int:
         if kind != "VERSION":

@@ -17,6 +17,7 @@ import zstandard
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
 
 MAGIC = b"Obj\x01"
+_ENCRYPTED_MAGIC = b"AGS1"
 SYNC_BYTES = 16
 INFLATED_FLOOR_BYTES = 16 * 1024 * 1024
 CHECKSUM_KEY = "lakehouse.checksum"
@@ -79,7 +80,12 @@ def read_header(data: bytes, location: str) -> Header:
 
     Raises:
         CorruptMetadataError: not an Avro file, cut off within the header, or not what its checksum, where it has one, is of.
+        UnsupportedFeatureError: an encrypted file.
     """
+    if data[:4] == _ENCRYPTED_MAGIC:
+        raise UnsupportedFeatureError(
+            f"{location} is encrypted, which this version does not read", location=location
+        )
     if data[:4] != MAGIC:
         raise CorruptMetadataError(f"{location} is not an Avro file", location=location)
     view = memoryview(data)

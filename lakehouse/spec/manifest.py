@@ -28,6 +28,8 @@ from lakehouse.spec.inheritance import inherit
 from lakehouse.spec.manifest_encoder import entry_blocks, partition_kinds
 from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, FieldSummary, ManifestFile
 from lakehouse.spec.manifest_rows import flatten, nested_type
+from lakehouse.spec.schema_json import schema_to_json
+from lakehouse.spec.spec_json import spec_to_json
 from lakehouse.spec.uuid_order import holds_uuids, is_ordered_alike
 
 DEFLATE_LEVEL = 3
@@ -65,11 +67,9 @@ def encode_manifest(
     _check(entries, format_version, content)
     kinds = partition_kinds(entries, field_types(schema))
     metadata = {
-        "schema": schema.model_dump_json(),
+        "schema": json.dumps(schema_to_json(schema)),
         "schema-id": str(schema.schema_id),
-        "partition-spec": json.dumps(
-            [json.loads(field.model_dump_json()) for field in entries.spec.fields]
-        ),
+        "partition-spec": json.dumps(spec_to_json(entries.spec)["fields"]),
         "partition-spec-id": str(entries.spec.spec_id),
         "format-version": str(format_version),
         "content": "data" if content == CONTENT_DATA_MANIFEST else "deletes",

@@ -20,13 +20,19 @@ from lakehouse.errors import (
     NoSuchSnapshotError,
 )
 from lakehouse.spec.compatibility import check_schema_for_version, check_sort_order, check_spec
-from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.properties import TableProperties, check_property_texts
 from lakehouse.spec.refs import MAIN_BRANCH, SnapshotRef, check_ref_name
-from lakehouse.spec.schema_json import check_column_ids
+from lakehouse.spec.schema_json import (
+    check_column_ids,
+    schema_to_json,
+    with_unknown_keys,
+)
 from lakehouse.spec.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from lakehouse.spec.table_metadata import (
     TableMetadata,
     check_writable_version,
+    refuse_encrypted,
+    refuse_v1,
     snapshot_list,
     snapshot_log,
 )
@@ -53,8 +59,7 @@ class MetadataDraft:
     def __init__(self, base: TableMetadata | None, now_ms: int) -> None:
         self._base = base
         self._now_ms = now_ms if base is None else max(now_ms, base.last_updated_ms)
-        start = base if base is not None else _empty(now_ms)
-        self._m = upgrade_v1(start) if start.format_version == 1 else start
+        self._m = base if base is not None else _empty(now_ms)
         self._changed = False
         self._added_snapshots: set[int] = set()
         self._removed_snapshots: set[int] = set()
@@ -86,8 +91,9 @@ class MetadataDraft:
             raise InvalidInputError(
                 f"Table {self._m.location} is v{self._m.format_version}: it cannot go back to v{version}."
             )
-        before = self._m.format_version if self._base is None else self._base.format_version
-        if version != before:
+        if version != self._m.format_version:
+            if self._m.format_version == 1:
+                self._m = upgrade_v1(self._m)
             self._set(format_version=version, next_row_id=0 if version >= 3 else None)
 
     def set_location(self, location: str) -> None:
@@ -114,8 +120,18 @@ class MetadataDraft:
         self._set(
             schemas=(*self._m.schemas, fresh),
             last_column_id=max(self._m.last_column_id, fresh.highest_field_id),
+            originals=self._with_unknown_keys(fresh),
         )
         self._last_schema = schema_id
+
+    def _with_unknown_keys(self, fresh: Schema) -> Mapping[str, Mapping[int, Any]]:
+        """Keys that other writers gave to fields stay with them."""
+        known = self._m.originals.get("schemas", {})
+        original = known.get(self._m.current_schema_id)
+        if original is None:
+            return self._m.originals
+        kept = with_unknown_keys(schema_to_json(fresh), original)
+        return {**self._m.originals, "schemas": {**known, fresh.schema_id: kept}}
 
     def set_current_schema(self, schema_id: int) -> None:
         """Make a schema current."""
@@ -245,6 +261,8 @@ class MetadataDraft:
             if snapshot.parent_snapshot_id is None
             else m.snapshots.find(snapshot.parent_snapshot_id)
         )
+        refuse_v1(m)
+        refuse_encrypted(m.location, m.properties, parent)
         earliest = max(
             m.last_updated_ms if self._base is not None else 0, parent.timestamp_ms if parent else 0
         )
@@ -333,11 +351,8 @@ class MetadataDraft:
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set properties."""
-        for key, value in properties.items():
-            if not isinstance(key, str) or not isinstance(value, str):
-                raise InvalidPropertyError(
-                    f"Property {key!r}: names and values must be strings, not {value!r}."
-                )
+        check_property_texts(properties)
+        for key in properties:
             if key in _RESERVED_PROPERTIES:
                 raise InvalidPropertyError(
                     f"Property {key!r} is reserved; the table's metadata says it."

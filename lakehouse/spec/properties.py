@@ -23,6 +23,7 @@ _FOREVER_MS = 2**63 - 1
 
 METRICS_COLUMN_PREFIX = "write.metadata.metrics.column."
 NAME_MAPPING = "schema.name-mapping.default"
+ENCRYPTION_KEY = "encryption.key-id"
 
 
 class Property(Generic[T]):
@@ -519,6 +520,17 @@ class TableProperties:
         for name in self.raw:
             if name.startswith(METRICS_COLUMN_PREFIX):
                 self.metrics_mode(name.removeprefix(METRICS_COLUMN_PREFIX))
+
+
+def check_property_texts(properties: Mapping[str, object]) -> None:
+    """Raise InvalidPropertyError unless names and values are text."""
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            raise InvalidPropertyError(
+                f"Property {name!r}: names and values must be strings, not {value!r}; write {text!r}.",
+                property=str(name),
+            )
 
 
 def all_properties() -> list[Property[object]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Iterator
 from decimal import Context, Decimal, Inexact, InvalidOperation
 from typing import Any
 from uuid import UUID
@@ -47,7 +48,12 @@ from lakehouse.spec.json_fields import (
     require_object,
     require_str,
 )
-from lakehouse.spec.types import MAX_COLUMN_ID, fields_by_id, primitive_from_string
+from lakehouse.spec.types import (
+    MAX_COLUMN_ID,
+    fields_by_id,
+    primitive_from_string,
+    primitive_to_string,
+)
 
 MAX_TYPE_DEPTH = 64
 _MAX_INT = 2**31 - 1
@@ -98,6 +104,48 @@ def schema_from_json(document: Any, where: str = "schema") -> Schema:
         raise CorruptMetadataError(f"{where}: {_reason(error)}") from error
 
 
+def with_unknown_keys(document: dict[str, Any], original: Any) -> dict[str, Any]:
+    """A schema's JSON with the keys that an older schema of the table has beyond those of the spec.
+
+    Keys of fields, lists and maps follow their ids, so that they survive renaming and moving.
+    """
+    known = {_identity(node): node for node in _nodes(original)}
+    for node in _nodes(document):
+        old = known.get(_identity(node), {})
+        node |= {key: old[key] for key in old if key not in _KNOWN_KEYS}
+    return document
+
+
+_KNOWN_KEYS = frozenset(
+    {
+        *("type", "fields", "schema-id", "identifier-field-ids"),
+        *("id", "name", "required", "doc", "initial-default", "write-default"),
+        *("element-id", "element", "element-required"),
+        *("key-id", "key", "value-id", "value", "value-required"),
+    }
+)
+
+
+def _identity(node: Any) -> tuple[str, Any]:
+    """What makes a JSON object of a schema the same in another version."""
+    for key in ("id", "element-id", "key-id"):
+        if key in node:
+            return key, node[key]
+    return "schema", None
+
+
+def _nodes(node: Any) -> Iterator[dict[str, Any]]:
+    """The objects of a schema's JSON: itself, fields, lists and maps; structs are those of their fields."""
+    if not isinstance(node, dict):
+        return
+    if node.get("type") != "struct" or "schema-id" in node:
+        yield node
+    for below in (*node.get("fields", ()), node.get("element"), node.get("value")):
+        yield from _nodes(below)
+    yield from _nodes(node.get("key"))
+    yield from _nodes(node.get("type"))
+
+
 def type_to_json(field_type: IcebergType) -> Any:
     """A type string, or an object for nested types."""
     if isinstance(field_type, StructType):
@@ -118,7 +166,7 @@ def type_to_json(field_type: IcebergType) -> Any:
             "value": type_to_json(field_type.value_type),
             "value-required": field_type.value_required,
         }
-    return str(field_type)
+    return primitive_to_string(field_type)
 
 
 def type_from_json(document: Any, where: str, depth: int = 0) -> IcebergType:

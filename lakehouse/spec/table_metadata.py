@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,16 +16,18 @@ from lakehouse.errors import (
     InvalidInputError,
     NoSuchRefError,
     NoSuchSnapshotError,
+    UnsupportedFeatureError,
 )
 from lakehouse.spec.compatibility import check_schema_for_version, check_sort_order, check_spec
 from lakehouse.spec.field_ids import assign_fresh_ids
 from lakehouse.spec.json_list import JsonList, json_list
-from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.properties import ENCRYPTION_KEY, TableProperties, check_property_texts
 from lakehouse.spec.refs import MAIN_BRANCH, SnapshotRef
 from lakehouse.spec.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry
 
 DEFAULT_FORMAT_VERSION = 2
 WRITABLE_FORMAT_VERSIONS = (2, 3)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def snapshot_list(
@@ -202,9 +205,17 @@ class TableMetadata:
                 if snapshot.timestamp_ms <= timestamp_ms:
                     return snapshot
         raise NoSuchSnapshotError(
-            f"Table {self.location}: {ref} has no recorded state at or before {timestamp_ms} ms since the epoch.",
+            f"Table {self.location}: {ref} has no recorded state at or before {iso_text(timestamp_ms)}.{self._earliest(ref)}",
             ref=ref,
         )
+
+    def _earliest(self, ref: str) -> str:
+        """For messages: when what is recorded of a ref begins."""
+        if ref == MAIN_BRANCH:
+            times = [entry.timestamp_ms for entry in self.snapshot_log]
+        else:
+            times = [one.timestamp_ms for one in self.ancestors(self.ref(ref).snapshot_id)]
+        return f" What is recorded begins at {iso_text(min(times))}." if times else ""
 
     def ancestors(self, snapshot_id: int | None) -> Iterator[Snapshot]:
         """The snapshot and its parents, newest first, to the first one or to where the history was expired.
@@ -247,6 +258,37 @@ def check_writable_version(format_version: int) -> None:
         raise InvalidInputError(f"format-version {format_version} cannot be written: use 2 or 3.")
 
 
+def iso_text(timestamp_ms: int) -> str:
+    """A point in time as people write it; milliseconds where the calendar does not reach."""
+    try:
+        moment = _EPOCH + dt.timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return f"{timestamp_ms} ms since 1970"
+    return moment.isoformat(timespec="milliseconds")
+
+
+def refuse_v1(metadata: TableMetadata) -> None:
+    """Raise UnsupportedFeatureError for a v1 table: this version reads v1, and upgrades only when it is asked to."""
+    if metadata.format_version == 1:
+        raise UnsupportedFeatureError(
+            f"Table {metadata.location} has format version 1, which this version reads and does not write. Once every engine "
+            "that reads it knows v2, upgrade it with set_properties({'format-version': '2'}).",
+            format_version=1,
+        )
+
+
+def refuse_encrypted(
+    location: str, properties: Mapping[str, str], head: Snapshot | None = None
+) -> None:
+    """Raise UnsupportedFeatureError where files have to be encrypted: by the table's property, or as the branch's head was."""
+    if ENCRYPTION_KEY in properties or (head is not None and "key-id" in head.extra):
+        raise UnsupportedFeatureError(
+            f"Table {location} is encrypted (property {ENCRYPTION_KEY}, or key-id of its snapshot): this version would write "
+            "its files in plain text. Write with an engine that encrypts.",
+            property=ENCRYPTION_KEY,
+        )
+
+
 def new_table_metadata(
     schema: Schema,
     spec: PartitionSpec,
@@ -265,8 +307,11 @@ def new_table_metadata(
     Raises:
         InvalidInputError: a format version that is not written.
         InvalidSchemaError | InvalidPartitionSpecError | InvalidPropertyError: what cannot be stored in that version.
+        UnsupportedFeatureError: a table that is to be encrypted.
     """
     properties = dict(properties)
+    check_property_texts(properties)
+    refuse_encrypted(location, properties)
     stated = properties.pop("format-version", str(format_version))
     if stated != str(format_version):
         raise InvalidInputError(

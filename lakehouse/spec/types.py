@@ -8,6 +8,8 @@ from typing import Literal
 from pydantic import Field
 from pyiceberg.exceptions import ValidationError
 from pyiceberg.types import (
+    DEFAULT_GEOGRAPHY_ALGORITHM,
+    DEFAULT_GEOGRAPHY_CRS,
     BinaryType,
     BooleanType,
     DateType,
@@ -99,8 +101,8 @@ def primitive_from_string(text: str) -> IcebergType:
         if match := _GEOMETRY.fullmatch(text):
             return GeometryType(_unquoted(match[1])) if match[1] else GeometryType()
         if match := _GEOGRAPHY.fullmatch(text):
-            parts = [_unquoted(part) for part in match.groups() if part]
-            return GeographyType(*parts)
+            crs = _unquoted(match[1] or "") or DEFAULT_GEOGRAPHY_CRS
+            return GeographyType(crs, _unquoted(match[2] or "") or DEFAULT_GEOGRAPHY_ALGORITHM)
     except (ValueError, TypeError, ValidationError) as error:
         if isinstance(error, InvalidSchemaError):
             raise
@@ -108,6 +110,16 @@ def primitive_from_string(text: str) -> IcebergType:
     raise InvalidSchemaError(
         f"{text[:100]!r} is not a type; known are {', '.join(_NAMED)}, decimal(P,S), fixed[L]."
     )
+
+
+def primitive_to_string(field_type: IcebergType) -> str:
+    """The type string of the spec. pyiceberg's quotes the reference system of a geometry, which is part of no name."""
+    if isinstance(field_type, GeographyType) and field_type != GeographyType():
+        plain = field_type.algorithm == DEFAULT_GEOGRAPHY_ALGORITHM
+        return f"geography({field_type.crs}{'' if plain else f', {field_type.algorithm}'})"
+    if isinstance(field_type, GeometryType) and field_type != GeometryType():
+        return f"geometry({field_type.crs})"
+    return str(field_type)
 
 
 def is_partitionable(field_type: IcebergType) -> bool:

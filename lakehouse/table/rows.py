@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -19,9 +19,23 @@ def arrow_rows(data: object, table: str) -> ArrowData:
     if hasattr(data, "__arrow_c_array__"):
         return pa.record_batch(data)
     if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
-        return data
-    raise InvalidInputError(
-        f"{table}: rows come as a pyarrow Table, RecordBatch, RecordBatchReader, batches or a Spark DataFrame, "
-        f"not {type(data).__name__}",
+        return _batches(data, table)
+    raise _wrong(type(data).__name__, table)
+
+
+def _batches(items: Iterable[object], table: str) -> Iterator[pa.RecordBatch]:
+    for item in items:
+        if isinstance(item, pa.RecordBatch):
+            yield item
+        elif isinstance(item, pa.Table):
+            yield from item.to_batches()
+        else:
+            raise _wrong(f"{type(item).__name__} by {type(item).__name__}", table)
+
+
+def _wrong(given: str, table: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{table}: rows come as a pyarrow Table, RecordBatch, RecordBatchReader, several batches or tables, or a Spark "
+        f"DataFrame, not {given}; a list of dictionaries becomes a table with pyarrow.Table.from_pylist(rows)",
         table=table,
     )

@@ -40,7 +40,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.refs import SnapshotRef
 from lakehouse.spec.snapshot import Snapshot
-from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.spec.table_metadata import TableMetadata, refuse_encrypted, refuse_v1
 from lakehouse.storage.protocol import Storage
 from lakehouse.table.changelog import Changelog
 from lakehouse.table.changes import PendingChange
@@ -377,8 +377,14 @@ class Table:
             return write.replayed() or write.commit_decision(decide)
 
     def write_request(self) -> WriteRequest:
-        """What a writer has to know to write data files for this version."""
+        """What a writer has to know to write data files for this version.
+
+        Raises:
+            UnsupportedFeatureError: a v1 table, or one whose files are encrypted.
+        """
         metadata = self.metadata
+        refuse_v1(metadata)
+        refuse_encrypted(metadata.location, metadata.properties, metadata.current_snapshot())
         return WriteRequest(
             schema=metadata.schema(),
             spec=metadata.spec(),

@@ -12,7 +12,7 @@ from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.properties import parse_format_version
+from lakehouse.spec.properties import check_property_texts, parse_format_version
 from lakehouse.spec.requirements import Requirement
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.spec.updates import (
@@ -238,6 +238,7 @@ class Transaction:
 
     def set_properties(self, properties: Mapping[str, str]) -> Self:
         """Set table properties. `format-version` raises the table's format version, as in other engines; it never goes back."""
+        check_property_texts(properties)
         given = dict(properties)
         version = given.pop("format-version", None)
         upgrade = () if version is None else (UpgradeFormatVersion(parse_format_version(version)),)

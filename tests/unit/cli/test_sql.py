@@ -69,8 +69,19 @@ def test_versions_that_do_not_exist(ask):
         ask("select * from raw.events for version as of 'nope'")
     with pytest.raises(NoSuchSnapshotError):
         ask("select * from raw.events for timestamp as of '1999-01-01'")
-    with pytest.raises(NoSuchTableError):
-        ask("select * from raw.nope")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("raw.event", r"Did you mean raw\.events\?"),
+        ("raws.EVENTS", r"Did you mean raw\.events\?"),
+        ("zz.zz", r"Tables are raw\.events\."),
+    ],
+)
+def test_a_table_that_does_not_exist_names_those_that_do(ask, name, hint):
+    with pytest.raises(NoSuchTableError, match=hint):
+        ask(f"select * from {name}")
 
 
 def test_metadata_tables(ask):
@@ -133,7 +144,7 @@ def test_only_one_select_is_run(ask, statement):
 
 
 def test_a_name_without_namespace_is_explained(ask):
-    with pytest.raises(InvalidInputError, match=r"namespace\.name"):
+    with pytest.raises(InvalidInputError, match=r"namespace\.name\. Did you mean raw\.events\?"):
         ask("select * from events")
 
 

@@ -149,9 +149,9 @@ class TestVersion1:
     def test_removed_and_added_again_is_as_before(self):
         assert not UpdatePartitionSpec(self.base()).remove("ts_day").add("day(ts)").changes()
 
-    def test_the_commit_makes_it_v2_and_keeps_the_void(self):
+    def test_the_table_stays_v1_and_keeps_the_void(self):
         metadata = applied(self.base(), UpdatePartitionSpec(self.base()).remove("id_b"))
-        assert metadata.format_version == 2
+        assert metadata.format_version == 1
         assert fields(metadata)[1] == (1001, "id_b", "void")
 
 

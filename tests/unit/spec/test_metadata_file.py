@@ -10,7 +10,14 @@ import pytest
 from lakehouse.errors import CorruptMetadataError, InvalidInputError, UnsupportedFeatureError
 from lakehouse.spec import metadata_file
 from lakehouse.spec.metadata_file import parse, serialize
-from lakehouse.spec.updates import SetProperties, SetSnapshotRef, SetStatistics
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.updates import (
+    AddSnapshot,
+    SetProperties,
+    SetSnapshotRef,
+    SetStatistics,
+    UpgradeFormatVersion,
+)
 from tests.unit.spec.samples import commit, grown, table, v1_document
 
 
@@ -120,10 +127,18 @@ def test_v1_is_written_as_v1_for_v1_readers():
     assert "last-sequence-number" not in document
 
 
-def test_a_commit_upgrades_v1():
-    after = document_of(
-        commit(parse(orjson.dumps(v1_document()), "m"), SetProperties({"k": "v"}), now=6_000)
-    )
+def test_a_commit_keeps_v1_until_it_is_upgraded():
+    kept = commit(parse(orjson.dumps(v1_document()), "m"), SetProperties({"k": "v"}), now=6_000)
+    assert document_of(kept)["format-version"] == 1
+    assert document_of(kept)["snapshots"] == v1_document()["snapshots"]
+    with pytest.raises(UnsupportedFeatureError, match="'format-version': '2'"):
+        commit(
+            kept,
+            AddSnapshot(
+                Snapshot(snapshot_id=9, sequence_number=1, timestamp_ms=1, manifest_list="l")
+            ),
+        )
+    after = document_of(commit(kept, UpgradeFormatVersion(2), now=6_000))
     assert after["format-version"] == 2
     assert "schema" not in after
     assert "partition-spec" not in after

@@ -1,0 +1,162 @@
+"""What other writers put into metadata stays, and what this version cannot keep true is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import lakehouse as lh
+from lakehouse.errors import UnsupportedFeatureError
+
+ROWS = pa.table({"i": [1, 2], "s": [{"x": 1}, None], "l": [[{"y": 1}], None]})
+
+
+@pytest.fixture
+def table(tmp_path):
+    table = lh.load_catalog(str(tmp_path)).create_table("t.rows", ROWS.schema, format_version=3)
+    table.append(ROWS)
+    return table
+
+
+def edited(table, change):
+    """The table after its metadata file was changed by somebody else."""
+    path = Path(table.metadata_location)
+    document = json.loads(path.read_text())
+    change(document)
+    path.chmod(0o644)
+    path.write_text(json.dumps(document))
+    return lh.load_catalog(str(path.parents[3])).load_table("t.rows")
+
+
+def metadata_of(table):
+    return json.loads(Path(table.metadata_location).read_text())
+
+
+def current_schema(table):
+    document = metadata_of(table)
+    return next(
+        one for one in document["schemas"] if one["schema-id"] == document["current-schema-id"]
+    )
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "geometry",
+        "geometry(srid:4326)",
+        "geography",
+        "geography(srid:4326)",
+        "geography(srid:4326, karney)",
+        "geography(OGC:CRS84, vincenty)",
+    ],
+)
+def test_evolution_keeps_the_names_of_geometry_types(table, kind):
+    def add(document):
+        document["schemas"][0]["fields"].append(
+            {"id": 90, "name": "g", "required": False, "type": kind}
+        )
+        document["last-column-id"] = 90
+
+    table = edited(table, add)
+    with table.update_schema() as change:
+        change.add_column("z", "int")
+    assert {one["name"]: one["type"] for one in current_schema(table)["fields"]}["g"] == kind
+
+
+def test_evolution_keeps_keys_that_this_version_does_not_know(table):
+    def mark(document):
+        schema = document["schemas"][0]
+        schema["of-schema"] = 1
+        i, s, items = schema["fields"]
+        i["of-field"] = {"a": [1]}
+        s["type"]["fields"][0]["of-nested"] = 2
+        items["type"]["of-list"] = 3
+        items["type"]["element"]["fields"][0]["of-element"] = 4
+
+    table = edited(table, mark)
+    for step in range(2):
+        with table.update_schema() as change:
+            change.add_column(f"z{step}", "int")
+            change.rename_column("i" if step == 0 else "j", "j" if step == 0 else "k")
+    table.append(pa.table({"k": [3]}))
+    schema = current_schema(table)
+    fields = {one["name"]: one for one in schema["fields"]}
+    assert schema["of-schema"] == 1
+    assert fields["k"]["of-field"] == {"a": [1]}
+    assert fields["s"]["type"]["fields"][0]["of-nested"] == 2
+    assert fields["l"]["type"]["of-list"] == 3
+    assert fields["l"]["type"]["element"]["fields"][0]["of-element"] == 4
+    assert "of-field" not in fields["z0"]
+
+
+def test_a_table_to_be_encrypted_is_refused(tmp_path):
+    catalog = lh.load_catalog(str(tmp_path))
+    with pytest.raises(UnsupportedFeatureError, match=r"encryption\.key-id"):
+        catalog.create_table("t.rows", ROWS.schema, properties={"encryption.key-id": "k"})
+
+
+@pytest.mark.parametrize("where", ["property", "snapshot"])
+def test_plain_files_are_not_added_to_encrypted_tables(table, where):
+    def encrypt(document):
+        if where == "property":
+            document["properties"]["encryption.key-id"] = "k"
+        else:
+            document["snapshots"][0]["key-id"] = "k"
+
+    table = edited(table, encrypt)
+    before = sorted(path for path in Path(table.location).rglob("*"))
+    for write in (
+        lambda: table.append(ROWS),
+        lambda: table.delete(where="i = 1"),
+        lambda: table.overwrite(ROWS),
+        lambda: table.transaction().append(list(table.scan().plan().files)).commit(),
+    ):
+        with pytest.raises(UnsupportedFeatureError, match="encrypted"):
+            write()
+    assert table.scan().to_arrow().equals(ROWS.cast(table.scan().to_arrow().schema))
+    after = [path for path in sorted(Path(table.location).rglob("*")) if "data" in path.parts[-2:]]
+    assert after == [path for path in before if "data" in path.parts[-2:]]
+
+
+@pytest.mark.parametrize("pattern", ["snap-*.avro", "*-m0.avro"])
+def test_an_encrypted_list_or_manifest_is_called_encrypted(table, pattern):
+    for path in Path(table.location, "metadata").glob(pattern):
+        path.chmod(0o644)
+        path.write_bytes(b"AGS1" + bytes(2000))
+    for twin in Path(table.location, "metadata").rglob("*.arrow*"):
+        twin.unlink()
+    again = lh.load_catalog(str(Path(table.metadata_location).parents[3])).load_table("t.rows")
+    with pytest.raises(UnsupportedFeatureError, match="encrypted"):
+        again.scan().plan()
+
+
+def as_v1(document):
+    document["format-version"] = 1
+    document["schema"] = document["schemas"][0]
+    document["partition-spec"] = []
+    for key in ("last-sequence-number", "next-row-id"):
+        document.pop(key, None)
+
+
+def test_a_v1_table_is_upgraded_when_that_is_asked_for_and_not_before(tmp_path):
+    empty = lh.load_catalog(str(tmp_path)).create_table("t.rows", ROWS.schema)
+    table = edited(empty, as_v1)
+    for change in (
+        lambda: table.append(ROWS),
+        lambda: table.overwrite(ROWS),
+        lambda: table.transaction().append([]).commit(),
+    ):
+        with pytest.raises(UnsupportedFeatureError, match="'format-version': '2'"):
+            change()
+    table.set_properties({"a": "b"})
+    with table.update_schema() as schema:
+        schema.add_column("z", "int")
+    assert metadata_of(table)["format-version"] == 1
+    assert table.scan().to_arrow().num_rows == 0
+    table.set_properties({"format-version": "2"})
+    table.append(ROWS)
+    assert metadata_of(table)["format-version"] == 2
+    assert table.scan().count() == 2
