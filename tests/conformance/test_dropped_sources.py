@@ -44,6 +44,7 @@ def ids(table, where=None, **point):
 
 def test_every_operation_goes_on(table):
     first = table.snapshots()[0].snapshot_id
+    table.set_properties({"format-version": "2"})
     table.append(pa.table({"id": [4]}))
     assert ids(table) == [1, 2, 3, 4]
     assert ids(table, "id > 2") == [3, 4]
