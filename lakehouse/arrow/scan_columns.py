@@ -27,7 +27,7 @@ from lakehouse.spec.field_types import field_types
 from lakehouse.spec.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
 
 _BY_ID = {one.field_id: one for one in METADATA_COLUMNS.values()}
-_STORED = (ROW_ID, LAST_UPDATED)
+_STORED = {METADATA_COLUMNS[name].field_id for name in (ROW_ID, LAST_UPDATED)}
 _POSITION = "\x00position"
 _DELETED = "\x00deleted"
 
@@ -101,7 +101,7 @@ class ScanColumns:
         self._filter_columns = [
             index for index, one in enumerate(self.read_fields) if one.field_id in filter_tops
         ]
-        names = {one.name for one in schema.fields if one.field_id in _BY_ID}
+        names = {_BY_ID[one.field_id].name for one in schema.fields if one.field_id in _BY_ID}
         self.needs_positions = bool(names & {"_pos", "_row_id"})
         self.shows_deleted = "_deleted" in names
         self.has_metadata = bool(names)
@@ -178,7 +178,9 @@ class ScanColumns:
         rows = working.num_rows
         data = iter(self._arrange.columns(working.select(range(len(self.read_fields))), rows))
         columns = [
-            self._metadata_column(one.name, working, task) if one.field_id in _BY_ID else next(data)
+            self._metadata_column(_BY_ID[one.field_id].name, working, task)
+            if one.field_id in _BY_ID
+            else next(data)
             for one in self._fields
         ]
         if not columns:
@@ -225,7 +227,7 @@ def _read_fields(
                 NestedField(one.field_id, _hidden(one), one.field_type, required=False),
             ]
     for one in schema.fields:
-        if one.name in _STORED and one.field_id in _BY_ID:
+        if one.field_id in _STORED:
             fields = [*fields, NestedField(one.field_id, _hidden(one), LongType(), required=False)]
     return fields
 

@@ -39,7 +39,7 @@ class AddedFiles:
         """Add properties and files to a transaction: one commit."""
         if self.properties:
             transaction.set_properties(self.properties)
-        return transaction.append(self.files)
+        return transaction.append(self.files, must_be_new=True)
 
 
 def describe_paths(

@@ -16,6 +16,7 @@ from lakehouse.scan.request import ScanRequest
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.metadata_columns import with_lineage
+from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
 from lakehouse.transaction.transaction import Transaction
@@ -46,9 +47,15 @@ class RowRewrite:
         return bool(self.removed)
 
     def stage(self, transaction: Transaction, where: BooleanExpression) -> None:
-        """Add the removal to a transaction: a `delete` when whole files go, else an `overwrite`."""
-        if self.rewritten:
-            transaction.overwrite(self.added, self.removed, conflict_filter=where)
+        """Add the removal to a transaction: an `overwrite` when rows stay in new files, else a `delete`."""
+        if self.added:
+            level = TableProperties(transaction.metadata.properties).delete_isolation
+            transaction.overwrite(
+                self.added,
+                self.removed,
+                conflict_filter=where,
+                isolation="snapshot" if level == "snapshot" else "serializable",
+            )
         else:
             transaction.delete_files(self.removed, conflict_filter=where)
 

@@ -33,12 +33,14 @@ class RowDeletes:
         removed: data files of which every row matches: they go whole.
         delete_files: new delete files.
         superseded: deletion vectors that the new ones contain (v3 allows one a data file).
+        referenced: locations of the data files that the delete files are about.
         deleted_rows: rows that matched, before row-level deletes in files that go whole.
     """
 
     removed: tuple[DataFile, ...]
     delete_files: tuple[DataFile, ...]
     superseded: tuple[DataFile, ...]
+    referenced: tuple[str, ...]
     deleted_rows: int
 
     @property
@@ -57,6 +59,7 @@ class RowDeletes:
             transaction.row_delta(
                 delete_files=self.delete_files,
                 removed_delete_files=self.superseded,
+                referenced_files=self.referenced,
                 conflict_filter=where,
             )
 
@@ -70,7 +73,7 @@ def delete_matching_rows(
 ) -> RowDeletes:
     """Write delete files for the rows for which `where` is true; arguments and errors as for `remove_matching_rows`."""
     if snapshot_id is None:
-        return RowDeletes((), (), (), 0)
+        return RowDeletes((), (), (), (), 0)
     scan = ScanRequest(
         metadata=metadata,
         snapshot_id=snapshot_id,
@@ -101,7 +104,8 @@ def delete_matching_rows(
         written += write_deletes(
             files, replace(request, spec=metadata.spec(spec_id)), storage, task=f"deletes{spec_id}"
         )
-    return RowDeletes(tuple(whole), tuple(written), tuple(superseded), deleted_rows)
+    referenced = tuple(one.data_file.file_path for files in deletes.values() for one in files)
+    return RowDeletes(tuple(whole), tuple(written), tuple(superseded), referenced, deleted_rows)
 
 
 def _positions(

@@ -364,7 +364,7 @@ def _sort_order(metadata: TableMetadata, options: CompactionOptions) -> SortOrde
         zorder_ids(options.zorder_by, metadata.schema())
         return UNSORTED_SORT_ORDER
     if not options.sort_by:
-        return metadata.sort_order()
+        return metadata.write_sort_order()
     asked = parse_sort_order(options.sort_by, metadata.schema())
     return next(
         (one for one in metadata.sort_orders if one.fields == asked.fields),

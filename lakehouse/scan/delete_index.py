@@ -10,10 +10,10 @@ from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.spec.data_file import (
     CONTENT_EQUALITY_DELETES,
-    PATH_FIELD_ID,
     DataFile,
     ManifestEntry,
 )
+from lakehouse.spec.partitioning import is_unpartitioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class DeleteIndex:
             found += [
                 one
                 for one in positions
-                if sequence_number <= one.sequence_number and _may_name(one.file, file.file_path)
+                if sequence_number <= one.sequence_number and one.file.may_name(file.file_path)
             ]
         return tuple(one.file for one in sorted(found, key=lambda one: one.sequence_number))
 
@@ -81,7 +81,7 @@ class DeleteIndex:
         file = delete.file
         key = file.partition_key
         if file.content == CONTENT_EQUALITY_DELETES:
-            if specs[file.spec_id].is_unpartitioned():
+            if is_unpartitioned(specs[file.spec_id]):
                 self._global.append(delete)
             else:
                 self._equality.setdefault(key, []).append(delete)
@@ -90,12 +90,3 @@ class DeleteIndex:
             by_path.setdefault(named, []).append(delete)
         else:
             self._by_partition.setdefault(key, []).append(delete)
-
-
-def _may_name(delete: DataFile, path: str) -> bool:
-    """Whether the bounds of the paths in a position delete file allow this one."""
-    encoded = path.encode("utf-8")
-    lower, upper = delete.lower_bounds.get(PATH_FIELD_ID), delete.upper_bounds.get(PATH_FIELD_ID)
-    return (lower is None or lower <= encoded) and (
-        upper is None or encoded <= upper or upper == encoded[: len(upper)]
-    )

@@ -97,6 +97,17 @@ class DataFile:
                 return path.decode("utf-8", "replace")
         return None
 
+    def may_name(self, path: str) -> bool:
+        """Whether position deletes of this file can be about a data file, as far as name and bounds of the paths tell."""
+        named = self.named_file
+        if named is not None:
+            return named == path
+        encoded = path.encode("utf-8")
+        lower, upper = self.lower_bounds.get(PATH_FIELD_ID), self.upper_bounds.get(PATH_FIELD_ID)
+        return (lower is None or lower <= encoded) and (
+            upper is None or encoded <= upper or upper == encoded[: len(upper)]
+        )
+
     @property
     def partition_key(self) -> tuple[Any, ...]:
         """`partition_key` of the file."""

@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.types import IcebergType
 
 from lakehouse.spec.bounds import decode_bounds, encode_bounds
-from lakehouse.spec.data_file import DataFile, ManifestEntry
+from lakehouse.spec.data_file import (
+    CONTENT_POSITION_DELETES,
+    FILE_FIELD_ID,
+    PATH_FIELD_ID,
+    DataFile,
+    ManifestEntry,
+)
 from lakehouse.spec.field_types import FieldTypes
 from lakehouse.spec.physical import from_physical, partition_types, physical_type, to_physical
 
@@ -136,6 +143,26 @@ class Entries:
             )
             for row, partition in enumerate(partitions)
         ]
+
+    def named_files(self) -> pa.ChunkedArray:
+        """`DataFile.named_file` of every entry, as UTF-8 bytes."""
+        names = set(self.table.column_names)
+        nothing = pa.chunked_array([pa.nulls(len(self), pa.binary())])
+        found = nothing
+        if "referenced_data_file" in names:
+            stated = self.table["referenced_data_file"].cast(pa.binary())
+            found = pc.if_else(pc.equal(pc.binary_length(stated), 0), None, stated)
+        for field_id in (PATH_FIELD_ID, FILE_FIELD_ID):
+            if {f"lower.{field_id}", f"upper.{field_id}"} <= names:
+                lower, upper = (self.table[f"{end}.{field_id}"] for end in ("lower", "upper"))
+                found = pc.coalesce(found, pc.if_else(pc.equal(lower, upper), lower, None))
+        by_position = pc.equal(self.table["content"], CONTENT_POSITION_DELETES)
+        return pc.if_else(by_position, found, nothing)
+
+    def naming(self, paths: Iterable[str]) -> pa.ChunkedArray:
+        """Which entries are position deletes or deletion vectors that name one of these data files alone."""
+        wanted = pa.array(sorted(path.encode() for path in paths), pa.binary())
+        return pc.fill_null(pc.is_in(self.named_files(), value_set=wanted), False)
 
     def partitions(self) -> list[tuple[Any, ...]]:
         """The partition tuple of every entry, internal values in the order of the spec's fields."""

@@ -24,10 +24,22 @@ METADATA_COLUMNS: Mapping[str, NestedField] = {
 
 
 def with_lineage(schema: Schema, format_version: int) -> Schema:
-    """From v3 on the schema with the row lineage columns: a row that moves into another file keeps them (spec: Row Lineage)."""
+    """From v3 on the schema with the row lineage columns: a row that moves into another file keeps them (spec: Row Lineage).
+
+    They are known by their ids. Where the table has a column of such a name, theirs ends in the id.
+    """
     if format_version < 3:
         return schema
-    lineage = (METADATA_COLUMNS[ROW_ID], METADATA_COLUMNS[LAST_UPDATED])
+    taken = {field.name for field in schema.fields}
+    lineage = [
+        NestedField(
+            one.field_id,
+            f"{one.name}_{one.field_id}" if one.name in taken else one.name,
+            one.field_type,
+            required=False,
+        )
+        for one in (METADATA_COLUMNS[ROW_ID], METADATA_COLUMNS[LAST_UPDATED])
+    ]
     return Schema(
         *schema.fields,
         *lineage,

@@ -92,6 +92,14 @@ class Term:
         return self.source_id, "time" if isinstance(self.transform, _TIME) else str(self.transform)
 
 
+def is_unpartitioned(spec: PartitionSpec) -> bool:
+    """Whether a spec puts all rows into one partition: it has no fields, or void ones alone (spec: Partition Transforms).
+
+    Fields are never taken out of a v1 spec; `void` takes their place.
+    """
+    return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
+
+
 def parse_term(text: str, schema: Schema) -> Term:
     """Read `day(ts)`, `bucket(16, user_id)`, `truncate(4, zip)`, `x`, `identity(x)`, `void(x)`, each with ` as name` or without.
 

@@ -10,6 +10,7 @@ from typing import Any
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
+from pyiceberg.transforms import UnknownTransform
 
 from lakehouse.errors import (
     CorruptMetadataError,
@@ -143,6 +144,12 @@ class TableMetadata:
         raise CorruptMetadataError(
             f"Table {self.location} has no sort order {wanted}.", table_uuid=self.table_uuid
         )
+
+    def write_sort_order(self) -> SortOrder:
+        """The default sort order; unsorted where it has a transform that we do not know: sorting is a wish (spec: Sorting)."""
+        order = self.sort_order()
+        known = not any(isinstance(one.transform, UnknownTransform) for one in order.fields)
+        return order if known else UNSORTED_SORT_ORDER
 
     def snapshot_or_none(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot with this id, None if there is none (any more)."""

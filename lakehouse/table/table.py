@@ -292,6 +292,7 @@ class Table:
 
         Raises:
             InvalidInputError | InvalidSchemaError: see `dml.add_files`.
+            ValidationConflictError: somebody else has added one of the files since this version.
         """
         added = partial(
             describe_paths, paths, self.metadata, self._head(branch), self.storage, self.name
@@ -388,7 +389,7 @@ class Table:
         return WriteRequest(
             schema=metadata.schema(),
             spec=metadata.spec(),
-            sort_order=metadata.sort_order(),
+            sort_order=metadata.write_sort_order(),
             location=TableProperties(metadata.properties).data_location(metadata.location),
             properties=metadata.properties,
             format_version=metadata.format_version,

@@ -1,4 +1,4 @@
-"""Append: add data files. Never conflicts."""
+"""Append: add data files. Conflicts with nothing, unless the files must be new to the table."""
 
 from __future__ import annotations
 
@@ -10,17 +10,20 @@ from lakehouse.spec.manifest_list import ManifestFile
 from lakehouse.spec.snapshot import OPERATION_APPEND
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.transaction.added import checked, write_added
+from lakehouse.transaction.conflicts import none_added_twice
 from lakehouse.transaction.operation import Attempt
 from lakehouse.transaction.produce import add_snapshot
+from lakehouse.transaction.replace import concurrent_changes, subject_of
 from lakehouse.transaction.summary import SummaryBuilder
 from lakehouse.transaction.workspace import Workspace
 
 
 @dataclass(frozen=True, eq=False)
 class Append:
-    """Add data files."""
+    """Add data files; see Transaction.append."""
 
     files: tuple[DataFile, ...]
+    must_be_new: bool = False
 
     def __post_init__(self) -> None:
         checked(self.files, "The files to append")
@@ -35,7 +38,9 @@ class Append:
         self._manifests(workspace, metadata)
 
     def apply(self, attempt: Attempt) -> None:
-        """One snapshot with the new manifests before the old."""
+        """One snapshot with the new manifests before the old. Raises ValidationConflictError for a file that is there by now."""
+        if self.must_be_new:
+            none_added_twice(subject_of(attempt, "append"), self.files, concurrent_changes(attempt))
         summary = SummaryBuilder()
         summary.add(self.files)
         added = self._manifests(attempt.workspace, attempt.metadata)

@@ -3,8 +3,10 @@
 | rule | broken by |
 |---|---|
 | `no_added_data` | data added where the operation decided on all rows (isolation `serializable`) |
+| `none_added_twice` | files added that the operation adds as well, where files come from outside |
 | `no_new_deletes` | deletes added for files that the operation replaces or removes |
 | `still_live` | files gone that the operation reads, references or removes |
+| `none_removed_below` | data files gone that position deletes of the operation, which name none, can be about |
 | `no_new_vectors` | a deletion vector added for a data file that gets one from the operation |
 """
 
@@ -25,7 +27,9 @@ from lakehouse.expressions.prune import may_match
 from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile, partition_key
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
+from lakehouse.spec.partitioning import is_unpartitioned
 from lakehouse.spec.snapshot import OPERATION_REPLACE, Snapshot
+from lakehouse.storage.location import canonical
 from lakehouse.transaction.history import ConcurrentChange
 
 Mask = npt.NDArray[np.bool_]
@@ -55,6 +59,30 @@ class Scope:
             return np.ones(len(entries), bool)
         keys = (partition_key(spec_id, values) for values in entries.partitions())
         return np.fromiter((key in self.partitions for key in keys), bool, len(entries))
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Data files whose rows an operation replaces.
+
+    Attributes:
+        paths: the files.
+        partitions: `partition_key` of each.
+        any_path: the files are not known, only their partitions.
+    """
+
+    paths: frozenset[str]
+    partitions: frozenset[tuple[Any, ...]]
+    any_path: bool = False
+
+    @classmethod
+    def of(cls, files: Iterable[DataFile]) -> Targets:
+        """The data files themselves."""
+        listed = tuple(files)
+        return cls(
+            frozenset(file.file_path for file in listed),
+            frozenset(file.partition_key for file in listed),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,29 +117,48 @@ def no_added_data(subject: Subject, scope: Scope, changes: Iterable[ConcurrentCh
                 )
 
 
+def none_added_twice(
+    subject: Subject, files: Iterable[DataFile], changes: Iterable[ConcurrentChange]
+) -> None:
+    """Refuse when one of the files was added, by whatever spelling of its location: its rows would count twice."""
+    wanted = {canonical(file.file_path) for file in files}
+    for change in changes:
+        for entries in change.added_data:
+            paths = entries.table["file_path"].to_pylist()
+            hit = entries.filter(
+                pa.array([canonical(path) in wanted for path in paths], pa.bool_())
+            )
+            if len(hit):
+                raise _conflict(
+                    subject,
+                    change.snapshot,
+                    f"added {_files(hit)}, whose rows would count twice",
+                    hit,
+                    "Load the table again, and add the other files",
+                )
+
+
 def no_new_deletes(
     subject: Subject,
-    files: Sequence[DataFile],
+    targets: Targets,
     changes: Iterable[ConcurrentChange],
     *,
     ignore_equality: bool = False,
 ) -> None:
-    """Refuse when deletes were added that can apply to `files`: replacing the files would bring the deleted rows back.
+    """Refuse when deletes were added that can apply to the targets: replacing rows would bring deleted ones back.
 
     Args:
         subject: who complains.
-        files: data files that the operation replaces or removes.
+        targets: data files that the operation replaces or removes, or whose rows it replaces.
         changes: of other writers.
         ignore_equality: equality deletes still apply to the replacement, which keeps the sequence number of its input.
     """
-    if not files:
+    if not targets.partitions:
         return
-    paths = {file.file_path for file in files}
-    partitions = {file.partition_key for file in files}
     for change in changes:
         for entries in change.added_deletes:
             hit = entries.filter(
-                pa.array(_applies(entries, paths, partitions, ignore_equality=ignore_equality))
+                pa.array(_applies(entries, targets, ignore_equality=ignore_equality))
             )
             if len(hit):
                 raise _conflict(
@@ -143,18 +190,41 @@ def still_live(
                 )
 
 
+def none_removed_below(
+    subject: Subject, deletes: Sequence[DataFile], changes: Iterable[ConcurrentChange]
+) -> None:
+    """Refuse when a data file was removed that one of the position deletes can be about, as far as partition and bounds tell."""
+    below: dict[tuple[Any, ...], list[DataFile]] = {}
+    for delete in deletes:
+        below.setdefault(delete.partition_key, []).append(delete)
+    for change in changes if below else ():
+        for entries in change.removed_data:
+            keys = (partition_key(entries.spec.spec_id, values) for values in entries.partitions())
+            paths = entries.table["file_path"].to_pylist()
+            mask = [
+                any(delete.may_name(path) for delete in below.get(key, ()))
+                for key, path in zip(keys, paths, strict=True)
+            ]
+            hit = entries.filter(pa.array(mask, pa.bool_()))
+            if len(hit):
+                raise _conflict(
+                    subject,
+                    change.snapshot,
+                    f"removed {_files(hit)}, of which this {subject.action} may delete rows",
+                    hit,
+                    "Load the table again and repeat it, or say which data files it deletes from (referenced_files)",
+                )
+
+
 def no_new_vectors(
     subject: Subject, paths: Collection[str], changes: Iterable[ConcurrentChange]
 ) -> None:
     """Refuse when a data file that gets a deletion vector or position deletes got others meanwhile."""
     if not paths:
         return
-    wanted = frozenset(paths)
     for change in changes:
         for entries in change.added_deletes:
-            hit = entries.filter(
-                pa.array([one.named_file in wanted for one in entries.to_data_files()], pa.bool_())
-            )
+            hit = entries.filter(entries.naming(paths))
             if len(hit):
                 raise _conflict(
                     subject,
@@ -182,22 +252,16 @@ def missing_files(
     )
 
 
-def _applies(
-    entries: Entries, paths: set[str], partitions: set[tuple[Any, ...]], *, ignore_equality: bool
-) -> Mask:
-    unpartitioned = not entries.spec.fields
-    mask = np.zeros(len(entries), bool)
-    for row, delete in enumerate(entries.to_data_files()):
-        named = delete.named_file
-        if named is not None:
-            mask[row] = named in paths
-        elif delete.content == CONTENT_EQUALITY_DELETES:
-            mask[row] = not ignore_equality and (
-                unpartitioned or delete.partition_key in partitions
-            )
-        else:
-            mask[row] = delete.partition_key in partitions
-    return mask
+def _applies(entries: Entries, targets: Targets, *, ignore_equality: bool) -> Mask:
+    spec = entries.spec
+    keys = (partition_key(spec.spec_id, values) for values in entries.partitions())
+    within = np.fromiter((key in targets.partitions for key in keys), bool, len(entries))
+    named = entries.named_files().is_valid().to_numpy()
+    by_name = entries.naming(targets.paths).to_numpy()
+    equality = pc.equal(entries.table["content"], CONTENT_EQUALITY_DELETES).to_numpy()
+    in_scope = within | is_unpartitioned(spec) if not ignore_equality else np.zeros_like(within)
+    by_position = within if targets.any_path else np.where(named, by_name, within)
+    return np.where(equality, in_scope, by_position)
 
 
 def _files(entries: Entries) -> str:

@@ -9,10 +9,10 @@ from typing import Literal, Protocol
 from lakehouse.catalog.protocol import TableVersion
 from lakehouse.errors import InvalidInputError, ValidationConflictError
 from lakehouse.spec.refs import MAIN_BRANCH
-from lakehouse.spec.requirements import Requirement
+from lakehouse.spec.requirements import AssertRefSnapshotId, Requirement
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.spec.updates import Update, apply_updates
+from lakehouse.spec.updates import RemoveSnapshotRef, SetSnapshotRef, Update, apply_updates
 from lakehouse.transaction.workspace import Workspace
 
 Isolation = Literal["serializable", "snapshot"]
@@ -30,6 +30,7 @@ class Attempt:
         summary: extra entries for each snapshot's summary.
         retries: attempts lost before.
         metadata: the base with the updates so far.
+        removed: data files that operations of the transaction have removed so far.
     """
 
     started: TableVersion
@@ -43,6 +44,7 @@ class Attempt:
     updates: list[Update] = field(default_factory=list)
     snapshots: list[Snapshot] = field(default_factory=list)
     pending: list[tuple[str, bytes]] = field(default_factory=list)
+    removed: set[str] = field(default_factory=set)
     now_ms: int = 0
 
     @property
@@ -58,6 +60,16 @@ class Attempt:
         """Add updates and apply them to the draft."""
         self.metadata = apply_updates(self.metadata, updates, now_ms=self.now_ms)
         self.updates.extend(updates)
+
+    def require_snapshot(self, snapshot_id: int) -> None:
+        """Make the commit fail when the snapshot has expired by then.
+
+        No requirement of the protocol says so, and a REST server applies a commit to whatever is newest. But no server lets
+        a ref name a snapshot that is not there: so one does, for the length of the commit.
+        """
+        name = f"needed-{snapshot_id}"
+        self.require(AssertRefSnapshotId(name, None))
+        self.change(SetSnapshotRef(name, snapshot_id, "tag"), RemoveSnapshotRef(name))
 
     def head(self) -> Snapshot | None:
         """The snapshot that the next one is built on: of the branch, or of `main` where the branch is new."""

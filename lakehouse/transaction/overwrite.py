@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pyiceberg.expressions import BooleanExpression
 
 from lakehouse.spec.data_file import DataFile
-from lakehouse.spec.snapshot import OPERATION_OVERWRITE
+from lakehouse.spec.snapshot import OPERATION_DELETE, OPERATION_OVERWRITE
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.transaction.added import checked
-from lakehouse.transaction.conflicts import no_added_data, no_new_deletes
+from lakehouse.transaction.conflicts import Targets, no_added_data, no_new_deletes
 from lakehouse.transaction.operation import Attempt, Isolation, head_of
 from lakehouse.transaction.replace import (
     Replacement,
@@ -52,8 +52,10 @@ class Overwrite:
                 scope_of(attempt, self.conflict_filter, (*self.removed, *self.added)),
                 changes,
             )
-        no_new_deletes(subject, self.removed, changes)
-        self._replacement().apply(attempt, OPERATION_OVERWRITE, subject, changes)
+        no_new_deletes(subject, Targets.of(self.removed), changes)
+        only_removes = self.removed and not self.added
+        operation = OPERATION_DELETE if only_removes else OPERATION_OVERWRITE
+        self._replacement().apply(attempt, operation, subject, changes)
 
     def _replacement(self) -> Replacement:
         return Replacement(id(self), self.removed, self.added)

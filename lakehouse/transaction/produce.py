@@ -87,6 +87,9 @@ def add_snapshot(
 def _move_branch(attempt: Attempt, snapshot: Snapshot) -> None:
     """The snapshot as the head of the attempt's branch, given that the branch is still where the base had it."""
     base_ref = attempt.base.metadata.refs.get(attempt.branch)
+    parent = snapshot.parent_snapshot_id
+    if parent is not None and attempt.branch not in attempt.metadata.refs:
+        attempt.require_snapshot(parent)
     attempt.require(
         AssertTableUUID(attempt.base.metadata.table_uuid),
         AssertRefSnapshotId(attempt.branch, None if base_ref is None else base_ref.snapshot_id),

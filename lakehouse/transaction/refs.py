@@ -21,7 +21,7 @@ from lakehouse.spec.snapshot import OPERATION_APPEND, OPERATION_OVERWRITE, Snaps
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.spec.updates import RemoveSnapshotRef, SetSnapshotRef
 from lakehouse.transaction.added import write_added
-from lakehouse.transaction.conflicts import Subject, no_added_data, no_new_deletes
+from lakehouse.transaction.conflicts import Subject, Targets, no_added_data, no_new_deletes
 from lakehouse.transaction.history import load_changes
 from lakehouse.transaction.operation import Attempt
 from lakehouse.transaction.produce import add_snapshot
@@ -206,6 +206,7 @@ class CherryPick(_WritesNothing):
         if picked.parent_snapshot_id == (None if head is None else head.snapshot_id):
             _point(attempt, picked.snapshot_id)
             return
+        attempt.require_snapshot(picked.snapshot_id)
         extra = {SOURCE_SNAPSHOT_ID: str(self.snapshot_id)}
         if COMMIT_ID in picked.summary:  # whoever wrote it finds it on this branch, too
             extra[COMMIT_ID] = picked.summary[COMMIT_ID]
@@ -253,7 +254,7 @@ class CherryPick(_WritesNothing):
         subject = Subject(attempt.table, "cherry-pick", picked.parent_snapshot_id)
         changes = load_changes(workspace, metadata, since[::-1])
         no_added_data(subject, scope_of(attempt, None, (*removed, *added)), changes)
-        no_new_deletes(subject, removed, changes)
+        no_new_deletes(subject, Targets.of(removed), changes)
         Replacement(id(self), removed, added).apply(
             attempt, OPERATION_OVERWRITE, subject, changes, extra
         )

@@ -8,18 +8,19 @@ from dataclasses import dataclass
 from pyiceberg.expressions import BooleanExpression
 
 from lakehouse.expressions.bind import bind
-from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.data_file import CONTENT_DATA, DataFile
 from lakehouse.spec.field_types import field_types
 from lakehouse.spec.manifest_list import ManifestFile
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.transaction.added import write_added
+from lakehouse.transaction.added import file_key, write_added
 from lakehouse.transaction.conflicts import Scope, Subject, missing_files
 from lakehouse.transaction.history import ConcurrentChange, load_changes
 from lakehouse.transaction.operation import Attempt, Isolation, head_of
 from lakehouse.transaction.produce import add_snapshot
-from lakehouse.transaction.removed import remove_files
+from lakehouse.transaction.removed import Filtered, remove_files
+from lakehouse.transaction.row_deletes import check_added_deletes, deletes_naming
 from lakehouse.transaction.summary import SummaryBuilder
 from lakehouse.transaction.workspace import Workspace
 
@@ -30,7 +31,7 @@ class Replacement:
 
     Attributes:
         key: names the operation over all attempts.
-        removed: data and delete files that must be live.
+        removed: data and delete files that must be live; deletes that are about removed data files alone go with them.
         added: data and delete files.
         data_sequence_number: for added data files; None: the commit's.
     """
@@ -61,14 +62,7 @@ class Replacement:
     ) -> None:
         """Write the manifests of the added files, and rewrite those that list removed ones as the base knows them."""
         self.manifests_of_added(workspace, metadata)
-        snapshot_id = workspace.new_snapshot_id(metadata, self.key)
-        remove_files(
-            workspace,
-            metadata,
-            workspace.manifests(branch_head),
-            self.removed,
-            snapshot_id=snapshot_id,
-        )
+        self._remove(workspace, metadata, branch_head)
 
     def apply(
         self,
@@ -78,18 +72,18 @@ class Replacement:
         changes: list[ConcurrentChange],
         extra: Mapping[str, str] | None = None,
     ) -> Snapshot:
-        """Make the snapshot, with `extra` in its summary. Raises ValidationConflictError when a removed file is not live."""
+        """Make the snapshot, with `extra` in its summary.
+
+        Raises:
+            ValidationConflictError: a removed file is not live.
+            InvalidInputError: see `check_added_deletes`.
+        """
         workspace = attempt.workspace
-        snapshot_id = workspace.new_snapshot_id(attempt.metadata, self.key)
-        kept = remove_files(
-            workspace,
-            attempt.metadata,
-            workspace.manifests(attempt.head()),
-            self.removed,
-            snapshot_id=snapshot_id,
-        )
+        kept = self._remove(workspace, attempt.metadata, attempt.head())
         if kept.missing:
             raise missing_files(subject, {path for path, _ in kept.missing}, changes)
+        check_added_deletes(attempt, self.added, self.removed)
+        attempt.removed.update(one.file_path for one in kept.found if one.content == CONTENT_DATA)
         summary = SummaryBuilder()
         summary.add(self.added)
         summary.remove(kept.found)
@@ -97,6 +91,21 @@ class Replacement:
         return add_snapshot(
             attempt, self.key, operation, [*added, *kept.manifests], summary, extra=extra
         )
+
+    def _remove(
+        self, workspace: Workspace, metadata: TableMetadata, head: Snapshot | None
+    ) -> Filtered:
+        """The manifests without the removed files, and without deletes that are about removed data files alone.
+
+        A deletion vector must not outlive its data file (spec: Deletion Vectors).
+        """
+        manifests = workspace.manifests(head)
+        data = [file for file in self.removed if file.content == CONTENT_DATA]
+        listed = {file_key(file) for file in self.removed}
+        about = deletes_naming(workspace, metadata, manifests, data) if data else []
+        removed = (*self.removed, *(file for file in about if file_key(file) not in listed))
+        snapshot_id = workspace.new_snapshot_id(metadata, self.key)
+        return remove_files(workspace, metadata, manifests, removed, snapshot_id=snapshot_id)
 
 
 def concurrent_changes(attempt: Attempt) -> list[ConcurrentChange]:

@@ -9,7 +9,7 @@ from lakehouse.spec.data_file import CONTENT_DATA, DataFile
 from lakehouse.spec.snapshot import OPERATION_REPLACE
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.transaction.added import checked
-from lakehouse.transaction.conflicts import no_new_deletes
+from lakehouse.transaction.conflicts import Targets, no_new_deletes
 from lakehouse.transaction.operation import Attempt, head_of
 from lakehouse.transaction.replace import Replacement, concurrent_changes, subject_of
 from lakehouse.transaction.workspace import Workspace
@@ -44,7 +44,7 @@ class RewriteFiles:
         """Validate, then one snapshot."""
         subject, changes = subject_of(attempt, "rewrite"), concurrent_changes(attempt)
         data = tuple(file for file in self.removed if file.content == CONTENT_DATA)
-        no_new_deletes(subject, data, changes, ignore_equality=True)
+        no_new_deletes(subject, Targets.of(data), changes, ignore_equality=True)
         self._replacement().apply(attempt, OPERATION_REPLACE, subject, changes)
 
     def _replacement(self) -> Replacement:

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from pyiceberg.expressions import BooleanExpression
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.spec.data_file import CONTENT_DATA, DataFile
+from lakehouse.spec.data_file import CONTENT_DATA, CONTENT_POSITION_DELETES, DataFile
 from lakehouse.spec.snapshot import OPERATION_APPEND, OPERATION_DELETE, OPERATION_OVERWRITE
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.transaction.added import checked
-from lakehouse.transaction.conflicts import no_added_data, no_new_vectors, still_live
+from lakehouse.transaction.conflicts import (
+    Subject,
+    Targets,
+    no_added_data,
+    no_new_deletes,
+    no_new_vectors,
+    none_removed_below,
+    still_live,
+)
+from lakehouse.transaction.history import ConcurrentChange
 from lakehouse.transaction.operation import Attempt, Isolation, head_of
 from lakehouse.transaction.replace import (
     Replacement,
@@ -33,6 +42,7 @@ class RowDelta:
     branch: str
     conflict_filter: BooleanExpression | None = None
     isolation: Isolation | None = None
+    referenced_files: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         checked((*self.data_files, *self.delete_files), "The files to add")
@@ -50,13 +60,7 @@ class RowDelta:
     def apply(self, attempt: Attempt) -> None:
         """Validate, then one snapshot."""
         subject, changes = subject_of(attempt, "row delta"), concurrent_changes(attempt)
-        referenced = {
-            file.referenced_data_file
-            for file in self.delete_files
-            if file.referenced_data_file is not None
-        }
-        still_live(subject, referenced, changes)
-        no_new_vectors(subject, referenced, changes)
+        self._check_data_files(attempt, subject, changes)
         decided = self.conflict_filter is not None or bool(self.delete_files)
         if (
             decided
@@ -73,6 +77,33 @@ class RowDelta:
         else:
             operation = OPERATION_OVERWRITE if self.data_files else OPERATION_DELETE
         self._replacement().apply(attempt, operation, subject, changes)
+
+    def _check_data_files(
+        self, attempt: Attempt, subject: Subject, changes: list[ConcurrentChange]
+    ) -> None:
+        """The data files that the deletes are about must be there, with the deletes that they had."""
+        by_position = [one for one in self.delete_files if one.content == CONTENT_POSITION_DELETES]
+        named = {one.named_file for one in by_position if one.named_file is not None}
+        referenced = frozenset((*named, *self.referenced_files))
+        unnamed = [
+            one for one in by_position if one.named_file is None and not self.referenced_files
+        ]
+        gone = sorted(referenced & attempt.removed)
+        if gone:
+            raise InvalidInputError(
+                f"Table {attempt.table}: this transaction removes {gone[0]}, of which it deletes rows as well.",
+                table=attempt.table,
+                file=gone[0],
+            )
+        still_live(subject, referenced, changes)
+        none_removed_below(subject, unnamed, changes)
+        if (
+            self.data_files
+        ):  # may hold rows deleted here: were they deleted meanwhile, they would come back
+            partitions = frozenset(one.partition_key for one in by_position)
+            no_new_deletes(subject, Targets(referenced, partitions, bool(unnamed)), changes)
+        else:
+            no_new_vectors(subject, referenced, changes)
 
     def _replacement(self) -> Replacement:
         return Replacement(

@@ -84,9 +84,15 @@ class Transaction:
                 )
         return metadata
 
-    def append(self, files: Iterable[DataFile]) -> Self:
-        """Add data files. Never conflicts."""
-        return self._add(Append(tuple(files)))
+    def append(self, files: Iterable[DataFile], *, must_be_new: bool = False) -> Self:
+        """Add data files. Conflicts with nothing, unless `must_be_new`.
+
+        Args:
+            files: written for this table.
+            must_be_new: the files lie somewhere and others may add them too: the commit aborts when somebody has, since the
+                base (which the caller has looked through).
+        """
+        return self._add(Append(tuple(files), must_be_new))
 
     def overwrite(
         self,
@@ -96,7 +102,9 @@ class Transaction:
         conflict_filter: BooleanExpression | None = None,
         isolation: Isolation | None = None,
     ) -> Self:
-        """Replace `removed` by `added` in one snapshot (operation `overwrite`).
+        """Replace `removed` by `added` in one snapshot (operation `overwrite`, or `delete` when nothing is added).
+
+        Deletes that are about removed files alone, such as deletion vectors, go with them, here and in all verbs.
 
         Args:
             added: new data files.
@@ -129,12 +137,23 @@ class Transaction:
         delete_files: Iterable[DataFile] = (),
         *,
         removed_delete_files: Iterable[DataFile] = (),
+        referenced_files: Iterable[str] = (),
         conflict_filter: BooleanExpression | None = None,
         isolation: Isolation | None = None,
     ) -> Self:
-        """Add data and delete files (merge on read). The data files that the deletes reference must still be live.
+        """Add data and delete files (merge on read). The data files that the deletes are about must still be live.
 
-        `removed_delete_files` are replaced by the new ones (a deletion vector by its superset).
+        A table of version 2 takes position deletes, from version 3 on it takes deletion vectors, one a data file.
+
+        Args:
+            data_files: new rows.
+            delete_files: deletes of rows that were there before.
+            removed_delete_files: replaced by the new ones (a deletion vector by its superset).
+            referenced_files: locations of all data files that the position deletes are about. Without it, a delete file that
+                names no data file of its own is taken to be about every file of its partition that the bounds of its
+                paths allow, and the commit aborts when one of these is removed meanwhile.
+            conflict_filter: as for `overwrite`.
+            isolation: as for `overwrite`; the property is `write.delete.isolation-level`.
         """
         return self._add(
             RowDelta(
@@ -144,6 +163,7 @@ class Transaction:
                 self.branch,
                 conflict_filter,
                 isolation,
+                frozenset(referenced_files),
             )
         )
 

@@ -15,6 +15,7 @@ from lakehouse.errors import (
     NamespaceAlreadyExistsError,
     NamespaceNotEmptyError,
     NoSuchNamespaceError,
+    NoSuchSnapshotError,
     NoSuchTableError,
     TableAlreadyExistsError,
 )
@@ -119,6 +120,81 @@ def test_an_own_success_that_a_gateway_repeats_into_a_409_is_recognised(catalog,
     assert live_files(catalog, catalog.load(EVENTS)) == ["one"]
     Transaction(catalog, EVENTS).append([data_file("two")]).commit()
     assert live_files(catalog, catalog.load(EVENTS)) == ["one", "two"]
+
+
+def overtake(catalog, monkeypatch, competitor):
+    """Let another client go first, once, when the next commit is on its way to the server."""
+    send = catalog._client.commit_table
+
+    def late(*request):
+        monkeypatch.setattr(catalog._client, "commit_table", send)
+        competitor()
+        return send(*request)
+
+    monkeypatch.setattr(catalog._client, "commit_table", late)
+
+
+@pytest.mark.parametrize("picked", ["append", "partitions"])
+def test_a_cherry_pick_does_not_land_beside_the_expiry_of_what_it_picks(
+    catalog, monkeypatch, picked
+):
+    """The server applies it to a newer base, on which files of the snapshot may be gone."""
+    create_table(catalog)
+    Transaction(catalog, EVENTS).append([data_file("one")]).commit()
+    staged = Transaction(catalog, EVENTS, branch="audit")
+    if picked == "append":
+        staged.append([data_file("staged")])
+        done = staged.commit()
+    else:
+        staged.overwrite([data_file("staged")], [data_file("one")])
+        done = staged.commit({"replace-partitions": "true"})
+    Transaction(catalog, EVENTS).remove_ref("audit").commit()
+    Transaction(catalog, EVENTS).append([data_file("direct", "b")]).commit()
+    snapshot_id = done.snapshot.snapshot_id
+    overtake(
+        catalog,
+        monkeypatch,
+        lambda: Transaction(catalog, EVENTS).expire([snapshot_id]).commit(),
+    )
+    with pytest.raises(NoSuchSnapshotError):
+        Transaction(catalog, EVENTS).cherry_pick(snapshot_id).commit()
+    assert live_files(catalog, catalog.load(EVENTS)) == ["direct", "one"]
+
+
+@pytest.mark.parametrize("overtaken", [False, True])
+def test_a_cherry_pick_leaves_no_ref_behind(catalog, monkeypatch, overtaken):
+    create_table(catalog)
+    Transaction(catalog, EVENTS).append([data_file("one")]).commit()
+    staged = Transaction(catalog, EVENTS, branch="audit").append([data_file("staged")]).commit()
+    Transaction(catalog, EVENTS).append([data_file("direct")]).commit()
+    if overtaken:
+        overtake(
+            catalog,
+            monkeypatch,
+            lambda: Transaction(catalog, EVENTS).append([data_file("other")]).commit(),
+        )
+    Transaction(catalog, EVENTS).cherry_pick(staged.snapshot.snapshot_id).commit()
+    version = catalog.load(EVENTS)
+    assert live_files(catalog, version) == sorted(
+        ["direct", "one", "staged", *(["other"] if overtaken else [])]
+    )
+    assert sorted(version.metadata.refs) == ["audit", "main"]
+
+
+def test_a_new_branch_does_not_begin_at_a_snapshot_that_expires_meanwhile(catalog, monkeypatch):
+    create_table(catalog)
+    first = Transaction(catalog, EVENTS).append([data_file("one")]).commit().snapshot
+    second = Transaction(catalog, EVENTS).append([data_file("two")]).commit().snapshot
+
+    def undo_and_expire():
+        Transaction(catalog, EVENTS).rollback_to(first.snapshot_id).commit()
+        Transaction(catalog, EVENTS).expire([second.snapshot_id]).commit()
+
+    overtake(catalog, monkeypatch, undo_and_expire)
+    Transaction(catalog, EVENTS, branch="audit").append([data_file("staged")]).commit()
+    version = catalog.load(EVENTS)
+    assert live_files(catalog, version, branch="audit") == ["one", "staged"]
+    assert live_files(catalog, version) == ["one"]
 
 
 def test_a_table_property_imports_nothing(catalog, server, tmp_path, monkeypatch):

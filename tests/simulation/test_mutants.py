@@ -58,12 +58,12 @@ def test_swap_before_the_manifests_are_durable(monkeypatch):
 def test_clean_up_on_unknown_outcome(monkeypatch):
     look_up = engine._look_up
 
-    def hasty(job, attempt, error, cause=None):
+    def hasty(job, sent, error, cause=None):
         try:
-            return look_up(job, attempt, error, cause)
+            return look_up(job, sent, error, cause)
         except CommitStateUnknownError:
-            attempt.workspace.unseal()
-            attempt.workspace.clean_up()
+            sent[-1].workspace.unseal()
+            sent[-1].workspace.clean_up()
             raise
 
     monkeypatch.setattr(engine, "_look_up", hasty)
@@ -77,7 +77,7 @@ def test_clean_up_on_unknown_outcome(monkeypatch):
 def test_unknown_outcome_taken_for_failure(monkeypatch):
     monkeypatch.setattr(Workspace, "seal", lambda self: None)
 
-    def hasty(job, attempt, error, cause=None):
+    def hasty(job, sent, error, cause=None):
         raise engine.CommitConflictError(error.message)
 
     monkeypatch.setattr(engine, "_look_up", hasty)

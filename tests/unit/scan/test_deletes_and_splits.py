@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.transforms import IdentityTransform
+from pyiceberg.transforms import IdentityTransform, VoidTransform
 
 from lakehouse.scan.delete_index import DeleteIndex
 from lakehouse.scan.lazy import LazyItems
@@ -28,6 +28,12 @@ from lakehouse.spec.data_file import (
 SPECS = {
     0: PartitionSpec(spec_id=0),
     1: PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "p"), spec_id=1),
+    2: PartitionSpec(PartitionField(1, 1000, VoidTransform(), "p"), spec_id=2),
+    3: PartitionSpec(
+        PartitionField(1, 1000, VoidTransform(), "p"),
+        PartitionField(2, 1001, IdentityTransform(), "q"),
+        spec_id=3,
+    ),
 }
 
 
@@ -105,6 +111,16 @@ def test_equality_deletes_without_partition_are_global():
     everywhere = deletes(5, **EQUALITY, spec_id=0, partition=())
     assert found(everywhere, file(partition=("z",)), 4)
     assert not found(deletes(5, **POSITION, spec_id=0, partition=()), file(), 4)
+
+
+def test_equality_deletes_whose_partition_fields_are_all_void_are_global():
+    """Fields are never taken out of a v1 spec: `void` takes their place (spec: Partition Evolution)."""
+    everywhere = deletes(5, **EQUALITY, spec_id=2, partition=(None,))
+    assert found(everywhere, file(partition=("z",)), 4)
+    assert found(everywhere, file(partition=(), spec_id=0), 4)
+    assert not found(everywhere, file(partition=("z",)), 5)
+    assert not found(deletes(5, **EQUALITY, spec_id=3, partition=(None, "a")), file(), 4)
+    assert not found(deletes(5, **POSITION, spec_id=2, partition=(None,)), file(), 4)
 
 
 def test_nan_partitions_are_equal():

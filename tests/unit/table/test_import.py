@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from decimal import Decimal
+from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -151,6 +152,37 @@ def test_a_step_that_is_tried_again_takes_files_in_once(catalog, tmp_path):
     assert again.snapshot_id == first.snapshot_id
     assert ids(catalog.load_table("raw.t")) == [1]
     assert pq.read_table(paths[0]).num_rows == 1
+
+
+@pytest.mark.parametrize("spelling", ["same", "other"])
+@pytest.mark.parametrize("between", ["nothing", "compaction", "append"])
+def test_two_handles_take_a_file_in_once(catalog, tmp_path, spelling, between):
+    """The second one looked through the table before the first one committed; the commit looks again."""
+    table, late = catalog.create_table("raw.t", SCHEMA), catalog.load_table("raw.t")
+    path = parquet(tmp_path, "a.parquet", rows(1))
+    table.add_files([path, parquet(tmp_path, "b.parquet", rows(2))])
+    if between == "compaction":
+        table.compact(lh.CompactionOptions(rewrite_all=True))
+    elif between == "append":
+        table.append(rows(3))
+    again = path if spelling == "same" else Path(path).as_uri()
+    other = parquet(tmp_path, "c.parquet", rows(4))
+    with pytest.raises(lh.ValidationConflictError, match="would count twice"):
+        late.add_files([other, again])
+    assert ids(table.refresh()) == ([1, 2, 3] if between == "append" else [1, 2])
+    assert Path(path).exists()
+    late.add_files([other])
+    assert 4 in ids(late)
+
+
+def test_two_handles_import_a_folder_once(catalog, tmp_path):
+    table = catalog.create_table("raw.t", SCHEMA)
+    late = catalog.load_table("raw.t")
+    parquet(tmp_path / "old", "part-0.parquet", rows(1))
+    table.import_hive((tmp_path / "old").as_uri())
+    with pytest.raises(lh.ValidationConflictError, match="would count twice"):
+        late.import_hive(str(tmp_path / "old"))
+    assert ids(table) == [1]
 
 
 def hive(root, days=("2026-06-08", "2026-06-09"), regions=("eu", "us/ca", "50%", None)) -> int:

@@ -137,3 +137,30 @@ def test_an_id_is_given_once_and_never_changes(steps, mode):
     assert max((row_id for row_id, _ in seen.values()), default=-1) < (
         table.metadata.next_row_id or 0
     )
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("begins", [2, 3])
+@pytest.mark.parametrize("name", ["_row_id", "_last_updated_sequence_number"])
+def test_a_column_of_the_table_may_have_the_name(tmp_path, mode, begins, name):
+    """The specification reserves field ids, not names: in other columns' files the lineage is found by id."""
+    catalog = lh.load_catalog(f"file://{tmp_path}/warehouse")
+    schema = pa.schema([(name, pa.int64()), ("id", pa.int64())])
+    table = catalog.create_table(
+        "raw.t", schema, format_version=begins, properties={"write.delete.mode": mode}
+    )
+    table.set_properties({"format-version": "3"})
+    for number in range(3):
+        table.append(pa.table({name: [number * 100, 7], "id": [number, number + 10]}))
+    table.delete("id = 1")
+    table.overwrite(pa.table({name: [5], "id": [99]}), "id = 2")
+    table.compact(lh.CompactionOptions(min_input_files=2))
+    expected = {0: 0, 10: 7, 11: 7, 12: 7, 99: 5}
+    assert {row["id"]: row[name] for row in table.scan().to_arrow().to_pylist()} == expected
+    assert table.scan(where=f"{name} = 7").count() == 3
+    other = ({"_row_id", "_last_updated_sequence_number"} - {name}).pop()
+    kept = {
+        row["id"]: row[other] for row in table.scan(select=["id", other]).to_arrow().to_pylist()
+    }
+    ids, sequences = {0: 0, 10: 1, 11: 3, 12: 5}, {0: 1, 10: 1, 11: 2, 12: 3}
+    assert {n: kept[n] for n in ids} == (ids if other == "_row_id" else sequences)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,3 +68,35 @@ def test_a_new_order_is_for_new_files(tmp_path):
     )
     table.compact(lh.CompactionOptions(min_input_files=2))
     assert list(files(table)) == [table.metadata.default_sort_order_id]
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"transform": "hilbert[8]", "source-id": 1},
+        {"transform": "zorder", "source-ids": [1, 2]},
+    ],
+    ids=["transform", "columns"],
+)
+def test_an_order_that_we_do_not_know_sorts_nothing_and_stops_nobody(tmp_path, unknown):
+    catalog = lh.load_catalog(f"file://{tmp_path}/warehouse")
+    table = catalog.create_table("raw.t", SCHEMA)
+    table.append(rows())
+    location = Path(table.metadata_location.removeprefix("file://"))
+    content = json.loads(location.read_bytes())
+    order = {**unknown, "direction": "asc", "null-order": "nulls-first"}
+    content["sort-orders"].append({"order-id": 7, "fields": [order]})
+    content["default-sort-order-id"] = 7
+    location.unlink()
+    location.write_text(json.dumps(content))
+    table = lh.load_catalog(f"file://{tmp_path}/warehouse").load_table("raw.t")
+    table.append(rows())
+    table.overwrite(rows(), "id = 3")
+    table.delete("id = 4")
+    table.compact(lh.CompactionOptions(rewrite_all=True))
+    assert set(files(table)) == {0}
+    assert table.metadata.default_sort_order_id == 7
+    assert table.scan().count() == 3 * len(rows()) - 2 - 3
+    assert table.health() is not None
+    written = json.loads(Path(table.metadata_location.removeprefix("file://")).read_bytes())
+    assert written["sort-orders"][-1]["fields"] == content["sort-orders"][-1]["fields"]

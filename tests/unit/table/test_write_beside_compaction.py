@@ -17,10 +17,20 @@ def catalog(tmp_path):
     return lh.load_catalog(tmp_path.as_uri())
 
 
-@pytest.fixture(params=["copy-on-write", "merge-on-read"])
+MODES = [
+    ("copy-on-write", "file", 2),
+    ("merge-on-read", "file", 2),
+    ("merge-on-read", "partition", 2),
+    ("merge-on-read", "file", 3),
+]
+
+
+@pytest.fixture(params=MODES, ids=lambda one: "-".join(map(str, one)))
 def stale(request, catalog):
     """The table as it was before somebody else compacted it."""
-    table = catalog.create_table("raw.t", SCHEMA, properties={"write.delete.mode": request.param})
+    mode, granularity, version = request.param
+    properties = {"write.delete.mode": mode, "write.delete.granularity": granularity}
+    table = catalog.create_table("raw.t", SCHEMA, format_version=version, properties=properties)
     for first in range(0, 40, 10):
         table.append(rows(first))
     other = catalog.load_table("raw.t")
