@@ -121,6 +121,11 @@ class FilesystemCatalog:
         return self._warehouse
 
     @property
+    def commits_to_newest(self) -> bool:
+        """See Catalog."""
+        return False
+
+    @property
     def properties(self) -> Mapping[str, str]:
         """See Catalog."""
         return self._properties

@@ -56,6 +56,13 @@ class Catalog(Protocol):
     def properties(self) -> Mapping[str, str]:
         """Catalog and storage properties, picklable; may hold secrets: never print them."""
 
+    @property
+    def commits_to_newest(self) -> bool:
+        """Whether a commit is applied to the newest version where the requirements hold there, not to its base alone.
+
+        So a REST server does. A request that it refused can then still land, if a proxy repeats it.
+        """
+
     def storage(self, location: str) -> Storage:
         """The storage that keeps `location`, configured by the catalog's properties."""
 

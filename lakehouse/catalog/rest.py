@@ -140,6 +140,11 @@ class RestCatalog:
         return self._uri
 
     @property
+    def commits_to_newest(self) -> bool:
+        """See Catalog."""
+        return True
+
+    @property
     def properties(self) -> Mapping[str, str]:
         """See Catalog."""
         return self._properties

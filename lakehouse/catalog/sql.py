@@ -107,6 +107,11 @@ class SqlCatalog:
         return self._database.display_uri
 
     @property
+    def commits_to_newest(self) -> bool:
+        """See Catalog."""
+        return False
+
+    @property
     def properties(self) -> Mapping[str, str]:
         """See Catalog."""
         return self._properties

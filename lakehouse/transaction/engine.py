@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.catalog.outcome import is_certain
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
@@ -72,14 +73,14 @@ def run(job: Run) -> Committed:
     if found is not None:
         return found
     workspace = Workspace(job.catalog.storage(job.base.metadata.location), job.environment)
+    sent: list[Attempt] = []
     try:
         _prepare(job, workspace)
-        return _attempts(job, workspace)
+        return _attempts(job, workspace, sent)
     except CommitStateUnknownError:
         raise
-    except LakehouseError:
-        workspace.clean_up()
-        raise
+    except LakehouseError as error:
+        return _failed(job, workspace, sent, error)
 
 
 def _rewrites_manifests(job: Run) -> bool:
@@ -104,13 +105,12 @@ def _prepare(job: Run, workspace: Workspace) -> None:
         workspace.flush()
 
 
-def _attempts(job: Run, workspace: Workspace) -> Committed:
+def _attempts(job: Run, workspace: Workspace, sent: list[Attempt]) -> Committed:
     backoff = commit_backoff(
         TableProperties(job.base.metadata.properties),
         never_conflicts=all(isinstance(one, Append) for one in job.operations),
     )
     started_ms = job.environment.now_ms()
-    sent: list[Attempt] = []
     retries = 0
     while True:
         try:
@@ -119,7 +119,11 @@ def _attempts(job: Run, workspace: Workspace) -> Committed:
         except CommitConflictError as error:
             retries += 1
             if not backoff.pause(retries, started_ms, job.environment):
-                return _given_up(job, workspace, sent, retries, error)
+                raise CommitConflictError(
+                    f"{error.message} Gave up after {retries} attempts; raise commit.retry.num-retries to try longer.",
+                    retries=retries - 1,
+                    **{key: value for key, value in error.context.items() if key != "retries"},
+                ) from error
 
 
 def _attempt(job: Run, workspace: Workspace, sent: list[Attempt], retries: int) -> Committed:
@@ -150,6 +154,8 @@ def _attempt(job: Run, workspace: Workspace, sent: list[Attempt], retries: int) 
     except Exception as error:
         if is_certain(error):
             workspace.unseal()
+            if not isinstance(error, CommitConflictError):
+                sent.pop()  # it went nowhere
             raise
         # out of memory, a bug, an error from behind the swap: the outcome is open
         unclear = CommitStateUnknownError(
@@ -191,36 +197,46 @@ def staged(job: Run, workspace: Workspace, base: TableVersion, retries: int) -> 
     return attempt
 
 
-def _given_up(
-    job: Run,
-    workspace: Workspace,
-    sent: Sequence[Attempt],
-    retries: int,
-    error: CommitConflictError,
+def _failed(
+    job: Run, workspace: Workspace, sent: Sequence[Attempt], error: LakehouseError
 ) -> Committed:
-    """After the last try: what landed after all, or the error.
+    """What became of a commit that ends in an error: it landed after all, or may yet, or it certainly failed.
 
-    A "no" is believed when somebody else moved the table. If it still stands where an attempt
-    found it, nothing explains the answer: the request may yet land, and needs its files.
+    A "no" is believed when the table tells why. While an attempt that was refused could still be
+    applied to it, nothing explains the answer: a proxy may deliver the request yet, and then it
+    needs its files.
+
+    Raises:
+        CommitStateUnknownError: an attempt may still land.
+        LakehouseError: the error itself.
     """
-    version = _refreshed_or_none(job)
-    earlier = None if version is None else _landed_of(version, sent)
+    made = [one for one in sent if one.snapshots]
+    version = _refreshed_or_none(job) if made else None
+    earlier = None if version is None else _landed_of(version, made)
     if version is not None and earlier is not None:
         return _landed(workspace, earlier, version)
-    if version is not None and any(
-        one.base.metadata_location == version.metadata_location for one in sent
-    ):
+    if any(_may_land(job, version, one) for one in made):
         raise CommitStateUnknownError(
-            f"{error.message} But nobody else has committed: the outcome is open after {retries} attempts. Nothing was "
-            "deleted. Refresh the table and look for the snapshot id.",
+            f"{error.message} But an attempt that the catalog refused could still be applied to the table: the outcome is "
+            "open. Nothing was deleted. Refresh the table and look for the snapshot id.",
             table=str(job.base.identifier),
-            snapshot_ids=[one.snapshot_id for one in sent[-1].snapshots],
+            snapshot_ids=[one.snapshot_id for one in made[-1].snapshots],
         ) from error
-    raise CommitConflictError(
-        f"{error.message} Gave up after {retries} attempts; raise commit.retry.num-retries to try longer.",
-        retries=retries - 1,
-        **{key: value for key, value in error.context.items() if key != "retries"},
-    ) from error
+    workspace.clean_up()
+    raise error
+
+
+def _may_land(job: Run, version: TableVersion | None, refused: Attempt) -> bool:
+    """Whether an attempt that was refused could still be applied to the table, as far as one can see."""
+    if not job.catalog.commits_to_newest:
+        return False  # one compare-and-swap: what lost is lost
+    if version is None:
+        return True
+    try:
+        next_metadata(version, refused.requirements, refused.updates, refused.now_ms)
+    except LakehouseError:
+        return False
+    return True
 
 
 def _look_up(

@@ -14,10 +14,12 @@ from lakehouse.errors import (
     CorruptMetadataError,
     NoSuchFileError,
     NoSuchTableError,
+    StorageError,
     ValidationConflictError,
 )
 from lakehouse.spec.identifier import Identifier
 from lakehouse.transaction import Transaction
+from lakehouse.transaction.workspace import Workspace
 from tests.tables import EVENTS, create_table, data_file, live_files
 
 OTHER = Identifier.parse("raw.other")
@@ -101,40 +103,111 @@ def test_an_attempt_that_was_refused_and_landed_later_is_the_commit(
     assert sorted(lists) == sorted(one.manifest_list for one in version.metadata.snapshots)
 
 
-def test_a_refusal_that_nobody_explains_deletes_nothing(catalog, monkeypatch):
+class Server:
+    """What a REST catalog is to a transaction: it applies a request to the newest version, whenever it arrives."""
+
+    commits_to_newest = True
+
+    def __init__(self, inner):
+        self._inner, self.refusals, self.refused = inner, 0, []
+        self.then = lambda: None
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def commit(self, identifier, base, requirements, updates):
+        if self.refusals:
+            self.refusals -= 1
+            self.refused.append((identifier, requirements, updates))
+            self.then()
+            raise CommitConflictError("injected: refused")
+        return self._inner.commit(identifier, self._inner.load(identifier), requirements, updates)
+
+    def deliver(self):
+        """What was refused arrives once more."""
+        for identifier, requirements, updates in self.refused:
+            self.commit(identifier, None, requirements, updates)
+
+
+def change_property(catalog):
+    Transaction(catalog, OTHER).set_properties({"another": "change"}).commit()
+
+
+def append_winner(catalog):
+    Transaction(catalog, OTHER).append([data_file("winner")]).commit()
+
+
+@pytest.mark.parametrize("others", [None, change_property])
+@pytest.mark.parametrize("tries", [1, 2])
+def test_a_refusal_that_nothing_explains_deletes_nothing(catalog, others, tries):
     """A proxy may deliver the request after it has answered no: then its files must be there."""
-    create_table(catalog, OTHER, {"commit.retry.num-retries": "1"})
-    real, sent = catalog.commit, []
-
-    def refusing(*request):
-        sent.append(request)
-        raise CommitConflictError("injected: refused")
-
-    monkeypatch.setattr(catalog, "commit", refusing)
-    with pytest.raises(CommitStateUnknownError, match="nobody else has committed") as caught:
-        Transaction(catalog, OTHER).append([data_file("one")]).commit()
-    monkeypatch.undo()
+    create_table(catalog, OTHER, {"commit.retry.num-retries": str(tries - 1)})
+    server = Server(catalog)
+    server.refusals = tries
+    if others is not None:
+        server.then = lambda: others(catalog)
+    writer = Transaction(server, OTHER).overwrite([data_file("one")], [])
+    with pytest.raises(CommitStateUnknownError, match="could still be applied") as caught:
+        writer.commit()
     assert not catalog.load(OTHER).metadata.snapshots.ids()
-    real(*sent[-1])
+    server.refused = server.refused[:1]
+    server.deliver()
     version = catalog.load(OTHER)
     assert version.metadata.snapshots.ids() == caught.value.context["snapshot_ids"]
     assert live_files(catalog, version) == ["one"]
 
 
-def test_a_refusal_that_others_explain_is_one(catalog, monkeypatch):
+def test_an_error_after_a_refusal_that_nothing_explains_deletes_nothing(catalog, monkeypatch):
+    """The second try finds the disk full. The first one may still be on its way."""
+    create_table(catalog, OTHER)
+    server = Server(catalog)
+    server.refusals = 1
+
+    def full(*_args):
+        raise StorageError("injected: full")
+
+    server.then = lambda: monkeypatch.setattr(Workspace, "flush", full)
+    writer = Transaction(server, OTHER).overwrite([data_file("one")], [])
+    with pytest.raises(CommitStateUnknownError, match=r"full.*could still be applied"):
+        writer.commit()
+    monkeypatch.undo()
+    server.deliver()
+    assert live_files(catalog, catalog.load(OTHER)) == ["one"]
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_a_refusal_that_others_explain_is_one(catalog, served):
     create_table(catalog, OTHER, {"commit.retry.num-retries": "1"})
-    real = catalog.commit
-
-    def overtaken(identifier, base, requirements, updates):
-        monkeypatch.setattr(catalog, "commit", real)
-        Transaction(catalog, OTHER).append([data_file("winner")]).commit()
-        monkeypatch.setattr(catalog, "commit", overtaken)
-        return real(identifier, base, requirements, updates)
-
-    monkeypatch.setattr(catalog, "commit", overtaken)
+    server = Server(catalog)
+    if not served:
+        server.commits_to_newest = False
+    server.refusals = 2
+    server.then = lambda: append_winner(catalog)
+    folder = f"{catalog.load(OTHER).metadata.location}/metadata"
+    storage = catalog.storage(folder)
     with pytest.raises(CommitConflictError, match="Gave up after 2 attempts"):
-        Transaction(catalog, OTHER).append([data_file("one")]).commit()
-    assert live_files(catalog, catalog.load(OTHER)) == ["winner", "winner"]
+        Transaction(server, OTHER).overwrite([data_file("one")], [], isolation="snapshot").commit()
+    version = catalog.load(OTHER)
+    assert live_files(catalog, version) == ["winner", "winner"]
+    lists = [one.location for one in storage.list(folder) if "/snap-" in one.location]
+    assert len(lists) == len(version.metadata.snapshots.ids())
+    with pytest.raises(CommitConflictError):
+        server.deliver()
+
+
+def test_a_failure_that_the_catalog_is_sure_of_is_one(catalog, monkeypatch):
+    create_table(catalog, OTHER)
+    server = Server(catalog)
+
+    def full(*_args):
+        raise StorageError("injected: full", outcome="failed")
+
+    monkeypatch.setattr(server, "commit", full)
+    with pytest.raises(StorageError, match="full"):
+        Transaction(server, OTHER).append([data_file("one")]).commit()
+    folder = f"{catalog.load(OTHER).metadata.location}/metadata"
+    left = [one.location for one in catalog.storage(folder).list(folder)]
+    assert not [one for one in left if one.endswith(".avro")]
 
 
 def _loses_its_reply(commit, trouble, monkeypatch):
