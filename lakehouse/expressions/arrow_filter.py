@@ -60,7 +60,7 @@ def to_arrow_filter(
     )
 
 
-def matches(rows: pa.RecordBatch | pa.Table, where: pc.Expression) -> pa.ChunkedArray:
+def matches(rows: pa.RecordBatch | pa.Table, where: pc.Expression) -> pa.BooleanArray:
     """Whether the expression is true, by row, never null.
 
     `rows.filter(where)` makes every column, and fails for UUIDs in structs when it keeps nothing.
@@ -71,7 +71,9 @@ def matches(rows: pa.RecordBatch | pa.Table, where: pc.Expression) -> pa.Chunked
         acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
         acero.Declaration("project", acero.ProjectNodeOptions([true], ["matches"])),
     ]
-    return acero.Declaration.from_sequence(plan).to_table(use_threads=False)["matches"]
+    found = acero.Declaration.from_sequence(plan).to_table(use_threads=False)["matches"]
+    # pyarrow 25 crashes in `indices_nonzero` of no chunks
+    return found.combine_chunks()
 
 
 def _leaf(leaf: Leaf, field: pc.Expression) -> pc.Expression:
