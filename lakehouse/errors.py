@@ -8,6 +8,7 @@ LakehouseError
  │    ├── InvalidExpressionError               a filter
  │    ├── InvalidLocationError                 a location outside the warehouse, overlapping or malformed
  │    ├── InvalidPropertyError                 a table or catalog property
+ │    ├── InvalidStatementError                a statement about a table, or its evidence
  │    └── UnsupportedTypeError                 a type one side cannot represent
  ├── UnsupportedFeatureError                   a valid table uses what this version does not read or write
  ├── NotFoundError (also LookupError)
@@ -88,6 +89,10 @@ class InvalidLocationError(InvalidInputError):
 
 class InvalidPropertyError(InvalidInputError):
     """A table or catalog property with an unusable value."""
+
+
+class InvalidStatementError(InvalidInputError):
+    """A statement about a table whose claim or evidence cannot be used, or names no table or column."""
 
 
 class UnsupportedTypeError(InvalidInputError):

@@ -17,7 +17,6 @@ from lakehouse.cli.catalog_commands import TableArgument
 from lakehouse.cli.optional import load_module
 from lakehouse.cli.scan_commands import EngineName
 from lakehouse.cli.session import Session, command
-from lakehouse.cli.times import duration_ms, moment_ms
 from lakehouse.engines import executor_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.compaction import execute_compaction, plan_compaction
@@ -37,6 +36,7 @@ from lakehouse.maintenance.survey import advise_table
 from lakehouse.maintenance.twins import execute_twins, plan_twins
 from lakehouse.spec.properties import TableProperties
 from lakehouse.table import Table
+from lakehouse.table.times import duration_ms, moment_ms
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print the plan and change nothing.")]
 

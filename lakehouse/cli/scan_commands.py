@@ -14,10 +14,10 @@ from lakehouse.cli.catalog_commands import TableArgument
 from lakehouse.cli.optional import load_module
 from lakehouse.cli.session import Session, command
 from lakehouse.cli.snapshot_commands import find_snapshot
-from lakehouse.cli.times import moment_ms
 from lakehouse.maintenance.report import human_bytes, listing
 from lakehouse.spec.partitioning import partition_path
 from lakehouse.table import Table, TableScan
+from lakehouse.table.times import moment_ms
 
 WhereOption = Annotated[
     str | None,
@@ -165,7 +165,7 @@ def _scan(
 
 def _arrow(session: Session, query: str) -> pa.Table:
     # DataFusion takes two seconds to import (it imports pandas): only this command pays for it
-    queries: Any = load_module("lakehouse.cli.queries", "sql")
+    queries: Any = load_module("lakehouse.queries", "sql")
     return queries.QueryEngine(session.lake, session.environment).run(query)
 
 

@@ -10,10 +10,10 @@ from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
 from lakehouse.cli.session import Session, command
-from lakehouse.cli.times import duration_ms, moment_ms
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.report import listing
 from lakehouse.table import Table
+from lakehouse.table.times import duration_ms, moment_ms
 
 
 def register(app: typer.Typer) -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.cli.settings import CatalogOptions, catalog_options, hide_secrets
-from lakehouse.cli.times import duration_ms, moment_ms
 from lakehouse.errors import InvalidInputError
+from lakehouse.table.times import duration_ms, moment_ms
 
 DAY = 86_400_000
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.cli.queries import QueryEngine
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     InvalidInputError,
@@ -12,6 +11,7 @@ from lakehouse.errors import (
     StorageError,
 )
 from lakehouse.lake import Lakehouse
+from lakehouse.queries import QueryEngine
 from lakehouse.table import Table
 from tests.integration.maintenance_support import FailingCatalog
 

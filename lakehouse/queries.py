@@ -20,7 +20,6 @@ import sqlglot
 from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
 from sqlglot import exp
 
-from lakehouse.cli.times import moment_ms
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchTableError
 from lakehouse.expressions.parse import parse_where
@@ -28,6 +27,7 @@ from lakehouse.inspect.tables import METADATA_TABLES
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.arrow_types import schema_to_arrow
 from lakehouse.table import Table
+from lakehouse.table.times import moment_ms
 
 _SHOWN = 5
 _VERSION_CLAUSE = re.compile(

@@ -1,0 +1,241 @@
+"""Every statement against the lakehouse as it is now: by metadata first, by evidence where that does not do.
+
+`survey` reads what is said, what was verified and what metadata says; its standings are the states, from metadata alone.
+`check_statements` runs the evidence that is missing and records what it saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lakehouse.curation.evidence_run import EvidenceRunner
+from lakehouse.curation.gathering import Gatherer, table_names
+from lakehouse.curation.statement_store import NAMESPACE, StatementStore
+from lakehouse.lake import Lakehouse
+from lakehouse.semantics.binding import TableNames, under_present_names
+from lakehouse.semantics.facts import Change
+from lakehouse.semantics.judgement import Extent, Outcome, Verdict
+from lakehouse.semantics.statements import Draft, Statement
+from lakehouse.semantics.states import Mark, Standing, State, Verification, standing
+from lakehouse.table import Table
+
+
+@dataclass
+class Survey:
+    """One look at a lakehouse: its tables, statements and their last verifications.
+
+    Attributes:
+        lake: the lakehouse.
+        tables: the versions looked at, by uuid.
+        statements: what is said.
+        verifications: the last one of each statement, by id.
+        now_ms: when it was looked at.
+    """
+
+    lake: Lakehouse
+    tables: Mapping[str, Table]
+    statements: Sequence[Statement]
+    verifications: dict[str, Verification]
+    now_ms: int
+    names: Mapping[str, TableNames] = field(default_factory=dict)
+    _gatherers: dict[str, Gatherer] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.names = {uuid: table_names(table) for uuid, table in self.tables.items()}
+        wanted: dict[str, set[int]] = {}
+        for statement in self.statements:
+            for uuid in statement.tables:
+                wanted.setdefault(uuid, set()).update(statement.fields_of(uuid))
+        self._gatherers = {
+            uuid: Gatherer(table, wanted.get(uuid, set())) for uuid, table in self.tables.items()
+        }
+
+    def changes(self, statement: Statement) -> dict[str, Change]:
+        """What happened to its tables since it was verified, by uuid; tables that are gone are left out."""
+        marks = self._marks(statement)
+        return {
+            uuid: self._gatherers[uuid].change(marks.get(uuid))
+            for uuid in statement.tables
+            if uuid in self._gatherers
+        }
+
+    def standing(self, statement: Statement) -> Standing:
+        """Its state now."""
+        last = self.verifications.get(statement.statement_id)
+        return standing(statement, last, self.changes(statement), self.now_ms)
+
+    def standings(self) -> dict[str, Standing]:
+        """The states of all statements, by id."""
+        return {one.statement_id: self.standing(one) for one in self.statements}
+
+    def draft(self, statement: Statement) -> Draft:
+        """The statement under present names."""
+        return under_present_names(statement, self.names)
+
+    def run_evidence(self, statement: Statement, extent: Extent) -> Verdict:
+        """What the data says of it."""
+        tables = {table.name: table for table in self.tables.values()}
+        changes = {change.after.name: change for change in self.changes(statement).values()}
+        marks = self._marks(statement)
+        last = self.verifications.get(statement.statement_id)
+        return EvidenceRunner(self.lake, tables).run(
+            self.draft(statement),
+            extent,
+            changes,
+            {} if last is None else last.observed,
+            {table.name: marks.get(uuid) for uuid, table in self.tables.items()},
+        )
+
+    def verification(self, statement: Statement, found: Verdict, by: str) -> Verification:
+        """What to keep of a verdict."""
+        changes = self.changes(statement)
+        return Verification(
+            statement_id=statement.statement_id,
+            digest=statement.digest(),
+            at_ms=self.now_ms,
+            by=by,
+            holds=found.outcome is Outcome.HOLDS,
+            reason=found.reason,
+            observed=found.observed,
+            marks={
+                uuid: Mark.of(change.after, statement.fields_of(uuid))
+                for uuid, change in changes.items()
+            },
+        )
+
+    def is_current(self, statement: Statement) -> bool:
+        """Whether its last verification is of the present snapshots and of the present wording."""
+        last = self.verifications.get(statement.statement_id)
+        return (
+            last is not None
+            and last.digest == statement.digest()
+            and all(
+                uuid in self.tables
+                and mark.snapshot_id == self.tables[uuid].metadata.current_snapshot_id
+                for uuid, mark in last.marks.items()
+            )
+        )
+
+    def _marks(self, statement: Statement) -> dict[str, int | None]:
+        last = self.verifications.get(statement.statement_id)
+        if last is None or last.digest != statement.digest():
+            return {}
+        return {uuid: mark.snapshot_id for uuid, mark in last.marks.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One statement after a check.
+
+    Attributes:
+        statement: bound.
+        draft: under present names.
+        standing: its state now.
+        by: what decided: "metadata", "evidence", a person's name, or "" for nothing.
+    """
+
+    statement: Statement
+    draft: Draft
+    standing: Standing
+    by: str
+
+
+def survey(
+    lake: Lakehouse, tables: Iterable[str] | None = None, *, as_of_ms: int | None = None
+) -> Survey:
+    """Look at a lakehouse.
+
+    Args:
+        lake: the lakehouse.
+        tables: dotted names; only statements about these. None: all.
+        as_of_ms: what was said and verified then; the tables are always those of now.
+    """
+    store = StatementStore(lake)
+    statements = store.statements(as_of_ms)
+    if tables is not None:
+        chosen = set(tables)
+        statements = [one for one in statements if one.subject.table in chosen]
+    found = {
+        table.metadata.table_uuid: table
+        for name in lake.list_tables()
+        if not name.startswith(f"{NAMESPACE}.")
+        for table in (lake.load_table(name),)
+    }
+    return Survey(lake, found, statements, store.verifications(as_of_ms), lake.environment.now_ms())
+
+
+def check_statements(
+    lake: Lakehouse,
+    tables: Iterable[str] | None = None,
+    *,
+    run_evidence: bool = True,
+    record: bool = True,
+) -> list[Checked]:
+    """Survey a lakehouse, check its statements and keep what was seen.
+
+    Args:
+        lake: the lakehouse.
+        tables: dotted names; only statements about these. None: all.
+        run_evidence: whether to read data where metadata does not suffice.
+        record: whether to write verifications.
+
+    Returns:
+        One result a statement, in the order of ids.
+    """
+    results, kept = check(survey(lake, tables), run_evidence=run_evidence)
+    if record:
+        StatementStore(lake).record(kept)
+    return results
+
+
+def check(seen: Survey, *, run_evidence: bool = True) -> tuple[list[Checked], list[Verification]]:
+    """The results of a check, and what is worth keeping of it. Nothing is written."""
+    results, kept = [], []
+    for statement in seen.statements:
+        now = seen.standing(statement)
+        by, verdict = _decided(seen, statement, now)
+        if verdict is None and run_evidence and _wants_evidence(statement, now):
+            extent = Extent.TABLE if now.verdict is None else now.verdict.extent
+            by, verdict = "evidence", seen.run_evidence(statement, extent)
+        if verdict is not None and (by == "evidence" or not seen.is_current(statement)):
+            made = seen.verification(statement, verdict, by)
+            kept.append(made)
+            seen.verifications[statement.statement_id] = made
+            now = seen.standing(statement)
+        results.append(Checked(statement, seen.draft(statement), now, by))
+    return results, kept
+
+
+def accept(lake: Lakehouse, statements: Sequence[Statement], by: str) -> None:
+    """Keep that a person read statements that have no evidence, at the tables as they are now."""
+    seen = survey(lake)
+    known = {one.statement_id: one.digest() for one in seen.statements}
+    read = Verdict(Outcome.HOLDS, f"stated by {by}")
+    StatementStore(lake).record(
+        [
+            seen.verification(one, read, one.draft.author or by)
+            for one in statements
+            if one.evidence is None
+            and known.get(one.statement_id) == one.digest()
+            and not seen.is_current(one)
+        ]
+    )
+
+
+def _decided(seen: Survey, statement: Statement, now: Standing) -> tuple[str, Verdict | None]:
+    """Who decided, and the verdict to keep; None when data has to be asked, or there is nothing to keep."""
+    found = now.verdict
+    last = seen.verifications.get(statement.statement_id)
+    if found is None:
+        return "", None
+    if found.outcome in (Outcome.HOLDS, Outcome.FAILS):
+        return "metadata", found
+    if found.outcome is Outcome.CARRIES and last is not None and statement.evidence is not None:
+        outcome = Outcome.HOLDS if last.holds else Outcome.FAILS
+        return last.by, Verdict(outcome, last.reason, observed=last.observed)
+    return ("" if last is None else last.by), None
+
+
+def _wants_evidence(statement: Statement, now: Standing) -> bool:
+    return statement.evidence is not None and now.state in (State.UNVERIFIED, State.CONTRADICTED)

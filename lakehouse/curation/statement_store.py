@@ -1,0 +1,137 @@
+"""Statements and their verifications as two tables of the catalog they are about.
+
+`semantics.statements` holds what is said now; its snapshots hold what was said before. `semantics.verifications` grows by a row
+each time that a statement is looked at. The digest of a table's statements stands in the table's own properties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import pyarrow as pa
+
+from lakehouse.errors import NoSuchSnapshotError
+from lakehouse.lake import Lakehouse
+from lakehouse.semantics.statement_rows import (
+    STATEMENT_SCHEMA,
+    VERIFICATION_SCHEMA,
+    statement_rows,
+    statements_of,
+    verification_rows,
+    verifications_of,
+)
+from lakehouse.semantics.statements import Statement, table_digest
+from lakehouse.semantics.states import Verification
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.table import Table
+
+NAMESPACE = "semantics"
+STATEMENTS = f"{NAMESPACE}.statements"
+VERIFICATIONS = f"{NAMESPACE}.verifications"
+
+DIGEST = "lakehouse.semantics.digest"
+"""Table property: digest of the statements about the table."""
+
+STATEMENTS_TABLE = "lakehouse.semantics.statements-table"
+"""Table property: the table that holds them."""
+
+
+class StatementStore:
+    """The statements of a lakehouse.
+
+    Args:
+        lake: the lakehouse, which also holds what the statements are about.
+    """
+
+    def __init__(self, lake: Lakehouse) -> None:
+        self.lake = lake
+
+    def statements(self, as_of_ms: int | None = None) -> list[Statement]:
+        """What is said now, or was said at a time (milliseconds since the epoch), in the order of ids."""
+        rows = self._rows(STATEMENTS, as_of_ms)
+        return [] if rows is None else sorted(statements_of(rows), key=lambda s: s.statement_id)
+
+    def verifications(self, as_of_ms: int | None = None) -> dict[str, Verification]:
+        """The newest verification of each statement, by its id."""
+        rows = self._rows(VERIFICATIONS, as_of_ms)
+        return {} if rows is None else verifications_of(rows)
+
+    def put(
+        self,
+        statements: Sequence[Statement],
+        *,
+        replace: bool = False,
+    ) -> Snapshot | None:
+        """Add statements; one of the same id replaces the other. A concurrent change makes it fail, nothing is lost.
+
+        Args:
+            statements: bound to this catalog.
+            replace: whether other statements about the same tables go.
+
+        Returns:
+            The snapshot of the table of statements; None when nothing changed.
+        """
+        table = self._table(STATEMENTS, STATEMENT_SCHEMA)
+        known = {one.statement_id: one for one in statements_of(table.scan().to_arrow())}
+        new = {one.statement_id: one for one in statements}
+        tables = {one.subject.table_uuid: one.subject.table for one in statements}
+        kept = {
+            key: one
+            for key, one in known.items()
+            if key not in new and not (replace and one.subject.table_uuid in tables)
+        }
+        for key, one in new.items():
+            old = known.get(key)
+            kept[key] = old if old is not None and old.digest() == one.digest() else one
+        if kept == known:
+            return None
+        ordered = [kept[key] for key in sorted(kept)]
+        snapshot = table.overwrite(statement_rows(ordered))
+        self._stamp(ordered, tables)
+        return snapshot
+
+    def remove(self, statement_ids: Iterable[str]) -> Snapshot | None:
+        """Take statements back. Returns the snapshot; None when none of them was there."""
+        gone = set(statement_ids)
+        table = self._table(STATEMENTS, STATEMENT_SCHEMA)
+        known = statements_of(table.scan().to_arrow())
+        kept = [one for one in known if one.statement_id not in gone]
+        if len(kept) == len(known):
+            return None
+        snapshot = table.overwrite(statement_rows(kept))
+        removed = [one.subject for one in known if one.statement_id in gone]
+        self._stamp(kept, {one.table_uuid: one.table for one in removed})
+        return snapshot
+
+    def record(self, verifications: Sequence[Verification]) -> Snapshot | None:
+        """Keep what was seen. Returns the snapshot; None when nothing was."""
+        if not verifications:
+            return None
+        table = self._table(VERIFICATIONS, VERIFICATION_SCHEMA)
+        return table.append(verification_rows(verifications))
+
+    def _rows(self, name: str, as_of_ms: int | None) -> pa.Table | None:
+        if not self.lake.table_exists(name):
+            return None
+        table = self.lake.load_table(name)
+        if as_of_ms is None:
+            return table.scan().to_arrow()
+        try:
+            return table.scan(as_of=as_of_ms).to_arrow()
+        except NoSuchSnapshotError:  # nothing had been said yet
+            return None
+
+    def _table(self, name: str, schema: pa.Schema) -> Table:
+        if self.lake.table_exists(name):
+            return self.lake.load_table(name)
+        return self.lake.create_table(name, schema)
+
+    def _stamp(self, statements: Sequence[Statement], tables: Mapping[str, str]) -> None:
+        """Write the digests of tables (uuid -> name) into their properties, where they changed."""
+        for uuid, name in sorted(tables.items()):
+            if not self.lake.table_exists(name):
+                continue
+            table = self.lake.load_table(name)
+            digest = table_digest(statements, uuid)
+            if table.metadata.table_uuid == uuid and table.properties.get(DIGEST) != digest:
+                table.set_properties({DIGEST: digest, STATEMENTS_TABLE: STATEMENTS})

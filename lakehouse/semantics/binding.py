@@ -1,0 +1,224 @@
+"""From names to fields and back: a draft is bound to table uuids and field ids, and read again under today's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lakehouse.errors import InvalidStatementError
+from lakehouse.semantics.claims import SLOTS, Shape, Slot
+from lakehouse.semantics.evidence import CHECKS, Check
+from lakehouse.semantics.sql_names import Renames, sql_mentions, sql_renamed
+from lakehouse.semantics.statements import Draft, Reference, Statement
+
+Mention = tuple[str, str | None]
+"""(table, column), or (table, None) for the table itself."""
+
+_SQL = (Shape.PREDICATE, Shape.EXPRESSION, Shape.QUERY)
+
+
+@dataclass(frozen=True, slots=True)
+class TableNames:
+    """How a table and its fields are called now.
+
+    Attributes:
+        name: dotted.
+        table_uuid: of the table.
+        fields: dotted path -> field id, nested fields too.
+    """
+
+    name: str
+    table_uuid: str
+    fields: Mapping[str, int]
+
+    def path(self, field_id: int) -> str | None:
+        """The path of a field; None when the schema has it no more."""
+        return next((path for path, one in self.fields.items() if one == field_id), None)
+
+
+def bind(draft: Draft, tables: Mapping[str, TableNames], now_ms: int) -> Statement:
+    """The statement that a draft makes in this catalog.
+
+    Args:
+        draft: by names.
+        tables: of the catalog, by dotted name.
+        now_ms: when it is made.
+
+    Raises:
+        InvalidStatementError: it names a table or column that does not exist.
+    """
+    binder = _Binder(draft.statement_id, draft.table, tables)
+    subject = binder.reference((draft.table, draft.column))
+    mentions: dict[Mention, None] = dict.fromkeys(binder.mentions(SLOTS[draft.kind], draft.claim))
+    if draft.evidence is not None:
+        check = draft.evidence
+        mentions |= dict.fromkeys(binder.mentions(CHECKS[check.name], check.arguments))
+    others = [binder.reference(one) for one in sorted(mentions, key=_order)]
+    references = tuple(dict.fromkeys([subject, *others]))
+    return Statement(draft=draft, subject=subject, references=references, written_ms=now_ms)
+
+
+def missing_references(
+    statement: Statement, tables: Mapping[str, TableNames]
+) -> tuple[Reference, ...]:
+    """What the statement mentions and the catalog has no more. `tables` by uuid."""
+    return tuple(
+        one
+        for one in statement.references
+        if (table := tables.get(one.table_uuid)) is None
+        or (one.field_id is not None and table.path(one.field_id) is None)
+    )
+
+
+def under_present_names(statement: Statement, tables: Mapping[str, TableNames]) -> Draft:
+    """The draft as it would be written today: what was renamed since has its new name. `tables` by uuid."""
+    new_tables: dict[str, str] = {}
+    new_columns: dict[tuple[str, str], str] = {}
+    for one in statement.references:
+        table = tables.get(one.table_uuid)
+        if table is None:
+            continue
+        if table.name != one.table:
+            new_tables[one.table] = table.name
+        path = None if one.field_id is None else table.path(one.field_id)
+        if path is not None and one.column is not None and path != one.column:
+            new_columns[one.table, one.column] = path
+    draft = statement.draft
+    if not new_tables and not new_columns:
+        return draft
+    renamer = _Renamer(statement, Renames(new_tables, new_columns))
+    check = draft.evidence
+    return replace(
+        draft,
+        table=new_tables.get(draft.table, draft.table),
+        column=renamer.column(draft.column) if draft.column else None,
+        claim=renamer.renamed(SLOTS[draft.kind], draft.claim),
+        evidence=check and Check(check.name, renamer.renamed(CHECKS[check.name], check.arguments)),
+    )
+
+
+def split_column(name: str, table: str, known: Mapping[str, Any]) -> tuple[str, str]:
+    """(table, path) of a column as it is written: `path` of `table`, or `namespace.table.path` of a known table."""
+    parts = name.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        if (prefix := ".".join(parts[:end])) in known:
+            return prefix, ".".join(parts[end:])
+    return table, name
+
+
+def _order(mention: Mention) -> tuple[str, str]:
+    return mention[0], mention[1] or ""
+
+
+def _columns_in(shape: Shape, value: Any) -> Sequence[str]:
+    if shape is Shape.COLUMN:
+        return [value]
+    if shape is Shape.COLUMNS:
+        return list(value)
+    return [value["column"]] if shape is Shape.SIGN else []
+
+
+def _other_table(arguments: Mapping[str, Any], table: str, known: Mapping[str, Any]) -> str:
+    """The table that `to` is, or is a column of."""
+    to = arguments.get("to", table)
+    if isinstance(to, list):
+        to = to[0]
+    return to if to in known else split_column(to, table, known)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Binder:
+    where: str
+    table: str
+    tables: Mapping[str, TableNames]
+
+    def reference(self, mention: Mention) -> Reference:
+        name, column = mention
+        table = self.tables.get(name)
+        if table is None:
+            raise InvalidStatementError(f"{self.where}: there is no table {name}", table=name)
+        if column is None:
+            return Reference(name, table.table_uuid)
+        if column not in table.fields:
+            known = ", ".join(sorted(table.fields))
+            raise InvalidStatementError(
+                f"{self.where}: {name} has no column {column}; it has {known}", table=name
+            )
+        return Reference(name, table.table_uuid, column, table.fields[column])
+
+    def mentions(self, slots: Mapping[str, Slot], values: Mapping[str, Any]) -> Iterator[Mention]:
+        for name, value in values.items():
+            shape = slots[name].shape
+            for column in _columns_in(shape, value):
+                yield split_column(column, self.table, self.tables)
+            if shape is Shape.TABLE:
+                yield value, None
+            elif shape is Shape.TABLES:
+                yield from ((one, None) for one in value)
+            elif shape in _SQL:
+                yield from self._sql(name, shape, value, values)
+
+    def _sql(
+        self, name: str, shape: Shape, sql: str, values: Mapping[str, Any]
+    ) -> Iterator[Mention]:
+        table = None if shape is Shape.QUERY else self.table
+        if name == "to_where":
+            table = _other_table(values, self.table, self.tables)
+        try:
+            yield from sql_mentions(sql, table, self._columns)
+        except InvalidStatementError as error:
+            raise InvalidStatementError(f"{self.where}: {error.message}") from error
+
+    def _columns(self, table: str) -> frozenset[str] | None:
+        found = self.tables.get(table)
+        return None if found is None else frozenset(found.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class _Renamer:
+    statement: Statement
+    renames: Renames
+
+    def column(self, written: str) -> str:
+        table, path = split_column(written, self.statement.draft.table, self._known())
+        new = self.renames.columns.get((table, path), path)
+        if written == path:
+            return new
+        return f"{self.renames.tables.get(table, table)}.{new}"
+
+    def renamed(self, slots: Mapping[str, Slot], values: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: self._value(slots[name].shape, name, one, values) for name, one in values.items()
+        }
+
+    def _value(self, shape: Shape, name: str, value: Any, values: Mapping[str, Any]) -> Any:
+        if shape is Shape.COLUMN:
+            whole = value in self._known() and name == "to"
+            return self.renames.tables.get(value, value) if whole else self.column(value)
+        if shape is Shape.COLUMNS:
+            return [self.column(one) for one in value]
+        if shape is Shape.SIGN:
+            return {**value, "column": self.column(value["column"])}
+        if shape is Shape.TABLE:
+            return self.renames.tables.get(value, value)
+        if shape is Shape.TABLES:
+            return [self.renames.tables.get(one, one) for one in value]
+        if shape not in _SQL:
+            return value
+        table = None if shape is Shape.QUERY else self.statement.draft.table
+        if name == "to_where":
+            table = _other_table(values, self.statement.draft.table, self._known())
+        return sql_renamed(value, table, self._columns, self.renames)
+
+    def _known(self) -> dict[str, frozenset[str]]:
+        """The columns that the statement mentions, by table, under the names of its binding."""
+        found: dict[str, set[str]] = {}
+        for one in self.statement.references:
+            names = found.setdefault(one.table, set())
+            if one.column is not None:
+                names.add(one.column)
+        return {table: frozenset(names) for table, names in found.items()}
+
+    def _columns(self, table: str) -> frozenset[str] | None:
+        return self._known().get(table)

@@ -1,0 +1,233 @@
+"""What metadata says about a table at a snapshot: rows, and for each field nulls, bounds and bytes. Values, no storage.
+
+Bounds of numbers, dates and times are taken as tight, as every writer that we know records them; bounds of text and bytes may be
+cut, so they only enclose. With delete files all bounds only enclose, because the row that a bound comes from may be gone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema, index_by_id
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    FixedType,
+    PrimitiveType,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+)
+
+from lakehouse.spec.entries import Entries
+from lakehouse.spec.field_types import field_types
+from lakehouse.spec.snapshot import OPERATION_REPLACE
+from lakehouse.spec.table_metadata import TableMetadata
+
+_ENCLOSING = (StringType, BinaryType, FixedType)
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without zone have none
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """One field over a set of files; None is unknown.
+
+    Attributes:
+        values: how many, nulls included.
+        nulls: how many are null.
+        nans: how many are NaN; 0 for types that have none.
+        lower, upper: enclose every value that is neither null nor NaN; Python values.
+        tight: whether a value equals `lower` and one equals `upper`.
+        bytes: size in the files.
+    """
+
+    values: int | None = None
+    nulls: int | None = None
+    nans: int | None = None
+    lower: Any = None
+    upper: Any = None
+    tight: bool = False
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts:
+    """A table at a snapshot, or a part of its files.
+
+    Attributes:
+        name: dotted.
+        table_uuid: of the table.
+        schema_id: of the schema.
+        snapshot_id: None for a table without data.
+        timestamp_ms: when the snapshot was committed.
+        rows: live rows; None when delete files hide some.
+        columns: by field id, of the primitive fields.
+        names: by field id, the dotted path of each field of the schema, nested ones too.
+        properties: of the table.
+    """
+
+    name: str
+    table_uuid: str
+    schema_id: int
+    snapshot_id: int | None
+    timestamp_ms: int
+    rows: int | None
+    columns: Mapping[int, ColumnFacts]
+    names: Mapping[int, str] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What happened to a table since a snapshot.
+
+    Attributes:
+        after: the table now.
+        same_rows: only rewrites came since: the rows are the same.
+        since: the earliest snapshot that changed rows; None when none did, or when it is not known any more.
+        added, removed: paths of data files; None when the snapshot is not known any more, or delete files changed.
+    """
+
+    after: TableFacts
+    same_rows: bool
+    since: int | None = None
+    added: frozenset[str] | None = None
+    removed: frozenset[str] | None = None
+
+    @property
+    def append_only(self) -> bool:
+        """Whether every row is still there, in the file that it was in."""
+        return self.same_rows or self.removed == frozenset()
+
+
+def table_facts(
+    name: str,
+    metadata: TableMetadata,
+    snapshot_id: int | None,
+    entries: Sequence[Entries],
+    *,
+    deletes: bool,
+    wanted: Collection[int] | None = None,
+) -> TableFacts:
+    """Facts of data files.
+
+    Args:
+        name: of the table, dotted.
+        metadata: the table version.
+        snapshot_id: what the entries are of.
+        entries: live data files, one part a partition spec.
+        deletes: whether delete files apply to any of them.
+        wanted: field ids to say something of; all of them when None.
+    """
+    snapshot = None if snapshot_id is None else metadata.snapshot(snapshot_id)
+    schema = metadata.schema()
+    types = field_types(schema)
+    tables = [part.table for part in entries if len(part)]
+    files = pa.concat_tables(tables, promote_options="permissive") if tables else None
+    chosen = types if wanted is None else {one: types[one] for one in wanted if one in types}
+    rows = 0 if files is None else int(pc.sum(files["record_count"]).as_py() or 0)
+    return TableFacts(
+        name=name,
+        table_uuid=metadata.table_uuid,
+        schema_id=schema.schema_id,
+        snapshot_id=snapshot_id,
+        timestamp_ms=metadata.last_updated_ms if snapshot is None else snapshot.timestamp_ms,
+        rows=None if deletes else rows,
+        columns={
+            field_id: _column(files, field_id, kind, deletes=deletes)
+            for field_id, kind in chosen.items()
+        },
+        names=field_names(schema),
+        properties=metadata.properties,
+    )
+
+
+def field_names(schema: Schema) -> dict[int, str]:
+    """Field id -> dotted path, nested fields too."""
+    return {field_id: str(schema.find_column_name(field_id)) for field_id in index_by_id(schema)}
+
+
+def first_row_change(metadata: TableMetadata, since: int | None) -> tuple[bool, int | None]:
+    """Whether the snapshot is an ancestor of the current one, and the earliest snapshot after it that changed rows.
+
+    None for `since` is the table before its first snapshot.
+    """
+    earliest: int | None = None
+    for snapshot in metadata.ancestors(metadata.current_snapshot_id):
+        if snapshot.snapshot_id == since:
+            return True, earliest
+        if snapshot.operation != OPERATION_REPLACE:
+            earliest = snapshot.snapshot_id
+        last_parent = snapshot.parent_snapshot_id
+    if metadata.current_snapshot_id is None:
+        return since is None, None
+    return since is None and last_parent is None, earliest
+
+
+def _column(
+    files: pa.Table | None, field_id: int, kind: PrimitiveType, *, deletes: bool
+) -> ColumnFacts:
+    if files is None:
+        return ColumnFacts(values=0, nulls=0, nans=0, tight=True, bytes=0)
+    values, nulls = _total(files, "value_count", field_id), _total(files, "null_count", field_id)
+    floating = str(kind) in ("float", "double")
+    lower, upper = _bound(files, field_id, kind, "lower"), _bound(files, field_id, kind, "upper")
+    return ColumnFacts(
+        values=values,
+        nulls=nulls,
+        nans=_total(files, "nan_count", field_id) if floating else 0,
+        lower=lower,
+        upper=upper,
+        tight=not deletes and not isinstance(kind, _ENCLOSING),
+        bytes=_total(files, "column_size", field_id),
+    )
+
+
+def _total(files: pa.Table, prefix: str, field_id: int) -> int | None:
+    """The sum over the files; None when one of them does not say."""
+    name = f"{prefix}.{field_id}"
+    if name not in files.column_names or files[name].null_count:
+        return None
+    return int(pc.sum(files[name]).as_py() or 0)
+
+
+def _bound(files: pa.Table, field_id: int, kind: PrimitiveType, side: str) -> Any:
+    """The outermost bound; None when a file that has values does not say."""
+    name = f"{side}.{field_id}"
+    if name not in files.column_names:
+        return None
+    column = files[name]
+    if column.null_count:
+        counts = [f"{prefix}.{field_id}" for prefix in ("value_count", "null_count")]
+        if any(one not in files.column_names for one in counts):
+            return None
+        empty = pc.fill_null(pc.equal(files[counts[0]], files[counts[1]]), fill_value=False)
+        if not pc.all(pc.or_(pc.is_valid(column), empty)).as_py():
+            return None
+    if pa.types.is_fixed_size_binary(column.type):
+        return None
+    outermost = pc.min(column) if side == "lower" else pc.max(column)
+    try:
+        return _python_value(outermost.as_py(), kind)
+    except OverflowError:  # a time that Python's calendar does not reach
+        return None
+
+
+def _python_value(physical: Any, kind: PrimitiveType) -> Any:
+    if physical is None:
+        return None
+    if isinstance(kind, DateType) and isinstance(physical, int):
+        return (_EPOCH + dt.timedelta(days=physical)).date()
+    if isinstance(kind, (TimestampType, TimestamptzType)) and isinstance(physical, int):
+        moment = _EPOCH + dt.timedelta(microseconds=physical)
+        return moment.replace(tzinfo=dt.UTC) if isinstance(kind, TimestamptzType) else moment
+    if isinstance(kind, (TimestampNanoType, TimestamptzNanoType)):
+        return None  # Python's times end at microseconds: a bound would be rounded
+    return physical

@@ -1,0 +1,312 @@
+"""What metadata alone says of a statement after a change: that it holds, that it fails, that nothing touched it, or nothing.
+
+A pure function of the statement, what was known before, and the facts of metadata before and after. What it cannot decide names
+the evidence to run: on added and removed files where the check is a sum over files, else on the whole table.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from lakehouse.semantics.claims import Kind
+from lakehouse.semantics.evidence import INCREMENTAL, Check, as_type_of, span_ms
+from lakehouse.semantics.facts import Change, ColumnFacts, TableFacts
+from lakehouse.semantics.statements import Reference, Statement
+
+
+class Outcome(StrEnum):
+    """What is known of a statement."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    CARRIES = "carries"
+    UNKNOWN = "unknown"
+
+
+class Extent(StrEnum):
+    """What has to be read to know."""
+
+    NOTHING = "nothing"
+    CHANGED_FILES = "changed files"
+    TABLE = "whole table"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An outcome and its ground.
+
+    Attributes:
+        outcome: CARRIES: nothing that it depends on changed, what was known before still is.
+        reason: for people, with the numbers.
+        extent: what has to be read when the outcome is UNKNOWN.
+        observed: numbers that were seen.
+    """
+
+    outcome: Outcome
+    reason: str = ""
+    extent: Extent = Extent.NOTHING
+    observed: Mapping[str, Any] = field(default_factory=dict)
+
+
+Changes = Mapping[str, Change]
+"""By table uuid; a table without an entry exists no more."""
+
+
+def judge(statement: Statement, changes: Changes, *, known: bool, now_ms: int) -> Verdict:
+    """What metadata says.
+
+    Args:
+        statement: bound.
+        changes: of every table that it depends on, since it was verified last.
+        known: whether it was verified at the snapshots that the changes begin with.
+        now_ms: the clock, for spans that end now.
+
+    Returns:
+        HOLDS or FAILS are certain as far as bounds and counts are (see `facts`).
+    """
+    gone = lost_references(statement, changes)
+    if gone:
+        return Verdict(Outcome.FAILS, f"{describe(gone[0])} does not exist any more")
+    if (found := _by_properties(statement, changes)) is not None:
+        return found
+    check = statement.evidence
+    if check is None:
+        return Verdict(Outcome.CARRIES, "nothing can be checked")
+    found = _BY_METADATA.get(check.name, _nothing)(_Case(statement, check, changes, now_ms))
+    if found is not None:
+        return found
+    touched = [changes[uuid] for uuid in sorted(statement.tables) if not changes[uuid].same_rows]
+    if known and not touched and "within" not in check.arguments:
+        return Verdict(Outcome.CARRIES, "no row changed")
+    return Verdict(Outcome.UNKNOWN, "rows changed", _extent(check, touched, known=known))
+
+
+def lost_references(statement: Statement, changes: Changes) -> list[Reference]:
+    """Tables that were dropped and columns that the schema has no more."""
+    return [
+        one
+        for one in statement.references
+        if one.table_uuid not in changes
+        or (one.field_id is not None and one.field_id not in changes[one.table_uuid].after.names)
+    ]
+
+
+def describe(reference: Reference) -> str:
+    """`column zip of sales.addr`, by the names of the binding."""
+    if reference.column is None:
+        return f"table {reference.table}"
+    return f"column {reference.column} of {reference.table}"
+
+
+def _extent(check: Check, touched: list[Change], *, known: bool) -> Extent:
+    partial = known and check.name in INCREMENTAL and all(c.added is not None for c in touched)
+    return Extent.CHANGED_FILES if partial else Extent.TABLE
+
+
+def _by_properties(statement: Statement, changes: Changes) -> Verdict | None:
+    """An owner that the table's own property contradicts."""
+    if statement.kind is not Kind.OWNER:
+        return None
+    stated = statement.claim["owner"]
+    actual = changes[statement.subject.table_uuid].after.properties.get("owner")
+    if actual is None:
+        return None
+    if actual != stated:
+        return Verdict(Outcome.FAILS, f"the table's property owner is {actual!r}")
+    return Verdict(Outcome.HOLDS, "the table's property owner says so")
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A statement with a check, and what metadata says of its table."""
+
+    statement: Statement
+    check: Check
+    changes: Changes
+    now_ms: int
+
+    @property
+    def change(self) -> Change:
+        return self.changes[self.statement.subject.table_uuid]
+
+    def of(self, slot: str) -> tuple[TableFacts, ColumnFacts] | None:
+        """Facts of the column that a slot names; None when metadata has none."""
+        written = self.check.arguments[slot]
+        for one in self.statement.references:
+            if one.column is None or one.field_id is None:
+                continue
+            own = one.table_uuid == self.statement.subject.table_uuid and written == one.column
+            if own or written == f"{one.table}.{one.column}":
+                facts = self.changes[one.table_uuid].after
+                column = facts.columns.get(one.field_id)
+                return None if column is None else (facts, column)
+        return None
+
+    @property
+    def filtered(self) -> bool:
+        return "where" in self.check.arguments or "to_where" in self.check.arguments
+
+
+def _bounds(case: _Case) -> Verdict | None:
+    found = case.of("column")
+    if found is None:
+        return None
+    column = found[1]
+    if column.values is not None and column.values == column.nulls:
+        return Verdict(Outcome.HOLDS, "every value is null")
+    if column.lower is None or column.upper is None or column.nans is None:
+        return None
+    low, high = (_limit(case.check.arguments.get(end), column) for end in ("min", "max"))
+    if low is _INCOMPARABLE or high is _INCOMPARABLE:
+        return None
+    seen = {"min": column.lower, "max": column.upper}
+    below = low is not None and column.lower < low
+    above = high is not None and column.upper > high
+    if not below and not above:
+        if column.nans:
+            return None
+        return Verdict(Outcome.HOLDS, f"values lie in {_range(column)}", observed=seen)
+    if case.filtered or not column.tight:
+        return None
+    return Verdict(Outcome.FAILS, f"values lie in {_range(column)}", observed=seen)
+
+
+def _null_share(case: _Case) -> Verdict | None:
+    found = case.of("column")
+    if found is None:
+        return None
+    facts, column = found
+    if column.nulls is None or column.values is None:
+        return None
+    low, high = case.check.share(0.0, 0.0)
+    if column.nulls == 0 and low <= 0:
+        return Verdict(Outcome.HOLDS, "no value is null", observed={"nulls": 0})
+    if case.filtered or facts.rows is None or not facts.rows or column.values != facts.rows:
+        return None
+    share = column.nulls / facts.rows
+    seen = {"nulls": column.nulls, "rows": facts.rows}
+    outcome = Outcome.HOLDS if low <= share <= high else Outcome.FAILS
+    return Verdict(outcome, f"{column.nulls:,} of {facts.rows:,} rows are null", observed=seen)
+
+
+def _values(case: _Case) -> Verdict | None:
+    """Bounds outside of the allowed range refute a list of values; nothing in metadata proves one."""
+    found = case.of("column")
+    if found is None or case.filtered:
+        return None
+    column = found[1]
+    if column.lower is None or column.upper is None or not column.tight:
+        return None
+    allowed = [as_type_of(one, column.lower) for one in case.check.arguments["allowed"]]
+    if any(one is None for one in allowed):
+        return None
+    for bound in (column.lower, column.upper):
+        if bound not in allowed:
+            return Verdict(Outcome.FAILS, f"the value {bound} occurs", observed={"value": bound})
+    return None
+
+
+def _row_ratio(case: _Case) -> Verdict | None:
+    if case.filtered:
+        return None
+    to = case.check.arguments["to"]
+    other = next(
+        one.table_uuid for one in case.statement.references if one.table == to and not one.column
+    )
+    rows, others = case.change.after.rows, case.changes[other].after.rows
+    if rows is None or others is None:
+        return None
+    low, high = case.check.share()
+    seen = {"rows": rows, "to_rows": others}
+    ratio = rows / others if others else (float("inf") if rows else 0.0)
+    outcome = Outcome.HOLDS if low <= ratio <= high else Outcome.FAILS
+    return Verdict(outcome, f"{rows:,} rows for {others:,} of {to}", observed=seen)
+
+
+def _newest(case: _Case) -> Verdict | None:
+    found = case.of("column")
+    if found is None:
+        return None
+    column = found[1]
+    if column.values is not None and column.values == column.nulls:
+        return Verdict(Outcome.FAILS, "there is no value")
+    if column.upper is None:
+        return None
+    if not column.tight and too_old(case.check, column.upper, case.now_ms) is None:
+        return None
+    return newest_verdict(case.check, column.upper, case.now_ms)
+
+
+def newest_verdict(check: Check, newest: Any, now_ms: int) -> Verdict:
+    """Whether the newest value is where a `newest` check wants it."""
+    seen = {"newest": newest}
+    late = too_old(check, newest, now_ms)
+    if late is not None:
+        return Verdict(Outcome.FAILS, f"the newest is {newest}, {late}", observed=seen)
+    most = check.arguments.get("at_most")
+    limit = None if most is None else as_type_of(most, newest)
+    if limit is not None and newest > limit:
+        return Verdict(Outcome.FAILS, f"the newest is {newest}, after {most}", observed=seen)
+    return Verdict(Outcome.HOLDS, f"the newest is {newest}", observed=seen)
+
+
+def too_old(check: Check, newest: Any, now_ms: int) -> str | None:
+    """Why a newest value is older than the check allows; None when it is not."""
+    least, within = check.arguments.get("at_least"), check.arguments.get("within")
+    limit = None if least is None else as_type_of(least, newest)
+    if limit is not None and newest < limit:
+        return f"before {least}"
+    if within is not None and _age_ms(newest, now_ms) > span_ms(within, "newest"):
+        return f"more than {within} ago"
+    return None
+
+
+def _age_ms(newest: Any, now_ms: int) -> int:
+    """How old a time is; a day is as old as its end."""
+    if not isinstance(newest, dt.date):
+        return 0
+    moment = newest if isinstance(newest, dt.datetime) else dt.datetime.combine(newest, dt.time.max)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return now_ms - int(moment.timestamp() * 1000)
+
+
+def _unique(case: _Case) -> Verdict | None:
+    """One row, or none, is unique; anything more takes data to know."""
+    rows = case.change.after.rows
+    low, high = case.check.share()
+    if rows is not None and rows <= 1 and not case.filtered and low <= 1 <= high:
+        return Verdict(Outcome.HOLDS, f"the table has {rows} rows")
+    return None
+
+
+def _nothing(case: _Case) -> Verdict | None:  # noqa: ARG001 - metadata says nothing of these checks
+    return None
+
+
+_INCOMPARABLE = object()
+
+
+def _limit(written: Any, column: ColumnFacts) -> Any:
+    if written is None:
+        return None
+    found = as_type_of(written, column.upper)
+    return _INCOMPARABLE if found is None else found
+
+
+def _range(column: ColumnFacts) -> str:
+    return f"[{column.lower}, {column.upper}]"
+
+
+_BY_METADATA: Mapping[str, Callable[[_Case], Verdict | None]] = {
+    "bounds": _bounds,
+    "null_share": _null_share,
+    "values": _values,
+    "row_ratio": _row_ratio,
+    "newest": _newest,
+    "unique": _unique,
+}

@@ -1,0 +1,256 @@
+"""What evidence sees in rows: counts that add up over files, and the verdict that follows from them.
+
+A measure is a flat mapping of numbers. Those of `evidence.INCREMENTAL` checks are sums over rows, so the measure of a table after
+a change is that before, plus the added files', minus the removed files'.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterable, Mapping, Set
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.errors import InvalidStatementError
+from lakehouse.semantics.evidence import Check, as_type_of
+from lakehouse.semantics.judgement import Outcome, Verdict
+
+Measure = Mapping[str, Any]
+
+_MOST_VALUES = 200
+_OTHERS = "…others"
+
+
+def measure(check: Check, rows: Iterable[pa.Table | pa.RecordBatch]) -> dict[str, Any]:
+    """The measure of rows of the statement's own table.
+
+    Args:
+        check: bounds, null_share, values, pattern, sum_equal or row_ratio.
+        rows: with the check's column first; already filtered by its `where`.
+    """
+    found: dict[str, Any] = {}
+    for part in rows:
+        if part.num_rows:
+            column = part.column(0) if part.num_columns else None
+            found = combined(found, _MEASURES[check.name](check, column, part.num_rows))
+    return found
+
+
+def combined(one: Measure, other: Measure, sign: int = 1) -> dict[str, Any]:
+    """The sum of two measures, or with sign -1 their difference."""
+    result = dict(one)
+    for key, value in other.items():
+        if isinstance(value, Mapping):
+            result[key] = combined(result.get(key, {}), value, sign)
+        else:
+            result[key] = result.get(key, 0) + sign * value
+    return result
+
+
+def verdict(check: Check, own: Measure, to: Measure | None = None) -> Verdict:
+    """Whether a measure bears the check out. `to` is that of the other table, for `sum_equal` and `row_ratio`."""
+    outcome, reason = _VERDICTS[check.name](check, own, to or {})
+    observed = {**own, **({"to": dict(to)} if to else {})}
+    return Verdict(Outcome.HOLDS if outcome else Outcome.FAILS, reason, observed=observed)
+
+
+def unique_verdict(check: Check, rows: pa.Table) -> Verdict:
+    """Different keys against rows. A null is a value like any other."""
+    keys = rows.group_by(rows.column_names).aggregate([]).num_rows if rows.num_columns else 0
+    low, high = check.share()
+    share = keys / rows.num_rows if rows.num_rows else 1.0
+    names = ", ".join(check.arguments["columns"])
+    reason = f"{keys:,} different ({names}) in {rows.num_rows:,} rows"
+    outcome = Outcome.HOLDS if low <= share <= high else Outcome.FAILS
+    return Verdict(outcome, reason, observed={"rows": rows.num_rows, "keys": keys})
+
+
+def references_verdict(check: Check, values: pa.ChunkedArray, known: pa.ChunkedArray) -> Verdict:
+    """Values that the other table has, nulls and `except` left out."""
+    present = values.drop_null()
+    if exceptions := check.arguments.get("except"):
+        left_out = pa.array(exceptions).cast(present.type)
+        present = present.filter(pc.invert(pc.is_in(present, value_set=left_out)))
+    if known.type != present.type:
+        known = known.cast(present.type)
+    found = pc.is_in(present, value_set=known.drop_null().unique())
+    total, matched = len(present), int(pc.sum(found).as_py() or 0)
+    least = float(check.arguments.get("min", 1.0))
+    reason = f"{total - matched:,} of {total:,} values are not in {check.arguments['to']}"
+    outcome = Outcome.HOLDS if not total or matched / total >= least else Outcome.FAILS
+    return Verdict(outcome, reason, observed={"rows": total, "matched": matched})
+
+
+def query_verdict(rows: pa.Table) -> Verdict:
+    """One row that begins with true or false.
+
+    Raises:
+        InvalidStatementError: the query returned anything else.
+    """
+    if rows.num_rows != 1 or not rows.num_columns:
+        raise InvalidStatementError(f"evidence must return one row, not {rows.num_rows}")
+    first = rows.column(0)[0].as_py()
+    if first is not None and not isinstance(first, bool):
+        raise InvalidStatementError(f"evidence must begin with true or false, not {first!r}")
+    seen = {name: rows.column(at)[0].as_py() for at, name in enumerate(rows.column_names) if at > 0}
+    reason = "the query returns " + {True: "true", False: "false", None: "null"}[first]
+    if seen:
+        reason += " (" + ", ".join(f"{name} {value}" for name, value in seen.items()) + ")"
+    return Verdict(Outcome.HOLDS if first else Outcome.FAILS, reason, observed=seen)
+
+
+# What rows add
+
+
+def _count_outside(check: Check, column: Any, rows: int) -> dict[str, Any]:
+    outside = pa.array([False] * rows)
+    for end, beyond in (("min", pc.less), ("max", pc.greater)):
+        limit = check.arguments.get(end)
+        if limit is not None:
+            outside = pc.or_(
+                outside, pc.fill_null(beyond(column, _scalar(limit, column.type)), False)
+            )
+    if pa.types.is_floating(column.type):
+        outside = pc.or_(outside, pc.fill_null(pc.is_nan(column), False))
+    return {"rows": rows - column.null_count, "outside": int(pc.sum(outside).as_py() or 0)}
+
+
+def _count_nulls(_: Check, column: Any, rows: int) -> dict[str, Any]:
+    return {"rows": rows, "nulls": column.null_count}
+
+
+def _count_values(check: Check, column: Any, rows: int) -> dict[str, Any]:
+    counts: dict[str, int] = {}
+    allowed = {_text(one) for one in check.arguments["allowed"]}
+    for one in column.value_counts().to_pylist():
+        if one["values"] is None:
+            continue
+        name = _text(one["values"])
+        if name not in allowed and len(counts) >= _MOST_VALUES:
+            name = _OTHERS
+        counts[name] = counts.get(name, 0) + one["counts"]
+    return {"rows": rows - column.null_count, "values": counts}
+
+
+def _count_matches(check: Check, column: Any, rows: int) -> dict[str, Any]:
+    regex = re.compile(check.arguments["regex"])
+    counts = column.drop_null().value_counts().to_pylist()
+    matched = sum(one["counts"] for one in counts if regex.fullmatch(str(one["values"])))
+    return {"rows": rows - column.null_count, "matched": matched}
+
+
+def _add_up(_: Check, column: Any, rows: int) -> dict[str, Any]:
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.decimal256(76, column.type.scale))
+    total = pc.sum(column).as_py() or 0
+    return {"rows": rows, "sum": float(total) if isinstance(total, (Decimal, float)) else total}
+
+
+def _count_rows(_: Check, __: Any, rows: int) -> dict[str, Any]:
+    return {"rows": rows}
+
+
+_MEASURES: Mapping[str, Callable[[Check, Any, int], dict[str, Any]]] = {
+    "bounds": _count_outside,
+    "null_share": _count_nulls,
+    "values": _count_values,
+    "pattern": _count_matches,
+    "sum_equal": _add_up,
+    "row_ratio": _count_rows,
+}
+
+
+# What counts mean
+
+
+def _bounds_hold(_: Check, own: Measure, __: Measure) -> tuple[bool, str]:
+    rows, outside = own.get("rows", 0), own.get("outside", 0)
+    return not outside, f"{outside:,} of {rows:,} values lie outside"
+
+
+def _null_share_holds(check: Check, own: Measure, _: Measure) -> tuple[bool, str]:
+    rows, nulls = own.get("rows", 0), own.get("nulls", 0)
+    low, high = check.share(0.0, 0.0)
+    return not rows or low <= nulls / rows <= high, f"{nulls:,} of {rows:,} rows are null"
+
+
+def _values_hold(check: Check, own: Measure, _: Measure) -> tuple[bool, str]:
+    counts = {value: count for value, count in own.get("values", {}).items() if count}
+    allowed = {_text(one) for one in check.arguments["allowed"]}
+    extra: Set[str] = set(counts) - allowed
+    unused: Set[str] = allowed - set(counts) if check.arguments.get("all_used") else set()
+    said = []
+    if extra:
+        shown = ", ".join(f"{one} ({counts[one]:,} rows)" for one in sorted(extra)[:5])
+        said.append(f"other values occur: {shown}")
+    if unused:
+        said.append(f"these do not occur: {', '.join(sorted(unused)[:5])}")
+    return not said, "; ".join(said) or f"{len(counts)} values occur, all of them listed"
+
+
+def _pattern_holds(check: Check, own: Measure, _: Measure) -> tuple[bool, str]:
+    rows, matched = own.get("rows", 0), own.get("matched", 0)
+    low, high = check.share()
+    return not rows or low <= matched / rows <= high, f"{matched:,} of {rows:,} values match"
+
+
+def _sums_equal(check: Check, own: Measure, to: Measure) -> tuple[bool, str]:
+    left = float(own.get("sum", 0)) * float(check.arguments.get("factor", 1))
+    right = float(to.get("sum", 0)) * float(check.arguments.get("to_factor", 1))
+    tolerance = float(check.arguments.get("tolerance", 1e-9))
+    equal = abs(left - right) <= tolerance * max(abs(left), abs(right))
+    ratio = f", {left / right:.6g} times" if right and not equal else ""
+    return equal, f"{left:,.2f} against {right:,.2f}{ratio}"
+
+
+def _ratio_holds(check: Check, own: Measure, to: Measure) -> tuple[bool, str]:
+    rows, others = own.get("rows", 0), to.get("rows", 0)
+    low, high = check.share()
+    ratio = rows / others if others else (float("inf") if rows else 0.0)
+    return low <= ratio <= high, f"{rows:,} rows for {others:,} of {check.arguments['to']}"
+
+
+_VERDICTS: Mapping[str, Callable[[Check, Measure, Measure], tuple[bool, str]]] = {
+    "bounds": _bounds_hold,
+    "null_share": _null_share_holds,
+    "values": _values_hold,
+    "pattern": _pattern_holds,
+    "sum_equal": _sums_equal,
+    "row_ratio": _ratio_holds,
+}
+
+
+def _scalar(written: Any, kind: pa.DataType) -> pa.Scalar:
+    value = _comparable(written, kind)
+    if pa.types.is_integer(kind) and isinstance(value, float):
+        return pa.scalar(value)
+    return pa.scalar(value, kind)
+
+
+def _comparable(written: Any, kind: pa.DataType) -> Any:
+    """A value as it is written, as Python has values of an Arrow type. Raises InvalidStatementError."""
+    if pa.types.is_timestamp(kind):
+        like: Any = dt.datetime(1970, 1, 1, tzinfo=dt.UTC if kind.tz else None)
+    elif pa.types.is_date(kind):
+        like = dt.date(1970, 1, 1)
+    elif pa.types.is_decimal(kind):
+        like = Decimal(0)
+    elif pa.types.is_boolean(kind):
+        like = True
+    else:
+        like = 0 if pa.types.is_integer(kind) or pa.types.is_floating(kind) else ""
+    found = as_type_of(written, like)
+    if found is None:
+        raise InvalidStatementError(f"{written!r} cannot be compared with values of type {kind}")
+    return found
+
+
+def _text(value: Any) -> str:
+    """A value as a key: 1 and 1.0 and Decimal(1) are one."""
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        return format(Decimal(str(value)).normalize(), "f")
+    return str(value)

@@ -1,0 +1,145 @@
+"""Statements and verifications as rows of tables, so that any engine can read them and snapshots version them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from lakehouse.semantics.claims import plain
+from lakehouse.semantics.statement_yaml import draft_of
+from lakehouse.semantics.statements import Reference, Statement
+from lakehouse.semantics.states import Mark, Verification
+
+STATEMENT_SCHEMA = pa.schema(
+    [
+        pa.field("statement_id", pa.string(), nullable=False),
+        pa.field("table_name", pa.string(), nullable=False),
+        pa.field("table_uuid", pa.string(), nullable=False),
+        pa.field("field_id", pa.int32()),
+        pa.field("column_name", pa.string()),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("text", pa.string()),
+        pa.field("author", pa.string()),
+        pa.field("source", pa.string()),
+        pa.field("written_at", pa.timestamp("us", "UTC"), nullable=False),
+        # the whole draft and what it is bound to, as JSON: the columns before are for people and for filters
+        pa.field("draft", pa.string(), nullable=False),
+        pa.field("references", pa.string(), nullable=False),
+    ]
+)
+"""One row a statement; the table's snapshots are its versions."""
+
+VERIFICATION_SCHEMA = pa.schema(
+    [
+        pa.field("statement_id", pa.string(), nullable=False),
+        pa.field("digest", pa.string(), nullable=False),
+        pa.field("verified_at", pa.timestamp("us", "UTC"), nullable=False),
+        pa.field("by", pa.string(), nullable=False),
+        pa.field("holds", pa.bool_(), nullable=False),
+        pa.field("reason", pa.string()),
+        pa.field("observed", pa.string(), nullable=False),
+        pa.field("marks", pa.string(), nullable=False),
+    ]
+)
+"""One row each time that a statement was looked at; the newest counts."""
+
+
+def statement_rows(statements: Iterable[Statement]) -> pa.Table:
+    """Rows of `STATEMENT_SCHEMA`."""
+    rows = [
+        {
+            "statement_id": one.statement_id,
+            "table_name": one.subject.table,
+            "table_uuid": one.subject.table_uuid,
+            "field_id": one.subject.field_id,
+            "column_name": one.subject.column,
+            "kind": str(one.kind),
+            "text": one.draft.text,
+            "author": one.draft.author,
+            "source": one.draft.source,
+            "written_at": one.written_ms * 1000,
+            "draft": _json(one.draft.to_json()),
+            "references": _json([reference.to_json() for reference in one.references]),
+        }
+        for one in statements
+    ]
+    return pa.Table.from_pylist(rows, schema=STATEMENT_SCHEMA)
+
+
+def statements_of(rows: pa.Table) -> list[Statement]:
+    """Inverse of `statement_rows`. Raises InvalidStatementError for a draft that this version does not know."""
+    found = []
+    for row in rows.select(["statement_id", "draft", "references", "written_at"]).to_pylist():
+        references = tuple(
+            Reference(one["table"], one["uuid"], one["column"], one["field_id"])
+            for one in json.loads(row["references"])
+        )
+        found.append(
+            Statement(
+                draft=draft_of(json.loads(row["draft"]), f"stored statement {row['statement_id']}"),
+                subject=references[0],
+                references=references,
+                written_ms=round(row["written_at"].timestamp() * 1000),
+            )
+        )
+    return found
+
+
+def verification_rows(verifications: Iterable[Verification]) -> pa.Table:
+    """Rows of `VERIFICATION_SCHEMA`."""
+    rows = [
+        {
+            "statement_id": one.statement_id,
+            "digest": one.digest,
+            "verified_at": one.at_ms * 1000,
+            "by": one.by,
+            "holds": one.holds,
+            "reason": one.reason,
+            "observed": _json(plain(one.observed)),
+            "marks": _json({uuid: _mark_json(mark) for uuid, mark in one.marks.items()}),
+        }
+        for one in verifications
+    ]
+    return pa.Table.from_pylist(rows, schema=VERIFICATION_SCHEMA)
+
+
+def verifications_of(rows: pa.Table) -> dict[str, Verification]:
+    """The newest verification of each statement, by its id."""
+    newest: dict[str, Verification] = {}
+    for row in sorted(rows.to_pylist(), key=lambda row: row["verified_at"]):
+        newest[row["statement_id"]] = Verification(
+            statement_id=row["statement_id"],
+            digest=row["digest"],
+            at_ms=round(row["verified_at"].timestamp() * 1000),
+            by=row["by"],
+            holds=row["holds"],
+            reason=row["reason"] or "",
+            observed=json.loads(row["observed"]),
+            marks={uuid: _mark(one) for uuid, one in json.loads(row["marks"]).items()},
+        )
+    return newest
+
+
+def _mark_json(mark: Mark) -> dict[str, Any]:
+    return {
+        "snapshot_id": mark.snapshot_id,
+        "schema_id": mark.schema_id,
+        "rows": mark.rows,
+        "columns": {str(field_id): dict(one) for field_id, one in mark.columns.items()},
+    }
+
+
+def _mark(written: dict[str, Any]) -> Mark:
+    return Mark(
+        snapshot_id=written["snapshot_id"],
+        schema_id=written["schema_id"],
+        rows=written["rows"],
+        columns={int(field_id): one for field_id, one in written["columns"].items()},
+    )
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

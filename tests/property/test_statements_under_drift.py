@@ -1,0 +1,83 @@
+"""Random evolutions and drifts: what became untrue is never called verified, and is found by its evidence."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from lakehouse.curation.checkup import check, check_statements, survey
+from lakehouse.curation.statement_store import StatementStore
+from lakehouse.semantics.states import State
+from tests.property.statement_worlds import World
+
+EVOLUTIONS = int(os.environ.get("LAKEHOUSE_EVOLUTIONS", "120"))
+STEPS = 20
+
+
+@pytest.mark.timeout(0)
+def test_what_became_untrue_is_found(tmp_path):
+    counts: Counter[str] = Counter()
+    for seed in range(max(1, EVOLUTIONS // STEPS)):
+        world = World(seed, tmp_path)
+        checked = _by_id(check_statements(world.lake))
+        for number in range(STEPS):
+            before = world.truth()
+            change, rows_changed = world.step()
+            truth = world.truth()
+            where = f"seed {seed}, step {number}: {change}"
+            seen = survey(world.lake)
+            by_metadata = {key: one.state for key, one in seen.standings().items()}
+            _judge_metadata(by_metadata, before, truth, where, counts)
+            if not rows_changed:
+                _judge_schema_change(by_metadata, checked, truth, where)
+            results, kept = check(seen)
+            StatementStore(world.lake).record(kept)
+            checked = _by_id(results)
+            _judge_evidence(checked, truth, where, counts)
+            counts["evolutions"] += 1
+    assert counts["made untrue"] > counts["evolutions"] / 10
+    assert counts["false alarms"] == 0
+    print("\n" + ", ".join(f"{name}: {count:,}" for name, count in sorted(counts.items())))  # noqa: T201
+
+
+def _by_id(results):
+    return {one.statement.statement_id: one for one in results}
+
+
+def _judge_schema_change(states, checked, truth, where):
+    """Changes of the schema and compactions alone take nothing from a statement that stays true."""
+    for name, holds in truth.items():
+        before = checked[name].standing.state
+        if holds and before is State.VERIFIED:
+            assert states[name] is before, f"{where}: {name} was {before} and is {states[name]}"
+
+
+def _judge_metadata(states, before, truth, where, counts):
+    """From metadata alone: nothing untrue is called verified, nothing true is contradicted."""
+    for name, holds in truth.items():
+        state = states[name]
+        if not holds:
+            assert state is not State.VERIFIED, f"{where}: {name} is untrue and called verified"
+            counts["made untrue"] += before[name]
+            counts["made untrue, found by metadata alone"] += (
+                before[name] and state is State.CONTRADICTED
+            )
+            continue
+        counts["true"] += 1
+        stale = state is State.CONTRADICTED and not before[name]  # waits for its evidence to run
+        assert state is not State.CONTRADICTED or stale, f"{where}: {name} is true, contradicted"
+        counts["true, verified by metadata alone"] += state is State.VERIFIED
+
+
+def _judge_evidence(checked, truth, where, counts):
+    for name, holds in truth.items():
+        found = checked[name].standing
+        if holds:
+            counts["false alarms"] += found.state is State.CONTRADICTED
+            assert found.state is not State.CONTRADICTED, f"{where}: {name}: {found.reason}"
+            if checked[name].statement.evidence is not None:
+                assert found.state is State.VERIFIED, f"{where}: {name} is {found.state}"
+        else:
+            assert found.state is State.CONTRADICTED, f"{where}: {name} is untrue and {found.state}"

@@ -1,0 +1,166 @@
+"""Statements kept in a lakehouse and checked against it."""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import lakehouse as lh
+from lakehouse.curation import evidence_run
+from lakehouse.curation.checkup import accept, check_statements, survey
+from lakehouse.curation.gathering import table_names
+from lakehouse.curation.statement_store import DIGEST, STATEMENTS, StatementStore
+from lakehouse.semantics.binding import bind
+from lakehouse.semantics.statement_yaml import parse_statements
+from lakehouse.semantics.states import State
+
+DOCUMENT = """
+table: raw.events
+statements:
+- id: codes
+  kind: codes
+  column: code
+  values: {A: one, B: two}
+  evidence: {check: values, column: code, allowed: [A, B]}
+- {id: form, kind: warning, evidence: {check: pattern, column: code, regex: "[A-Z]"}}
+- {id: said, kind: description, text: Events.}
+- id: nested
+  kind: unit
+  column: box.size
+  unit: cm
+  evidence: {check: bounds, column: box.size, min: 0, max: 50, where: "code = 'A'"}
+- id: asked
+  kind: warning
+  evidence: {check: query, sql: "select count(*) > 0, count(*) as n from raw.events"}
+"""
+SAID = "{table: raw.events, statements: [{id: said, kind: description, text: %s}]}"
+BROKEN = """
+table: raw.events
+statements:
+- {id: bad, kind: warning, evidence: {check: query, sql: select no_such(1) from raw.events}}
+"""
+SCHEMA = pa.schema([("code", pa.string()), ("box", pa.struct([("size", pa.int32())]))])
+
+
+def rows(codes, size=5):
+    return pa.Table.from_pylist([{"code": one, "box": {"size": size}} for one in codes], SCHEMA)
+
+
+@pytest.fixture
+def lake(tmp_path):
+    lake = lh.load_catalog(str(tmp_path / "warehouse"))
+    lake.create_table("raw.events", SCHEMA).append(rows("ABA"))
+    put(lake, DOCUMENT)
+    return lake
+
+
+def put(lake, document, **options):
+    names = {t.name: table_names(t) for t in map(lake.load_table, lake.list_tables())}
+    now = lake.environment.now_ms()
+    statements = [bind(one, names, now) for one in parse_statements(document)]
+    snapshot = StatementStore(lake).put(statements, **options)
+    accept(lake, statements, "Ann")
+    return snapshot
+
+
+def states(lake, **options):
+    return {one.statement.statement_id: one for one in check_statements(lake, **options)}
+
+
+def test_states_move_with_the_data(lake):
+    assert {one.standing.state for one in states(lake).values()} == {State.VERIFIED}
+    lake.load_table("raw.events").append(rows("C"))
+    before = survey(lake).standings()
+    assert before["codes"].state is State.UNVERIFIED  # bounds of text may be cut
+    assert before["form"].state is State.UNVERIFIED
+    assert before["form"].since == lake.load_table("raw.events").metadata.current_snapshot_id
+    after = states(lake)
+    assert after["codes"].standing.state is State.CONTRADICTED
+    assert after["form"].standing.state is State.VERIFIED
+    assert after["form"].by == "evidence"
+    lake.load_table("raw.events").delete("code = 'C'")
+    assert states(lake)["codes"].standing.state is State.VERIFIED
+
+
+def test_evidence_reads_added_and_removed_files_alone(lake, monkeypatch):
+    table = lake.load_table("raw.events")
+    table.append(rows("B" * 5))
+    states(lake)
+    read = []
+    real = evidence_run.read_tasks
+
+    def noted(tasks, *rest):
+        tasks = list(tasks)
+        read.append([task.data_file.record_count for task in tasks])
+        return real(tasks, *rest)
+
+    monkeypatch.setattr(evidence_run, "read_tasks", noted)
+    table.append(rows("ab"))
+    found = states(lake)["form"]
+    assert found.standing.state is State.CONTRADICTED
+    assert found.standing.reason == "8 of 10 values match"
+    assert read.count([2]) >= 1
+    assert all(counts == [2] for counts in read), "an old file was read again"
+
+
+def test_what_a_query_saw_is_kept_with_it(lake):
+    assert states(lake)["asked"].standing.reason == "the query returns true (n 3)"
+
+
+def test_evidence_that_does_not_run_fails_with_its_error(lake):
+    put(lake, BROKEN)
+    found = states(lake)["bad"].standing
+    assert found.state is State.CONTRADICTED
+    assert "does not run" in found.reason
+
+
+def test_a_column_renamed_is_followed_and_one_dropped_contradicts(lake):
+    states(lake)
+    with lake.load_table("raw.events").update_schema() as schema:
+        schema.rename_column("code", "kind")
+    found = states(lake)
+    assert {one.standing.state for one in found.values()} == {State.VERIFIED}
+    assert found["nested"].draft.evidence.arguments["where"] == "kind = 'A'"
+    with lake.load_table("raw.events").update_schema() as schema:
+        schema.drop_column("kind")
+    found = states(lake)
+    assert found["codes"].standing.reason == "column code of raw.events does not exist any more"
+    assert found["said"].standing.state is State.VERIFIED
+
+
+def test_what_was_said_at_a_time_is_still_there(lake):
+    store = StatementStore(lake)
+    first = lake.load_table(STATEMENTS).current_snapshot().timestamp_ms
+    put(lake, SAID % "Clicks.")
+    assert [one.draft.text for one in store.statements() if one.statement_id == "said"] == [
+        "Clicks."
+    ]
+    then = {one.statement_id: one for one in store.statements(first)}
+    assert then["said"].draft.text == "Events."
+    assert store.statements(first - 1_000_000) == []
+
+
+def test_statements_are_an_open_table_and_their_digest_is_on_theirs(lake):
+    table = lake.load_table(STATEMENTS)
+    files = [file.file_path.removeprefix("file://") for file in table.scan().plan().files]
+    kinds = duckdb.sql(f"select kind from read_parquet({files!r}) order by statement_id").fetchall()
+    assert [kind for (kind,) in kinds] == ["warning", "codes", "warning", "unit", "description"]
+    digest = lake.load_table("raw.events").properties[DIGEST]
+    assert put(lake, DOCUMENT) is None
+    assert lake.load_table("raw.events").properties[DIGEST] == digest
+    StatementStore(lake).remove(["said"])
+    assert lake.load_table("raw.events").properties[DIGEST] != digest
+
+
+def test_replace_takes_back_what_a_document_says_no_more(lake):
+    put(lake, SAID % "Events.", replace=True)
+    assert [one.statement_id for one in StatementStore(lake).statements()] == ["said"]
+
+
+def test_acceptance_is_of_a_wording(lake):
+    put(lake, DOCUMENT)
+    names = {t.name: table_names(t) for t in map(lake.load_table, lake.list_tables())}
+    edited = parse_statements(DOCUMENT.replace("text: Events.", "text: Clicks."))
+    StatementStore(lake).put([bind(one, names, 0) for one in edited])
+    assert states(lake)["said"].standing.state is State.UNVERIFIED
