@@ -16,7 +16,7 @@ from lakehouse.semantics.facts import (
     Change,
     TableFacts,
     field_names,
-    first_row_change,
+    lineage_since,
     table_facts,
 )
 from lakehouse.spec.data_file import STATUS_DELETED
@@ -80,20 +80,21 @@ class Gatherer:
 
     def _change(self, since: int | None) -> Change:
         metadata = self.table.metadata
-        known, earliest = first_row_change(metadata, since)
-        if known and earliest is None:
-            return Change(after=self.facts(), same_rows=True)
-        if not known:
-            return Change(after=self.facts(), same_rows=False, since=earliest)
+        lineage = lineage_since(metadata, since)
+        if lineage.known and lineage.first is None:
+            return Change(after=self.facts(), same_rows=True, append_only=True)
+        if not lineage.known:
+            return Change(after=self.facts(), same_rows=False, since=lineage.first)
         before, after = self._of(since), self._of(metadata.current_snapshot_id)
         same_deletes = before.deletes == after.deletes
         old, new = before.paths(), after.paths()
         return Change(
             after=self.facts(),
             same_rows=False,
-            since=earliest,
+            since=lineage.first,
             added=new - old if same_deletes else None,
             removed=old - new if same_deletes else None,
+            append_only=lineage.append_only,
         )
 
     def _of(self, snapshot_id: int | None) -> _Files:

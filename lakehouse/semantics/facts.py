@@ -28,7 +28,7 @@ from pyiceberg.types import (
 
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import field_types
-from lakehouse.spec.snapshot import OPERATION_REPLACE
+from lakehouse.spec.snapshot import OPERATION_APPEND, OPERATION_REPLACE
 from lakehouse.spec.table_metadata import TableMetadata
 
 _ENCLOSING = (StringType, BinaryType, FixedType)
@@ -93,6 +93,7 @@ class Change:
         same_rows: only rewrites came since: the rows are the same.
         since: the earliest snapshot that changed rows; None when none did, or when it is not known any more.
         added, removed: paths of data files; None when the snapshot is not known any more, or delete files changed.
+        append_only: every row is still there, whatever rewrites did to its file.
     """
 
     after: TableFacts
@@ -100,11 +101,7 @@ class Change:
     since: int | None = None
     added: frozenset[str] | None = None
     removed: frozenset[str] | None = None
-
-    @property
-    def append_only(self) -> bool:
-        """Whether every row is still there, in the file that it was in."""
-        return self.same_rows or self.removed == frozenset()
+    append_only: bool = False
 
 
 def table_facts(
@@ -154,21 +151,34 @@ def field_names(schema: Schema) -> dict[int, str]:
     return {field_id: str(schema.find_column_name(field_id)) for field_id in index_by_id(schema)}
 
 
-def first_row_change(metadata: TableMetadata, since: int | None) -> tuple[bool, int | None]:
-    """Whether the snapshot is an ancestor of the current one, and the earliest snapshot after it that changed rows.
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The snapshots after one, up to the current one.
 
-    None for `since` is the table before its first snapshot.
+    Attributes:
+        known: whether the one is an ancestor of the current snapshot.
+        first: the earliest of them that changed rows; None when none did.
+        append_only: whether those that changed rows only added some.
     """
-    earliest: int | None = None
+
+    known: bool
+    first: int | None
+    append_only: bool
+
+
+def lineage_since(metadata: TableMetadata, since: int | None) -> Lineage:
+    """What came after a snapshot; None is the table before its first one."""
+    first: int | None = None
+    append_only = True
+    parent: int | None = None
     for snapshot in metadata.ancestors(metadata.current_snapshot_id):
         if snapshot.snapshot_id == since:
-            return True, earliest
+            return Lineage(True, first, append_only)
         if snapshot.operation != OPERATION_REPLACE:
-            earliest = snapshot.snapshot_id
-        last_parent = snapshot.parent_snapshot_id
-    if metadata.current_snapshot_id is None:
-        return since is None, None
-    return since is None and last_parent is None, earliest
+            first = snapshot.snapshot_id
+            append_only = append_only and snapshot.operation == OPERATION_APPEND
+        parent = snapshot.parent_snapshot_id
+    return Lineage(since is None and parent is None, first, append_only)
 
 
 def _column(

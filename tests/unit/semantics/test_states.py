@@ -48,13 +48,16 @@ def same(**columns):
     return {"u": Change(after=facts(**columns), same_rows=True)}
 
 
-def changed(*, removed=frozenset(), since=7, **columns):
-    after = facts(**columns)
-    return {
-        "u": Change(
-            after=after, same_rows=False, since=since, added=frozenset({"f"}), removed=removed
-        )
-    }
+def changed(*, append_only=True, since=7, **columns):
+    change = Change(
+        after=facts(**columns),
+        same_rows=False,
+        since=since,
+        added=frozenset({"f"}),
+        removed=frozenset(),
+        append_only=append_only,
+    )
+    return {"u": change}
 
 
 def verified(of, *, holds=True, by="Ann"):
@@ -169,7 +172,7 @@ def test_what_nothing_can_check_loses_trust_by_what_changes_around_it():
     appended = changed(size=ColumnFacts(1100, 0, 0, 0, 100, True, 8800))
     assert trust_left(one, last, appended) == (1.0, [])
     assert standing(one, last, appended, NOW).state is State.VERIFIED
-    in_bits = changed(removed=frozenset({"old"}), size=ColumnFacts(1000, 0, 0, 0, 800, True, 8000))
+    in_bits = changed(append_only=False, size=ColumnFacts(1000, 0, 0, 0, 800, True, 8000))
     found = standing(one, last, in_bits, NOW)
     assert found.state is State.UNVERIFIED
     assert found.trust < 0.7
