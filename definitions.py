@@ -12,6 +12,11 @@ from assets.state import state_asset
 from jobs.ingestion import ingestion_jobs
 from jobs.maintenance import PROJECT_POLICY, maintenance_jobs, state_job
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.orchestration.statement_checks import (
+    statement_checks,
+    statement_job,
+    statement_sensor,
+)
 from sensors.daily import daily_schedules
 from sensors.landing import landing_sensors
 from sensors.maintenance import maintenance_schedules, maintenance_sensors
@@ -26,8 +31,13 @@ def build_definitions(
     tables, events_jobs = list(pipeline.tables()), ingestion_jobs(pipeline)
     return dg.Definitions(
         assets=[*pipeline.assets(), state_asset(tables, PROJECT_POLICY)],
-        jobs=[*events_jobs, *maintenance_jobs(tables), state_job()],
-        sensors=[*landing_sensors(pipeline, events_jobs), *maintenance_sensors(tables)],
+        asset_checks=statement_checks(tables),
+        jobs=[*events_jobs, *maintenance_jobs(tables), state_job(), statement_job(tables)],
+        sensors=[
+            *landing_sensors(pipeline, events_jobs),
+            *maintenance_sensors(tables),
+            statement_sensor(tables),
+        ],
         schedules=[*daily_schedules(pipeline, events_jobs), *maintenance_schedules()],
         resources={"lakehouse": lakehouse, "spark": spark},
         # one process, and so one JVM, a run

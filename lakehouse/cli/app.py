@@ -13,6 +13,7 @@ from lakehouse.cli import (
     maintenance_commands,
     pipeline_commands,
     scan_commands,
+    semantics_commands,
     snapshot_commands,
 )
 from lakehouse.cli.session import CatalogOption, NameOption, PropertyOption, WarehouseOption
@@ -64,5 +65,6 @@ for _commands in (
     scan_commands,
     maintenance_commands,
     pipeline_commands,
+    semantics_commands,
 ):
     _commands.register(app)

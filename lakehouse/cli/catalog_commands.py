@@ -9,6 +9,12 @@ from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from lakehouse.cli.semantics_commands import (
+    edit_statements,
+    result_json,
+    statement_lines,
+    statements_about,
+)
 from lakehouse.cli.session import Session, command
 from lakehouse.cli.settings import hide_secrets
 from lakehouse.maintenance.health import health
@@ -83,8 +89,17 @@ def summary_totals(snapshot: Snapshot) -> tuple[int, int, int, int] | None:
     return int(found[0]), int(found[1]), int(found[2]), int(found[3])
 
 
-def describe(session: Session, table: TableArgument) -> None:
-    """Show schema, partitioning, sort order, refs, properties and location of a table."""
+def describe(
+    session: Session,
+    table: TableArgument,
+    edit: Annotated[
+        bool, typer.Option("--edit", help="Edit the statements about the table as YAML.")
+    ] = False,
+) -> None:
+    """Show schema, partitioning, sort order, refs, properties, location and statements of a table."""
+    if edit:
+        edit_statements(session, table)
+        return
     found = session.table(table)
     metadata = found.metadata
     schema = found.schema()
@@ -136,6 +151,9 @@ def describe(session: Session, table: TableArgument) -> None:
         "refs": refs,
         "properties": properties,
     }
+    stated = statements_about(session, found)
+    if stated:
+        data["statements"] = [result_json(one) for one in stated]
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(overflow="fold")
@@ -172,4 +190,5 @@ def describe(session: Session, table: TableArgument) -> None:
         for c in columns
     ]
     shown = listing(("#id", "column", "type", "", "#distinct", "doc"), rows, limit=len(rows))
-    session.show(data, Group(Text(found.name, style="bold"), grid, shown))
+    parts = [Text(found.name, style="bold"), grid, shown, *statement_lines(stated)]
+    session.show(data, Group(*parts))

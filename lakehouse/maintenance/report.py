@@ -114,7 +114,12 @@ def listing(
     left = 0
     for row in rows:
         if shown < limit:
-            table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+            table.add_row(
+                *(
+                    cell if isinstance(cell, Text) else Text("" if cell is None else str(cell))
+                    for cell in row
+                )
+            )
             shown += 1
         else:
             left += 1

@@ -35,7 +35,7 @@ def test_the_definitions_load_and_are_these() -> None:
     }
     assert {job.name for job in repository.get_all_jobs()} - {"__ASSET_JOB"} == {
         "index_flights", "ingest_flights", "index_wiki_edits", "ingest_wiki_edits", "compact", "expire",
-        "rewrite_manifests", "remove_orphans", "lakehouse_state",
+        "rewrite_manifests", "remove_orphans", "lakehouse_state", "check_statements",
     }  # fmt: skip
     graph = repository.asset_graph
     assert graph.get(dg.AssetKey(["marts", "aircraft"])).partitions_def is None
@@ -50,6 +50,7 @@ def test_sensors_and_schedules_run_by_default_and_say_how_to_stop_them() -> None
     repository = definitions.defs.get_repository_def()
     assert {s.name for s in repository.sensor_defs} == {
         "landed_flights", "landed_wiki_edits", "small_files", "many_manifests", "old_snapshots",
+        "statements_to_check",
     }  # fmt: skip
     assert {s.name for s in repository.schedule_defs} == {
         "nightly_flights",

@@ -1,0 +1,280 @@
+"""Statements that the data suggests, each with its evidence, for a person to accept.
+
+Keys, references, enumerations, missing-value codes, sums that agree between tables (and so their units), copies of tables; from
+scan reports the columns that nobody reads and the filters that everybody uses. Nothing is said that was not seen.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.curation.profiles import ColumnProfile, TableProfile
+from lakehouse.maintenance.scans import scan_use
+from lakehouse.semantics.claims import plain
+from lakehouse.semantics.statement_yaml import draft_of
+from lakehouse.semantics.statements import Draft
+
+_CODES_MAX = 12
+_ROWS_A_CODE = 20
+_PAIR_COLUMNS = 8
+_FACTORS = {1: "the same unit", 100: "hundredths", 1000: "thousandths"}
+_NO_VALUE = (-1, "N/A", "n/a", "", dt.date(9999, 12, 31))
+_OFTEN = 0.8
+_LEAST_SCANS = 10
+_LEAST_SUM = 100
+
+Proposal = dict[str, Any]
+
+
+def propose(
+    profiles: Sequence[TableProfile], reports: Iterable[Mapping[str, Any]] = ()
+) -> list[Draft]:
+    """Proposals about the profiled tables.
+
+    Args:
+        profiles: the tables; references and sums are looked for among these.
+        reports: scan reports, see `lakehouse.scan.listeners`.
+    """
+    keys = {one.name: single_keys(one) for one in profiles}
+    used = list(reports)
+    found: list[Proposal] = []
+    for one in profiles:
+        found += _with_place(one, _grain(one, keys[one.name]))
+        found += _with_place(one, _codes(one))
+        found += _with_place(one, _references(one, profiles, keys))
+        found += _with_place(one, _sums(one, profiles))
+        found += _with_place(one, _copies(one, profiles, keys))
+        found += _with_place(one, _use(one, used))
+    return [draft_of(plain(one), "proposal") for one in found]
+
+
+def single_keys(profile: TableProfile) -> list[str]:
+    """Columns without nulls and without repetition."""
+    return [
+        one.name
+        for one in profile.columns.values()
+        if profile.rows > 1 and not one.nulls and one.distinct == profile.rows and _is_key_type(one)
+    ]
+
+
+def _with_place(profile: TableProfile, proposals: Iterable[Proposal]) -> Iterator[Proposal]:
+    for one in proposals:
+        source = f"profiled at snapshot {profile.snapshot_id}"
+        yield {
+            "table": profile.name,
+            "author": "lakehouse semantics suggest",
+            "source": source,
+            **one,
+        }
+
+
+def _is_key_type(column: ColumnProfile) -> bool:
+    return bool(pa.types.is_integer(column.kind) or pa.types.is_string(column.kind))
+
+
+def _grain(profile: TableProfile, keys: Sequence[str]) -> Iterator[Proposal]:
+    key: Sequence[str] | None = keys[:1] or None
+    if key is None and profile.rows > 1:
+        candidates = [
+            one.name
+            for one in profile.columns.values()
+            if not one.nulls
+            and 1 < one.distinct < profile.rows
+            and (_is_key_type(one) or pa.types.is_date(one.kind))
+        ][:_PAIR_COLUMNS]
+        key = next(
+            (
+                names
+                for size in (2, 3)
+                for names in itertools.combinations(candidates, size)
+                if _could_be_key(profile, names) and _distinct(profile, names) == profile.rows
+            ),
+            None,
+        )
+    if key is not None:
+        yield {
+            "kind": "grain",
+            "key": list(key),
+            "text": f"One row for each {' and '.join(key)}.",
+            "evidence": {"check": "unique", "columns": list(key)},
+        }
+
+
+def _could_be_key(profile: TableProfile, names: Sequence[str]) -> bool:
+    product = 1
+    for name in names:
+        product *= profile.columns[name].distinct
+    return product >= profile.rows
+
+
+def _distinct(profile: TableProfile, names: Sequence[str]) -> int:
+    scan = profile.table.scan(select=list(names), snapshot_id=profile.snapshot_id)
+    rows = scan.to_arrow()
+    return int(rows.group_by(rows.column_names).aggregate([]).num_rows)
+
+
+def _codes(profile: TableProfile) -> Iterator[Proposal]:
+    for one in profile.columns.values():
+        few = 1 < one.distinct <= _CODES_MAX and one.rows >= _ROWS_A_CODE * one.distinct
+        if few and one.values and (pa.types.is_string(one.kind) or pa.types.is_integer(one.kind)):
+            values = sorted(one.values, key=str)
+            yield {
+                "kind": "codes",
+                "column": one.name,
+                "values": {value: f"({one.values[value]:,} rows)" for value in values},
+                "text": f"{len(values)} values occur; what they mean is not in the data.",
+                "evidence": {"check": "values", "column": one.name, "allowed": values},
+            }
+        elif (missing := _no_value(one)) is not None:
+            yield {
+                "kind": "codes",
+                "column": one.name,
+                "values": {missing: "probably none"},
+                "text": f"{missing} stands apart from the other values.",
+            }
+
+
+def _no_value(column: ColumnProfile) -> Any:
+    """A value that stands for none: -1 below numbers that are not negative, the end of the calendar, N/A."""
+    for one in _NO_VALUE:
+        if isinstance(one, int) and column.lower == one and pa.types.is_integer(column.kind):
+            above = column.different.filter(pc.greater(column.different, one))
+            if len(above) and pc.min(above).as_py() >= 0:
+                return one
+        elif one == column.upper and isinstance(one, dt.date):
+            return one
+        elif isinstance(one, str) and pa.types.is_string(column.kind) and column.distinct > 1:
+            if pc.any(pc.equal(column.different, one)).as_py():
+                return one
+    return None
+
+
+def _references(
+    profile: TableProfile, profiles: Sequence[TableProfile], keys: Mapping[str, Sequence[str]]
+) -> Iterator[Proposal]:
+    for one in profile.columns.values():
+        if one.distinct < 2 or not _is_key_type(one) or one.name in keys[profile.name][:1]:
+            continue
+        for other in profiles:
+            for key in keys[other.name]:
+                target = other.columns[key]
+                if other is profile or target.kind != one.kind or not _alike(one, target, other):
+                    continue
+                left = one.different.filter(
+                    pc.invert(pc.is_in(one.different, value_set=target.different))
+                ).to_pylist()
+                exceptions = [value for value in left if value in _NO_VALUE]
+                if left and left != exceptions:
+                    continue
+                evidence = {"check": "references", "column": one.name, "to": f"{other.name}.{key}"}
+                yield {
+                    "kind": "join",
+                    "from": [one.name],
+                    "to": [f"{other.name}.{key}"],
+                    "cardinality": "one_to_one" if one.distinct == one.rows else "many_to_one",
+                    "text": f"Every {one.name} is a {key} of {other.name}"
+                    + (f", but for {exceptions[0]}." if exceptions else "."),
+                    "evidence": {**evidence, **({"except": exceptions} if exceptions else {})},
+                }
+
+
+def _alike(column: ColumnProfile, key: ColumnProfile, other: TableProfile) -> bool:
+    """Whether inclusion means something: the names have a part in common, or the values are telling text."""
+    mine, theirs = _parts(column.name), _parts(f"{other.name.rpartition('.')[2]}_{key.name}")
+    shared = any(one.startswith(two) or two.startswith(one) for one in mine for two in theirs)
+    telling = pa.types.is_string(column.kind) and column.distinct >= _CODES_MAX
+    return column.name == key.name or shared or telling
+
+
+def _parts(name: str) -> set[str]:
+    """The telling parts of a name: `customer_id` -> customer."""
+    return {one for one in name.lower().split("_") if len(one) > 2 and one not in ("key", "code")}
+
+
+def _sums(profile: TableProfile, profiles: Sequence[TableProfile]) -> Iterator[Proposal]:
+    for one, other in itertools.product(profile.columns.values(), profiles):
+        if other is profile or not one.total or _is_key_like(one):
+            continue
+        for target in other.columns.values():
+            if not target.total or _is_key_like(target):
+                continue
+            for factor, what in _FACTORS.items():
+                if abs(one.total - factor * target.total) > 1e-7 * abs(one.total):
+                    continue
+                yield {
+                    "kind": "warning",
+                    "column": one.name,
+                    "text": f"Adds up to {other.name}.{target.name}, in {what}.",
+                    "evidence": {
+                        "check": "sum_equal",
+                        "column": one.name,
+                        "to": f"{other.name}.{target.name}",
+                        "to_factor": factor,
+                        "tolerance": 1e-7,
+                    },
+                }
+
+
+def _is_key_like(column: ColumnProfile) -> bool:
+    """Sums of ids and of small numbers agree by chance, or because tables are copies."""
+    ids = pa.types.is_integer(column.kind) and column.distinct == column.rows
+    return ids or column.distinct < 2 or abs(column.total or 0) < _LEAST_SUM
+
+
+def _copies(
+    profile: TableProfile, profiles: Sequence[TableProfile], keys: Mapping[str, Sequence[str]]
+) -> Iterator[Proposal]:
+    for other in profiles:
+        shared = [key for key in keys[profile.name] if key in keys[other.name]]
+        if other is profile or not shared or profile.rows > other.rows:
+            continue
+        common = [
+            name
+            for name, one in profile.columns.items()
+            if name in other.columns and other.columns[name].kind == one.kind
+        ]
+        mine = profile.columns[shared[0]].different
+        inside = pc.all(pc.is_in(mine, value_set=other.columns[shared[0]].different)).as_py()
+        if inside and len(common) >= max(3, 0.6 * len(profile.columns)):
+            yield {
+                "kind": "warning",
+                "text": f"Looks like a copy of {other.name}: every {shared[0]} is there,"
+                f" {len(common)} of {len(profile.columns)} columns are the same.",
+                "evidence": {
+                    "check": "references",
+                    "column": shared[0],
+                    "to": f"{other.name}.{shared[0]}",
+                },
+            }
+
+
+def _use(profile: TableProfile, reports: Sequence[Mapping[str, Any]]) -> Iterator[Proposal]:
+    """Columns that nobody reads, filters that everybody uses."""
+    of_table = [one for one in reports if one.get("table") == profile.name]
+    if len(of_table) < _LEAST_SCANS:
+        return
+    read: Counter[str] = Counter()
+    for one in of_table:
+        read.update(one.get("projection") or profile.columns)
+    unread = [name for name in profile.columns if not read[name]]
+    if unread:
+        yield {
+            "kind": "warning",
+            "topics": unread,
+            "text": f"None of {len(of_table)} scans read {', '.join(unread)}.",
+        }
+    use = scan_use(of_table, profile.name, list(profile.columns))
+    for predicate in use.predicates[:1]:
+        if predicate.predicate != "true" and predicate.scans >= _OFTEN * len(of_table):
+            yield {
+                "kind": "warning",
+                "text": f"{predicate.scans} of {len(of_table)} scans filter by {predicate.predicate}:"
+                " is this a filter that every figure needs?",
+            }
