@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
@@ -189,12 +190,11 @@ def _decode_rows(
 ) -> Entries:
     schema = header.metadata["avro.schema"]
     with_lengths = schema_with_lengths(schema)
-    try:
-        return _decode_as(schema, data, header, location, spec, types, wanted)
-    except CorruptMetadataError:
-        if with_lengths is None:
-            raise
-        return _decode_as(with_lengths, data, header, location, spec, types, wanted)
+    if with_lengths is not None:
+        # all columns: that the lengths are right can be seen of partition values only
+        with contextlib.suppress(CorruptMetadataError):
+            return _decode_as(with_lengths, data, header, location, spec, types, None)
+    return _decode_as(schema, data, header, location, spec, types, wanted)
 
 
 @lru_cache(maxsize=64)
@@ -202,8 +202,9 @@ def schema_with_lengths(schema: bytes) -> bytes | None:
     """What Java may mean by a manifest's Avro schema; None where it cannot mean anything else.
 
     Before a partition value that is an Avro `fixed` Iceberg's Java library writes the length, as if
-    it were `bytes`. Such a manifest is decoded entry by entry: as its schema says, or else as Java
-    means it.
+    it were `bytes`. Such a manifest is decoded entry by entry: as Java means it if all lengths are
+    right, else as its schema says. (The other way round a value that ends with a byte above 0x7f
+    may swallow what follows it, and nobody notices.)
     """
     plain = json.loads(schema)
     changed = _fixed_as_bytes(plain)

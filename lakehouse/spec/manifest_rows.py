@@ -224,13 +224,31 @@ def _partitions(
                 location=location,
             )
         values = _child(_child(data_file, file_names[102]["name"]), avro[field.field_id]["name"])
-        columns[name] = _internal(values, avro[field.field_id]["type"], kinds[field.field_id])
+        kind = avro[field.field_id]["type"]
+        if not _is_of_size(values, kind):
+            raise CorruptMetadataError(
+                f"{location}: values of {field.name} are not of the length declared",
+                location=location,
+            )
+        columns[name] = _internal(values, kind, kinds[field.field_id])
+
+
+def _is_of_size(values: pa.Array, avro: Any) -> bool:
+    """Whether values that were read as bytes have the length that the schema declares, if any."""
+    size = _branch(avro).get("size") if isinstance(_branch(avro), dict) else None
+    lengths = pc.binary_length(values) if pa.types.is_binary(values.type) else None
+    return size is None or lengths is None or pc.all(pc.equal(lengths, size)).as_py() is not False
+
+
+def _branch(avro: Any) -> Any:
+    if isinstance(avro, list):
+        return next((branch for branch in avro if branch != "null"), "null")
+    return avro
 
 
 def _internal(values: pa.Array, avro: Any, kind: Any) -> pa.Array:
     """Partition values in their physical type, whether or not the Avro reader applied logical types."""
-    if isinstance(avro, list):
-        avro = next((branch for branch in avro if branch != "null"), "null")
+    avro = _branch(avro)
     logical = avro.get("logicalType") if isinstance(avro, dict) else None
     if logical == "decimal" and pa.types.is_fixed_size_binary(values.type):
         return decode_bounds(values, kind) if kind is not None else values.cast(pa.binary())

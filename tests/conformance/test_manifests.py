@@ -59,7 +59,12 @@ from lakehouse.spec.data_file import (
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import field_types
 from lakehouse.spec.inheritance import inherit
-from lakehouse.spec.manifest import decode_manifest, encode_manifest, manifest_file
+from lakehouse.spec.manifest import (
+    decode_entries,
+    decode_manifest,
+    encode_manifest,
+    manifest_file,
+)
 from lakehouse.spec.manifest_list import (
     CONTENT_DELETE_MANIFEST,
     ManifestFile,
@@ -109,7 +114,8 @@ VALUES: dict[int, st.SearchStrategy[Any]] = {
     9: st.binary(max_size=6),
     10: st.booleans(),
     11: INT64,
-    12: st.binary(min_size=5, max_size=5),
+    12: st.binary(min_size=5, max_size=5)
+    | st.sampled_from([b"\x01\x02\x03\x04\xff", b"\x0a\x02\x03\x04\x05", b"\x0a\x0a\x0a\x0a\xff"]),
     13: st.floats(allow_nan=False),
     14: st.integers(-(10**37), 10**37).map(
         lambda value: Decimal((value < 0, tuple(map(int, str(abs(value)))), -10))
@@ -278,10 +284,14 @@ def test_pyiceberg_reads_ours(tmp_path_factory, rows):
         same(inherited(row, ours), entry)
 
 
-@given(st.lists(entries(), min_size=1, max_size=5))
+@given(
+    st.lists(entries(), min_size=1, max_size=5),
+    st.sampled_from([b"\x01\x02\x03\x04\x05", b"\x01\x02\x03\x04\xff", b"\x0a\x0a\x0a\x0a\xff"]),
+)
 @settings(max_examples=20)
-def test_the_length_of_a_fixed_partition_value_may_stand_before_it(rows):
+def test_the_length_of_a_fixed_partition_value_may_stand_before_it(rows, value):
     """As Iceberg's Java library writes it: the schema says fixed, the value is encoded as bytes."""
+    rows = [with_fixed(row, value) for row in rows]
     data, manifest, _ = written(rows, 3)
     header = read_header(data, "m")
     schema = copy.deepcopy(header.schema)
@@ -297,6 +307,35 @@ def test_the_length_of_a_fixed_partition_value_may_stand_before_it(rows):
         bulk_decode("m", java, SPEC, TYPES)
     with pytest.raises(CorruptMetadataError):
         decode_manifest(java[:-40], manifest, SPEC, TYPES)
+
+
+def with_fixed(row: ManifestEntry, value: bytes) -> ManifestEntry:
+    partition = list(row.data_file.partition)
+    partition[4] = value
+    file = dataclasses.replace(row.data_file, partition=tuple(partition))
+    return dataclasses.replace(row, data_file=file)
+
+
+@pytest.mark.parametrize("value", [b"\x01\x02\x03\x04\xff", b"\x0a\x02\x03\x04\x05", b"\x0a" * 5])
+def test_a_fixed_partition_value_with_its_length_is_told_from_one_without(value):
+    (row,) = [with_fixed(one, value) for one in example_entries()[:1]]
+    spec = PartitionSpec(PartitionField(12, 1004, IdentityTransform(), "fx"), spec_id=2)
+    file = dataclasses.replace(
+        row.data_file, partition=(value,), column_sizes={}, split_offsets=None
+    )
+    rows = [dataclasses.replace(row, data_file=file)]
+    made = Entries.from_manifest_entries(rows, spec, TYPES)
+    data = encode_manifest(made, SCHEMA, format_version=2)
+    header = read_header(data, "m")
+    schema = copy.deepcopy(header.schema)
+    (changed,) = partition_fields(schema)
+    changed["type"][1] = {"type": "fixed", "name": "fixed_5", "size": 5}
+    ((count, plain),) = inflated_blocks(data, header, "m")
+    encoded = b"\x0a" + value
+    assert plain.count(encoded) == 1
+    for block in (plain, plain.replace(encoded, value)):
+        written = write_container(schema, {}, [(count, block)], level=1)
+        assert decode_entries(written, "m", spec, TYPES).to_manifest_entries() == rows
 
 
 def partition_fields(schema: dict[str, Any]) -> list[dict[str, Any]]:
