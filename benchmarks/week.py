@@ -4,7 +4,7 @@
 a minute into the partitions of the day, every ten minutes with late events of up to three days ago; a merge-on-read delete
 every six hours; columns added, renamed and dropped; another partition spec from the fourth day on; what is older than three days
 is deleted at midnight, so that both worlds hold as much at the end as after a day. With maintenance, every minute
-`sensors.maintenance` is asked what is due and `jobs.maintenance` does it: the code that runs in Dagster, without its daemon.
+the code of Dagster's sensors (`maintenance_sensors`) is asked what is due and that of its jobs (`maintenance_jobs`) does it.
 Sizes are scaled down: 60 rows an increment, data files aim at 64 KiB.
 
 Both worlds see the same events. Every three hours both answer the same queries, at the end all rows are added up, and the answers
@@ -46,16 +46,22 @@ import pyarrow.compute as pc
 
 import lakehouse as lh
 from benchmarks.week_report import WORLDS, draw, report
-from jobs.maintenance import PROJECT_POLICY, Request, cluster, compact, expire
 from lakehouse.environment import Environment
 from lakehouse.maintenance.advisor import Choice
 from lakehouse.maintenance.compaction import CompactionResult
 from lakehouse.maintenance.decision import ActionKind
 from lakehouse.maintenance.survey import advise_table
+from lakehouse.orchestration.automation.maintenance_jobs import (
+    PROJECT_POLICY,
+    Request,
+    cluster,
+    compact,
+    expire,
+)
+from lakehouse.orchestration.automation.maintenance_sensors import actions_due, expiry_due
 from lakehouse.scan.lists import LISTS
 from lakehouse.scan.planner import plan_scan
 from lakehouse.table import Table
-from sensors.maintenance import actions_due, expiry_due
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "week.json"

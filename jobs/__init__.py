@@ -1,1 +1,1 @@
-"""Jobs: indexing, ingestion, compaction, expiry."""
+"""Jobs of this project, by Dagster's own means; ingestion and maintenance bring theirs along."""

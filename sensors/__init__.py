@@ -1,1 +1,1 @@
-"""Sensors and schedules. They read listings and table metadata only: no Spark, no data."""
+"""Sensors and schedules of this project, by Dagster's own means; ingestion and maintenance bring theirs along."""

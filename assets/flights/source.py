@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from assets.ingestion.source import Column, EventTime, Source
+from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
 
 FLIGHTS = Source(
     name="flights",

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from assets.derived import DerivedTable
-from lakehouse.orchestration.expectations import Suite, expect
+from lakehouse.orchestration.checks.expectations import Suite, expect
+from lakehouse.orchestration.derived.derived_table import DerivedTable
 
 RAW, CLEAN, CARRIER_DAY, AIRCRAFT = (
     "raw.flights",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 
-from assets.ingestion.source import EventTime, Source
+from lakehouse.orchestration.ingestion.source import EventTime, Source
 
 WIKI_EDITS = Source(
     name="wiki_edits",

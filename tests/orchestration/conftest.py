@@ -13,19 +13,19 @@ from pathlib import Path
 import orjson
 import pytest
 
-from assets.ingestion.ingest import (
+from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.orchestration.ingestion.ingest import (
     IndexOutcome,
     IngestOutcome,
     Workplace,
     index_landing,
     ingest_days,
 )
-from assets.ingestion.landing import LedgerRow
-from assets.ingestion.plan import Mode, combined
-from assets.ingestion.source import Column, EventTime, Source
-from assets.ingestion.tables import read_ledger
-from lakehouse.lake import Lakehouse, load_catalog
-from lakehouse.orchestration.stamp import RunStamp
+from lakehouse.orchestration.ingestion.ingest_plan import Mode, combined
+from lakehouse.orchestration.ingestion.landing import LedgerRow
+from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
+from lakehouse.orchestration.ingestion.source_tables import read_ledger
+from lakehouse.orchestration.lineage.stamp import RunStamp
 
 TODAY = date(2026, 6, 30)
 EVENTS = Source(

@@ -7,11 +7,15 @@ from pathlib import Path
 
 import dagster as dg
 
-from assets.demo.runs import PROCESS_TAG, process_tag
-from assets.pipeline import Pipeline
-from assets.requests import ingest_config, ingest_job_name, ingest_tags
-from assets.sources import IngestMode
-from definitions import build_definitions
+from demo.runs import PROCESS_TAG, process_tag
+from lakehouse.orchestration.automation.run_requests import (
+    ingest_config,
+    ingest_job_name,
+    ingest_tags,
+)
+from lakehouse.orchestration.code_location import build_definitions
+from lakehouse.orchestration.ingestion.source_assets import IngestMode
+from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from tests.orchestration.conftest import EVENTS, june
 
@@ -22,7 +26,7 @@ def definitions_of(root: Path) -> dg.Definitions:
         catalog=(root / "warehouse").as_uri(), landing=str(root / "landing")
     )
     return build_definitions(
-        Pipeline(((EVENTS, ()),), resource.landing), resource, LakehouseSpark(master="local[2]")
+        Pipeline((EVENTS,), (), resource.landing), resource, LakehouseSpark(master="local[2]")
     )
 
 

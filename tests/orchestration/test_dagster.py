@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
-from assets.derived import DerivedTable
-from assets.ingestion.source import Source
-from assets.pipeline import Pipeline
-from assets.requests import (
+from lakehouse.errors import CommitConflictError, InvalidInputError, NotFoundError
+from lakehouse.lake import Lakehouse
+from lakehouse.maintenance.census import take_census
+from lakehouse.orchestration.automation.run_requests import (
     EXPIRE_JOB,
     RETAIN_LAST_TAG,
     TABLES_TAG,
@@ -23,15 +23,15 @@ from assets.requests import (
     ingest_job_name,
     ingest_tags,
 )
-from assets.sources import IngestMode
-from definitions import build_definitions
-from lakehouse.errors import CommitConflictError, InvalidInputError, NotFoundError
-from lakehouse.lake import Lakehouse
-from lakehouse.maintenance.census import take_census
-from lakehouse.orchestration import lineage as lineages
-from lakehouse.orchestration.audit import MAIN
-from lakehouse.orchestration.expectations import Suite, expect
-from lakehouse.orchestration.materialization import INPUTS, SNAPSHOT_ID
+from lakehouse.orchestration.checks.audit import MAIN
+from lakehouse.orchestration.checks.expectations import Suite, expect
+from lakehouse.orchestration.code_location import build_definitions
+from lakehouse.orchestration.derived.derived_table import DerivedTable
+from lakehouse.orchestration.ingestion.source import Source
+from lakehouse.orchestration.ingestion.source_assets import IngestMode
+from lakehouse.orchestration.lineage import trace as lineages
+from lakehouse.orchestration.lineage.materialization import INPUTS, SNAPSHOT_ID
+from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.identifier import Identifier
 from lakehouse.storage.location import local_path
@@ -119,7 +119,7 @@ class Deployment:
 def deploy(
     pipe: Pipe, source: Source, tables: tuple[DerivedTable, ...], instance: dg.DagsterInstance
 ) -> Deployment:
-    pipeline = Pipeline(((source, tables),), pipe.landing)
+    pipeline = Pipeline((source,), tables, pipe.landing)
     resource = LakehouseResource(catalog=pipe.warehouse, landing=pipe.landing)
     return Deployment(
         pipe, pipeline, build_definitions(pipeline, resource, LakehouseSpark()), instance
@@ -147,7 +147,7 @@ def test_a_run_over_days_records_snapshots_inputs_counts_schema_and_checks(
     }  # fmt: skip
     heads = {
         name: deployment.lake.load_table(name).current_snapshot()
-        for name in deployment.pipeline.tables()
+        for name in deployment.pipeline.table_names()
     }
     raw, clean, users = (
         deployment.metadata(asset) for asset in ("raw/events", "clean/events", "marts/users")
@@ -262,7 +262,7 @@ def test_a_retried_step_that_had_committed_commits_once(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deployment.pipe.land("1.jsonl.gz", [event(n, 1) for n in range(5)])
-    from assets import derived
+    from lakehouse.orchestration.derived import derived_table as derived
 
     told, calls = derived.materialization_metadata, []
 
@@ -306,7 +306,7 @@ def test_a_replay_from_recorded_snapshots_is_equal_until_something_is_not(
     other = replace(
         USERS, transform=lambda inputs: _users(inputs).withColumn("amount", F.col("amount") + 1)
     )
-    changed = Pipeline(((EVENTS, (CLEAN, other)),), pipe.landing)
+    changed = Pipeline((EVENTS,), (CLEAN, other), pipe.landing)
     again = changed.replay(
         lineages.read_lineage(deployment.instance, deployment.lake, "marts/users"),
         deployment.lake,

@@ -14,7 +14,7 @@ import dagster as dg
 import yaml
 
 import definitions
-from assets.sources import pool
+from lakehouse.orchestration.ingestion.source_assets import pool
 
 CHECKOUT = Path(definitions.__file__).parent
 
@@ -43,7 +43,7 @@ def test_the_definitions_load_and_are_these() -> None:
         len(graph.get(dg.AssetKey(["raw", "flights"])).partitions_def.get_partition_keys()) == 366
     )
     blocking = {key.name for key in graph.asset_check_keys if graph.get(key).blocking}
-    assert blocking == {"raw_contract", "contract"}
+    assert blocking == {"raw_contract", "inputs_whole", "contract"}
 
 
 def test_sensors_and_schedules_run_by_default_and_say_how_to_stop_them() -> None:

@@ -17,9 +17,10 @@ from pyiceberg.types import IntegerType, LongType
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from assets.demo import flights_data, tour
-from assets.pipeline import build_pipeline
-from definitions import build_definitions
+import assets
+from demo import flights_data, tour
+from lakehouse.orchestration.code_location import build_definitions
+from lakehouse.orchestration.discovery import discover
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spark import LakehouseSession, attach
 from lakehouse.table import Table
@@ -46,7 +47,7 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
         "landed_days",
         lambda table: takewhile(lambda d: d.day <= date(2013, 1, DAYS), real(table.slice(0, 4000))),
     )
-    pipeline = build_pipeline(str(tmp_path / "landing"))
+    pipeline = discover(assets).pipeline(str(tmp_path / "landing"))
     resource = LakehouseResource(
         catalog=(tmp_path / "warehouse").as_uri(), landing=pipeline.landing_root
     )
@@ -63,7 +64,7 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
             counts.append(
                 {
                     name: lake.load_table(name).scan().count()
-                    for name in pipeline.tables()
+                    for name in pipeline.table_names()
                     if lake.table_exists(name)
                 }
             )
@@ -132,7 +133,7 @@ def a_day_reads_its_own_files(table: Table, session: LakehouseSession) -> None:
 
 
 def test_generated_events_are_streamed_and_all_good() -> None:
-    from assets.demo.synthetic import EVENTS_PER_FILE, synthetic_days
+    from demo.synthetic import EVENTS_PER_FILE, synthetic_days
 
     days = list(synthetic_days(EVENTS_PER_FILE + 10))
     assert [len(d.lines) for d in days] == [EVENTS_PER_FILE, 10]

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from assets.ingestion import ingest
-from assets.ingestion.source import Column, EventTime
 from lakehouse.errors import NoSuchFileError
+from lakehouse.orchestration.ingestion import ingest
+from lakehouse.orchestration.ingestion.source import Column, EventTime
 from lakehouse.table import Table
 from tests.orchestration.conftest import Pipe, event, june
 

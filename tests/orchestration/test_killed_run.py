@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from assets.demo.runs import end_dead_runs
+from demo.runs import end_dead_runs
 from lakehouse.maintenance.census import take_census
 from lakehouse.spec.identifier import Identifier
 from tests.orchestration.conftest import Pipe, event

@@ -15,8 +15,11 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from assets.pipeline import Pipeline
-from assets.requests import (
+from lakehouse.environment import Environment
+from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.orchestration.automation.maintenance_jobs import remove_orphans
+from lakehouse.orchestration.automation.maintenance_sensors import maintenance_sensors
+from lakehouse.orchestration.automation.run_requests import (
     CLUSTER_JOB,
     COMPACT_JOB,
     DRY_RUN_TAG,
@@ -28,15 +31,12 @@ from assets.requests import (
     STATE_JOB,
     TABLES_TAG,
 )
-from assets.state import STATE_KEY, check_name
-from definitions import build_definitions
-from jobs.maintenance import remove_orphans
-from lakehouse.environment import Environment
-from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.orchestration.code_location import build_definitions
+from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
-from lakehouse.orchestration.svg import line
+from lakehouse.orchestration.state.state_asset import STATE_KEY, check_name
+from lakehouse.orchestration.state.svg import line
 from lakehouse.table import Table
-from sensors.maintenance import maintenance_sensors
 from tests.orchestration.conftest import EVENTS
 
 TABLE = "raw.events"
@@ -92,7 +92,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     resource = LakehouseResource(
         catalog=(tmp_path / "warehouse").as_uri(), landing=str(tmp_path / "landing")
     )
-    pipeline = Pipeline(((EVENTS, ()),), resource.landing)
+    pipeline = Pipeline((EVENTS,), (), resource.landing)
     with dg.DagsterInstance.ephemeral() as instance:
         yield Place(resource, build_definitions(pipeline, resource, LakehouseSpark()), instance)
 
@@ -191,7 +191,7 @@ def test_orphans_are_moved_at_night_only_when_the_policy_asks(place: Place) -> N
     table.storage.write(f"{table.location}/data/left.parquet", b"x" * 1000)
     later = Environment.seeded(1, start_ms=time.time_ns() // 1_000_000 + 4 * 86_400_000)
     late = Lakehouse(load_catalog(place.resource.catalog).catalog, later).load_table(TABLE)
-    from jobs.maintenance import Request
+    from lakehouse.orchestration.automation.maintenance_jobs import Request
 
     assert remove_orphans(late, Request(if_due=True)).moved_files == 0
     late.set_properties({"lakehouse.maintenance.max-unreferenced-bytes": "999"})

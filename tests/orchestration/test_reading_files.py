@@ -15,15 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assets.ingestion.event_time import BadEventTime, instant_parser
-from assets.ingestion.index import index_file
-from assets.ingestion.kinds import fits, inferred, kinds_of, promoted
-from assets.ingestion.landing import LandingFile
-from assets.ingestion.records import read_records
-from assets.ingestion.rows import REASON, FileTask, file_batches
-from assets.ingestion.source import Column, EventTime, Source
-from assets.ingestion.values import typed_column
 from lakehouse.errors import InvalidInputError
+from lakehouse.orchestration.ingestion.event_time import BadEventTime, instant_parser
+from lakehouse.orchestration.ingestion.first_look import index_file
+from lakehouse.orchestration.ingestion.kinds import fits, inferred, kinds_of, promoted
+from lakehouse.orchestration.ingestion.landing import LandingFile
+from lakehouse.orchestration.ingestion.records import read_records
+from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
+from lakehouse.orchestration.ingestion.typed_columns import typed_column
+from lakehouse.orchestration.ingestion.typed_rows import REASON, FileTask, file_batches
 
 TODAY = date(2026, 6, 30)
 FILE = LandingFile("a.jsonl.gz", 1, 1)

@@ -10,8 +10,8 @@ import pytest
 from dagster._core.events.log import EventLogEntry
 
 import definitions
-from jobs.maintenance import maintenance_jobs
 from lakehouse.lake import load_catalog
+from lakehouse.orchestration.automation.maintenance_jobs import maintenance_jobs
 from lakehouse.orchestration.resources import LakehouseResource
 
 CANARY = "canary-5eC7et"

@@ -9,19 +9,33 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from assets.ingestion.landing import LandingFile, LedgerRow, ledger_to_arrow, list_landing
-from assets.ingestion.tables import ledger_table
-from assets.pipeline import Pipeline
-from assets.requests import PARTITIONS_TAG, RANGE_END, RANGE_START, REASON_TAG, TABLES_TAG
-from jobs.ingestion import ingestion_jobs
 from lakehouse.environment import Environment
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.maintenance.health import health
+from lakehouse.orchestration.automation import maintenance_sensors as maintenance
+from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
+from lakehouse.orchestration.automation.landing_sensors import landing_sensors
+from lakehouse.orchestration.automation.maintenance_sensors import (
+    expirable_snapshots,
+    maintenance_sensors,
+)
+from lakehouse.orchestration.automation.nightly_schedules import nightly_schedules
+from lakehouse.orchestration.automation.run_requests import (
+    PARTITIONS_TAG,
+    RANGE_END,
+    RANGE_START,
+    REASON_TAG,
+    TABLES_TAG,
+)
+from lakehouse.orchestration.ingestion.landing import (
+    LandingFile,
+    LedgerRow,
+    ledger_to_arrow,
+    list_landing,
+)
+from lakehouse.orchestration.ingestion.source_tables import ledger_table
+from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
-from sensors import maintenance
-from sensors.daily import daily_schedules
-from sensors.landing import landing_sensors
-from sensors.maintenance import expirable_snapshots, maintenance_sensors
 from tests.orchestration.conftest import EVENTS
 
 
@@ -34,7 +48,7 @@ def resource(tmp_path: Path) -> LakehouseResource:
 
 @pytest.fixture
 def pipeline(resource: LakehouseResource) -> Pipeline:
-    return Pipeline(((EVENTS, ()),), resource.landing)
+    return Pipeline((EVENTS,), (), resource.landing)
 
 
 def tick(sensor: dg.SensorDefinition, resource: LakehouseResource, cursor: str | None = None):
@@ -109,7 +123,7 @@ def small_table(lake: Lakehouse, commits: int) -> None:
 def test_small_files_fire_once_a_state(resource: LakehouseResource, pipeline: Pipeline) -> None:
     lake = resource.lake()
     sensor = next(
-        s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "small_files"
+        s for s in maintenance_sensors(list(pipeline.table_names())) if s.name == "small_files"
     )
     small_table(lake, 4)
     assert tick(sensor, resource)[0] == []
@@ -130,7 +144,7 @@ def test_the_policy_of_a_table_decides_when_it_is_compacted(
 ) -> None:
     lake = resource.lake()
     sensor = next(
-        s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "small_files"
+        s for s in maintenance_sensors(list(pipeline.table_names())) if s.name == "small_files"
     )
     small_table(lake, 4)
     lake.load_table("raw.events").set_properties({"lakehouse.maintenance.min-removable-files": "3"})
@@ -150,7 +164,7 @@ def test_a_table_that_was_written_just_now_is_left_alone(
     resource: LakehouseResource, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sensor = next(
-        s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "small_files"
+        s for s in maintenance_sensors(list(pipeline.table_names())) if s.name == "small_files"
     )
     small_table(resource.lake(), 12)
     resource.lake().load_table("raw.events").remove_properties(
@@ -189,7 +203,7 @@ def test_old_snapshots_fire_when_they_are_beyond_retention(
 ) -> None:
     lake = resource.lake()
     sensor = next(
-        s for s in maintenance_sensors(list(pipeline.tables())) if s.name == "old_snapshots"
+        s for s in maintenance_sensors(list(pipeline.table_names())) if s.name == "old_snapshots"
     )
     small_table(lake, 3)
     assert tick(sensor, resource)[0] == []
@@ -208,7 +222,7 @@ def test_old_snapshots_fire_when_they_are_beyond_retention(
 def test_the_nightly_schedule_reads_landing_folders_that_exist(
     resource: LakehouseResource, pipeline: Pipeline
 ) -> None:
-    (schedule,) = daily_schedules(pipeline, ingestion_jobs(pipeline))
+    (schedule,) = nightly_schedules(pipeline, ingestion_jobs(pipeline))
     context = dg.build_schedule_context(
         scheduled_execution_time=dt.datetime(2026, 6, 2, 2, tzinfo=dt.UTC),
         resources={"lakehouse": resource},

@@ -9,14 +9,14 @@ from typer.testing import CliRunner
 
 from lakehouse.cli import app
 from lakehouse.lake import load_catalog
-from lakehouse.orchestration.resources import LakehouseResource
-from lakehouse.orchestration.statement_checks import (
+from lakehouse.orchestration.checks.statement_checks import (
     CHECK,
     JOB,
     statement_checks,
     statement_job,
     statement_sensor,
 )
+from lakehouse.orchestration.resources import LakehouseResource
 
 DOCUMENT = """
 table: raw.events

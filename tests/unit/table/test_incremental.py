@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lakehouse as lh
 from lakehouse.arrow.row_keys import row_codes
-from lakehouse.orchestration.stamp import RunStamp
+from lakehouse.orchestration.lineage.stamp import RunStamp
 
 SCHEMA = pa.schema(
     [

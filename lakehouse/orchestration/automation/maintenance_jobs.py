@@ -1,0 +1,288 @@
+"""Jobs that keep tables in shape: one step a table, each in the pool of its table, so that no writer is disturbed."""
+
+import io
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import dagster as dg
+import orjson
+from rich.console import Console
+
+from lakehouse.errors import InvalidInputError, LakehouseError
+from lakehouse.maintenance.compaction import execute_compaction, plan_compaction
+from lakehouse.maintenance.decision import ActionKind, decide
+from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots, plan_expiry
+from lakehouse.maintenance.file_groups import CompactionOptions
+from lakehouse.maintenance.health import health
+from lakehouse.maintenance.manifests import execute_manifest_rewrite, plan_manifest_rewrite
+from lakehouse.maintenance.orphans import (
+    OrphanOptions,
+    OrphanResult,
+    execute_orphan_removal,
+    plan_orphan_removal,
+)
+from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
+from lakehouse.maintenance.report import Progress, Report, no_progress
+from lakehouse.orchestration.automation.ingestion_jobs import AssetJob
+from lakehouse.orchestration.automation.run_requests import (
+    CLUSTER_JOB,
+    COMPACT_JOB,
+    DRY_RUN_TAG,
+    EXPIRE_JOB,
+    IF_DUE_TAG,
+    ORPHANS_JOB,
+    PARTITIONS_TAG,
+    RETAIN_LAST_TAG,
+    STATE_JOB,
+    TABLES_TAG,
+)
+from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
+from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.orchestration.state.state_asset import STATE_KEY
+from lakehouse.orchestration.steps import pool
+from lakehouse.spec.properties import TableProperties
+from lakehouse.table import Table
+
+# the project's defaults; a table's own properties of these names win
+PROJECT_POLICY = {"lakehouse.maintenance.min-input-files": "2"}
+
+_LOG_SECONDS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a run asks of one table.
+
+    Attributes:
+        partitions: compact these alone; None: what the policy takes.
+        retain_last: expire all but so many snapshots of each branch now; None: by the table's retention.
+        dry_run: plan, change nothing.
+        if_due: move orphans only when the policy asks for it; trash beyond its age goes in any case.
+    """
+
+    partitions: frozenset[str] | None = None
+    retain_last: int | None = None
+    dry_run: bool = False
+    if_due: bool = False
+
+    @classmethod
+    def of(cls, tags: Mapping[str, str]) -> "Request":
+        """What a run's tags say.
+
+        Raises:
+            InvalidInputError: a tag that cannot be used.
+        """
+        try:
+            named = orjson.loads(tags[PARTITIONS_TAG]) if PARTITIONS_TAG in tags else None
+            keep = int(tags[RETAIN_LAST_TAG]) if RETAIN_LAST_TAG in tags else None
+        except ValueError as error:
+            raise InvalidInputError(
+                f"Tags {PARTITIONS_TAG} (a JSON list) or {RETAIN_LAST_TAG} (a number): {error}"
+            ) from error
+        if keep is not None and keep < 1:
+            raise InvalidInputError(f"Tag {RETAIN_LAST_TAG} must be at least 1, not {keep}")
+        return cls(
+            partitions=None if named is None else frozenset(named),
+            retain_last=keep,
+            dry_run=tags.get(DRY_RUN_TAG, "") == "true",
+            if_due=tags.get(IF_DUE_TAG, "") == "true",
+        )
+
+
+Work = Callable[[Table, Request, Progress], Report]
+
+
+def policy(table: Table) -> MaintenancePolicy:
+    """How a table of the pipeline wants to be maintained."""
+    return policy_of(table.metadata.properties, PROJECT_POLICY)
+
+
+def compact(table: Table, request: Request, progress: Progress = no_progress) -> Report:
+    """Turn small files into few; rows stay the same."""
+    target = TableProperties(table.metadata.properties).target_file_size_bytes
+    options = replace(CompactionOptions.under(policy(table), target), partitions=request.partitions)
+    plan = plan_compaction(table.catalog, table.identifier, options, environment=table.environment)
+    if request.dry_run:
+        return plan
+    return execute_compaction(table.catalog, plan, environment=table.environment, progress=progress)
+
+
+def cluster(table: Table, request: Request, progress: Progress = no_progress) -> Report:
+    """Few manifests, clustered by partition."""
+    plan = plan_manifest_rewrite(table.catalog, table.identifier, environment=table.environment)
+    if request.dry_run:
+        return plan
+    return execute_manifest_rewrite(
+        table.catalog, plan, environment=table.environment, progress=progress
+    )
+
+
+def expire(table: Table, request: Request, progress: Progress = no_progress) -> Report:
+    """Forget snapshots beyond retention and remove exactly the files that only they reached."""
+    options = ExpiryOptions()
+    if request.retain_last is not None:
+        options = ExpiryOptions(
+            older_than_ms=table.environment.now_ms(), retain_last=request.retain_last
+        )
+    if request.dry_run:
+        return plan_expiry(table.catalog, table.identifier, options, environment=table.environment)
+    return expire_snapshots(
+        table.catalog, table.identifier, options, environment=table.environment, progress=progress
+    )
+
+
+def remove_orphans(table: Table, request: Request, progress: Progress = no_progress) -> Report:
+    """Move files that nothing reaches to the trash, and delete old trash."""
+    environment, now_ms = table.environment, table.environment.now_ms()
+    cut = now_ms - policy(table).orphan_age_ms
+    if request.if_due:
+        found = health(
+            table.catalog,
+            table.identifier,
+            environment=environment,
+            project=PROJECT_POLICY,
+            list_files=True,
+        )
+        if not any(
+            one.kind is ActionKind.REMOVE_ORPHANS for one in decide(found, policy(table), now_ms)
+        ):
+            cut = 0  # nothing is that old: what lies in the trash too long goes, or back to where it is needed
+    plan = plan_orphan_removal(
+        table.catalog, table.identifier, OrphanOptions(older_than_ms=cut), environment=environment
+    )
+    return (
+        plan
+        if request.dry_run
+        else execute_orphan_removal(table.catalog, plan, environment=environment, progress=progress)
+    )
+
+
+WORK: Mapping[str, Work] = {
+    COMPACT_JOB: compact,
+    CLUSTER_JOB: cluster,
+    EXPIRE_JOB: expire,
+    ORPHANS_JOB: remove_orphans,
+}
+
+
+def maintenance_jobs(tables: Sequence[str]) -> list[dg.JobDefinition]:
+    """Compaction, manifest rewriting, expiry and orphan removal of the pipeline's tables."""
+    return [_job(name, tables, work) for name, work in WORK.items()]
+
+
+def state_job() -> AssetJob:
+    """Renders the state of the lakehouse and checks every table against its policy."""
+    return dg.define_asset_job(
+        STATE_JOB, dg.AssetSelection.assets(STATE_KEY), description=state_job.__doc__
+    )
+
+
+def _job(name: str, tables: Sequence[str], work: Work) -> dg.JobDefinition:
+    steps = [_step(name, table, work) for table in tables]
+    hints = f"Tag `{TABLES_TAG}` with table names to choose some, `{DRY_RUN_TAG}` with `true` to see the plan alone."
+
+    @dg.job(name=name, description=f"{work.__doc__} {hints}")
+    def maintenance() -> None:
+        for step in steps:
+            step()
+
+    return maintenance
+
+
+def _step(job: str, name: str, work: Work) -> dg.OpDefinition:
+    @dg.op(
+        name=f"{job}__{name.replace('.', '__')}",
+        pool=pool(name),
+        out=dg.Out(dg.Nothing),
+        description=f"{job} {name}",
+    )
+    def step(
+        context: dg.OpExecutionContext, lakehouse: LakehouseResource
+    ) -> Iterator[dg.Output[None]]:
+        chosen = context.run_tags.get(TABLES_TAG)
+        lake = lakehouse.lake()
+        if (chosen is None or name in chosen.split(",")) and lake.table_exists(name):
+            try:
+                _maintain(context, lake.load_table(name), work, Request.of(context.run_tags))
+            except LakehouseError as error:
+                raise dg.Failure(
+                    description=error.message, allow_retries=error.retryable
+                ) from error
+        yield dg.Output(None)
+
+    return step
+
+
+def _maintain(context: dg.OpExecutionContext, table: Table, work: Work, request: Request) -> None:
+    location, before = table.metadata_location, measures(table)
+    report = work(table, request, _logged(context))
+    if request.dry_run:
+        context.log.info(f"Dry run, nothing was changed.\n{as_text(report)}")
+        return
+    context.log.info(as_text(report))
+    moved = isinstance(report, OrphanResult) and bool(report.moved_files)
+    if table.refresh().metadata_location != location or moved:
+        metadata = event_metadata(context.job_name, report, before, measures(table))
+        context.log_event(dg.AssetObservation(asset_key=table.name.split("."), metadata=metadata))
+
+
+def measures(table: Table) -> dict[str, int]:
+    """What maintenance changes, by the metadata keys of materializations, so that one plot holds both; no data is read."""
+    snapshot = table.current_snapshot()
+    summary = {} if snapshot is None else snapshot.summary
+    entries = {
+        "dagster/row_count": "total-records",
+        "lakehouse/files": "total-data-files",
+        "lakehouse/delete_files": "total-delete-files",
+        "lakehouse/bytes": "total-files-size",
+    }
+    found = {key: int(summary[entry]) for key, entry in entries.items() if entry in summary}
+    return {
+        **found,
+        "lakehouse/manifests": len(table.inspect.manifests()),
+        "lakehouse/snapshots": len(table.metadata.snapshots),
+    }
+
+
+def event_metadata(
+    action: str, report: Report, before: Mapping[str, int], after: Mapping[str, int]
+) -> dict[str, dg.MetadataValue]:
+    """Metadata of a maintenance event: numbers after it, the same before it under `_before`, and what the report says."""
+    numbers = {
+        **after,
+        **{f"{key}_before": value for key, value in before.items() if key.startswith("lakehouse/")},
+    }
+    snapshot_ids = report.to_dict().get("snapshot_ids") or [report.to_dict().get("snapshot_id")]
+    made = (
+        [str(one) for one in snapshot_ids if one is not None]
+        if isinstance(snapshot_ids, list)
+        else []
+    )
+    return {
+        "lakehouse/maintenance": dg.MetadataValue.text(action),
+        **({SNAPSHOT_ID: dg.MetadataValue.text(made[-1])} if made else {}),
+        **{key: dg.MetadataValue.int(value) for key, value in numbers.items()},
+        **{label: dg.MetadataValue.text(str(value)) for label, value in report.facts()},
+    }
+
+
+def as_text(report: Report) -> str:
+    """A plan or result as the terminal shows it, without colours."""
+    text = io.StringIO()
+    Console(file=text, width=140, highlight=False).print(report)
+    return text.getvalue().rstrip()
+
+
+def _logged(context: dg.OpExecutionContext) -> Progress:
+    """Progress as lines of the run's log, one every few seconds."""
+    last = [time.monotonic()]
+
+    def progress(stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - last[0] >= _LOG_SECONDS or done == total:
+            last[0] = now
+            context.log.info(f"{stage}: {done:,} of {total:,} at {datetime.now(UTC):%H:%M:%S}")
+
+    return progress

@@ -1,0 +1,110 @@
+"""Great Expectations on Spark DataFrames, declared as data."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse.orchestration.checks.audit import CheckOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """One expectation by its Great Expectations name, such as `expect_column_values_to_not_be_null`, and its arguments."""
+
+    type: str
+    arguments: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """Expectations that are checked, and reported, together.
+
+    Attributes:
+        name: of the asset check.
+        expectations: all must hold.
+        blocking: a failure keeps the data from being published; otherwise it is a warning.
+        description: for people.
+    """
+
+    name: str
+    expectations: tuple[Expectation, ...]
+    blocking: bool = True
+    description: str = ""
+
+
+def expect(type_: str, **arguments: object) -> Expectation:
+    """Shorthand: `expect("column_values_to_not_be_null", column="event_ts")`."""
+    return Expectation(f"expect_{type_}", arguments)
+
+
+def validate(frame: Any, suites: Sequence[Suite], where: str) -> list[CheckOutcome]:
+    """Check a Spark DataFrame against suites.
+
+    Args:
+        frame: should be persisted by the caller: each expectation may read it.
+        suites: what must hold.
+        where: names the data in messages.
+    """
+    with warnings.catch_warnings():
+        # it uses deprecated names of the libraries it builds on, which is nothing that its callers could change
+        warnings.simplefilter("ignore", DeprecationWarning)
+        # imported late: it costs four seconds, and only runs pay, not every load of the definitions
+        gx = importlib.import_module("great_expectations")
+        logging.getLogger("great_expectations").setLevel(logging.WARNING)
+        context = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = {"globally": False}
+        asset = context.data_sources.add_spark("spark", persist=False).add_dataframe_asset(where)
+        batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
+        return [_outcome(batch, suite, gx) for suite in suites]
+
+
+def _outcome(batch: Any, suite: Suite, gx: Any) -> CheckOutcome:
+    expectations = [{"type": e.type, "kwargs": dict(e.arguments)} for e in suite.expectations]
+    result = batch.validate(gx.ExpectationSuite(name=suite.name, expectations=expectations))
+    failures: list[str] = []
+    unexpected = 0
+    for one in result.results:
+        if not one.success:
+            failures.append(_failure(one))
+            unexpected += int(one.result.get("unexpected_count") or 0)
+    return CheckOutcome(
+        name=suite.name,
+        passed=not failures,
+        blocking=suite.blocking,
+        failures=tuple(failures),
+        metadata={
+            "expectations": len(result.results),
+            "failed_expectations": len(failures),
+            "unexpected_values": unexpected,
+        },
+    )
+
+
+def _failure(one: Any) -> str:
+    arguments = {k: v for k, v in one.expectation_config.kwargs.items() if k != "batch_id"}
+    found = one.result.get("partial_unexpected_list") or one.result.get("observed_value")
+    error = next(
+        (
+            e.get("exception_message")
+            for e in _exceptions(one.exception_info)
+            if e.get("raised_exception")
+        ),
+        None,
+    )
+    given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    return f"{one.expectation_config.type}({given}) found {str(error or found)[:200]}"
+
+
+def _exceptions(info: Any) -> list[Mapping[str, Any]]:
+    if not isinstance(info, Mapping):
+        return []
+    return (
+        [info]
+        if "raised_exception" in info
+        else [e for e in info.values() if isinstance(e, Mapping)]
+    )

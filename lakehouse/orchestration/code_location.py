@@ -1,0 +1,51 @@
+"""Everything that Dagster sees of a pipeline, as one value."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
+from lakehouse.orchestration.automation.landing_sensors import landing_sensors
+from lakehouse.orchestration.automation.maintenance_jobs import (
+    PROJECT_POLICY,
+    maintenance_jobs,
+    state_job,
+)
+from lakehouse.orchestration.automation.maintenance_sensors import (
+    maintenance_schedules,
+    maintenance_sensors,
+)
+from lakehouse.orchestration.automation.nightly_schedules import nightly_schedules
+from lakehouse.orchestration.checks.statement_checks import (
+    statement_checks,
+    statement_job,
+    statement_sensor,
+)
+from lakehouse.orchestration.project import Pipeline
+from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.orchestration.state.state_asset import state_asset
+
+
+def build_definitions(
+    pipeline: Pipeline, lakehouse: LakehouseResource, spark: LakehouseSpark
+) -> dg.Definitions:
+    """Assets, checks, jobs, sensors and schedules of a pipeline; `dg.Definitions.merge` adds what else there is.
+
+    Raises:
+        InvalidInputError: the pipeline's tables contradict each other.
+    """
+    tables, events_jobs = list(pipeline.table_names()), ingestion_jobs(pipeline)
+    return dg.Definitions(
+        assets=[*pipeline.assets(), state_asset(tables, PROJECT_POLICY)],
+        asset_checks=statement_checks(tables),
+        jobs=[*events_jobs, *maintenance_jobs(tables), state_job(), statement_job(tables)],
+        sensors=[
+            *landing_sensors(pipeline, events_jobs),
+            *maintenance_sensors(tables),
+            statement_sensor(tables),
+        ],
+        schedules=[*nightly_schedules(pipeline, events_jobs), *maintenance_schedules()],
+        resources={"lakehouse": lakehouse, "spark": spark},
+        # one process, and so one JVM, a run
+        executor=dg.in_process_executor,
+    )

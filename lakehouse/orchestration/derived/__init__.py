@@ -1,0 +1,1 @@
+"""Tables that are a pure function of other tables."""

@@ -1,0 +1,81 @@
+"""What a package of assets defines, found by importing its modules: dropping a definition into the folder is all."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import dagster as dg
+
+from lakehouse.orchestration.derived.derived_table import DerivedTable
+from lakehouse.orchestration.ingestion.source import Source
+from lakehouse.orchestration.project import Pipeline
+
+# Dagster does not export the type that `define_asset_job` returns
+_JOB_TYPES = (dg.JobDefinition, type(dg.define_asset_job("any")))
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """What the modules of a package hold at their top level.
+
+    Attributes:
+        sources: by name.
+        derived: by name.
+        modules: all of them, for Dagster's own loaders.
+    """
+
+    sources: tuple[Source, ...]
+    derived: tuple[DerivedTable, ...]
+    modules: tuple[ModuleType, ...]
+
+    def pipeline(self, landing_root: str) -> Pipeline:
+        """The sources and derived tables, with landing folders below `landing_root`."""
+        return Pipeline(self.sources, self.derived, landing_root)
+
+    def others(self) -> dg.Definitions:
+        """What the modules define by Dagster's own means: assets, checks, jobs, sensors, schedules."""
+        values = _unique(self.modules)
+        return dg.Definitions(
+            assets=dg.load_assets_from_modules(self.modules),
+            asset_checks=dg.load_asset_checks_from_modules(self.modules),
+            jobs=[one for one in values if isinstance(one, _JOB_TYPES)],
+            sensors=[one for one in values if isinstance(one, dg.SensorDefinition)],
+            schedules=[one for one in values if isinstance(one, dg.ScheduleDefinition)],
+        )
+
+
+def discover(package: ModuleType) -> Discovered:
+    """Import every module of a package, and collect sources and derived tables.
+
+    A name that starts with an underscore is passed over, as is what one module imports from another: each value counts once.
+    """
+    names = [one.name for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
+    modules = [
+        package,
+        *(importlib.import_module(name) for name in names if "._" not in name),
+    ]
+    values = _unique(modules)
+    sources = [value for value in values if isinstance(value, Source)]
+    derived = [value for value in values if isinstance(value, DerivedTable)]
+    return Discovered(
+        tuple(sorted(sources, key=lambda one: one.name)),
+        tuple(sorted(derived, key=lambda one: one.name)),
+        tuple(modules),
+    )
+
+
+def _unique(modules: Sequence[ModuleType]) -> list[Any]:
+    return list({id(value): value for module in modules for value in _values(module)}.values())
+
+
+def _values(module: ModuleType) -> list[object]:
+    values: list[object] = []
+    for name, value in vars(module).items():
+        if not name.startswith("_"):
+            values += value if isinstance(value, list | tuple) else [value]
+    return values

@@ -1,0 +1,93 @@
+"""Schema drift: what the data of some days asks of the raw table's columns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lakehouse.orchestration.ingestion.kinds import fits, inferred, promoted
+from lakehouse.orchestration.ingestion.source import (
+    LANDING_FILE,
+    LANDING_LINE,
+    RESERVED_COLUMNS,
+    Column,
+    Source,
+)
+
+Observed = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Changes that make room for the data.
+
+    Attributes:
+        added: columns that the table does not have yet.
+        promoted: columns whose type is widened, with the new type.
+    """
+
+    added: tuple[Column, ...] = ()
+    promoted: tuple[Column, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.promoted)
+
+
+def usable_name(name: str) -> bool:
+    """Whether a field name can be a column: printable, without dots and backquotes, not one of the pipeline's own."""
+    return (
+        bool(name)
+        and name.isprintable()
+        and not set(name) & set(".`")
+        and name not in (LANDING_FILE, LANDING_LINE)
+    )
+
+
+def resolve(source: Source, current: Sequence[Column], observed: Observed) -> Drift:
+    """Decide on columns to add and types to promote.
+
+    Args:
+        source: its drift policy and event-time column.
+        current: the source columns that the table has.
+        observed: for each field of the data how many values of each kind it had.
+
+    A column with nothing but nulls is not added: nothing tells its type. Of names that differ only by case the one that came
+    first is a column; records with the others are quarantined.
+    """
+    if source.drift == "quarantine":
+        return Drift()
+    types = {column.name: column.type for column in current}
+    folded = {name.casefold() for name in (*types, *RESERVED_COLUMNS)}
+    added: list[Column] = []
+    promotions: list[Column] = []
+    for name in observed:
+        kinds = observed[name]
+        if name in types:
+            wider = widened(types[name], kinds)
+            if wider != types[name]:
+                promotions.append(Column(name, wider))
+            continue
+        new_type = inferred(kinds)
+        if new_type is not None and usable_name(name) and name.casefold() not in folded:
+            folded.add(name.casefold())
+            added.append(Column(name, new_type))
+    return Drift(tuple(added), tuple(promotions))
+
+
+def widened(column_type: str, kinds: Mapping[str, int]) -> str:
+    """The column's type after every promotion that the kinds ask for and the specification allows."""
+    for kind in sorted(kinds):
+        if not fits(kind, column_type):
+            column_type = promoted(column_type, kind) or column_type
+    return column_type
+
+
+def merge(observed: Sequence[Observed]) -> dict[str, dict[str, int]]:
+    """The sum of several observations."""
+    total: dict[str, dict[str, int]] = {}
+    for one in observed:
+        for name, kinds in one.items():
+            into = total.setdefault(name, {})
+            for kind, count in kinds.items():
+                into[kind] = into.get(kind, 0) + count
+    return total

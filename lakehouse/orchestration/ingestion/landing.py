@@ -1,0 +1,179 @@
+"""The landing folder, and the ledger: which files were seen, in which state, and how many lines of which day each carries.
+
+The ledger of a source is the table `raw.<name>_landing` with one row for each file and day (and one without a day for the
+lines that have no usable event time). It answers the three questions of ingestion: is this file new or changed (path, size,
+modification time), which files carry events of day D, and which of those are not in the raw table yet (`pending`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from fnmatch import fnmatchcase
+
+import orjson
+import pyarrow as pa
+
+from lakehouse.errors import NoSuchFileError
+from lakehouse.orchestration.ingestion.drift import Observed
+from lakehouse.orchestration.ingestion.source import Source
+from lakehouse.storage.load import storage_for
+
+LEDGER_SCHEMA = pa.schema(
+    [
+        pa.field("landing_file", pa.string(), nullable=False),
+        pa.field("size_bytes", pa.int64(), nullable=False),
+        pa.field("modified_ms", pa.int64(), nullable=False),
+        pa.field("event_day", pa.date32()),
+        pa.field("lines", pa.int64(), nullable=False),
+        pa.field("pending", pa.bool_(), nullable=False),
+        pa.field("replaces", pa.bool_(), nullable=False),
+        pa.field("rows", pa.int64(), nullable=False),
+        pa.field("quarantined", pa.int64(), nullable=False),
+        pa.field("duplicates", pa.int64(), nullable=False),
+        pa.field("problem", pa.string()),
+        pa.field("kinds", pa.string(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LandingFile:
+    """A file as it lies in the landing folder; another size or time makes it another version of the file.
+
+    Attributes:
+        path: below the source's landing folder, with forward slashes.
+        size_bytes: as stored.
+        modified_ms: milliseconds since the epoch, by the storage's clock.
+    """
+
+    path: str
+    size_bytes: int
+    modified_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRow:
+    """What a file carries of a day.
+
+    Attributes:
+        landing_file: path below the landing folder.
+        size_bytes: of the version that was read.
+        modified_ms: of the version that was read.
+        event_day: day of UTC; None: lines without a usable event time, which are in quarantine.
+        lines: how many lines.
+        pending: not in the raw table yet.
+        replaces: an earlier version of the file was in the raw table, so the day has to be replaced, not added to.
+        rows: lines that became rows.
+        quarantined: lines that were rejected.
+        duplicates: lines that repeat an event.
+        problem: what is wrong with the file as a whole (on the row without a day).
+        kinds: JSON: for each field how many values of each kind.
+    """
+
+    landing_file: str
+    size_bytes: int
+    modified_ms: int
+    event_day: date | None
+    lines: int
+    pending: bool
+    replaces: bool = False
+    rows: int = 0
+    quarantined: int = 0
+    duplicates: int = 0
+    problem: str | None = None
+    kinds: str = "{}"
+
+    @property
+    def file(self) -> LandingFile:
+        """The version of the file that was read."""
+        return LandingFile(self.landing_file, self.size_bytes, self.modified_ms)
+
+    def observed(self) -> Observed:
+        """Kinds of values by field."""
+        found: Observed = orjson.loads(self.kinds)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class LineCount:
+    """What became of a file's lines of one day."""
+
+    lines: int = 0
+    rows: int = 0
+    quarantined: int = 0
+    duplicates: int = 0
+
+
+def landing_folder(landing_root: str, source: Source) -> str:
+    """Where the source's files land."""
+    return f"{landing_root.rstrip('/')}/{source.name}"
+
+
+def list_landing(landing_root: str, source: Source) -> list[LandingFile]:
+    """The source's files, sorted by path. Hidden and temporary files (a path part that starts with `.` or `_`) are not looked at.
+
+    Raises:
+        NoSuchFileError: the landing folder does not exist, or is empty on a store that has no folders.
+    """
+    folder = landing_folder(landing_root, source)
+    found = [
+        LandingFile(path, info.size, info.modified_ms)
+        for info in storage_for(folder).list(folder)
+        for path in [info.location[len(folder) :].lstrip("/")]
+        if fnmatchcase(path, source.pattern)
+        and not any(part[0] in "._" for part in path.split("/"))
+    ]
+    if not found and not folder_exists(folder):
+        raise NoSuchFileError(
+            f"source {source.name!r}: landing folder {folder} does not exist; create it or fix LAKEHOUSE_LANDING",
+            file=folder,
+        )
+    return sorted(found)
+
+
+def folder_exists(folder: str) -> bool:
+    """Whether the folder is there (an object store has it as soon as it holds an object)."""
+    parent, _, name = folder.rstrip("/").rpartition("/")
+    return name in storage_for(folder).list_folders(parent)
+
+
+def digest(files: Iterable[LandingFile]) -> str:
+    """A short name of exactly these versions of these files."""
+    lines = "\n".join(f"{f.path}\t{f.size_bytes}\t{f.modified_ms}" for f in sorted(files))
+    return hashlib.blake2b(lines.encode(), digest_size=12).hexdigest()
+
+
+def unindexed(files: Sequence[LandingFile], ledger: Sequence[LedgerRow]) -> list[LandingFile]:
+    """Files whose present version is not in the ledger."""
+    known = {row.file for row in ledger}
+    return [file for file in files if file not in known]
+
+
+def pending_days(ledger: Sequence[LedgerRow]) -> list[date]:
+    """Days with lines that are not in the raw table yet, sorted."""
+    return sorted({row.event_day for row in ledger if row.pending and row.event_day is not None})
+
+
+def day_ranges(days: Sequence[date]) -> list[tuple[date, date]]:
+    """Sorted days as runs of consecutive days, first and last inclusive."""
+    ranges: list[tuple[date, date]] = []
+    for day in days:
+        if ranges and day.toordinal() == ranges[-1][1].toordinal() + 1:
+            ranges[-1] = (ranges[-1][0], day)
+        else:
+            ranges.append((day, day))
+    return ranges
+
+
+def ledger_to_arrow(rows: Sequence[LedgerRow]) -> pa.Table:
+    """Rows as the ledger table keeps them."""
+    return pa.Table.from_pylist([asdict(row) for row in rows], schema=LEDGER_SCHEMA)
+
+
+def ledger_from_arrow(table: pa.Table) -> list[LedgerRow]:
+    """Rows of the ledger table, by file and day."""
+    rows = [LedgerRow(**row) for row in table.select(LEDGER_SCHEMA.names).to_pylist()]
+    return sorted(rows, key=lambda row: (row.landing_file, row.event_day or date.min))

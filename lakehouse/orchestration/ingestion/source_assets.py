@@ -1,0 +1,333 @@
+"""The asset factory: a source becomes a ledger asset, a daily-partitioned raw asset and a quarantine asset."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from enum import Enum
+from functools import cached_property
+
+import dagster as dg
+
+from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome
+from lakehouse.orchestration.checks.expectations import Suite, expect, validate
+from lakehouse.orchestration.frames import read_frame
+from lakehouse.orchestration.ingestion.ingest import (
+    IndexOutcome,
+    IngestOutcome,
+    Workplace,
+    index_landing,
+    ingest_days,
+)
+from lakehouse.orchestration.ingestion.landing import LineCount
+from lakehouse.orchestration.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE, Source
+from lakehouse.orchestration.ingestion.source_tables import event_ts_in
+from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
+from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.orchestration.steps import (
+    RETRY,
+    audit_failure,
+    check_results,
+    check_specs,
+    explained,
+    pool,
+    requested_days,
+    stamp,
+    today,
+)
+from lakehouse.spec.snapshot import Snapshot
+
+FILES_WHOLE = "files_whole"
+FEW_QUARANTINED = "few_quarantined"
+
+
+class IngestMode(Enum):
+    """Replace the requested days, or add what is pending to them."""
+
+    REPLACE = "replace"
+    INCREMENT = "increment"
+
+
+class IngestConfig(dg.Config):
+    """Run configuration of a raw asset."""
+
+    mode: IngestMode = IngestMode.REPLACE
+
+
+@dataclass(frozen=True)
+class SourceAssets:
+    """The assets of one source."""
+
+    source: Source
+
+    @cached_property
+    def partitions(self) -> dg.DailyPartitionsDefinition:
+        """One partition a day of event time (UTC)."""
+        return daily_partitions([self.source])
+
+    @property
+    def raw_key(self) -> dg.AssetKey:
+        """The raw asset."""
+        return dg.AssetKey(self.source.table.split("."))
+
+    @property
+    def quarantine_key(self) -> dg.AssetKey:
+        """The quarantine asset."""
+        return dg.AssetKey(self.source.quarantine_table.split("."))
+
+    @property
+    def ledger_key(self) -> dg.AssetKey:
+        """The ledger asset."""
+        return dg.AssetKey(self.source.ledger_table.split("."))
+
+    @property
+    def suites(self) -> tuple[Suite, ...]:
+        """Blocking checks of the raw rows: what the pipeline itself promises."""
+        key = self.source.natural_key
+        promised = [
+            expect("column_values_to_not_be_null", column=column)
+            for column in (EVENT_TS, LANDING_FILE, LANDING_LINE, *key)
+        ]
+        if key:
+            promised.append(expect("compound_columns_to_be_unique", column_list=[EVENT_TS, *key]))
+        return (
+            Suite(
+                "raw_contract",
+                tuple(promised),
+                description="event time, origin and key are never null; one row a key",
+            ),
+        )
+
+    def build(self) -> list[dg.AssetsDefinition]:
+        """The definitions."""
+        return [self._ledger_asset(), self._raw_assets()]
+
+    def _ledger_asset(self) -> dg.AssetsDefinition:
+        source, key = self.source, self.ledger_key
+
+        @dg.asset(
+            key=key,
+            group_name="raw",
+            kinds={"iceberg", "spark"},
+            pool=pool(source.table),
+            retry_policy=RETRY,
+            description=f"Every landing file of `{source.name}`: its version, its lines by day, and what became of them.",
+            check_specs=[
+                dg.AssetCheckSpec(
+                    FILES_WHOLE,
+                    asset=key,
+                    description="no landing file is empty, cut off, corrupt or unreadable",
+                )
+            ],
+        )
+        def ledger(
+            context: dg.AssetExecutionContext, lakehouse: LakehouseResource, spark: LakehouseSpark
+        ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
+            work = Workplace(
+                lakehouse.lake(),
+                spark.spark_session,
+                lakehouse.landing,
+                today(),
+                stamp(context, key),
+            )
+            with explained():
+                found = index_landing(work, source)
+            yield _ledger_result(work, source, key, found)
+
+        return ledger
+
+    def _raw_assets(self) -> dg.AssetsDefinition:
+        source = self.source
+
+        def spec(key: dg.AssetKey, description: str) -> dg.AssetSpec:
+            kinds = {"iceberg", "spark"}
+            return dg.AssetSpec(
+                key,
+                deps=[self.ledger_key],
+                description=description,
+                group_name="raw",
+                kinds=kinds,
+                partitions_def=self.partitions,
+            )
+
+        @dg.multi_asset(
+            name=f"raw__{source.name}",
+            specs=[
+                spec(
+                    self.raw_key,
+                    f"Events of `{source.name}` by day of event time and bucket of `{source.bucket}`.",
+                ),
+                spec(
+                    self.quarantine_key,
+                    f"Lines of `{source.name}` that became no row: reason, file, line, text.",
+                ),
+            ],
+            backfill_policy=dg.BackfillPolicy.single_run(),
+            pool=pool(source.table),
+            retry_policy=RETRY,
+            check_specs=[
+                *check_specs(self.raw_key, self.suites),
+                dg.AssetCheckSpec(
+                    FEW_QUARANTINED,
+                    asset=self.quarantine_key,
+                    description=f"at most {source.quarantined_percent_max} % of the lines of the run",
+                ),
+            ],
+        )
+        def raw(
+            context: dg.AssetExecutionContext,
+            config: IngestConfig,
+            lakehouse: LakehouseResource,
+            spark: LakehouseSpark,
+        ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
+            work = Workplace(
+                lakehouse.lake(),
+                spark.spark_session,
+                lakehouse.landing,
+                today(),
+                stamp(context, self.raw_key),
+            )
+
+            def audit(snapshot: Snapshot, days: Sequence[date]) -> list[CheckOutcome]:
+                frame = read_frame(
+                    work.spark,
+                    work.lake.load_table(source.table),
+                    event_ts_in(days),
+                    snapshot_id=snapshot.snapshot_id,
+                )
+                frame = frame.select(
+                    EVENT_TS,
+                    LANDING_FILE,
+                    LANDING_LINE,
+                    *(f"`{name}`" for name in source.natural_key),
+                ).persist()
+                try:
+                    return validate(frame, self.suites, source.table)
+                finally:
+                    frame.unpersist()
+
+            try:
+                with explained():
+                    outcome = ingest_days(
+                        work, source, requested_days(context), config.mode.value, audit
+                    )
+            except AuditFailedError as error:
+                yield from check_results(self.raw_key, self.suites, error.outcomes)
+                raise audit_failure(error) from error
+            yield from self._raw_results(context, work, outcome)
+
+        return raw
+
+    def _raw_results(
+        self, context: dg.AssetExecutionContext, work: Workplace, outcome: IngestOutcome
+    ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
+        source = self.source
+        if outcome.snapshot is None:
+            raise dg.Failure(
+                description=f"nothing has landed for {source.name} on the requested days, and {source.table} does not exist yet: "
+                f"materialize {self.ledger_key.to_user_string()} first, then days that it names",
+                allow_retries=False,
+            )
+        inputs = {source.ledger_table: outcome.ledger_snapshot_id}
+        counts = {
+            "lines": outcome.counts.lines,
+            "quarantined": outcome.counts.quarantined,
+            "duplicates": outcome.counts.duplicates,
+        }
+        for day in requested_days(context):
+            count = outcome.by_day.get(day, LineCount())
+            for key, number in (
+                (self.raw_key, count.rows),
+                (self.quarantine_key, count.quarantined),
+            ):
+                metadata = {
+                    "dagster/partition_row_count": number,
+                    "lakehouse/lines": count.lines,
+                    "lakehouse/duplicates": count.duplicates,
+                }
+                context.add_asset_metadata(metadata, asset_key=key, partition_key=str(day))
+        drift = [f"added {c.name} {c.type}" for c in outcome.drift.added] + [
+            f"promoted {c.name} to {c.type}" for c in outcome.drift.promoted
+        ]
+        yield dg.MaterializeResult(
+            asset_key=self.raw_key,
+            data_version=data_version(outcome.snapshot),
+            metadata={
+                **materialization_metadata(
+                    work.lake.load_table(source.table), outcome.snapshot, inputs
+                ),
+                **{f"lakehouse/run_{name}": number for name, number in counts.items()},
+                "lakehouse/run_days": len(outcome.days),
+                **({"lakehouse/schema_drift": ", ".join(drift)} if drift else {}),
+            },
+        )
+        yield from check_results(self.raw_key, self.suites, outcome.checks)
+        kept = outcome.quarantine_snapshot
+        yield dg.MaterializeResult(
+            asset_key=self.quarantine_key,
+            data_version=None if kept is None else data_version(kept),
+            metadata={}
+            if kept is None
+            else materialization_metadata(
+                work.lake.load_table(source.quarantine_table), kept, inputs
+            ),
+        )
+        yield self._few_quarantined(outcome)
+
+    def _few_quarantined(self, outcome: IngestOutcome) -> dg.AssetCheckResult:
+        percent = 100 * outcome.counts.quarantined / max(1, outcome.counts.lines)
+        return dg.AssetCheckResult(
+            asset_key=self.quarantine_key,
+            check_name=FEW_QUARANTINED,
+            passed=percent <= self.source.quarantined_percent_max,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata={
+                "quarantined_percent": percent,
+                "quarantined": outcome.counts.quarantined,
+                "lines": outcome.counts.lines,
+            },
+        )
+
+
+def daily_partitions(sources: Sequence[Source]) -> dg.DailyPartitionsDefinition:
+    """One partition a day of event time (UTC), from the first of the sources' days to the last."""
+    lasts = [source.last_day for source in sources if source.last_day is not None]
+    open_ended = len(lasts) < len(sources)
+    return dg.DailyPartitionsDefinition(
+        start_date=str(min(source.first_day for source in sources)),
+        end_date=None if open_ended else str(max(lasts) + timedelta(days=1)),
+        end_offset=1 if open_ended else 0,
+    )
+
+
+def _ledger_result(
+    work: Workplace, source: Source, key: dg.AssetKey, found: IndexOutcome
+) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    if found.snapshot is None:
+        raise dg.Failure(
+            description=f"nothing has landed for {source.name} yet", allow_retries=False
+        )
+    return dg.MaterializeResult(
+        asset_key=key,
+        data_version=data_version(found.snapshot),
+        metadata={
+            **materialization_metadata(
+                work.lake.load_table(source.ledger_table), found.snapshot, {}
+            ),
+            "lakehouse/landed_files": found.files,
+            "lakehouse/landed_lines": found.lines,
+            "lakehouse/undated_lines": found.undated,
+            "lakehouse/pending_days": len(found.days),
+        },
+        check_results=[
+            dg.AssetCheckResult(
+                check_name=FILES_WHOLE,
+                passed=not found.problems,
+                severity=dg.AssetCheckSeverity.WARN,
+                description="; ".join(
+                    f"{file}: {problem}" for file, problem in sorted(found.problems.items())
+                )[:2000]
+                or None,
+                metadata={"damaged_files": len(found.problems)},
+            )
+        ],
+    )

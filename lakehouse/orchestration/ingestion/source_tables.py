@@ -1,0 +1,160 @@
+"""The three tables of a source: raw rows, quarantine, ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date, timedelta
+
+import pyarrow as pa
+from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, LessThan, Or
+
+from lakehouse.errors import InvalidSchemaError
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.ingestion.drift import Drift
+from lakehouse.orchestration.ingestion.landing import (
+    LEDGER_SCHEMA,
+    LedgerRow,
+    day_ranges,
+    ledger_from_arrow,
+)
+from lakehouse.orchestration.ingestion.landing_reader import REJECTS_SCHEMA
+from lakehouse.orchestration.ingestion.source import (
+    EVENT_TS,
+    LANDING_FILE,
+    LANDING_LINE,
+    Column,
+    Source,
+)
+from lakehouse.orchestration.ingestion.typed_columns import arrow_type
+from lakehouse.table import Table
+
+# tells a column of JSON text from one of plain text
+JSON_DOC = "JSON text"
+
+
+def ledger_table(lake: Lakehouse, source: Source) -> Table:
+    """The ledger, created when missing."""
+    return _table(lake, source.ledger_table, LEDGER_SCHEMA, ())
+
+
+def quarantine_table(lake: Lakehouse, source: Source) -> Table:
+    """The quarantine, created when missing."""
+    return _table(lake, source.quarantine_table, REJECTS_SCHEMA, ("month(event_day)",))
+
+
+def raw_table(lake: Lakehouse, source: Source, drift: Drift) -> Table:
+    """The raw table with room for the data: created when missing, else with columns added and promoted.
+
+    Raises:
+        InvalidSchemaError: it is to be created, and no record has the bucket column.
+    """
+    if not lake.table_exists(source.table):
+        return lake.create_table(
+            source.table,
+            _raw_schema(source, drift.added),
+            partition_by=[f"day({EVENT_TS})", f"bucket({source.buckets}, {source.bucket})"],
+        )
+    table = lake.load_table(source.table)
+    if drift:
+        with table.update_schema() as change:
+            for column in drift.added:
+                change.add_column(
+                    column.name,
+                    arrow_type(column.type),
+                    doc=JSON_DOC if column.type == "json" else None,
+                )
+            for column in drift.promoted:
+                change.update_column(column.name, arrow_type(column.type))
+    return table
+
+
+def source_columns(lake: Lakehouse, source: Source, snapshot_id: int | None = None) -> list[Column]:
+    """The source columns that the raw table has: now, or at a snapshot; the declared ones when there is no table yet."""
+    if not lake.table_exists(source.table):
+        return [column for column in source.columns if column.name != EVENT_TS]
+    metadata = lake.load_table(source.table).metadata
+    schema = (
+        metadata.schema()
+        if snapshot_id is None
+        else metadata.schema_for(metadata.snapshot(snapshot_id))
+    )
+    return [
+        Column(
+            field.name, "json" if field.doc == JSON_DOC else str(field.field_type).replace(" ", "")
+        )
+        for field in schema.fields
+        if field.name not in (EVENT_TS, LANDING_FILE, LANDING_LINE)
+    ]
+
+
+def read_ledger(table: Table, snapshot_id: int | None = None) -> list[LedgerRow]:
+    """All rows of the ledger: now, or at a snapshot."""
+    if table.metadata.current_snapshot_id is None:
+        return []
+    return ledger_from_arrow(table.scan(snapshot_id=snapshot_id).to_arrow())
+
+
+def event_ts_in(days: Sequence[date], column: str = EVENT_TS) -> BooleanExpression:
+    """Rows whose timestamp lies on one of the days (UTC)."""
+    return _any(
+        [
+            _between(
+                column, f"{first}T00:00:00+00:00", f"{last + timedelta(days=1)}T00:00:00+00:00"
+            )
+            for first, last in day_ranges(days)
+        ]
+    )
+
+
+def day_in(days: Sequence[date], column: str = "event_day") -> BooleanExpression:
+    """Rows whose date is one of the days."""
+    return _any(
+        [
+            _between(column, str(first), str(last + timedelta(days=1)))
+            for first, last in day_ranges(days)
+        ]
+    )
+
+
+def _between(column: str, low: str, high: str) -> BooleanExpression:
+    return And(GreaterThanOrEqual(term=column, value=low), LessThan(term=column, value=high))
+
+
+def _any(conditions: list[BooleanExpression]) -> BooleanExpression:
+    found = conditions[0]
+    for condition in conditions[1:]:
+        found = Or(found, condition)
+    return found
+
+
+def _table(lake: Lakehouse, name: str, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
+    return (
+        lake.load_table(name)
+        if lake.table_exists(name)
+        else lake.create_table(name, schema, partition_by=partition_by)
+    )
+
+
+def _raw_schema(source: Source, added: Sequence[Column]) -> pa.Schema:
+    columns = [*(column for column in source.columns if column.name != EVENT_TS), *added]
+    if source.bucket not in [column.name for column in columns]:
+        raise InvalidSchemaError(
+            f"source {source.name!r}: no record has the bucket column {source.bucket!r}; its columns are "
+            f"{', '.join(column.name for column in columns) or 'none'}",
+            table=source.table,
+        )
+    return pa.schema(
+        [
+            pa.field(EVENT_TS, pa.timestamp("us", "UTC"), nullable=False),
+            *(
+                pa.field(
+                    c.name,
+                    arrow_type(c.type),
+                    metadata={"doc": JSON_DOC} if c.type == "json" else None,
+                )
+                for c in columns
+            ),
+            pa.field(LANDING_FILE, pa.string(), nullable=False),
+            pa.field(LANDING_LINE, pa.int64(), nullable=False),
+        ]
+    )

@@ -1,0 +1,1 @@
+"""Which snapshots a materialization read and wrote, and computing it again."""

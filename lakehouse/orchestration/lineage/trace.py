@@ -1,0 +1,269 @@
+"""From a materialization to the snapshots it was computed from, and back: does computing it again give the same rows?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import dagster as dg
+from rich.console import Console, ConsoleOptions, RenderResult
+
+from lakehouse.errors import InvalidInputError, NotFoundError
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.checkout import load_module
+from lakehouse.orchestration.instance import open_instance
+from lakehouse.orchestration.lineage.materialization import INPUTS, OPERATION, SNAPSHOT_ID
+from lakehouse.spark.session import build_session
+
+
+@dataclass(frozen=True, slots=True)
+class InputSnapshot:
+    """A table as a materialization read it.
+
+    Attributes:
+        table: dotted name.
+        snapshot_id: what was read; None: the table was empty.
+        committed_at: when that snapshot was committed; None when it has expired.
+        written_by: run that wrote it, if one did and the snapshot is still there.
+        expired: whether the snapshot is gone, so that the materialization cannot be replayed.
+    """
+
+    table: str
+    snapshot_id: int | None
+    committed_at: datetime | None = None
+    written_by: str | None = None
+    expired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """One materialization of an asset.
+
+    Attributes:
+        asset_key: slash-separated.
+        partition: of the materialization; None for assets without partitions.
+        table: dotted name of the asset's table.
+        run_id: Dagster's run that materialized it.
+        materialized_at: when.
+        snapshot_id: the snapshot that it wrote.
+        operation: append, overwrite, ...
+        expired: whether that snapshot is gone.
+        inputs: what was read for it.
+    """
+
+    asset_key: str
+    partition: str | None
+    table: str
+    run_id: str
+    materialized_at: datetime
+    snapshot_id: int
+    operation: str
+    expired: bool
+    inputs: tuple[InputSnapshot, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """For people."""
+        partition = "" if self.partition is None else f" [{self.partition}]"
+        gone = "  (expired)" if self.expired else ""
+        yield f"{self.asset_key}{partition}: {self.table} at snapshot {self.snapshot_id}{gone}, {self.operation}"
+        yield f"materialized {self.materialized_at:%Y-%m-%d %H:%M:%S} UTC by run {self.run_id}, from"
+        for one in self.inputs:
+            at = "empty" if one.snapshot_id is None else f"at snapshot {one.snapshot_id}"
+            when = (
+                ""
+                if one.committed_at is None
+                else f", committed {one.committed_at:%Y-%m-%d %H:%M:%S} UTC"
+            )
+            by = "" if one.written_by is None else f" by run {one.written_by}"
+            yield f"  {one.table} {at}{when}{by}{', expired' if one.expired else ''}"
+        if not self.inputs:
+            yield "  what landed"
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON: ids as text, times in ISO 8601."""
+        return {
+            "asset": self.asset_key,
+            "partition": self.partition,
+            "table": self.table,
+            "run_id": self.run_id,
+            "materialized_at": self.materialized_at.isoformat(),
+            "snapshot_id": str(self.snapshot_id),
+            "operation": self.operation,
+            "expired": self.expired,
+            "inputs": [
+                {
+                    "table": i.table,
+                    "snapshot_id": None if i.snapshot_id is None else str(i.snapshot_id),
+                    "committed_at": None if i.committed_at is None else i.committed_at.isoformat(),
+                    "run_id": i.written_by,
+                    "expired": i.expired,
+                }
+                for i in self.inputs
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A materialization computed again from the snapshots that it had read.
+
+    Attributes:
+        lineage: what was replayed.
+        rows: rows that the computation gives now.
+        missing: rows of the table (in the materialized partition) that it does not give, as often as they are missing.
+        unexpected: rows that it gives and the table does not have.
+        examples: a few of both, as text.
+    """
+
+    lineage: Lineage
+    rows: int
+    missing: int
+    unexpected: int
+    examples: tuple[str, ...] = field(default=())
+
+    @property
+    def equal(self) -> bool:
+        """Whether both are the same multiset of rows."""
+        return self.missing == 0 and self.unexpected == 0
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """For people."""
+        yield self.lineage
+        if self.equal:
+            yield f"replayed from exactly these snapshots: equal, {self.rows} rows"
+        else:
+            yield f"replayed from exactly these snapshots: NOT equal, {self.missing} rows missing, {self.unexpected} unexpected"
+            yield from self.examples
+
+    def to_dict(self) -> dict[str, object]:
+        """For JSON."""
+        return {
+            **self.lineage.to_dict(),
+            "equal": self.equal,
+            "rows": self.rows,
+            "missing": self.missing,
+            "unexpected": self.unexpected,
+            "examples": list(self.examples),
+        }
+
+
+class Replayer(Protocol):
+    """What can compute assets again: the checkout's `definitions.pipeline`."""
+
+    def replay(self, lineage: Lineage, lake: Lakehouse, spark: Any) -> Replay:
+        """Compute the materialization again from exactly the snapshots that it read, and compare. Raises LakehouseError."""
+
+
+def lineage(
+    lake: Lakehouse, asset: str, *, partition: str | None = None, replay: bool = False
+) -> Lineage | Replay:
+    """The lineage of an asset's latest materialization in the current Dagster instance, replayed if asked.
+
+    Args:
+        lake: the catalog that the pipeline writes to.
+        asset: key, such as raw/flights.
+        partition: of the materialization; None: the latest of any.
+        replay: compute it again with the checkout's pipeline, and compare.
+
+    Raises:
+        NotFoundError: nothing materialized, no instance, no checkout, or something that the replay needs is gone.
+    """
+    with open_instance() as instance:
+        found = read_lineage(instance, lake, asset, partition)
+    if not replay:
+        return found
+    pipeline: Replayer = load_module("definitions", Path.cwd()).pipeline
+    gone = [f"{i.table} at {i.snapshot_id}" for i in found.inputs if i.expired] + (
+        [f"{found.table} at {found.snapshot_id}"] if found.expired else []
+    )
+    if gone:
+        raise NotFoundError(
+            f"{found.asset_key} cannot be replayed: {', '.join(gone)} expired; materialize it again"
+        )
+    spark = build_session("lakehouse-replay")
+    try:
+        return pipeline.replay(found, lake, spark)
+    finally:
+        spark.stop()
+
+
+def parse_asset_key(asset: str) -> dg.AssetKey:
+    """`raw/flights` or `raw.flights` as an asset key."""
+    parts = [part for part in asset.replace(".", "/").split("/") if part]
+    if not parts:
+        raise InvalidInputError("name an asset, such as raw/flights")
+    return dg.AssetKey(parts)
+
+
+def read_lineage(
+    instance: dg.DagsterInstance, lake: Lakehouse, asset: str, partition: str | None = None
+) -> Lineage:
+    """The latest materialization of an asset, or of one of its partitions.
+
+    Raises:
+        NotFoundError: it was never materialized, or not by this pipeline.
+    """
+    key = parse_asset_key(asset)
+    records = instance.fetch_materializations(
+        dg.AssetRecordsFilter(
+            asset_key=key, asset_partitions=None if partition is None else [partition]
+        ),
+        limit=1,
+    ).records
+    if not records:
+        of = "" if partition is None else f", partition {partition},"
+        known = ", ".join(sorted(k.to_user_string() for k in instance.all_asset_keys())) or "none"
+        raise NotFoundError(
+            f"asset {key.to_user_string()}{of} was never materialized; materialized assets: {known}"
+        )
+    record = records[0]
+    materialization = record.asset_materialization
+    if materialization is None or SNAPSHOT_ID not in materialization.metadata:
+        raise NotFoundError(
+            f"the last materialization of {key.to_user_string()} in run {record.run_id} records no snapshot"
+        )
+    metadata = materialization.metadata
+    table = str(metadata["dagster/table_name"].value)
+    snapshot_id = int(str(metadata[SNAPSHOT_ID].value))
+    return Lineage(
+        asset_key=key.to_user_string(),
+        partition=record.partition_key,
+        table=table,
+        run_id=record.run_id,
+        materialized_at=datetime.fromtimestamp(record.timestamp, tz=UTC),
+        snapshot_id=snapshot_id,
+        operation=str(metadata[OPERATION].value),
+        expired=_snapshot(lake, table, snapshot_id).expired,
+        inputs=_inputs(lake, metadata),
+    )
+
+
+def _inputs(lake: Lakehouse, metadata: Mapping[str, dg.MetadataValue]) -> tuple[InputSnapshot, ...]:
+    read = metadata[INPUTS].value if INPUTS in metadata else {}
+    if not isinstance(read, Mapping):
+        return ()
+    return tuple(
+        _snapshot(lake, str(table), None if read[table] is None else int(str(read[table])))
+        for table in sorted(read)
+    )
+
+
+def _snapshot(lake: Lakehouse, table: str, snapshot_id: int | None) -> InputSnapshot:
+    if snapshot_id is None:
+        return InputSnapshot(table, None)
+    found = (
+        lake.load_table(table).metadata.snapshot_or_none(snapshot_id)
+        if lake.table_exists(table)
+        else None
+    )
+    if found is None:
+        return InputSnapshot(table, snapshot_id, expired=True)
+    return InputSnapshot(
+        table,
+        snapshot_id,
+        committed_at=datetime.fromtimestamp(found.timestamp_ms / 1000, tz=UTC),
+        written_by=found.summary.get("dagster.run-id"),
+    )

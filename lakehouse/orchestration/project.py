@@ -1,0 +1,155 @@
+"""The pipeline as a value: its sources and derived tables, the assets they become, and how any of them is computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+import dagster as dg
+from pyspark.sql import DataFrame
+
+from lakehouse.errors import InvalidInputError
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.derived.derived_table import DerivedTable
+from lakehouse.orchestration.frames import read_frame
+from lakehouse.orchestration.ingestion.ingest import Workplace, rows_at
+from lakehouse.orchestration.ingestion.source import Source
+from lakehouse.orchestration.ingestion.source_assets import SourceAssets, daily_partitions
+from lakehouse.orchestration.ingestion.source_tables import event_ts_in
+from lakehouse.orchestration.lineage.stamp import RunStamp
+from lakehouse.orchestration.lineage.trace import Lineage, Replay
+from lakehouse.orchestration.steps import today
+
+_EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Sources, and the tables derived from them.
+
+    Attributes:
+        sources: feeds of raw events.
+        derived: tables computed from others.
+        landing_root: where the landing folders are.
+    """
+
+    sources: tuple[Source, ...]
+    derived: tuple[DerivedTable, ...]
+    landing_root: str
+
+    def assets(self) -> list[dg.AssetsDefinition]:
+        """The Dagster assets.
+
+        Raises:
+            InvalidInputError: two tables have one name, tables depend on each other in a circle, or a daily table has no
+                source that tells its days.
+        """
+        found = [asset for source in self.sources for asset in SourceAssets(source).build()]
+        return found + [table.build(self.partitions(table)) for table in self.in_order()]
+
+    def table_names(self) -> Iterator[str]:
+        """Every table that the pipeline writes, dotted."""
+        for source in self.sources:
+            yield from (source.table, source.quarantine_table, source.ledger_table)
+        yield from (table.name for table in self.derived)
+
+    def source(self, name: str) -> Source:
+        """A source by name. Raises InvalidInputError."""
+        for source in self.sources:
+            if source.name == name:
+                return source
+        known = ", ".join(source.name for source in self.sources)
+        raise InvalidInputError(f"no source {name!r}; sources: {known}")
+
+    def in_order(self) -> list[DerivedTable]:
+        """The derived tables, each after those that it reads. Raises InvalidInputError."""
+        left = {table.name: table for table in self.derived}
+        names = list(self.table_names())
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise InvalidInputError(f"two definitions write the same table: {', '.join(twice)}")
+        ordered: list[DerivedTable] = []
+        while left:
+            ready = [one for one in left.values() if not any(name in left for name in one.inputs)]
+            if not ready:
+                raise InvalidInputError(f"derived tables read each other: {', '.join(left)}")
+            ordered += ready
+            for one in ready:
+                del left[one.name]
+        return ordered
+
+    def sources_of(self, table: DerivedTable) -> tuple[Source, ...]:
+        """The sources that a table is computed from, directly or through other tables."""
+        inputs, seen = list(table.inputs), set()
+        while inputs:
+            name = inputs.pop()
+            if name not in seen:
+                seen.add(name)
+                inputs += [read for one in self.derived if one.name == name for read in one.inputs]
+        return tuple(one for one in self.sources if one.table in seen)
+
+    def derived_from(self, source: Source) -> list[DerivedTable]:
+        """The tables that follow from this source and no other, each after those that it reads."""
+        return [table for table in self.in_order() if self.sources_of(table) == (source,)]
+
+    def partitions(self, table: DerivedTable) -> dg.DailyPartitionsDefinition | None:
+        """The days of a daily table: those of its sources together. Raises InvalidInputError."""
+        if table.day_column is None:
+            return None
+        sources = self.sources_of(table)
+        if not sources:
+            raise InvalidInputError(
+                f"{table.name} is daily, and none of its inputs follows from a source: "
+                "leave day_column out, or read a table that does"
+            )
+        return daily_partitions(sources)
+
+    def replay(self, lineage: Lineage, lake: Lakehouse, spark: Any) -> Replay:
+        """Compute a materialization again from exactly the snapshots that it read, and compare it with what it wrote.
+
+        Raises:
+            InvalidInputError: the table is not one that follows from others (a ledger, a quarantine).
+            NoSuchFileError: a landing file that the ledger named is gone.
+        """
+        days = None if lineage.partition is None else [date.fromisoformat(lineage.partition)]
+        inputs = {one.table: one.snapshot_id for one in lineage.inputs}
+        table = lake.load_table(lineage.table)
+        for source in self.sources:
+            if lineage.table == source.table and days is not None:
+                ledger_id = inputs[source.ledger_table]
+                if ledger_id is None:
+                    raise InvalidInputError(
+                        f"{lineage.table} was materialized from an empty ledger: there is nothing to replay"
+                    )
+                work = Workplace(
+                    lake, spark, self.landing_root, today(), RunStamp("replay", lineage.asset_key)
+                )
+                again = rows_at(work, source, days, ledger_id, lineage.snapshot_id)
+                where = event_ts_in(days)
+                kept = read_frame(spark, table, where, snapshot_id=lineage.snapshot_id)
+                return _compared(lineage, again, kept)
+        for derived in self.derived:
+            if lineage.table == derived.name:
+                again = derived.compute(lake, spark, inputs, days)
+                where = derived.where(days)
+                kept = read_frame(spark, table, where, snapshot_id=lineage.snapshot_id)
+                return _compared(lineage, again, kept)
+        raise InvalidInputError(
+            f"{lineage.asset_key} is a record of what landed, not a function of other tables: it cannot be replayed"
+        )
+
+
+def _compared(lineage: Lineage, again: DataFrame, kept: DataFrame) -> Replay:
+    columns = [f"`{name}`" for name in kept.columns]
+    again = again.select(*columns).persist()
+    kept = kept.persist()
+    try:
+        missing, unexpected = kept.exceptAll(again).persist(), again.exceptAll(kept).persist()
+        examples = [f"missing: {row.asDict()}" for row in missing.take(_EXAMPLES)]
+        examples += [f"unexpected: {row.asDict()}" for row in unexpected.take(_EXAMPLES)]
+        return Replay(lineage, again.count(), missing.count(), unexpected.count(), tuple(examples))
+    finally:
+        again.unpersist()
+        kept.unpersist()

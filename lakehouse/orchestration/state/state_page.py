@@ -1,0 +1,194 @@
+"""The state of a lakehouse as one page of markdown, and since when each table has been beyond its policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from lakehouse.maintenance.decision import Action, decide
+from lakehouse.maintenance.health import TableHealth, health
+from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
+from lakehouse.maintenance.report import human_bytes, human_ms
+from lakehouse.orchestration.state.svg import image, line
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.table import Table
+
+_MOST_POINTS = 300
+_MOST_PARTITIONS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A snapshot's totals, from its summary."""
+
+    timestamp_ms: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableState:
+    """One table now.
+
+    Attributes:
+        actions: what health and policy ask for; empty: the table is within its policy.
+        beyond_since_ms: since when there has been something to do; None: there is nothing.
+        history: totals of the snapshots kept, oldest first, every so many of them.
+    """
+
+    health: TableHealth
+    policy: MaintenancePolicy
+    actions: tuple[Action, ...]
+    beyond_since_ms: int | None
+    history: tuple[Moment, ...]
+
+    @property
+    def name(self) -> str:
+        """Dotted."""
+        return str(self.health.identifier)
+
+    def overdue(self, now_ms: int) -> bool:
+        """Whether it has been beyond its policy for longer than the policy allows."""
+        return (
+            self.beyond_since_ms is not None
+            and now_ms - self.beyond_since_ms >= self.policy.alert_after_ms
+        )
+
+
+def table_state(
+    table: Table,
+    *,
+    since: Mapping[str, int],
+    project: Mapping[str, str] | None = None,
+    now_ms: int | None = None,
+) -> TableState:
+    """Measure a table, from metadata alone.
+
+    Args:
+        table: the table.
+        since: table -> since when it was beyond its policy when this was last asked; tables within theirs are not in it.
+        project: defaults of the project for `lakehouse.maintenance.*`.
+        now_ms: the time; the table's clock by default.
+    """
+    now = table.environment.now_ms() if now_ms is None else now_ms
+    found = health(table.catalog, table.identifier, environment=table.environment, project=project)
+    policy = policy_of(table.metadata.properties, project)
+    actions = tuple(decide(found, policy, now))
+    return TableState(
+        health=found,
+        policy=policy,
+        actions=actions,
+        beyond_since_ms=since.get(table.name, now) if actions else None,
+        history=_history(table.metadata),
+    )
+
+
+def _history(metadata: TableMetadata) -> tuple[Moment, ...]:
+    line = (
+        []
+        if metadata.current_snapshot_id is None
+        else list(metadata.ancestors(metadata.current_snapshot_id))[::-1]
+    )
+    step = -(-len(line) // _MOST_POINTS) or 1
+    chosen = [*line[:-1:step], *line[-1:]]
+    return tuple(
+        Moment(
+            timestamp_ms=one.timestamp_ms,
+            files=int(one.summary["total-data-files"]),
+            bytes=int(one.summary.get("total-files-size", 0)),
+        )
+        for one in chosen
+        if one.summary.get("total-data-files", "").isdigit()
+    )
+
+
+def state_markdown(
+    states: Sequence[TableState], now_ms: int, failed: Mapping[str, str] | None = None
+) -> str:
+    """The page: a summary, a table of tables with their file counts over time, then what each one that needs something needs.
+
+    Args:
+        states: the tables that could be measured.
+        now_ms: the time.
+        failed: the others, each with the reason.
+    """
+    beyond = [one for one in states if one.actions]
+    overdue = [one for one in states if one.overdue(now_ms)]
+    files, size = (
+        sum(one.health.data_files for one in states),
+        sum(one.health.bytes for one in states),
+    )
+    lines = [
+        f"## Lakehouse at {_clock(now_ms)}",
+        "",
+        f"{len(states)} tables, {files:,} data files, {human_bytes(size)}; "
+        f"{len(beyond)} beyond their policy, {len(overdue)} of them for too long.",
+        "",
+        "| table | rows | size | files | small | deletes | manifests | snapshots | data files over time | policy |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|---|---|",
+        *(_row(one, now_ms) for one in states),
+    ]
+    for name, reason in (failed or {}).items():
+        lines += ["", f"### {name}", "", f"**cannot be measured**: {reason}"]
+    for one in beyond:
+        lines += ["", *_details(one, now_ms)]
+    return "\n".join(lines)
+
+
+def _row(one: TableState, now_ms: int) -> str:
+    found = one.health
+    values = [moment.files for moment in one.history]
+    picture = "-"
+    if values:
+        labels = (f"max {max(values):,}", f"now {values[-1]:,}")
+        drawn = line([(moment.timestamp_ms, moment.files) for moment in one.history], labels=labels)
+        picture = image(
+            drawn, f"data files of {one.name}, at most {max(values):,}, now {values[-1]:,}"
+        )
+    verdict = (
+        "within"
+        if not one.actions
+        else f"**beyond** for {_age(one, now_ms)}" + (" ⚠" if one.overdue(now_ms) else "")
+    )
+    cells = (
+        f"`{one.name}`",
+        f"{found.records:,}",
+        human_bytes(found.bytes),
+        f"{found.data_files:,}",
+        f"{found.small_files:,}",
+        f"{found.delete_files:,}",
+        f"{found.manifests:,}",
+        f"{found.snapshots:,}",
+        picture,
+        verdict,
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _details(one: TableState, now_ms: int) -> list[str]:
+    lines = [f"### {one.name}", ""]
+    for action in one.actions:
+        wait = "" if action.due_ms <= now_ms else f", waits until {_clock(action.due_ms)}"
+        lines.append(f"- **{action.kind}**: {action.reason}{wait}")
+    worst = [part for part in one.health.partitions if part.removable_files > 0][:_MOST_PARTITIONS]
+    if worst:
+        lines += [
+            "",
+            "| partition | files | small | after compaction | size |",
+            "|---|--:|--:|--:|--:|",
+        ]
+        lines += [
+            f"| `{part.partition or '(whole table)'}` | {part.data_files:,} | {part.small_files:,} | {part.expected_files:,} "
+            f"| {human_bytes(part.bytes)} |"
+            for part in worst
+        ]
+    return lines
+
+
+def _age(one: TableState, now_ms: int) -> str:
+    return human_ms(max(0, now_ms - (one.beyond_since_ms or now_ms)))
+
+
+def _clock(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"

@@ -1,0 +1,119 @@
+"""What every asset of the pipeline shares: stamps, failures with a reason, check results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+
+import dagster as dg
+
+from lakehouse.errors import LakehouseError
+from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome
+from lakehouse.orchestration.checks.expectations import Suite
+from lakehouse.orchestration.lineage.stamp import RunStamp
+
+# what another writer or a slow network breaks can be tried again; what the data breaks cannot
+RETRY = dg.RetryPolicy(
+    max_retries=2, delay=2, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS
+)
+
+
+def pool(table: str) -> str:
+    """The pool that serialises whatever writes to a table: ingestion and maintenance."""
+    return f"table_{table.replace('.', '_')}"
+
+
+def stamp(context: dg.AssetExecutionContext, key: dg.AssetKey) -> RunStamp:
+    """The stamp of this step's writes to an asset."""
+    partition = None
+    if context.has_partition_key or context.has_partition_key_range:
+        first, last = context.partition_keys[0], context.partition_keys[-1]
+        partition = first if first == last else f"{first}...{last}"
+    return RunStamp(context.run.run_id, key.to_user_string(), partition)
+
+
+def requested_days(context: dg.AssetExecutionContext) -> list[date]:
+    """The days of this run, one or many."""
+    return [date.fromisoformat(key) for key in context.partition_keys]
+
+
+def today() -> date:
+    """The day of UTC."""
+    return datetime.now(UTC).date()
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn an error of the engine into a failure of the step that says what to do, and that is retried only when that can help.
+
+    Raises:
+        Failure: instead of a LakehouseError that a retry cannot heal.
+    """
+    try:
+        yield
+    except AuditFailedError:
+        raise
+    except LakehouseError as error:
+        if error.retryable:
+            raise
+        raise dg.Failure(
+            description=error.message,
+            metadata={k: str(v)[:1000] for k, v in error.context.items()},
+            allow_retries=False,
+        ) from error
+
+
+def check_specs(key: dg.AssetKey, suites: Sequence[Suite]) -> list[dg.AssetCheckSpec]:
+    """Declarations of the suites as asset checks; blocking ones keep downstream assets from running as well."""
+    return [
+        dg.AssetCheckSpec(
+            suite.name, asset=key, blocking=suite.blocking, description=suite.description or None
+        )
+        for suite in suites
+    ]
+
+
+def check_results(
+    key: dg.AssetKey, suites: Sequence[Suite], outcomes: Sequence[CheckOutcome]
+) -> Iterator[dg.AssetCheckResult]:
+    """One result for each suite; a suite that was not evaluated, because nothing was written, passes and says so."""
+    found = {outcome.name: outcome for outcome in outcomes}
+    for suite in suites:
+        outcome = found.get(suite.name)
+        if outcome is None:
+            yield dg.AssetCheckResult(
+                passed=True,
+                asset_key=key,
+                check_name=suite.name,
+                description="nothing was written, nothing to check",
+            )
+            continue
+        yield dg.AssetCheckResult(
+            passed=outcome.passed,
+            asset_key=key,
+            check_name=suite.name,
+            severity=dg.AssetCheckSeverity.ERROR
+            if outcome.blocking
+            else dg.AssetCheckSeverity.WARN,
+            description="; ".join(outcome.failures)[:2000] or None,
+            metadata=_values(outcome.metadata),
+        )
+
+
+def audit_failure(error: AuditFailedError) -> dg.Failure:
+    """The failure of a step whose data did not pass; trying again would give the same data."""
+    return dg.Failure(
+        description=error.message,
+        metadata={"lakehouse/rejected_snapshot_id": str(error.snapshot.snapshot_id)},
+        allow_retries=False,
+    )
+
+
+def _values(metadata: Mapping[str, object]) -> dict[str, dg.MetadataValue]:
+    return {
+        name: dg.MetadataValue.int(value)
+        if isinstance(value, int)
+        else dg.MetadataValue.text(str(value))
+        for name, value in metadata.items()
+    }
