@@ -1,4 +1,4 @@
-"""python -m tests.simulation --seeds 10000 [--from N] [--workers 2] [--replay SEED]."""
+"""python -m tests.simulation --seeds 10000 [--from N] [--workers 2] [--replay SEED | --mutants [NAME ...]]."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 
+from tests.simulation.mutants import MUTANTS
 from tests.simulation.world import outcome, plan_of, shrink
 
 
@@ -18,6 +19,7 @@ def main() -> int:
     parser.add_argument("--from", dest="first", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--replay", type=int)
+    parser.add_argument("--mutants", nargs="*", metavar="NAME", help="planted bugs; all by default")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     if options.replay is not None:
@@ -26,6 +28,8 @@ def main() -> int:
             f"seed {seed}: {broken or f'{snapshots} snapshots, no invariant broken'}\n"
         )
         return 1 if broken else 0
+    if options.mutants is not None:
+        return _mutants(options.mutants or sorted(MUTANTS), options.seeds)
     started, snapshots, broken = time.monotonic(), 0, []
     with ProcessPoolExecutor(
         options.workers, mp_context=multiprocessing.get_context("spawn")
@@ -45,6 +49,19 @@ def main() -> int:
         f"{options.seeds} seeds, {snapshots} snapshots, {len(broken)} broken, {seconds:.0f} s\n"
     )
     return 1 if broken else 0
+
+
+def _mutants(names: list[str], seeds: int) -> int:
+    """Print at which seed each planted bug is found."""
+    missed = 0
+    for name in names:
+        planted = MUTANTS[name]
+        own = planted.first_seed(range(seeds), planted.plan)
+        of_all = planted.first_seed(range(seeds))
+        missed += own is None or of_all is None
+        sys.stdout.write(f"{name}: its own plan {own}, plans of all seeds {of_all}\n")
+        sys.stdout.flush()
+    return 1 if missed else 0
 
 
 if __name__ == "__main__":

@@ -5,14 +5,16 @@ from __future__ import annotations
 import collections
 from dataclasses import dataclass, field
 
-import pyarrow.compute as pc
-
 from lakehouse.catalog.protocol import TableVersion
 from lakehouse.scan.load import load_entries, load_manifests
+from lakehouse.spec.data_file import CONTENT_DATA, STATUS_DELETED, DataFile
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.storage.protocol import Storage
+from lakehouse.transaction.summary import COMMIT_ID
 
 OP = "sim.op"
+DeleteKey = tuple[str, int | None]
+Positions = dict[str, frozenset[int]]
 
 
 class InvariantBrokenError(AssertionError):
@@ -26,9 +28,9 @@ class Intent:
     Attributes:
         adds: data file -> (partition, row ids).
         removes: data files replaced or removed.
-        deletes: delete file -> (data file, positions).
+        deletes: delete file -> data file -> positions.
+        moved: data file -> positions of rows whose new versions `adds` has: nobody else may have deleted them.
         read: (partition, rows) that a serializable operation decided on; the serial state must agree.
-        rewrite: rows must not change.
         target: snapshot a rollback points at.
     """
 
@@ -36,7 +38,8 @@ class Intent:
     kind: str
     adds: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     removes: tuple[str, ...] = ()
-    deletes: dict[str, tuple[str, frozenset[int]]] = field(default_factory=dict)
+    deletes: dict[DeleteKey, Positions] = field(default_factory=dict)
+    moved: Positions = field(default_factory=dict)
     read: tuple[str, frozenset[int]] | None = None
     target: int | None = None
 
@@ -46,7 +49,7 @@ class State:
     """A table in the serial model: live data files, and the rows deleted from each."""
 
     files: dict[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
-    gone: dict[str, frozenset[int]] = field(default_factory=dict)
+    gone: Positions = field(default_factory=dict)
 
     def rows(self, partition: str | None = None) -> list[int]:
         return [
@@ -76,12 +79,17 @@ class State:
             if path in files:
                 raise InvariantBrokenError(f"I1: {intent.op} added {path} twice")
             files[path] = (where, rows)
-        for target, positions in intent.deletes.values():
+        for target, positions in (one for each in intent.deletes.values() for one in each.items()):
             if target not in files:
                 raise InvariantBrokenError(
                     f"I9: {intent.op} deleted rows of {target}, which is not live: they stay visible elsewhere"
                 )
-            gone[target] = gone.get(target, frozenset()) | positions
+            before = gone.get(target, frozenset())
+            if intent.moved.get(target, frozenset()) & before:
+                raise InvariantBrokenError(
+                    f"I4: {intent.op} moved rows of {target} that somebody else had deleted"
+                )
+            gone[target] = before | positions
         after = State(files, gone)
         if intent.kind == "compact" and sorted(after.rows()) != sorted(self.rows()):
             raise InvariantBrokenError(
@@ -91,7 +99,7 @@ class State:
 
 
 class Model:
-    """Watches a table from outside, with a storage that has no faults."""
+    """Watches one table from outside, with a storage that has no faults."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -100,13 +108,16 @@ class Model:
         self.refused: set[str] = set()
         self.properties: set[str] = set()
         self.tags: dict[str, int] = {}
+        self.named: list[str] = []
+        """Commit ids that processes chose."""
+        self.taken: set[str] = set()
+        """Files from outside that were ever part of the table."""
         self._states: dict[int | None, State] = {None: State()}
-        self._ops: dict[str, int] = {}
+        self._ops: dict[str, set[int]] = {}
         self._last: TableVersion | None = None
-        self._entries: dict[str, object] = {}
+        self._entries: dict[object, list[tuple[DataFile, int, int]]] = {}
         self.known: set[int] = set()
         """Snapshots that a process has seen: they must not go away."""
-        self._sizes: dict[str, int] = {}
         self.snapshots_seen = 0
 
     def observe(self, version: TableVersion) -> None:
@@ -130,7 +141,7 @@ class Model:
                     f"I16: {name} names snapshot {ref.snapshot_id}, which is gone"
                 )
         self._check_lineage(version)
-        self._check_history(version)
+        self._check_history()
         self._last = version
         self._census(version)
 
@@ -142,22 +153,28 @@ class Model:
         for snapshot_id in set(last.metadata.snapshots.ids()) - set(
             version.metadata.snapshots.ids()
         ):
-            op = next(name for name, found in self._ops.items() if found == snapshot_id)
-            if op in self.acknowledged or snapshot_id in self.known:
+            op = next(name for name, found in self._ops.items() if snapshot_id in found)
+            if self.acknowledged.get(op) == snapshot_id or snapshot_id in self.known:
                 raise InvariantBrokenError(
                     f"I1: {op} was seen or acknowledged as {snapshot_id}, and went with the power"
                 )
-            del self._ops[op], self._states[snapshot_id]
+            self._ops[op].remove(snapshot_id)
+            del self._states[snapshot_id]
         self._last = version
 
-    def finish(self, version: TableVersion) -> None:
-        """Check what must hold when everybody has stopped."""
-        self.observe(version)
-        for op, snapshot_id in self.acknowledged.items():
-            if self._ops.get(op) != snapshot_id:
-                raise InvariantBrokenError(
-                    f"I1: {op} was acknowledged as {snapshot_id}, seen as {self._ops.get(op)}"
-                )
+    def finish(self, version: TableVersion | None) -> None:
+        """Check what must hold when everybody has stopped.
+
+        Without a version the table was dropped: what was last seen of it must still be there.
+        """
+        if version is None:
+            if self._last is None:
+                return
+            version = self._last
+            self._census(version)
+        else:
+            self.observe(version)
+        self._check_history()
         missing = [name for name in self.properties if name not in version.metadata.properties]
         if missing:
             raise InvariantBrokenError(f"I1: acknowledged properties are gone: {missing}")
@@ -166,73 +183,83 @@ class Model:
             if ref is None or ref.snapshot_id != snapshot_id:
                 raise InvariantBrokenError(f"I16: tag {name} on {snapshot_id} is {ref}")
 
+    def check_replayed(self, version: TableVersion, branch: str, snapshot: Snapshot) -> None:
+        """I15: what a commit id is answered with is part of the branch."""
+        ref = version.metadata.refs.get(branch) or version.metadata.refs.get("main")
+        line = version.metadata.ancestors(None if ref is None else ref.snapshot_id)
+        if snapshot.snapshot_id not in {one.snapshot_id for one in line}:
+            raise InvariantBrokenError(
+                f"I15: a repeated commit to {branch} was answered with {snapshot.snapshot_id}, which is not in the branch"
+            )
+
     def _replay(self, version: TableVersion, snapshot: Snapshot) -> None:
         op = snapshot.summary.get(OP, "")
         if op in self.refused:
             raise InvariantBrokenError(
                 f"I2: {op} was refused for certain, and is visible as {snapshot.snapshot_id}"
             )
-        if op in self._ops:
-            raise InvariantBrokenError(
-                f"I15: {op} is visible twice: {self._ops[op]} and {snapshot.snapshot_id}"
-            )
         if op not in self.intents:
             raise InvariantBrokenError(
                 f"I1: snapshot {snapshot.snapshot_id} belongs to nobody: {dict(snapshot.summary)}"
             )
+        self._check_once(version, snapshot, op)
         parent = snapshot.parent_snapshot_id
         if parent not in self._states:
             raise InvariantBrokenError(f"I5: parent {parent} of {op} was never seen")
-        metadata = version.metadata
-        before = None if parent is None else metadata.snapshot_or_none(parent)
+        before = None if parent is None else version.metadata.snapshot_or_none(parent)
         if before is not None and (
             snapshot.timestamp_ms < before.timestamp_ms
             or snapshot.sequence_number <= before.sequence_number
         ):
             raise InvariantBrokenError(f"I5: {op} is not after its parent")
-        state = self._states[parent].apply(self.intents[op])
+        intent = self.intents[op]
+        state = self._states[parent].apply(intent)
         self._states[snapshot.snapshot_id] = state
-        self._ops[op] = snapshot.snapshot_id
+        self._ops.setdefault(op, set()).add(snapshot.snapshot_id)
+        self.taken.update(path for path in intent.adds if "/outside/" in path)
         self.snapshots_seen += 1
         self._check_content(version, snapshot, state)
 
+    def _check_once(self, version: TableVersion, snapshot: Snapshot, op: str) -> None:
+        """I15: an operation, and a commit id, is there once in a history; after a rollback it may be done again."""
+        name = snapshot.summary.get(COMMIT_ID)
+        for one in version.metadata.ancestors(snapshot.snapshot_id):
+            if one.snapshot_id == snapshot.snapshot_id:
+                continue
+            if one.summary.get(OP) == op or (name and one.summary.get(COMMIT_ID) == name):
+                raise InvariantBrokenError(
+                    f"I15: {op} ({name}) is visible twice: {one.snapshot_id} and {snapshot.snapshot_id}"
+                )
+
     def _check_content(self, version: TableVersion, snapshot: Snapshot, state: State) -> None:
-        """I1, I4, I9: the files and rows of a snapshot are those of the serial model."""
+        """I1, I4, I9, I10: the files and rows of a snapshot are those of the serial model."""
         files: collections.Counter[str] = collections.Counter()
         sequence: dict[str, int] = {}
-        vectors: list[tuple[str, int]] = []
+        deletes: list[tuple[DataFile, int]] = []
         for manifest in load_manifests(self._storage, snapshot):
-            for status, content, path, number in self._rows(version, manifest):
-                if status == 2:
+            for file, status, number in self._rows(version, manifest):
+                if status == STATUS_DELETED:
                     continue
-                if content == 0:
-                    files[path] += 1
-                    sequence[path] = number
+                if file.content == CONTENT_DATA:
+                    files[file.file_path] += 1
+                    sequence[file.file_path] = number
                 else:
-                    vectors.append((path, number))
+                    deletes.append((file, number))
         doubled = [path for path, count in files.items() if count > 1]
         if doubled or set(files) != set(state.files):
             raise InvariantBrokenError(
                 f"I1: {snapshot.snapshot_id}: too many {set(files) - set(state.files)}, "
                 f"too few {set(state.files) - set(files)}, twice {doubled}"
             )
-        gone: dict[str, frozenset[int]] = {}
-        known = {
-            path: pair for intent in self.intents.values() for path, pair in intent.deletes.items()
-        }
-        for path, number in vectors:
-            target, positions = known[path]
-            if target in sequence and number >= sequence[target]:
-                gone[target] = gone.get(target, frozenset()) | positions
-        if {path: rows for path, rows in gone.items() if rows} != {
-            path: rows for path, rows in state.gone.items() if rows
-        }:
+        gone = self._deleted(snapshot, sequence, deletes)
+        if gone != {path: rows for path, rows in state.gone.items() if rows}:
             raise InvariantBrokenError(
                 f"I9: {snapshot.snapshot_id}: deleted rows are {gone}, serially {state.gone}"
             )
         expected = {
             "total-data-files": len(state.files),
             "total-records": sum(len(rows) for _, rows in state.files.values()),
+            "total-delete-files": len(deletes),
         }
         found = {name: int(snapshot.summary.get(name, "-1")) for name in expected}
         if found != expected:
@@ -240,16 +267,36 @@ class Model:
                 f"summary of {snapshot.snapshot_id}: {found}, serially {expected}"
             )
 
-    def _rows(self, version: TableVersion, manifest) -> list[tuple[int, int, str, int]]:
+    def _deleted(
+        self, snapshot: Snapshot, sequence: dict[str, int], deletes: list[tuple[DataFile, int]]
+    ) -> Positions:
+        """What the live deletes delete, as a reader finds it."""
+        known = {
+            key: one for intent in self.intents.values() for key, one in intent.deletes.items()
+        }
+        gone: Positions = {}
+        vectors: set[str] = set()
+        for file, number in deletes:
+            for target, positions in known[file.file_path, file.content_offset].items():
+                if file.is_deletion_vector and (target not in sequence or target in vectors):
+                    raise InvariantBrokenError(
+                        f"I10: {snapshot.snapshot_id}: the deletion vector {file.file_path} of {target} is "
+                        f"{'the second' if target in vectors else 'without its data file'}"
+                    )
+                if file.is_deletion_vector:
+                    vectors.add(target)
+                if target in sequence and number >= sequence[target]:
+                    gone[target] = gone.get(target, frozenset()) | positions
+        return gone
+
+    def _rows(self, version: TableVersion, manifest) -> list[tuple[DataFile, int, int]]:
+        """(file, status, sequence number) of each entry."""
         key = (manifest.manifest_path, manifest.sequence_number)
         if key not in self._entries:
-            table = load_entries(self._storage, manifest, version.metadata).table
-            columns = [
-                table[name].to_pylist()
-                for name in ("status", "content", "file_path", "sequence_number")
+            entries = load_entries(self._storage, manifest, version.metadata).to_manifest_entries()
+            self._entries[key] = [
+                (one.data_file, one.status, one.sequence_number or 0) for one in entries
             ]
-            self._entries[key] = list(zip(*columns, strict=True))
-            assert pc.count(table["status"]).as_py() == table.num_rows
         return self._entries[key]
 
     def _check_lineage(self, version: TableVersion) -> None:
@@ -270,11 +317,11 @@ class Model:
         if not targets & line:
             raise InvariantBrokenError(f"I1: main went from {before} to {now}: commits were lost")
 
-    def _check_history(self, version: TableVersion) -> None:
+    def _check_history(self) -> None:
         for op, snapshot_id in self.acknowledged.items():
-            if self._ops.get(op) != snapshot_id:
+            if snapshot_id not in self._ops.get(op, ()):
                 raise InvariantBrokenError(
-                    f"I1: {op} was acknowledged as {snapshot_id} but {version.metadata_location} does not have it"
+                    f"I1: {op} was acknowledged as {snapshot_id}, seen as {self._ops.get(op)}"
                 )
 
     def _census(self, version: TableVersion) -> None:
@@ -284,9 +331,9 @@ class Model:
             self._exists(snapshot.manifest_list, None)
             for manifest in load_manifests(self._storage, snapshot):
                 self._exists(manifest.manifest_path, manifest.manifest_length)
-                for status, _, path, _ in self._rows(version, manifest):
-                    if status != 2:
-                        self._exists(path, None)
+                for file, status, _ in self._rows(version, manifest):
+                    if status != STATUS_DELETED:
+                        self._exists(file.file_path, None)
         for entry in version.metadata.metadata_log:
             self._exists(entry.metadata_file, None)
 

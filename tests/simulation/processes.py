@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.catalog.protocol import TableVersion
-from lakehouse.errors import CommitStateUnknownError, LakehouseError, StorageError
+from lakehouse.errors import (
+    CommitStateUnknownError,
+    LakehouseError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
 from lakehouse.scan.load import load_entries, load_manifests
-from lakehouse.spec.data_file import CONTENT_POSITION_DELETES, DataFile
+from lakehouse.spec.data_file import (
+    CONTENT_DATA,
+    CONTENT_POSITION_DELETES,
+    PATH_FIELD_ID,
+    STATUS_DELETED,
+    DataFile,
+)
 from lakehouse.spec.identifier import Identifier
 from lakehouse.transaction.transaction import Transaction
-from tests.simulation.model import OP, Intent
+from tests.simulation.model import OP, DeleteKey, Intent, Model
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:
@@ -20,6 +33,31 @@ if TYPE_CHECKING:
 
 TABLE = Identifier.parse("raw.events")
 PARTITIONS = ("a", "a", "b")
+OUTSIDE = {
+    f"/warehouse/outside/{n}.parquet": (PARTITIONS[n], (-2 * n - 1, -2 * n - 2)) for n in range(3)
+}
+"""Files that lie somewhere, for `add_files`: partition and rows."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A partition as a process found it in its base.
+
+    Attributes:
+        name: its value.
+        files: live data files.
+        live: rows of each file, by position, that are not deleted.
+        deletes: live delete files that are about each file.
+    """
+
+    name: str
+    files: list[DataFile]
+    live: dict[str, dict[int, int]]
+    deletes: dict[str, list[DataFile]]
+
+    @property
+    def rows(self) -> frozenset[int]:
+        return frozenset(row for rows in self.live.values() for row in rows.values())
 
 
 def run_process(
@@ -48,100 +86,114 @@ class Actor:
             rng,
         )
         self.storage = catalog.storage("/warehouse")
+        self.model: Model = next(iter(world.models.values()))
 
     def do(self, kind: str) -> None:
         op = f"{kind}-{self.environment.new_uuid().hex[:8]}"
         try:
-            base = self.catalog.load(TABLE)
-            self.world.model.known.update(base.metadata.snapshots.ids())
+            base = self._base()
             getattr(self, kind)(op, base)
         except CommitStateUnknownError as error:
-            self.world.note(self.process, f"{op} unknown: {error.message[:80]}")
+            self.note(f"{op} unknown: {error.message[:80]}")
         except LakehouseError as error:
-            self.world.note(
-                self.process, f"{op} refused: {type(error).__name__} {error.message[:200]}"
-            )
-            if op not in self.world.model.acknowledged:
-                self.world.model.refused.add(op)
+            self.note(f"{op} refused: {type(error).__name__} {error.message[:200]}")
+            if op not in self.model.acknowledged:
+                self.model.refused.add(op)
 
-    def again(self, op: str, intent: Intent, files: list[DataFile]) -> None:
+    def note(self, text: str) -> None:
+        self.world.note(self.process, text)
+
+    def again(self, op: str, intent: Intent, files: list[DataFile], table_uuid: str) -> None:
         """A retried task: the same commit id, the same files."""
         try:
-            self._commit(
-                op,
-                Transaction(self.catalog, TABLE, environment=self.environment).append(files),
-                intent,
-                commit_id=op,
-            )
+            base = self._base()
+            if base.metadata.table_uuid == table_uuid:
+                self._commit(op, self._transaction(base).append(files), intent, commit_id=op)
         except CommitStateUnknownError:
             pass
         except LakehouseError as error:
-            self.world.note(
-                self.process, f"{op} again refused: {type(error).__name__} {error.message[:200]}"
-            )
+            self.note(f"{op} again refused: {type(error).__name__} {error.message[:200]}")
 
     def append(self, op: str, base: TableVersion) -> None:
         files, intent = self._new_files(op, "append", base, self.rng.randint(1, 2))
         if self.rng.random() < 0.5:
-            self.process.progress = (self.process.progress[0], (op, intent, files))  # type: ignore[attr-defined]
+            redo = (op, intent, files, base.metadata.table_uuid)
+            self.process.progress = (self.process.progress[0], redo)  # type: ignore[attr-defined]
+            self.model.named.append(op)
             self._commit(op, self._transaction(base).append(files), intent, commit_id=op)
             self.process.progress = (self.process.progress[0], None)  # type: ignore[attr-defined]
         else:
             self._commit(op, self._transaction(base).append(files), intent)
 
+    def repeat(self, op: str, base: TableVersion) -> None:
+        """The task that chose a commit id runs once more, with files of its own, whatever became of it."""
+        if not self.model.named:
+            self.append(op, base)
+            return
+        commit_id = self.rng.choice(self.model.named)
+        branch = self.rng.choice(("main", "main", "audit"))
+        files, intent = self._new_files(op, "repeat", base, 1)
+        transaction = self._transaction(base, branch).append(files)
+        self._commit(op, transaction, intent, commit_id=commit_id)
+
+    def add_files(self, op: str, base: TableVersion) -> None:
+        """Files from outside that the table never had, as far as the base tells; they are taken in once."""
+        free = sorted(OUTSIDE.keys() - self.model.taken)
+        if not free:
+            self.append(op, base)
+            return
+        path = self.rng.choice(free)
+        where, rows = OUTSIDE[path]
+        file = _data_file(path, where, len(rows))
+        intent = Intent(op, "add_files", adds={path: (where, rows)})
+        self._commit(op, self._transaction(base).append([file], must_be_new=True), intent)
+
     def overwrite(self, op: str, base: TableVersion) -> None:
-        partition, old, rows, _ = self._read(base)
-        new, intent = self._new_files(op, "overwrite", base, 1, partition)
-        intent.removes, intent.read = tuple(file.file_path for file in old), (partition, rows)
-        self._commit(op, self._transaction(base).overwrite(new, old), intent)
+        found = self._read(base)
+        new, intent = self._new_files(op, "overwrite", base, 1, found.name)
+        intent.removes, intent.read = _paths(found.files), (found.name, found.rows)
+        self._commit(op, self._transaction(base).overwrite(new, found.files), intent)
 
     def delete(self, op: str, base: TableVersion) -> None:
-        partition, old, rows, _ = self._read(base)
-        if not old:
+        found = self._read(base)
+        if not found.files:
             self.append(op, base)
             return
-        intent = Intent(
-            op, "delete", removes=tuple(file.file_path for file in old), read=(partition, rows)
-        )
-        self._commit(op, self._transaction(base).delete_files(old), intent)
+        intent = Intent(op, "delete", removes=_paths(found.files), read=(found.name, found.rows))
+        self._commit(op, self._transaction(base).delete_files(found.files), intent)
 
     def row_delta(self, op: str, base: TableVersion) -> None:
-        partition, old, _, _ = self._read(base)
-        if not old:
+        """Delete a row of one file, or of several."""
+        found = self._read(base)
+        files = [file for file in found.files if found.live[file.file_path]]
+        if not files:
             self.append(op, base)
             return
-        target = self.rng.choice(old)
-        positions = frozenset({self.rng.randrange(target.record_count)})
-        path = f"{base.metadata.location}/data/{op}-deletes.parquet"
-        self.storage.write_new({path: b"deletes"})
-        deletes = DataFile(
-            content=CONTENT_POSITION_DELETES, file_path=path, partition=(partition,), record_count=1, file_size_in_bytes=7,
-            referenced_data_file=target.file_path,
-        )  # fmt: skip
-        intent = Intent(op, "row_delta", deletes={path: (target.file_path, positions)})
-        transaction = self._transaction(base).row_delta(
-            delete_files=[deletes], isolation="snapshot"
-        )
-        self._commit(op, transaction, intent)
+        targets = self.rng.sample(files, self.rng.randint(1, min(2, len(files))))
+        intent = Intent(op, "row_delta")
+        self._delete_rows(op, base, found, targets, intent, ())
+
+    def update(self, op: str, base: TableVersion) -> None:
+        """Move a row to a new file."""
+        found = self._read(base)
+        files = [file for file in found.files if found.live[file.file_path]]
+        if not files:
+            self.append(op, base)
+            return
+        new, intent = self._new_files(op, "update", base, 1, found.name)
+        self._delete_rows(op, base, found, [self.rng.choice(files)], intent, new)
 
     def compact(self, op: str, base: TableVersion) -> None:
-        partition, old, _, live = self._read(base)
-        if len(old) < 2:
+        found = self._read(base)
+        if len(found.files) < 2:
             self.append(op, base)
             return
-        rows = tuple(row for file in old for row in live[file.file_path])
+        rows = tuple(row for file in found.files for row in found.live[file.file_path].values())
         path = f"{base.metadata.location}/data/{op}.parquet"
         self.storage.write_new({path: b"compact"})
-        new = DataFile(
-            file_path=path, partition=(partition,), record_count=len(rows), file_size_in_bytes=7
-        )
-        intent = Intent(
-            op,
-            "compact",
-            adds={path: (partition, rows)},
-            removes=tuple(file.file_path for file in old),
-        )
-        self._commit(op, self._transaction(base).rewrite_files(old, [new]), intent)
+        new = _data_file(path, found.name, len(rows))
+        intent = Intent(op, "compact", adds={path: (found.name, rows)}, removes=_paths(found.files))
+        self._commit(op, self._transaction(base).rewrite_files(found.files, [new]), intent)
 
     def manifests(self, op: str, base: TableVersion) -> None:
         self._commit(op, self._transaction(base).rewrite_manifests(), Intent(op, "manifests"))
@@ -152,9 +204,9 @@ class Actor:
             retain_last=self.rng.randint(1, 3),
             attempts=2,
         )
-        self.world.note(self.process, f"{op} begins")
+        self.note(f"{op} begins")
         expire_snapshots(self.catalog, TABLE, options, environment=self.environment)
-        self.world.note(self.process, f"{op} done")
+        self.note(f"{op} done")
 
     def rollback(self, op: str, base: TableVersion) -> None:
         head = base.metadata.current_snapshot_id
@@ -162,44 +214,69 @@ class Actor:
         if len(line) < 2 or self.rng.random() < 0.5:
             return
         intent = Intent(op, "rollback", target=self.rng.choice(line[1:]))
-        self.world.model.intents[op] = intent
+        self.model.intents[op] = intent
         assert intent.target is not None
         self._transaction(base).rollback_to(intent.target).commit()
-        self.world.note(self.process, f"{op} rolled back to {intent.target}")
+        self.note(f"{op} rolled back to {intent.target}")
 
     def tag(self, op: str, base: TableVersion) -> None:
         ids = base.metadata.snapshots.ids()
         if ids:
             target = self.rng.choice(ids)
             self._transaction(base).create_tag(op, target).commit()
-            self.world.model.tags[op] = target
-            self.world.note(self.process, f"{op} on {target}")
+            self.model.tags[op] = target
+            self.note(f"{op} on {target}")
             self.world.look()
 
     def branch(self, op: str, base: TableVersion) -> None:
         files, intent = self._new_files(op, "branch", base, 1)
-        transaction = Transaction(
-            self.catalog, TABLE, base=base, branch="audit", environment=self.environment
-        ).append(files)
-        self._commit(op, transaction, intent)
+        self._commit(op, self._transaction(base, "audit").append(files), intent)
 
     def property(self, op: str, base: TableVersion) -> None:
         self._transaction(base).set_properties({op: "yes"}).commit()
-        self.world.model.properties.add(op)
+        self.model.properties.add(op)
 
-    def _transaction(self, base: TableVersion) -> Transaction:
-        return Transaction(self.catalog, TABLE, base=base, environment=self.environment)
+    def recreate(self, op: str, base: TableVersion) -> None:
+        """Drop the table; another one gets its name."""
+        self.world.may_be_gone = True
+        self.catalog.drop(TABLE)
+        self.note(f"{op} dropped {base.metadata.table_uuid}")
+        self._create()
+
+    def _base(self) -> TableVersion:
+        """The table as it is now; whoever finds it dropped creates it."""
+        try:
+            base = self.catalog.load(TABLE)
+        except NoSuchTableError:
+            base = self._create()
+        self.model = self.world.model_of(base)
+        self.model.known.update(base.metadata.snapshots.ids())
+        return base
+
+    def _create(self) -> TableVersion:
+        made = self.world.new_table()
+        try:
+            return self.catalog.create(TABLE, made)
+        except TableAlreadyExistsError:
+            return self.catalog.load(TABLE)
+
+    def _transaction(self, base: TableVersion, branch: str = "main") -> Transaction:
+        return Transaction(
+            self.catalog, TABLE, base=base, branch=branch, environment=self.environment
+        )
 
     def _commit(
         self, op: str, transaction: Transaction, intent: Intent, commit_id: str | None = None
     ) -> None:
-        self.world.model.intents[op] = intent
+        self.model.intents[op] = intent
         committed = transaction.commit({OP: op}, commit_id=commit_id)
-        if committed.snapshot is not None:
-            self.world.model.acknowledged[op] = committed.snapshot.snapshot_id
-        self.world.note(
-            self.process,
-            f"{op} committed {committed.snapshot and committed.snapshot.snapshot_id} retries {committed.retries}",
+        if committed.snapshot is not None and committed.replayed:
+            self.model.check_replayed(committed.version, transaction.branch, committed.snapshot)
+        elif committed.snapshot is not None:
+            self.model.acknowledged[op] = committed.snapshot.snapshot_id
+        self.note(
+            f"{op} committed {committed.snapshot and committed.snapshot.snapshot_id} "
+            f"retries {committed.retries} replayed {committed.replayed}"
         )
         self.world.look()
 
@@ -212,56 +289,139 @@ class Actor:
             path = f"{base.metadata.location}/data/{op}-{number}.parquet"
             rows = tuple(self.rng.getrandbits(60) for _ in range(self.rng.randint(1, 3)))
             adds[path] = (where, rows)
-            files.append(
-                DataFile(
-                    file_path=path, partition=(where,), record_count=len(rows), file_size_in_bytes=4
-                )
-            )
+            files.append(_data_file(path, where, len(rows)))
         self.storage.write_new(dict.fromkeys(adds, b"rows"))
         return files, Intent(op, kind, adds=adds)
 
-    def _read(
-        self, base: TableVersion
-    ) -> tuple[str, list[DataFile], frozenset[int], dict[str, list[int]]]:
-        """A partition of the base: its data files, its rows, and the live rows of each file."""
+    def _delete_rows(
+        self,
+        op: str,
+        base: TableVersion,
+        found: Partition,
+        targets: Sequence[DataFile],
+        intent: Intent,
+        data_files: Sequence[DataFile],
+    ) -> None:
+        """Commit deletes of a row of each file, in the form of the table."""
+        chosen = {
+            one.file_path: frozenset({self.rng.choice(sorted(found.live[one.file_path]))})
+            for one in targets
+        }
+        if data_files:
+            intent.moved = chosen
+        superseded: list[DataFile] = []
+        if base.metadata.format_version >= 3:
+            path = f"{base.metadata.location}/data/{op}-deletes.puffin"
+            files = [_vector(path, number, one) for number, one in enumerate(targets)]
+            superseded = [old for one in targets for old in found.deletes.get(one.file_path, ())]
+        elif self.world.plan.granularity == "file":
+            path = f"{base.metadata.location}/data/{op}-deletes"
+            files = [_deletes(f"{path}-{number}", one) for number, one in enumerate(targets)]
+        else:
+            files = [_deletes(f"{base.metadata.location}/data/{op}-deletes", *targets)]
+        self.storage.write_new({one.file_path: b"deletes" for one in files})
+        for number, one in enumerate(files):
+            about = targets if len(files) < len(targets) else [targets[number]]
+            intent.deletes[_key(one)] = {
+                target.file_path: chosen[target.file_path]
+                | self._deleted(found.deletes.get(target.file_path, ()), target, superseded)
+                for target in about
+            }
+        foreign = (
+            self.rng.random() < 0.5
+        )  # a writer that does not say which files its deletes are about
+        transaction = self._transaction(base).row_delta(
+            data_files,
+            files,
+            removed_delete_files=superseded,
+            referenced_files=() if foreign else _paths(targets),
+            isolation="snapshot",
+        )
+        self._commit(op, transaction, intent)
+
+    def _deleted(
+        self, deletes: Sequence[DataFile], target: DataFile, superseded: Sequence[DataFile]
+    ) -> frozenset[int]:
+        """Positions of the vectors that a new one replaces."""
+        known = self._known_deletes()
+        positions: frozenset[int] = frozenset()
+        for one in deletes:
+            if one in superseded:
+                positions |= known[_key(one)][target.file_path]
+        return positions
+
+    def _known_deletes(self) -> dict[DeleteKey, dict[str, frozenset[int]]]:
+        return {k: v for one in self.model.intents.values() for k, v in one.deletes.items()}
+
+    def _read(self, base: TableVersion) -> Partition:
+        """A partition of the base."""
         partition = self.rng.choice(PARTITIONS)
         snapshot = base.metadata.current_snapshot()
         files: list[DataFile] = []
         sequence: dict[str, int] = {}
-        vectors: list[tuple[str, int]] = []
+        deletes: list[tuple[DataFile, int]] = []
         for manifest in load_manifests(self.storage, snapshot) if snapshot else []:
             for entry in load_entries(self.storage, manifest, base.metadata).to_manifest_entries():
-                if entry.status == 2 or entry.data_file.partition != (partition,):
+                if entry.status == STATUS_DELETED or entry.data_file.partition != (partition,):
                     continue
-                if entry.data_file.content:
-                    vectors.append((entry.data_file.file_path, entry.sequence_number or 0))
-                else:
+                if entry.data_file.content == CONTENT_DATA:
                     files.append(entry.data_file)
                     sequence[entry.data_file.file_path] = entry.sequence_number or 0
+                else:
+                    deletes.append((entry.data_file, entry.sequence_number or 0))
         adds = {
             path: rows
-            for intent in self.world.model.intents.values()
+            for intent in self.model.intents.values()
             for path, (_, rows) in intent.adds.items()
         }
-        known = {
-            path: pair
-            for intent in self.world.model.intents.values()
-            for path, pair in intent.deletes.items()
-        }
-        gone: dict[str, set[int]] = {}
-        for path, number in vectors:
-            target, positions = known[path]
-            if target in sequence and number >= sequence[target]:
-                gone.setdefault(target, set()).update(positions)
-        live = {
-            file.file_path: [
-                row
-                for position, row in enumerate(adds[file.file_path])
-                if position not in gone.get(file.file_path, ())
-            ]
-            for file in files
-        }
-        return partition, files, frozenset(row for rows in live.values() for row in rows), live
+        live = {one.file_path: dict(enumerate(adds[one.file_path])) for one in files}
+        about: dict[str, list[DataFile]] = {}
+        known = self._known_deletes()
+        for delete, number in deletes:
+            for target, positions in known[_key(delete)].items():
+                if target in sequence and number >= sequence[target]:
+                    about.setdefault(target, []).append(delete)
+                    for position in positions:
+                        live[target].pop(position, None)
+        return Partition(partition, files, live, about)
 
 
-__all__ = ["StorageError", "run_process"]
+def _paths(files: Sequence[DataFile]) -> tuple[str, ...]:
+    return tuple(file.file_path for file in files)
+
+
+def _key(file: DataFile) -> DeleteKey:
+    return file.file_path, file.content_offset
+
+
+def _data_file(path: str, partition: str, rows: int) -> DataFile:
+    return DataFile(file_path=path, partition=(partition,), record_count=rows, file_size_in_bytes=4)
+
+
+def _deletes(path: str, *targets: DataFile) -> DataFile:
+    """A position delete file about one data file, or about several, of which only bounds are known."""
+    paths = sorted(one.file_path.encode() for one in targets)
+    return DataFile(
+        content=CONTENT_POSITION_DELETES,
+        file_path=f"{path}.parquet",
+        partition=targets[0].partition,
+        record_count=len(targets),
+        file_size_in_bytes=7,
+        referenced_data_file=targets[0].file_path if len(targets) == 1 else None,
+        lower_bounds={PATH_FIELD_ID: paths[0]},
+        upper_bounds={PATH_FIELD_ID: paths[-1]},
+    )
+
+
+def _vector(path: str, number: int, target: DataFile) -> DataFile:
+    return DataFile(
+        content=CONTENT_POSITION_DELETES,
+        file_path=path,
+        file_format="puffin",
+        partition=target.partition,
+        record_count=1,
+        file_size_in_bytes=7,
+        referenced_data_file=target.file_path,
+        content_offset=4 + 40 * number,
+        content_size_in_bytes=40,
+    )

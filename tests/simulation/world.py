@@ -7,10 +7,8 @@ import random
 import tempfile
 import uuid
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 from unittest import mock
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -24,24 +22,37 @@ from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.catalog.sql import SqlCatalog
 from lakehouse.catalog.sql_database import Database
 from lakehouse.environment import Environment
-from lakehouse.errors import LakehouseError, StorageError
+from lakehouse.errors import LakehouseError, NoSuchTableError
 from lakehouse.maintenance import reachability
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.table_metadata import new_table_metadata
+from lakehouse.spec.table_metadata import TableMetadata, new_table_metadata
 from lakehouse.storage.faulty import Fault, FaultyStorage
 from lakehouse.storage.local import LocalStorage
+from tests.simulation.database import FaultyDatabase
 from tests.simulation.disk import DiskOfProcess, SimulatedDisk
 from tests.simulation.model import InvariantBrokenError, Model
-from tests.simulation.processes import run_process
+from tests.simulation.processes import OUTSIDE, run_process
 from tests.simulation.scheduler import Killed, Process, Scheduler
+from tests.simulation.served import LATE, REPEATED, ServedCatalog
 
 TABLE = Identifier.parse("raw.events")
 WAREHOUSE = "/warehouse"
 _FAST = "/dev/shm"  # noqa: S108 - a folder without a disk behind it
-_WEIGHTS = {"read": 0.2, "exists": 0.2, "size": 0.2, "list": 0.2, "create": 2.0, "commit": 2.0}
+_WEIGHTS = {
+    "read": 0.2,
+    "exists": 0.2,
+    "size": 0.2,
+    "list": 0.2,
+    "load": 0.2,
+    "create": 2.0,
+    "commit": 2.0,
+    "serve": 3.0,
+}
+_SERVED = {LATE, REPEATED}
 _WEIGHTS_OF_CALLS = dict.fromkeys(
     ("write", "fsync", "fsync_folder", "link", "replace", "unlink", "mkdir"), 0.1
 )
+CATALOGS = ("filesystem", "filesystem", "sql", "served")
 START_MS = 1_767_225_600_000
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),
@@ -57,7 +68,19 @@ class Plan:
     processes: int = 3
     operations: int = 4
     faults: frozenset[str] = frozenset(
-        {"refused", "timeout", "lost reply", "delayed", "torn", "full", "kill", "power", "skew"}
+        {
+            "refused",
+            "timeout",
+            "lost reply",
+            "delayed",
+            LATE,
+            REPEATED,
+            "torn",
+            "full",
+            "kill",
+            "power",
+            "skew",
+        }
     )
     kinds: tuple[str, ...] = (
         "append",
@@ -68,7 +91,12 @@ class Plan:
         "compact",
         "delete",
         "row_delta",
+        "row_delta",
+        "update",
         "compact",
+        "compact",
+        "repeat",
+        "add_files",
         "expire",
         "rollback",
         "tag",
@@ -78,6 +106,8 @@ class Plan:
     )
     fault_rate: float = 0.05
     catalog: str = "filesystem"
+    format_version: int = 2
+    granularity: str = "file"
     merge_at: int = 4
     between_calls: bool = False
     """Whether others go on, and processes and the power stop, between any two system calls as well."""
@@ -99,7 +129,9 @@ class World:
         self.scheduler = Scheduler(random.Random(self.rng.getrandbits(64)))
         self.delayed: list[Callable[[], None]] = []
         self.storage = Observing(disk=self.disk, new_name=self._name)
-        self.model = Model(self.storage)
+        self.models: dict[str, Model] = {}
+        self.may_be_gone = False
+        """Whether somebody has dropped the table, or tried to."""
         self.trace: list[str] = []
         self.outage = self.delivering = False
         self.databases: list[Database] = []
@@ -119,7 +151,9 @@ class World:
         """The catalog as a process sees it; None: an observer without faults."""
         environment = self.environment(process)
         factory = lambda _location, _properties: self.storage_of(process)  # noqa: E731
-        if self.plan.catalog == "filesystem":
+        if self.plan.catalog == "served" and process is not None:
+            return ServedCatalog(self.observer, self, process, self.storage_of(process))
+        if self.plan.catalog != "sql":
             return FilesystemCatalog(WAREHOUSE, environment=environment, storage_factory=factory)
         assert self.folder is not None
         database = FaultyDatabase(f"sqlite:///{self.folder.name}/catalog.db", self, process)
@@ -144,7 +178,7 @@ class World:
 
         inner = LocalStorage(disk=DiskOfProcess(self.disk, check), new_name=self._name)
         return FaultyStorage(
-            inner, lambda method, location: self.decide(process, method, location), self._later
+            inner, lambda method, location: self.decide(process, method, location), self.later
         )
 
     def environment(self, process: Process | None) -> Environment:
@@ -168,13 +202,18 @@ class World:
         )
 
     def decide(self, process: Process, method: str, location: str) -> Fault | None:
-        """Before each storage call of a process: let others go on, then maybe break it."""
+        """What goes wrong with a storage call of a process."""
+        name = self.fault(process, method, location)
+        return None if name is None else Fault(name)
+
+    def fault(self, process: Process, method: str, location: str) -> str | None:
+        """Before each call of a process: let others go on, then maybe break it."""
         process.pause()
         self.now_ms()
         rate = self.plan.fault_rate * _WEIGHTS.get(method, 1.0)
         if self.rng.random() >= rate:
             return None
-        names = sorted(self.plan.faults - {"skew"})
+        names = sorted(self.plan.faults - {"skew"} - (set() if method == "serve" else _SERVED))
         if not names:
             return None
         name = self.rng.choice(names)
@@ -189,7 +228,7 @@ class World:
             process.dead = True
             raise Killed
         self.note(process, f"{name} at {method} {location.rpartition('/')[2]}")
-        return Fault(name)
+        return name
 
     def _between_calls(self, process: Process, call: str) -> None:
         if self.rng.random() < 0.1:
@@ -235,7 +274,11 @@ class World:
         while self.delayed:
             self._deliver()
         self.look()
-        self.model.finish(self.observer.load(TABLE))
+        now = self._loaded()
+        for table_uuid, model in self.models.items():
+            live = now is not None and now.metadata.table_uuid == table_uuid
+            if live or self.plan.catalog == "sql":  # elsewhere a successor tidies up in its folder
+                model.finish(now if live else None)
 
     def close(self) -> None:
         for process in list(self.scheduler.processes):
@@ -245,14 +288,55 @@ class World:
         if self.folder is not None:
             self.folder.cleanup()
 
-    def look(self, judge: Callable[[TableVersion], None] | None = None) -> None:
+    def look(self, judge: Callable[[Model, TableVersion], None] = Model.observe) -> None:
         """What a newcomer sees now must be right."""
         try:
-            (judge or self.model.observe)(self.observer.load(TABLE))
+            version = self._loaded()
+            if version is not None:
+                judge(self.model_of(version), version)
         except LakehouseError as error:
             raise InvariantBrokenError(
                 f"I13: the table cannot be read: {type(error).__name__}: {error.message}"
             ) from error
+
+    def model_of(self, version: TableVersion) -> Model:
+        """What watches the table, which others of its name do not concern."""
+        return self.models.setdefault(version.metadata.table_uuid, Model(self.storage))
+
+    @property
+    def snapshots_seen(self) -> int:
+        """Of all tables."""
+        return sum(model.snapshots_seen for model in self.models.values())
+
+    def new_table(self) -> TableMetadata:
+        """Metadata of a table that is not there yet."""
+        properties = {
+            "commit.manifest.min-count-to-merge": str(self.plan.merge_at),
+            "commit.status-check.num-retries": "1",
+            "write.metadata.previous-versions-max": "5",
+            "write.metadata.delete-after-commit.enabled": "true"
+            if self.rng.random() < 0.5
+            else "false",
+        }
+        return new_table_metadata(
+            SCHEMA,
+            SPEC,
+            UNSORTED_SORT_ORDER,
+            self.observer.default_location(TABLE),
+            properties,
+            self.plan.format_version,
+            str(uuid.UUID(int=self.rng.getrandbits(128))),
+            self.now_ms(),
+        )
+
+    def _loaded(self) -> TableVersion | None:
+        """The table; None where it may have been dropped and was."""
+        try:
+            return self.observer.load(TABLE)
+        except NoSuchTableError:
+            if self.may_be_gone:
+                return None
+            raise
 
     def _spawn(self, name: str, operations: int, seed: int, redo: object = None) -> None:
         def body(process: Process) -> None:
@@ -277,21 +361,18 @@ class World:
             self.scheduler.kill(process)
         self.delayed.clear()
         self.disk.lose_power(self.rng)
-        self.look(self.model.after_power_loss)
+        self.look(Model.after_power_loss)
         self.look()
         for name, left, redo in states:
             self._spawn(name, left, self.rng.getrandbits(64), redo)
 
-    def _later(self, act: Callable[[], None]) -> None:
+    def later(self, act: Callable[[], None]) -> None:
         def deliver() -> None:
             self.delivering = True
             try:
                 act()
-            except (StorageError, Killed):
-                pass
-            except Exception as error:
-                if type(error).__name__ not in {"FileAlreadyExistsError", "NoSuchFileError"}:
-                    raise
+            except (LakehouseError, Killed):
+                pass  # it came too late
             finally:
                 self.delivering = False
 
@@ -310,57 +391,9 @@ class World:
 
     def _create(self) -> None:
         self.observer.create_namespace(("raw",))
-        properties = {
-            "commit.manifest.min-count-to-merge": str(self.plan.merge_at),
-            "commit.status-check.num-retries": "1",
-            "write.metadata.previous-versions-max": "5",
-            "write.metadata.delete-after-commit.enabled": "true"
-            if self.rng.random() < 0.5
-            else "false",
-        }
-        metadata = new_table_metadata(
-            SCHEMA,
-            SPEC,
-            UNSORTED_SORT_ORDER,
-            self.observer.default_location(TABLE),
-            properties,
-            2,
-            str(uuid.UUID(int=self.rng.getrandbits(128))),
-            self.now_ms(),
-        )
-        self.observer.create(TABLE, metadata)
+        self.storage.write_new(dict.fromkeys(OUTSIDE, b"outside"))
+        self.observer.create(TABLE, self.new_table())
         self.look()
-
-
-class FaultyDatabase(Database):
-    """A database whose COMMIT goes wrong."""
-
-    swaps_of: ClassVar[dict[int, int]] = {}
-
-    def __init__(self, uri: str, world: World, process: Process | None) -> None:
-        super().__init__(uri)
-        self._world, self._process = world, process
-
-    def turn(self, key: str) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    @property
-    def swaps(self) -> int:
-        return self.swaps_of.get(id(self._world), 0)
-
-    def attempt(self, change):  # type: ignore[no-untyped-def]
-        fault = (
-            None
-            if self._process is None
-            else self._world.decide(self._process, "commit", "database")
-        )
-        if fault in {Fault.REFUSED, Fault.FULL, Fault.TORN}:
-            raise StorageError("injected: refused")
-        if fault is Fault.TIMEOUT:
-            return None
-        result = super().attempt(change)
-        self.swaps_of[id(self._world)] = self.swaps + 1
-        return None if fault in {Fault.LOST_REPLY, Fault.DELAYED} else result
 
 
 def simulate(seed: int, plan: Plan | None = None) -> World:
@@ -390,8 +423,17 @@ def plan_of(seed: int) -> Plan:
         operations=rng.choice([3, 5, 8]),
         fault_rate=rng.choice([0.0, 0.05, 0.1, 0.2]),
     )
-    plan = replace(plan, catalog="sql") if rng.random() < 0.2 else plan
-    return replace(plan, between_calls=rng.random() < 0.3)
+    plan = replace(plan, catalog=rng.choice(CATALOGS))
+    version, granularity = rng.choice([(2, "file"), (2, "partition"), (3, "file")])
+    plan = replace(plan, format_version=version, granularity=granularity)
+    plan = replace(plan, between_calls=rng.random() < 0.3)
+    if (
+        rng.random() < 0.2
+    ):  # what is lost with the power would have to be told for each of the tables
+        return replace(
+            plan, kinds=(*plan.kinds, "recreate", "recreate"), faults=plan.faults - {"power"}
+        )
+    return plan
 
 
 def shrink(seed: int, plan: Plan) -> Plan:
@@ -426,6 +468,6 @@ def outcome(seed: int) -> tuple[int, int, str | None]:
     """(seed, snapshots made, the broken invariant if any)."""
     logging.disable(logging.WARNING)
     try:
-        return seed, simulate(seed).model.snapshots_seen, None
+        return seed, simulate(seed).snapshots_seen, None
     except Exception as error:  # noqa: BLE001 - whatever happens, the seed must be reported
         return seed, 0, f"seed {seed}: {type(error).__name__}: {error}"

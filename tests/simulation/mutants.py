@@ -1,0 +1,267 @@
+"""Bugs planted by hand: what the simulation does not find, it does not guard against.
+
+`python -m tests.simulation --mutants` says at which seed each is found, under its own plan and under the plans of all seeds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import pytest
+
+from lakehouse.catalog.filesystem import FilesystemCatalog
+from lakehouse.errors import CommitStateUnknownError
+from lakehouse.spec.metadata_draft import MetadataDraft
+from lakehouse.spec.updates import RemoveSnapshots
+from lakehouse.storage.local import LocalStorage
+from lakehouse.transaction import append, engine, replace, row_delta
+from lakehouse.transaction.expire import Expire
+from lakehouse.transaction.operation import Attempt
+from lakehouse.transaction.summary import COMMIT_ID
+from lakehouse.transaction.workspace import Workspace
+from tests.simulation.disk import SimulatedDisk
+from tests.simulation.model import InvariantBrokenError
+from tests.simulation.world import Plan, plan_of, simulate
+
+Patch = pytest.MonkeyPatch
+POWER = Plan(faults=frozenset({"power"}), fault_rate=0.2)
+LOST_REPLIES = Plan(
+    faults=frozenset({"lost reply", "delayed"}),
+    fault_rate=0.1,
+    kinds=("append",),
+    catalog="served",
+)
+LATE = Plan(faults=frozenset({"late"}), fault_rate=0.15, kinds=("append", "tag"), catalog="served")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A bug.
+
+    Attributes:
+        plant: puts it in.
+        plan: what a run contains in which it shows soon.
+        signs: one of them is in the complaint; any complaint counts when there are none.
+    """
+
+    plant: Callable[[Patch], None]
+    plan: Plan
+    signs: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.plant.__name__
+
+    def first_seed(self, seeds: Iterable[int], plan: Plan | None = None) -> int | None:
+        """The first seed that finds it, under one plan or under that of each seed."""
+        with Patch.context() as patch:
+            self.plant(patch)
+            for seed in seeds:
+                try:
+                    simulate(seed, plan or plan_of(seed))
+                except InvariantBrokenError as error:
+                    if not self.signs or any(sign in str(error) for sign in self.signs):
+                        return seed
+        return None
+
+
+MUTANTS: dict[str, Mutant] = {}
+
+
+def mutant(plan: Plan, *signs: str) -> Callable[[Callable[[Patch], None]], None]:
+    """Register what plants a bug."""
+
+    def register(plant: Callable[[Patch], None]) -> None:
+        MUTANTS[plant.__name__] = Mutant(plant, plan, signs)
+
+    return register
+
+
+@mutant(POWER)
+def missing_fsync_of_files(patch: Patch) -> None:
+    patch.setattr(SimulatedDisk, "fsync", lambda self, handle: None)
+
+
+@mutant(POWER)
+def missing_fsync_of_folders(patch: Patch) -> None:
+    patch.setattr(SimulatedDisk, "fsync_folder", lambda self, path: None)
+
+
+@mutant(POWER, "I6")
+def swap_before_the_manifests_are_durable(patch: Patch) -> None:
+    def unsynced(self, files):
+        for location, data in files.items():
+            self.write(location, data, durable=False)
+
+    patch.setattr(LocalStorage, "write_new", unsynced)
+
+
+@mutant(LOST_REPLIES, "is reachable and missing", "cannot be read")
+def clean_up_on_unknown_outcome(patch: Patch) -> None:
+    look_up = engine._look_up
+
+    def hasty(job, sent, error, cause=None):
+        try:
+            return look_up(job, sent, error, cause)
+        except CommitStateUnknownError:
+            sent[-1].workspace.unseal()
+            sent[-1].workspace.clean_up()
+            raise
+
+    patch.setattr(engine, "_look_up", hasty)
+
+
+@mutant(dataclasses.replace(LOST_REPLIES, catalog="filesystem", fault_rate=0.45))
+def unknown_outcome_taken_for_failure(patch: Patch) -> None:
+    def hasty(job, sent, error, cause=None):
+        raise engine.CommitConflictError(error.message)
+
+    patch.setattr(Workspace, "seal", lambda self: None)
+    patch.setattr(engine, "_look_up", hasty)
+
+
+@mutant(LATE, "is reachable and missing", "cannot be read")
+def attempts_told_apart_by_snapshot_id(patch: Patch) -> None:
+    """Fault 2: every attempt has the same one; what is cleaned up follows the last."""
+
+    def last(version, sent):
+        ids = [one.snapshot_id for one in sent[-1].snapshots] if sent else []
+        found = all(version.metadata.snapshot_or_none(one) is not None for one in ids)
+        return sent[-1] if ids and found else None
+
+    patch.setattr(engine, "_landed_of", last)
+
+
+@mutant(
+    dataclasses.replace(LATE, faults=frozenset({"late", "full"}), fault_rate=0.3),
+    "is reachable and missing",
+    "cannot be read",
+    "I2",
+)
+def refusals_believed_whatever_the_table_says(patch: Patch) -> None:
+    patch.setattr(engine, "_may_land", lambda job, version, refused: False)
+
+
+@mutant(
+    Plan(
+        faults=frozenset(),
+        kinds=("append", "append", "append", "tag", "expire", "rollback"),
+        operations=8,
+    ),
+    "I16",
+)
+def expiry_without_ref_requirement(patch: Patch) -> None:
+    def blind(self, attempt):
+        present = tuple(
+            one for one in self.snapshot_ids if attempt.metadata.snapshot_or_none(one) is not None
+        )
+        if present:
+            attempt.change(RemoveSnapshots(present))
+
+    def unchecked(self, ids):
+        self._set(snapshots=self._m.snapshots.without(set(ids)))
+
+    patch.setattr(Expire, "apply", blind)
+    patch.setattr(MetadataDraft, "remove_snapshots", unchecked)
+
+
+@mutant(Plan(faults=frozenset(), kinds=("append", "overwrite", "row_delta", "compact")))
+def retry_without_validation(patch: Patch) -> None:
+    patch.setattr(Attempt, "since", lambda self: [])
+
+
+@mutant(
+    Plan(
+        faults=frozenset({"timeout", "kill", "refused"}),
+        fault_rate=0.3,
+        kinds=("append", "tag"),
+    )
+)
+def hint_trusted_as_truth(patch: Patch) -> None:
+    def trusting(self, folder):
+        hint = self._read_hint(folder)
+        location = None if hint is None else self._at(folder, hint)
+        return self._listed(folder) if location is None else (hint, location)
+
+    patch.setattr(FilesystemCatalog, "_newest", trusting)
+
+
+@mutant(Plan(faults=frozenset({"kill"}), fault_rate=0.3, kinds=("append",)), "I15")
+def append_applied_twice_by_a_retried_task(patch: Patch) -> None:
+    patch.setattr(engine, "_already_committed", lambda job, version: None)
+
+
+@mutant(
+    Plan(
+        faults=frozenset(), operations=8, kinds=("append", "append", "rollback", "repeat", "branch")
+    ),
+    "I15",
+)
+def commit_ids_looked_up_in_the_whole_table(patch: Patch) -> None:
+    """Fault 6: also what was rolled back, or went to another branch, counts as done."""
+
+    def anywhere(metadata, branch, commit_id):
+        return tuple(one for one in metadata.snapshots if one.summary.get(COMMIT_ID) == commit_id)
+
+    patch.setattr(engine, "snapshots_of_commit", anywhere)
+
+
+@mutant(Plan(faults=frozenset(), kinds=("append",)))
+def orphaned_head_when_the_swap_ignores_the_base(patch: Patch) -> None:
+    def overwriting(storage, location, data):
+        storage.write(location, data)
+
+    patch.setattr("lakehouse.catalog.filesystem.create_resolved", overwriting)
+
+
+@mutant(
+    Plan(
+        faults=frozenset(),
+        granularity="partition",
+        kinds=("append", "append", "row_delta", "compact"),
+    ),
+    "I9",
+)
+def deletes_checked_only_where_they_name_their_file(patch: Patch) -> None:
+    """Fault 1: a delete file about several data files names none."""
+
+    def by_reference(self, attempt, subject, changes):
+        named = {one.referenced_data_file for one in self.delete_files} - {None}
+        row_delta.still_live(subject, named, changes)
+        row_delta.no_new_vectors(subject, named, changes)
+
+    patch.setattr(row_delta.RowDelta, "_check_data_files", by_reference)
+
+
+@mutant(Plan(faults=frozenset(), kinds=("append", "row_delta", "update", "update")), "I4")
+def rows_moved_that_somebody_else_deleted(patch: Patch) -> None:
+    patch.setattr(row_delta, "no_new_deletes", lambda *_: None)
+
+
+@mutant(Plan(faults=frozenset(), kinds=("append", "add_files", "add_files")), "twice")
+def files_added_without_a_second_look(patch: Patch) -> None:
+    """Fault 8: two handles take in one file."""
+    patch.setattr(append, "none_added_twice", lambda *_: None)
+
+
+VECTORS = Plan(
+    faults=frozenset(),
+    format_version=3,
+    operations=6,
+    kinds=("append", "row_delta", "row_delta", "compact", "delete"),
+)
+
+
+@mutant(VECTORS, "I10")
+def vectors_that_outlive_their_data_file(patch: Patch) -> None:
+    """Fault 13: only compaction cleared them away."""
+    patch.setattr(replace, "deletes_naming", lambda *_: [])
+
+
+@mutant(VECTORS, "I10", "I9")
+def second_vectors(patch: Patch) -> None:
+    """Fault 13: rows that the first one deleted are back."""
+    patch.setattr(row_delta, "no_new_vectors", lambda *_: None)
+    patch.setattr(replace, "check_added_deletes", lambda *_: None)
