@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
@@ -26,18 +26,34 @@ _STATUS = {
 
 
 class Server(ThreadingHTTPServer):
-    """`lose`: so many commits land without their reply; `repeat`: so many are sent twice, as by a gateway that retries;
-    `planted`: table properties and configuration that are in every answer."""
+    """A server that can be told to misbehave.
+
+    Attributes:
+        lose: so many commits land without their reply.
+        repeat: so many are sent twice, as by a gateway that retries.
+        late: so many are answered 409, and land before the next commit or by `deliver()`.
+        planted: table properties and configuration that are in every answer.
+    """
 
     def __init__(self, catalog: SqlCatalog) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.catalog, self.lock, self.lose = catalog, Lock(), 0
         self.repeat, self.planted = 0, dict[str, str]()
+        self.late, self.waiting = 0, list[tuple[tuple[str, ...], CommitTableRequest]]()
         self.authorization = ""
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def deliver(self) -> None:
+        """What was answered 409 is done, if it still can be."""
+        waiting, self.waiting = self.waiting, []
+        for name, asked in waiting:
+            with suppress(exceptions.CommitFailedException, ValueError):
+                self.catalog.commit_table(
+                    self.catalog.load_table(name), asked.requirements, asked.updates
+                )
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -178,6 +194,12 @@ class Handler(BaseHTTPRequestHandler):
         table = catalog.load_table(name)
         if method == "POST":
             asked = CommitTableRequest.model_validate_json(body)
+            if self.server.late:
+                self.server.late -= 1
+                self.server.waiting.append((name, asked))
+                raise exceptions.CommitFailedException("busy")
+            self.server.deliver()
+            table = catalog.load_table(name)
             catalog.commit_table(table, asked.requirements, asked.updates)
             table = catalog.load_table(name)
         return self._table(table)

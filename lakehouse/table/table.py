@@ -288,7 +288,9 @@ class Table:
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
     ) -> Snapshot:
-        """Take in Parquet files without field ids as they lie there, read by column name; from then on they are the table's.
+        """Take in Parquet files without field ids as they lie there, read by column name.
+
+        From then on they are the table's: once no snapshot reaches one any more, expiry deletes it.
 
         Raises:
             InvalidInputError | InvalidSchemaError: see `dml.add_files`.
@@ -322,7 +324,10 @@ class Table:
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
     ) -> Snapshot:
-        """Replace the rows that match `where` (all rows by default) by `data`, atomically; arguments as for `append`.
+        """Replace the rows that match `where` (all rows by default) by `data`, atomically.
+
+        Arguments as for `append`. As with Spark's `overwrite(condition)`, rows of `data` need not match
+        `where`: what does not match is added, and added again when the same overwrite is run again.
 
         Raises:
             ValidationConflictError: a concurrent commit changed rows that this overwrite decided on. Compaction changes none.

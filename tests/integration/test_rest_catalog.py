@@ -122,6 +122,26 @@ def test_an_own_success_that_a_gateway_repeats_into_a_409_is_recognised(catalog,
     assert live_files(catalog, catalog.load(EVENTS)) == ["one", "two"]
 
 
+@pytest.mark.parametrize("late", [1, 2])
+def test_a_commit_that_was_answered_409_and_landed_later_is_one(catalog, server, late):
+    create_table(catalog)
+    server.late = late
+    committed = Transaction(catalog, EVENTS).append([data_file("one")]).commit()
+    version = catalog.load(EVENTS)
+    assert committed.snapshot.snapshot_id == version.metadata.current_snapshot_id
+    assert live_files(catalog, version) == ["one"]
+
+
+def test_a_commit_that_may_still_land_after_the_last_try_keeps_its_files(catalog, server):
+    create_table(catalog, properties={"commit.retry.num-retries": "0"})
+    server.late = 1
+    with pytest.raises(CommitStateUnknownError, match="could still be applied"):
+        Transaction(catalog, EVENTS).append([data_file("one")]).commit()
+    assert live_files(catalog, catalog.load(EVENTS)) == []
+    server.deliver()
+    assert live_files(catalog, catalog.load(EVENTS)) == ["one"]
+
+
 def overtake(catalog, monkeypatch, competitor):
     """Let another client go first, once, when the next commit is on its way to the server."""
     send = catalog._client.commit_table

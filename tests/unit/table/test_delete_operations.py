@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import StaticTable
 
 import lakehouse as lh
 from lakehouse.errors import ValidationConflictError
@@ -44,6 +45,49 @@ def test_an_overwrite_that_adds_nothing_is_a_delete(table):
     assert table.overwrite(rows((3, "c")), "id = 4").operation == "overwrite"
 
 
+REMOVALS = {
+    "merge-on-read": lambda table: table.delete("s = 'a'"),
+    "copy-on-write": lambda table: table.set_properties(
+        {"write.delete.mode": "copy-on-write"}
+    ).delete("id = 2"),
+    "overwrite": lambda table: table.overwrite(rows((2, "a")), "id = 2"),
+    "overwrite all": lambda table: table.overwrite(rows((2, "a"))),
+    "compaction": lambda table: table.compact(lh.CompactionOptions(rewrite_all=True)),
+    "files": lambda table: table.transaction().delete_files(table.scan().plan().files).commit(),
+}
+
+
+@pytest.mark.parametrize("verb", REMOVALS)
+@pytest.mark.parametrize("version", [2, 3])
+def test_deletes_of_one_file_go_with_it(tmp_path, version, verb):
+    """Read by pyiceberg as well, which refuses what it cannot make sense of."""
+    table = lh.load_catalog(tmp_path.as_uri()).create_table(
+        "raw.t",
+        SCHEMA,
+        format_version=version,
+        partition_by=["s"],
+        properties={"write.delete.mode": "merge-on-read"},
+    )
+    table.append(rows((1, "a"), (2, "a"), (3, "a")))
+    table.delete("id = 1")
+    assert table.inspect.delete_files().num_rows == 1
+    REMOVALS[verb](table)
+    table.refresh()
+    assert table.inspect.delete_files().num_rows == 0
+    assert table.current_snapshot().summary["total-delete-files"] == "0"
+    expected = {
+        "merge-on-read": [],
+        "copy-on-write": [3],
+        "overwrite": [2, 3],
+        "overwrite all": [2],
+        "compaction": [2, 3],
+        "files": [],
+    }[verb]
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == expected
+    theirs = StaticTable.from_metadata(table.metadata_location).scan().to_arrow()
+    assert sorted(theirs["id"].to_pylist()) == expected
+
+
 @pytest.mark.parametrize("where", ["id = 1", "id = 9"], ids=["rewrites", "drops"])
 @pytest.mark.parametrize("level", ["snapshot", "serializable"])
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
@@ -63,3 +107,17 @@ def test_a_delete_obeys_the_isolation_level_of_deletes(table, where, level, mode
     else:
         stale.delete(where)
         assert stale.scan().count() == 4
+
+
+def test_an_overwrite_takes_rows_that_its_filter_does_not_match(table):
+    """As Spark's `overwrite(condition)` does: it is a delete and an append in one snapshot."""
+    for _ in range(2):
+        table.overwrite(rows((1, "new"), (7, "other")), "id = 1")
+    found = sorted(table.scan().to_arrow().to_pylist(), key=str)
+    assert [(one["id"], one["s"]) for one in found] == [
+        (1, "new"),
+        (2, "b"),
+        (7, "other"),
+        (7, "other"),
+        (9, "z"),
+    ]
