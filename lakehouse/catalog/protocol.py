@@ -58,7 +58,7 @@ class Catalog(Protocol):
 
     @property
     def commits_to_newest(self) -> bool:
-        """Whether a commit is applied to the newest version where the requirements hold there, not to its base alone.
+        """Whether a commit is applied to the newest version if the requirements hold there.
 
         So a REST server does. A request that it refused can then still land, if a proxy repeats it.
         """

@@ -47,7 +47,7 @@ class RowRewrite:
         return bool(self.removed)
 
     def stage(self, transaction: Transaction, where: BooleanExpression) -> None:
-        """Add the removal to a transaction: an `overwrite` when rows stay in new files, else a `delete`."""
+        """Add the removal to a transaction: an `overwrite` if rows stay in new files, or a `delete`."""
         if self.added:
             level = TableProperties(transaction.metadata.properties).delete_isolation
             transaction.overwrite(

@@ -98,7 +98,7 @@ class DataFile:
         return None
 
     def may_name(self, path: str) -> bool:
-        """Whether position deletes of this file can be about a data file, as far as name and bounds of the paths tell."""
+        """Whether its position deletes can be about a data file, as far as name and bounds tell."""
         named = self.named_file
         if named is not None:
             return named == path

@@ -160,7 +160,7 @@ class Entries:
         return pc.if_else(by_position, found, nothing)
 
     def naming(self, paths: Iterable[str]) -> pa.ChunkedArray:
-        """Which entries are position deletes or deletion vectors that name one of these data files alone."""
+        """Which entries are position deletes or vectors that name one of these data files."""
         wanted = pa.array(sorted(path.encode() for path in paths), pa.binary())
         return pc.fill_null(pc.is_in(self.named_files(), value_set=wanted), False)
 

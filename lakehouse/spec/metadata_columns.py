@@ -24,9 +24,10 @@ METADATA_COLUMNS: Mapping[str, NestedField] = {
 
 
 def with_lineage(schema: Schema, format_version: int) -> Schema:
-    """From v3 on the schema with the row lineage columns: a row that moves into another file keeps them (spec: Row Lineage).
+    """From v3 on the schema with the row lineage columns (spec: Row Lineage).
 
-    They are known by their ids. Where the table has a column of such a name, theirs ends in the id.
+    A row that moves into another file keeps their values. They are known by their ids: where the
+    table has a column of such a name, theirs ends in the id.
     """
     if format_version < 3:
         return schema

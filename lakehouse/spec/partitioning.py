@@ -93,7 +93,7 @@ class Term:
 
 
 def is_unpartitioned(spec: PartitionSpec) -> bool:
-    """Whether a spec puts all rows into one partition: it has no fields, or void ones alone (spec: Partition Transforms).
+    """Whether a spec puts all rows into one partition: it has no fields, or void ones alone.
 
     Fields are never taken out of a v1 spec; `void` takes their place.
     """

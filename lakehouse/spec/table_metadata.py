@@ -146,7 +146,7 @@ class TableMetadata:
         )
 
     def write_sort_order(self) -> SortOrder:
-        """The default sort order; unsorted where it has a transform that we do not know: sorting is a wish (spec: Sorting)."""
+        """The default sort order; unsorted where it has a transform that we do not know."""
         order = self.sort_order()
         known = not any(isinstance(one.transform, UnknownTransform) for one in order.fields)
         return order if known else UNSORTED_SORT_ORDER

@@ -64,9 +64,9 @@ class RowWrite:
             self._discard(self.files)
 
     def replayed(self) -> Snapshot | None:
-        """What an earlier run committed to the branch under the same commit id, so that nothing is written again.
+        """What an earlier run committed to the branch under the same commit id.
 
-        The table moves to the newest version then.
+        Then nothing is written again. The table moves to the newest version then.
         """
         if self._commit_id is None:
             return None

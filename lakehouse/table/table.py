@@ -268,7 +268,8 @@ class Table:
             data: pyarrow Table, RecordBatch or RecordBatchReader, an iterable of batches, or a Spark DataFrame.
             branch: where to.
             summary: entries for the snapshot's summary.
-            commit_id: a name for this write: done once in the history of the branch, however often it is tried.
+            commit_id: a name for this write: done once in the history of the branch, however often
+                it is tried.
 
         Raises:
             InvalidSchemaError: the data does not fit the schema.
@@ -326,8 +327,8 @@ class Table:
     ) -> Snapshot:
         """Replace the rows that match `where` (all rows by default) by `data`, atomically.
 
-        Arguments as for `append`. As with Spark's `overwrite(condition)`, rows of `data` need not match
-        `where`: what does not match is added, and added again when the same overwrite is run again.
+        Arguments as for `append`. As with Spark's `overwrite(condition)`, rows of `data` need not
+        match `where`: what does not match is added, and added again when it is run again.
 
         Raises:
             ValidationConflictError: a concurrent commit changed rows that this overwrite decided on. Compaction changes none.

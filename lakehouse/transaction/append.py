@@ -38,7 +38,11 @@ class Append:
         self._manifests(workspace, metadata)
 
     def apply(self, attempt: Attempt) -> None:
-        """One snapshot with the new manifests before the old. Raises ValidationConflictError for a file that is there by now."""
+        """One snapshot with the new manifests before the old.
+
+        Raises:
+            ValidationConflictError: a file that must be new is in the table by now.
+        """
         if self.must_be_new:
             none_added_twice(subject_of(attempt, "append"), self.files, concurrent_changes(attempt))
         summary = SummaryBuilder()

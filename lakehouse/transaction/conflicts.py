@@ -6,7 +6,7 @@
 | `none_added_twice` | files added that the operation adds as well, where files come from outside |
 | `no_new_deletes` | deletes added for files that the operation replaces or removes |
 | `still_live` | files gone that the operation reads, references or removes |
-| `none_removed_below` | data files gone that position deletes of the operation, which name none, can be about |
+| `none_removed_below` | data files gone that position deletes which name none can be about |
 | `no_new_vectors` | a deletion vector added for a data file that gets one from the operation |
 """
 
@@ -120,7 +120,7 @@ def no_added_data(subject: Subject, scope: Scope, changes: Iterable[ConcurrentCh
 def none_added_twice(
     subject: Subject, files: Iterable[DataFile], changes: Iterable[ConcurrentChange]
 ) -> None:
-    """Refuse when one of the files was added, by whatever spelling of its location: its rows would count twice."""
+    """Refuse when one of the files was added, however its location is spelled."""
     wanted = {canonical(file.file_path) for file in files}
     for change in changes:
         for entries in change.added_data:
@@ -145,7 +145,7 @@ def no_new_deletes(
     *,
     ignore_equality: bool = False,
 ) -> None:
-    """Refuse when deletes were added that can apply to the targets: replacing rows would bring deleted ones back.
+    """Refuse when deletes were added that can apply to the targets: deleted rows would be back.
 
     Args:
         subject: who complains.
@@ -193,7 +193,7 @@ def still_live(
 def none_removed_below(
     subject: Subject, deletes: Sequence[DataFile], changes: Iterable[ConcurrentChange]
 ) -> None:
-    """Refuse when a data file was removed that one of the position deletes can be about, as far as partition and bounds tell."""
+    """Refuse when a data file was removed that the deletes can be about, by partition and bounds."""
     below: dict[tuple[Any, ...], list[DataFile]] = {}
     for delete in deletes:
         below.setdefault(delete.partition_key, []).append(delete)
@@ -212,7 +212,8 @@ def none_removed_below(
                     change.snapshot,
                     f"removed {_files(hit)}, of which this {subject.action} may delete rows",
                     hit,
-                    "Load the table again and repeat it, or say which data files it deletes from (referenced_files)",
+                    "Load the table again and repeat it, or say which data files it deletes from "
+                    "(referenced_files)",
                 )
 
 

@@ -120,7 +120,8 @@ def _attempts(job: Run, workspace: Workspace, sent: list[Attempt]) -> Committed:
             retries += 1
             if not backoff.pause(retries, started_ms, job.environment):
                 raise CommitConflictError(
-                    f"{error.message} Gave up after {retries} attempts; raise commit.retry.num-retries to try longer.",
+                    f"{error.message} Gave up after {retries} attempts; "
+                    "raise commit.retry.num-retries to try longer.",
                     retries=retries - 1,
                     **{key: value for key, value in error.context.items() if key != "retries"},
                 ) from error
@@ -200,7 +201,7 @@ def staged(job: Run, workspace: Workspace, base: TableVersion, retries: int) -> 
 def _failed(
     job: Run, workspace: Workspace, sent: Sequence[Attempt], error: LakehouseError
 ) -> Committed:
-    """What became of a commit that ends in an error: it landed after all, or may yet, or it certainly failed.
+    """What became of a commit that ends in an error: it landed, may yet land, or failed.
 
     A "no" is believed when the table tells why. While an attempt that was refused could still be
     applied to it, nothing explains the answer: a proxy may deliver the request yet, and then it
@@ -217,8 +218,9 @@ def _failed(
         return _landed(workspace, earlier, version)
     if any(_may_land(job, version, one) for one in made):
         raise CommitStateUnknownError(
-            f"{error.message} But an attempt that the catalog refused could still be applied to the table: the outcome is "
-            "open. Nothing was deleted. Refresh the table and look for the snapshot id.",
+            f"{error.message} But an attempt that the catalog refused could still be applied to the "
+            "table: the outcome is open. Nothing was deleted. Refresh the table and look for the "
+            "snapshot id.",
             table=str(job.base.identifier),
             snapshot_ids=[one.snapshot_id for one in made[-1].snapshots],
         ) from error
@@ -227,7 +229,7 @@ def _failed(
 
 
 def _may_land(job: Run, version: TableVersion | None, refused: Attempt) -> bool:
-    """Whether an attempt that was refused could still be applied to the table, as far as one can see."""
+    """Whether an attempt that was refused could still be applied to the table."""
     if not job.catalog.commits_to_newest:
         return False  # one compare-and-swap: what lost is lost
     if version is None:
@@ -290,7 +292,7 @@ def _check_same_table(job: Run, base: TableVersion) -> None:
 def _landed_of(version: TableVersion, sent: Sequence[Attempt]) -> Attempt | None:
     """Which of the attempts sent is part of a version, however it was answered.
 
-    All attempts make the same snapshot ids, but each writes manifest lists of its own: these tell them apart.
+    All attempts make the same snapshot ids, but each writes manifest lists of its own.
     """
     return next((one for one in sent if _holds(version, one)), None)
 

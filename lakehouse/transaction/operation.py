@@ -64,8 +64,9 @@ class Attempt:
     def require_snapshot(self, snapshot_id: int) -> None:
         """Make the commit fail when the snapshot has expired by then.
 
-        No requirement of the protocol says so, and a REST server applies a commit to whatever is newest. But no server lets
-        a ref name a snapshot that is not there: so one does, for the length of the commit.
+        No requirement of the protocol says so, and a REST server applies a commit to whatever is
+        newest. But no server lets a ref name a snapshot that is not there: so one does, for the
+        length of the commit.
         """
         name = f"needed-{snapshot_id}"
         self.require(AssertRefSnapshotId(name, None))

@@ -31,7 +31,8 @@ class Replacement:
 
     Attributes:
         key: names the operation over all attempts.
-        removed: data and delete files that must be live; deletes that are about removed data files alone go with them.
+        removed: data and delete files that must be live; deletes that are about removed data
+            files alone go with them.
         added: data and delete files.
         data_sequence_number: for added data files; None: the commit's.
     """
@@ -95,7 +96,7 @@ class Replacement:
     def _remove(
         self, workspace: Workspace, metadata: TableMetadata, head: Snapshot | None
     ) -> Filtered:
-        """The manifests without the removed files, and without deletes that are about removed data files alone.
+        """The manifests without the removed files, and without deletes about these alone.
 
         A deletion vector must not outlive its data file (spec: Deletion Vectors).
         """

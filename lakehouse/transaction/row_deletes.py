@@ -1,4 +1,4 @@
-"""Delete files beside the data files that they are about (spec: Delete Formats, Deletion Vectors)."""
+"""Delete files beside the data files that they are about (spec: Row-level Deletes)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def deletes_naming(
         workspace: reads manifests.
         metadata: knows their partition specs.
         manifests: of the snapshot looked at.
-        files: data files, or delete files of their partitions that name them (`DataFile.named_file`).
+        files: data files, or delete files of their partitions that name them.
     """
     paths = {file.named_file or file.file_path for file in files}
     partitions = {file.partition for file in files}
@@ -48,7 +48,7 @@ def deletes_naming(
 def check_added_deletes(
     attempt: Attempt, added: Sequence[DataFile], removed: Sequence[DataFile]
 ) -> None:
-    """Refuse deletes that the table's version does not allow, and a second deletion vector for a data file.
+    """Refuse deletes that the table's version does not allow, and second deletion vectors.
 
     Args:
         attempt: its base and what the transaction has done so far.
@@ -81,9 +81,9 @@ def check_added_deletes(
         other = seen.setdefault(vector.named_file, vector)
         if other is not vector:
             raise InvalidInputError(
-                f"Table {attempt.table}: {vector.named_file} has deletes already ({other.file_path}), and a deletion vector "
-                "stands for all of them. Write one vector with the positions of both, and give the other as one of "
-                "`removed_delete_files`.",
+                f"Table {attempt.table}: {vector.named_file} has deletes already "
+                f"({other.file_path}), and a deletion vector stands for all of them. Write one vector "
+                "with the positions of both, and give the other as one of `removed_delete_files`.",
                 table=attempt.table,
                 file=vector.named_file,
             )
@@ -99,12 +99,13 @@ def _wrong_form(attempt: Attempt, file: DataFile) -> InvalidInputError | Validat
             file=file.file_path,
         )
     what = (
-        f"Table {attempt.table} has format version {version}, in which rows are deleted by deletion vectors: "
-        f"no position deletes can be added to it, such as {file.file_path}."
+        f"Table {attempt.table} has format version {version}, in which rows are deleted by deletion "
+        f"vectors: no position deletes can be added to it, such as {file.file_path}."
     )
     if began < VECTORS_SINCE:
         return ValidationConflictError(
-            f"{what} It had version {began} when they were written: load the table again and repeat the change.",
+            f"{what} It had version {began} when they were written: load the table again and repeat "
+            "the change.",
             table=attempt.table,
             files=[file.file_path],
         )

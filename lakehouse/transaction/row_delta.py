@@ -81,7 +81,7 @@ class RowDelta:
     def _check_data_files(
         self, attempt: Attempt, subject: Subject, changes: list[ConcurrentChange]
     ) -> None:
-        """The data files that the deletes are about must be there, with the deletes that they had."""
+        """The data files that the deletes are about must be there, with the deletes they had."""
         by_position = [one for one in self.delete_files if one.content == CONTENT_POSITION_DELETES]
         named = {one.named_file for one in by_position if one.named_file is not None}
         referenced = frozenset((*named, *self.referenced_files))
@@ -91,7 +91,8 @@ class RowDelta:
         gone = sorted(referenced & attempt.removed)
         if gone:
             raise InvalidInputError(
-                f"Table {attempt.table}: this transaction removes {gone[0]}, of which it deletes rows as well.",
+                f"Table {attempt.table}: this transaction removes {gone[0]}, of which it deletes rows "
+                "as well.",
                 table=attempt.table,
                 file=gone[0],
             )

@@ -89,8 +89,8 @@ class Transaction:
 
         Args:
             files: written for this table.
-            must_be_new: the files lie somewhere and others may add them too: the commit aborts when somebody has, since the
-                base (which the caller has looked through).
+            must_be_new: the files lie somewhere and others may add them too: the commit aborts when
+                somebody has, since the base (which the caller has looked through).
         """
         return self._add(Append(tuple(files), must_be_new))
 
@@ -102,9 +102,10 @@ class Transaction:
         conflict_filter: BooleanExpression | None = None,
         isolation: Isolation | None = None,
     ) -> Self:
-        """Replace `removed` by `added` in one snapshot (operation `overwrite`, or `delete` when nothing is added).
+        """Replace `removed` by `added` in one snapshot.
 
-        Deletes that are about removed files alone, such as deletion vectors, go with them, here and in all verbs.
+        The operation is `overwrite`, or `delete` when nothing is added. Deletes that are about
+        removed files alone, such as deletion vectors, go with them, here and in all verbs.
 
         Args:
             added: new data files.
@@ -141,17 +142,19 @@ class Transaction:
         conflict_filter: BooleanExpression | None = None,
         isolation: Isolation | None = None,
     ) -> Self:
-        """Add data and delete files (merge on read). The data files that the deletes are about must still be live.
+        """Add data and delete files (merge on read).
 
-        A table of version 2 takes position deletes, from version 3 on it takes deletion vectors, one a data file.
+        The data files that the deletes are about must still be live. A table of version 2 takes
+        position deletes, from version 3 on it takes deletion vectors, one a data file.
 
         Args:
             data_files: new rows.
             delete_files: deletes of rows that were there before.
             removed_delete_files: replaced by the new ones (a deletion vector by its superset).
-            referenced_files: locations of all data files that the position deletes are about. Without it, a delete file that
-                names no data file of its own is taken to be about every file of its partition that the bounds of its
-                paths allow, and the commit aborts when one of these is removed meanwhile.
+            referenced_files: locations of all data files that the position deletes are about.
+                Without it, a delete file that names no data file of its own is taken to be about
+                every file of its partition that the bounds of its paths allow, and the commit
+                aborts when one of these is removed meanwhile.
             conflict_filter: as for `overwrite`.
             isolation: as for `overwrite`; the property is `write.delete.isolation-level`.
         """
@@ -277,8 +280,9 @@ class Transaction:
 
         Args:
             summary: extra entries for the summary of each snapshot made.
-            commit_id: chosen by the caller, recorded in the summary as `lakehouse.commit-id`: if a snapshot in the history
-                of the branch carries it already, that one is returned (`replayed=True`) and nothing is written.
+            commit_id: chosen by the caller, recorded in the summary as `lakehouse.commit-id`: if a
+                snapshot in the history of the branch carries it already, that one is returned
+                (`replayed=True`) and nothing is written.
 
         Raises:
             CommitConflictError: other writers kept winning for all retries (`commit.retry.*`). Nothing is visible; own

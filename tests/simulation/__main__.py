@@ -1,4 +1,4 @@
-"""python -m tests.simulation --seeds 10000 [--from N] [--workers 2] [--replay SEED | --mutants [NAME ...]]."""
+"""python -m tests.simulation --seeds N [--from N] [--workers 2] [--replay N | --mutants [NAME]]."""
 
 from __future__ import annotations
 

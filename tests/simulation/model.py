@@ -29,7 +29,8 @@ class Intent:
         adds: data file -> (partition, row ids).
         removes: data files replaced or removed.
         deletes: delete file -> data file -> positions.
-        moved: data file -> positions of rows whose new versions `adds` has: nobody else may have deleted them.
+        moved: data file -> positions of rows whose new versions `adds` has: nobody else may have
+            deleted them.
         read: (partition, rows) that a serializable operation decided on; the serial state must agree.
         target: snapshot a rollback points at.
     """
@@ -189,7 +190,8 @@ class Model:
         line = version.metadata.ancestors(None if ref is None else ref.snapshot_id)
         if snapshot.snapshot_id not in {one.snapshot_id for one in line}:
             raise InvariantBrokenError(
-                f"I15: a repeated commit to {branch} was answered with {snapshot.snapshot_id}, which is not in the branch"
+                f"I15: a repeated commit to {branch} was answered with {snapshot.snapshot_id}, "
+                "which is not in the branch"
             )
 
     def _replay(self, version: TableVersion, snapshot: Snapshot) -> None:
@@ -221,14 +223,15 @@ class Model:
         self._check_content(version, snapshot, state)
 
     def _check_once(self, version: TableVersion, snapshot: Snapshot, op: str) -> None:
-        """I15: an operation, and a commit id, is there once in a history; after a rollback it may be done again."""
+        """I15: an operation, and a commit id, is there once in a history."""
         name = snapshot.summary.get(COMMIT_ID)
         for one in version.metadata.ancestors(snapshot.snapshot_id):
             if one.snapshot_id == snapshot.snapshot_id:
                 continue
             if one.summary.get(OP) == op or (name and one.summary.get(COMMIT_ID) == name):
                 raise InvariantBrokenError(
-                    f"I15: {op} ({name}) is visible twice: {one.snapshot_id} and {snapshot.snapshot_id}"
+                    f"I15: {op} ({name}) is visible twice: {one.snapshot_id} and "
+                    f"{snapshot.snapshot_id}"
                 )
 
     def _check_content(self, version: TableVersion, snapshot: Snapshot, state: State) -> None:
@@ -280,7 +283,7 @@ class Model:
             for target, positions in known[file.file_path, file.content_offset].items():
                 if file.is_deletion_vector and (target not in sequence or target in vectors):
                     raise InvariantBrokenError(
-                        f"I10: {snapshot.snapshot_id}: the deletion vector {file.file_path} of {target} is "
+                        f"I10: {snapshot.snapshot_id}: the vector {file.file_path} of {target} is "
                         f"{'the second' if target in vectors else 'without its data file'}"
                     )
                 if file.is_deletion_vector:

@@ -1,6 +1,7 @@
 """Bugs planted by hand: what the simulation does not find, it does not guard against.
 
-`python -m tests.simulation --mutants` says at which seed each is found, under its own plan and under the plans of all seeds.
+`python -m tests.simulation --mutants` says at which seed each is found, under its own plan and
+under the plans of all seeds.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Actor:
             self._commit(op, self._transaction(base).append(files), intent)
 
     def repeat(self, op: str, base: TableVersion) -> None:
-        """The task that chose a commit id runs once more, with files of its own, whatever became of it."""
+        """The task that chose a commit id runs once more, with files of its own."""
         if not self.model.named:
             self.append(op, base)
             return
@@ -137,7 +137,7 @@ class Actor:
         self._commit(op, transaction, intent, commit_id=commit_id)
 
     def add_files(self, op: str, base: TableVersion) -> None:
-        """Files from outside that the table never had, as far as the base tells; they are taken in once."""
+        """Take in a file from outside that the table never had, as far as the base tells."""
         free = sorted(OUTSIDE.keys() - self.model.taken)
         if not free:
             self.append(op, base)
@@ -399,7 +399,7 @@ def _data_file(path: str, partition: str, rows: int) -> DataFile:
 
 
 def _deletes(path: str, *targets: DataFile) -> DataFile:
-    """A position delete file about one data file, or about several, of which only bounds are known."""
+    """A position delete file about one data file, or several, of which bounds are known."""
     paths = sorted(one.file_path.encode() for one in targets)
     return DataFile(
         content=CONTENT_POSITION_DELETES,

@@ -1,4 +1,4 @@
-"""A catalog behind a network: a server that applies requests to what is newest, and a proxy that delays and repeats them."""
+"""A catalog behind a network: a server that applies requests to what is newest, and its proxy."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_equality_deletes_without_partition_are_global():
 
 
 def test_equality_deletes_whose_partition_fields_are_all_void_are_global():
-    """Fields are never taken out of a v1 spec: `void` takes their place (spec: Partition Evolution)."""
+    """Fields are never taken out of a v1 spec: `void` takes their place."""
     everywhere = deletes(5, **EQUALITY, spec_id=2, partition=(None,))
     assert found(everywhere, file(partition=("z",)), 4)
     assert found(everywhere, file(partition=(), spec_id=0), 4)

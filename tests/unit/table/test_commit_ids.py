@@ -1,4 +1,4 @@
-"""A write that its caller named is done once in the history of a branch, whatever happened there."""
+"""A write that its caller named is done once in the history of a branch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a delete is called in the history, and which isolation level it obeys (spec: Snapshots, operation)."""
+"""What a delete is called in the history, what goes with it, which isolation level it obeys."""
 
 from __future__ import annotations
 

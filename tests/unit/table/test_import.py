@@ -157,7 +157,7 @@ def test_a_step_that_is_tried_again_takes_files_in_once(catalog, tmp_path):
 @pytest.mark.parametrize("spelling", ["same", "other"])
 @pytest.mark.parametrize("between", ["nothing", "compaction", "append"])
 def test_two_handles_take_a_file_in_once(catalog, tmp_path, spelling, between):
-    """The second one looked through the table before the first one committed; the commit looks again."""
+    """The second one looked through the table too early; its commit looks again."""
     table, late = catalog.create_table("raw.t", SCHEMA), catalog.load_table("raw.t")
     path = parquet(tmp_path, "a.parquet", rows(1))
     table.add_files([path, parquet(tmp_path, "b.parquet", rows(2))])

@@ -143,7 +143,7 @@ def test_an_id_is_given_once_and_never_changes(steps, mode):
 @pytest.mark.parametrize("begins", [2, 3])
 @pytest.mark.parametrize("name", ["_row_id", "_last_updated_sequence_number"])
 def test_a_column_of_the_table_may_have_the_name(tmp_path, mode, begins, name):
-    """The specification reserves field ids, not names: in other columns' files the lineage is found by id."""
+    """The specification reserves field ids, not names: the lineage is found by id."""
     catalog = lh.load_catalog(f"file://{tmp_path}/warehouse")
     schema = pa.schema([(name, pa.int64()), ("id", pa.int64())])
     table = catalog.create_table(

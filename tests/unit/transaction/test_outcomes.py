@@ -104,7 +104,7 @@ def test_an_attempt_that_was_refused_and_landed_later_is_the_commit(
 
 
 class Server:
-    """What a REST catalog is to a transaction: it applies a request to the newest version, whenever it arrives."""
+    """What a REST catalog is to a transaction: it applies requests whenever they arrive."""
 
     commits_to_newest = True
 

@@ -1,4 +1,4 @@
-"""Deletes and the data files that they are about: what a transaction takes, refuses and clears away."""
+"""Deletes and the data files that they are about: what is taken, refused and cleared away."""
 
 from __future__ import annotations
 
