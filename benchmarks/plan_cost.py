@@ -131,7 +131,7 @@ def build(shape: Shape, storage: CountingStorage) -> Lakehouse:
     )
     lake = Lakehouse(catalog)
     table = lake.create_table(str(TABLE), SCHEMA, partition_by=["day(event_ts)"])
-    workspace = Workspace(storage, Environment.system())
+    workspace = Workspace(storage, Environment.system(), lambda _metadata: None)
     snapshot_id = 8124
     cuts = np.linspace(0, shape.files, shape.manifests + 1).astype(int)
     manifests = []

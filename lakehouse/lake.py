@@ -9,9 +9,11 @@ from pyiceberg.schema import Schema
 
 from lakehouse.catalog.load import open_catalog
 from lakehouse.catalog.protocol import Catalog, TableVersion
+from lakehouse.catalog.walk import walk_namespaces, walk_tables
 from lakehouse.engines import engine_for
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidSchemaError, NamespaceAlreadyExistsError
+from lakehouse.maintenance.neighbours import check_not_shared
 from lakehouse.scan.listeners import Listeners, PlanListener
 from lakehouse.spec.arrow_types import schema_from_arrow
 from lakehouse.spec.identifier import Identifier
@@ -103,21 +105,36 @@ class Lakehouse:
         return self.catalog.table_exists(Identifier.parse(name))
 
     def list_tables(self, namespace: str | tuple[str, ...] | None = None) -> list[str]:
-        """Dotted names, sorted: of one namespace, or of all of them."""
-        if namespace is not None:
-            return sorted(str(i) for i in self.catalog.list_tables(_namespace(namespace)))
-        return sorted(
-            str(i)
-            for space in self.catalog.list_namespaces()
-            for i in self.catalog.list_tables(space)
+        """Dotted names, sorted.
+
+        Of the tables directly in one namespace, or of all in all namespaces, nested ones too.
+
+        Raises NoSuchNamespaceError.
+        """
+        found = (
+            walk_tables(self.catalog)
+            if namespace is None
+            else self.catalog.list_tables(_namespace(namespace))
         )
+        return sorted(str(one) for one in found)
 
     def drop_table(self, name: Name, *, purge: bool = False) -> None:
         """Remove the name; with `purge` what is in the table's folder as well, but not data that `write.data.path` put elsewhere.
 
-        Raises NoSuchTableError, MaintenanceRefusedError (`purge` of a table with `gc.enabled=false`).
+        Without `purge` every file stays, and `register_table` brings the table back, whatever
+        became of its name.
+
+        Raises:
+            NoSuchTableError: there is no such table.
+            MaintenanceRefusedError: `purge` of a table with `gc.enabled=false`, or whose files
+                another table uses.
+            InvalidLocationError: `purge` of a table whose metadata says that it is outside the
+                warehouse.
         """
-        self.catalog.drop(Identifier.parse(name), purge=purge)
+        identifier = Identifier.parse(name)
+        if purge:
+            check_not_shared(self.catalog, identifier)
+        self.catalog.drop(identifier, purge=purge)
 
     def rename_table(self, name: Name, new_name: Name) -> Table:
         """Give a table another name. Raises NoSuchTableError, TableAlreadyExistsError."""
@@ -145,8 +162,8 @@ class Lakehouse:
                 raise
 
     def list_namespaces(self) -> list[str]:
-        """Dotted names, sorted."""
-        return sorted(".".join(namespace) for namespace in self.catalog.list_namespaces())
+        """Dotted names of all namespaces, nested ones too, sorted."""
+        return sorted(".".join(namespace) for namespace in walk_namespaces(self.catalog))
 
     def namespace_properties(self, namespace: str | tuple[str, ...]) -> Mapping[str, str]:
         """The properties of a namespace. Raises NoSuchNamespaceError."""

@@ -29,6 +29,7 @@ SCHEMA = Schema(
 BY_P = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"), spec_id=0)
 NOW_MS = 1_767_225_600_000
 EVENTS = Identifier.parse("raw.events")
+FILES = "/data"
 
 
 def table_metadata(
@@ -46,6 +47,11 @@ def table_metadata(
     )
 
 
+def allow_files(catalog: Catalog) -> None:
+    """Let tables of this catalog take in the files of `data_file`, which lie nowhere."""
+    catalog.properties["allowed-locations"] = FILES  # type: ignore[index]
+
+
 def create_table(
     catalog: Catalog,
     identifier: Identifier = EVENTS,
@@ -53,6 +59,7 @@ def create_table(
     *,
     version: int = 2,
 ) -> TableVersion:
+    allow_files(catalog)
     if not catalog.namespace_exists(identifier.namespace):
         catalog.create_namespace(identifier.namespace)
     return catalog.create(
@@ -63,7 +70,7 @@ def create_table(
 
 def data_file(name: str, partition: str = "a", *, rows: int = 10) -> DataFile:
     return DataFile(
-        file_path=f"/data/{name}.parquet",
+        file_path=f"{FILES}/{name}.parquet",
         partition=(partition,),
         record_count=rows,
         file_size_in_bytes=100,
@@ -73,7 +80,7 @@ def data_file(name: str, partition: str = "a", *, rows: int = 10) -> DataFile:
 def delete_file(name: str, target: DataFile | None = None, partition: str = "a") -> DataFile:
     return DataFile(
         content=CONTENT_POSITION_DELETES,
-        file_path=f"/data/{name}-deletes.parquet",
+        file_path=f"{FILES}/{name}-deletes.parquet",
         partition=(partition,),
         record_count=1,
         file_size_in_bytes=10,

@@ -2,16 +2,46 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from lakehouse.catalog.protocol import TableVersion
+from lakehouse.environment import Environment
 from lakehouse.errors import InvalidLocationError, MaintenanceRefusedError
+from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.storage.location import is_within, overlap
+from lakehouse.storage.location import canonical, is_within, join, overlap
+from lakehouse.storage.protocol import Storage
 
 ALLOWED_LOCATIONS = "allowed-locations"
 """Catalog property: comma-separated locations, besides the warehouse, below which tables may live."""
+
+
+_NAME_BYTES_MAX = 255
+"""Of the name of a file or folder, on the file systems in use."""
+_OWN = re.compile(r"[0-9a-f]{12}(?=/|$)")
+
+
+def own_suffix(environment: Environment) -> str:
+    """A name that no other folder has."""
+    return environment.new_uuid().hex[:12]
+
+
+def own_folder(warehouse: str, identifier: Identifier, environment: Environment) -> str:
+    """A folder that no table has or had, whatever its name.
+
+    `<warehouse>/raw/events-0f3a59c1d2b4`.
+    """
+    suffix = f"-{own_suffix(environment)}"
+    short = identifier.name.encode()[: _NAME_BYTES_MAX - len(suffix)].decode(errors="ignore")
+    return join(warehouse, *identifier.namespace, short + suffix)
+
+
+def in_own_folder_below(location: str, folder: str) -> bool:
+    """Whether `location` is, or lies in, a folder directly below `folder` that has such a name."""
+    inner, outer = canonical(location), canonical(folder).rstrip("/") + "/"
+    return inner.startswith(outer) and _OWN.match(inner, len(outer)) is not None
 
 
 def allowed_roots(warehouse: str, properties: Mapping[str, str]) -> tuple[str, ...]:
@@ -53,6 +83,43 @@ def check_purge(version: TableVersion) -> None:
             f"Table {version.identifier} has gc.enabled=false: its files may be used by other tables. Drop it without purge, or "
             "set gc.enabled=true if they are its own.",
             table=str(version.identifier),
+        )
+
+
+def check_purged_folder(
+    version: TableVersion, roots: Iterable[str], others: Iterable[tuple[str, str]]
+) -> None:
+    """Raise InvalidLocationError unless a table's folder is its own, whatever its metadata says.
+
+    Args:
+        version: the table.
+        roots: below which tables may live.
+        others: (table name, location) of every other table.
+    """
+    metadata = version.metadata
+    check_locations(metadata, roots)
+    path = TableProperties(metadata.properties).metadata_location(metadata.location)
+    if not any(is_within(version.metadata_location, one) for one in (metadata.location, path)):
+        raise InvalidLocationError(
+            f"Table {version.identifier} says to be at {metadata.location}, but its metadata is in "
+            f"{version.metadata_location}. Drop it without purge.",
+            location=metadata.location,
+        )
+    check_no_overlap(metadata.location, others)
+
+
+def check_empty(location: str, storage: Storage) -> None:
+    """Raise InvalidLocationError when anything lies at the location of a new table.
+
+    Nobody could tell whose it is.
+    """
+    found = next(iter(storage.list(location)), None)
+    if found is not None:
+        raise InvalidLocationError(
+            f"Location {location} is not empty: {found.location} is there, of a dropped table "
+            "perhaps. Choose another folder, "
+            "or register the table that it belongs to.",
+            location=location,
         )
 
 

@@ -101,7 +101,10 @@ class Catalog(Protocol):
         """The newest version; the same object, without reading the metadata again, when nothing was committed since."""
 
     def default_location(self, identifier: Identifier) -> str:
-        """Where a table of this name is created unless its metadata says otherwise."""
+        """A folder for a new table of this name, which no table has or had before it.
+
+        Ask once for each table.
+        """
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
         """Register a new table with its first metadata.
@@ -139,7 +142,9 @@ class Catalog(Protocol):
         """Forget the table; with `purge` delete what is in its folder too.
 
         Data that `write.data.path` put elsewhere stays: other tables may write there. Raises NoSuchTableError,
-        MaintenanceRefusedError (`purge` of a table with `gc.enabled=false`).
+        MaintenanceRefusedError (`purge` of a table with `gc.enabled=false`), InvalidLocationError
+        (`purge` of a table that says to be outside the warehouse or in the folder of another
+        table).
         """
 
     def rename(self, source: Identifier, target: Identifier) -> None:

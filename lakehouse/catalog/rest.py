@@ -19,7 +19,7 @@ from pyiceberg.table import Table as TheirTable
 from pyiceberg.table.update import TableRequirement, TableUpdate
 from requests.exceptions import RequestException
 
-from lakehouse.catalog.confinement import allowed_roots, check_locations
+from lakehouse.catalog.confinement import allowed_roots, check_locations, own_folder
 from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.catalog.protocol import Namespace, TableVersion
 from lakehouse.environment import Environment
@@ -42,7 +42,6 @@ from lakehouse.spec.requirements import Requirement
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.spec.updates import Update
 from lakehouse.storage.load import storage_for
-from lakehouse.storage.location import join
 from lakehouse.storage.protocol import Storage
 
 _UPDATE: TypeAdapter[Any] = TypeAdapter(cast("Any", TableUpdate))
@@ -219,7 +218,7 @@ class RestCatalog:
 
     def default_location(self, identifier: Identifier) -> str:
         """See Catalog."""
-        return join(self._warehouse, *identifier.namespace, identifier.name)
+        return own_folder(self._warehouse, identifier, self._environment)
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
         """See Catalog; the server chooses the table's uuid and renumbers its columns."""

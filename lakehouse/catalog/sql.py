@@ -6,7 +6,6 @@ A commit writes a metadata file, then swaps the pointer to it by one conditional
 from __future__ import annotations
 
 import logging
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -15,9 +14,12 @@ from sqlalchemy.exc import IntegrityError
 
 from lakehouse.catalog.confinement import (
     allowed_roots,
+    check_empty,
     check_locations,
     check_no_overlap,
     check_purge,
+    check_purged_folder,
+    own_folder,
 )
 from lakehouse.catalog.metadata_files import (
     compression_of,
@@ -49,7 +51,7 @@ from lakehouse.spec.requirements import Requirement
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.spec.updates import Update
 from lakehouse.storage.load import storage_for
-from lakehouse.storage.location import join, overlap
+from lakehouse.storage.location import join
 from lakehouse.storage.protocol import Storage
 
 log = logging.getLogger(__name__)
@@ -180,22 +182,14 @@ class SqlCatalog:
         )
 
     def default_location(self, identifier: Identifier) -> str:
-        """See Catalog. Another table's folder is never offered: a renamed table keeps the folder of its old name.
-
-        Nor one that differs in case or Unicode normalization only, which some file systems take for the same.
-        """
-        plain = join(self._warehouse, *identifier.namespace, identifier.name)
-        with self._database.read() as connection:
-            taken = any(
-                overlap(_folded(plain), _folded(other))
-                for _, other in self._tables.locations(connection)
-            )
-        return f"{plain}-{self._environment.new_uuid().hex[:12]}" if taken else plain
+        """See Catalog."""
+        return own_folder(self._warehouse, identifier, self._environment)
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
         """See Catalog."""
         check_locations(metadata, allowed_roots(self._warehouse, self._properties))
         self._check_free(identifier, metadata)
+        check_empty(metadata.location, self.storage(metadata.location))
         location = self._new_metadata_location(metadata, None)
         storage = self.storage(location)
         storage.create(location, metadata_bytes(metadata, compression_of(metadata)))
@@ -258,6 +252,9 @@ class SqlCatalog:
         while gone == 0:  # until nobody commits between looking and deleting
             version = self.load(identifier)
             check_purge(version)
+            with self._database.read() as connection:
+                others = list(self._tables.locations(connection, besides=version.metadata_location))
+            check_purged_folder(version, allowed_roots(self._warehouse, self._properties), others)
             with self._database.write() as connection:
                 gone = self._database.run(
                     connection,
@@ -483,10 +480,6 @@ def _unclear(identifier: Identifier, location: str, reason: str) -> CommitStateU
         table=str(identifier),
         metadata_location=location,
     )
-
-
-def _folded(location: str) -> str:
-    return unicodedata.normalize("NFC", location).casefold()
 
 
 def _discard(storage: Storage, location: str) -> None:

@@ -30,13 +30,20 @@ class TableLocations:
         self._database, self._storage = database, storage
         self._known: dict[str, tuple[str, ...]] = {}
 
-    def locations(self, connection: Connection) -> Iterator[tuple[str, str]]:
-        """(table name, folder) for each folder of a table: its location, and its metadata where that is elsewhere."""
+    def locations(
+        self, connection: Connection, *, besides: str | None = None
+    ) -> Iterator[tuple[str, str]]:
+        """(table name, folder) for each folder of a table.
+
+        Its location, and its metadata where that is elsewhere.
+
+        The table whose metadata file is `besides` is left out.
+        """
         rows = self._database.rows(
             connection,
             "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE metadata_location IS NOT NULL",
         )
-        for namespace, table, pointer in rows:
+        for namespace, table, pointer in (row for row in rows if row[2] != besides):
             for folder in self._folders(namespace, table, pointer):
                 yield f"{namespace}.{table}", folder
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakehouse.catalog.protocol import Catalog
-from lakehouse.maintenance.journal import is_journal
+from lakehouse.maintenance.bookkeeping import is_bookkeeping
 from lakehouse.maintenance.locations import LocationKeys
-from lakehouse.maintenance.old_metadata import metadata_version
 from lakehouse.maintenance.reachability import reachable_keys
 from lakehouse.maintenance.walker import StorageWalker
 from lakehouse.spec.identifier import Identifier
@@ -50,10 +49,5 @@ def take_census(catalog: Catalog, identifier: Identifier) -> Census:
         present,
         frozenset(reachable),
         missing,
-        frozenset(key for key in present.keys() - reachable if not _bookkeeping(key)),
+        frozenset(key for key in present.keys() - reachable if not is_bookkeeping(key)),
     )
-
-
-def _bookkeeping(key: str) -> bool:
-    name = key.rsplit("/", 1)[-1]
-    return metadata_version(name) is not None or name == "version-hint.text" or is_journal(name)

@@ -18,6 +18,7 @@ from rich.console import RenderableType
 from lakehouse.arrow.reader import ReadRequest
 from lakehouse.arrow.writer import WriteRequest
 from lakehouse.arrow.zorder import zorder_ids
+from lakehouse.catalog.own_folders import check_table
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.errors import (
@@ -314,9 +315,11 @@ def execute_compaction(
     Raises:
         CommitStateUnknownError: the reply of a commit was lost; nothing was removed.
         StorageError, NoSuchFileError, CorruptMetadataError: reading or writing failed; new files of the batch were removed.
+        InvalidLocationError: the table's metadata says to write outside the warehouse.
     """
     environment = environment or Environment.system()
     progress = progress or no_progress
+    check_table(catalog, plan.version.metadata)
     rewriter = _Rewriter(
         catalog, plan, environment, executor or ThreadExecutor(plan.options.max_workers)
     )

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from lakehouse.catalog.protocol import Catalog
-from lakehouse.maintenance.journal import is_journal
+from lakehouse.maintenance.bookkeeping import is_bookkeeping
 from lakehouse.maintenance.locations import LocationKeys
 from lakehouse.maintenance.neighbours import find_neighbours
-from lakehouse.maintenance.old_metadata import metadata_version
 from lakehouse.maintenance.reachability import in_parallel, reachable_keys, statistics_locations
 from lakehouse.maintenance.walker import StorageWalker
 from lakehouse.spec.columnar_manifest import twin_path
@@ -67,7 +66,7 @@ def disk_use(catalog: Catalog, identifier: Identifier, *, orphans_before_ms: int
     version = catalog.load(identifier)  # after the listing: what was committed meanwhile is reached
     metadata = version.metadata
     walker = StorageWalker(storage, metadata)
-    neighbours = find_neighbours(catalog, identifier, metadata.location, listed.values(), keys)
+    neighbours = find_neighbours(catalog, identifier, roots, listed.values(), keys)
     live = {keys.key(version.metadata_location)}
     snapshot = metadata.current_snapshot()
     if snapshot is not None:
@@ -79,13 +78,13 @@ def disk_use(catalog: Catalog, identifier: Identifier, *, orphans_before_ms: int
     reached = reachable_keys(metadata, version.metadata_location, walker, keys)
     counts = dict.fromkeys(DiskUse.__dataclass_fields__, 0)
     for key, info in listed.items():
-        if neighbours.owns(key):
+        if neighbours.owns(info.location):
             continue
         kind = (
             "live"
             if key in live
             else "historical"
-            if key in reached or _bookkeeping(key)
+            if key in reached or is_bookkeeping(key)
             else "unreferenced"
         )
         counts[f"{kind}_files"] += 1
@@ -104,8 +103,3 @@ def _locations(snapshot: Snapshot, walker: StorageWalker) -> Iterator[str]:
         yield twin_path(manifest.manifest_path)
     for files in in_parallel(lambda manifest: list(walker.live_files(manifest)), manifests):
         yield from (file.location for file in files)
-
-
-def _bookkeeping(key: str) -> bool:
-    name = key.rsplit("/", 1)[-1]
-    return metadata_version(name) is not None or name == "version-hint.text" or is_journal(name)

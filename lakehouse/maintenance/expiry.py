@@ -6,11 +6,13 @@ journal gone. A kill anywhere leaves either the old table or a journal that the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rich.console import RenderableType
 
+from lakehouse.catalog.own_folders import check_table
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.errors import (
@@ -19,13 +21,19 @@ from lakehouse.errors import (
     StorageError,
     ValidationConflictError,
 )
-from lakehouse.maintenance.journal import Journal, journal_location, read_journals
+from lakehouse.maintenance.deletable import Deletable, deletable
+from lakehouse.maintenance.journal import (
+    Expired,
+    Journal,
+    expired_of,
+    journal_location,
+    read_journals,
+)
 from lakehouse.maintenance.old_metadata import old_metadata_files
 from lakehouse.maintenance.reachability import (
     FileKind,
     Unreachable,
     in_parallel,
-    statistics_locations,
     unreachable_files,
 )
 from lakehouse.maintenance.report import Progress, Report, human_bytes, listing, no_progress
@@ -35,6 +43,8 @@ from lakehouse.maintenance.walker import StorageWalker
 from lakehouse.spec.identifier import Identifier
 from lakehouse.storage.protocol import Storage
 from lakehouse.transaction.transaction import Transaction
+
+log = logging.getLogger(__name__)
 
 _DELETE_CHUNK = 1000
 _ABANDONED_MS = 24 * 3600 * 1000
@@ -70,7 +80,9 @@ class ExpiryPlan(Report):
         now_ms: the clock when it was made.
         reasons: expired snapshot id -> why it goes.
         ref_reasons: expired ref -> why it goes.
-        unreachable: files that only expired snapshots reach; empty when files are not to be removed.
+        unreachable: files to delete: only expired snapshots reach them; empty when files are not to
+            be removed.
+        left: reason -> number of such files that stay, because they are not the table's alone.
         old_metadata: metadata files to delete, location -> bytes.
     """
 
@@ -82,6 +94,7 @@ class ExpiryPlan(Report):
     ref_reasons: Mapping[str, str]
     kept_snapshots: int
     unreachable: Unreachable
+    left: Mapping[str, int] = field(default_factory=dict)
     old_metadata: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -125,6 +138,7 @@ class ExpiryPlan(Report):
             ],
             "kept_snapshots": self.kept_snapshots,
             "files": {kind.value: sorted(found) for kind, found in self.unreachable.files.items()},
+            "left": dict(self.left),
             "old_metadata": sorted(self.old_metadata),
             "file_count": self.file_count,
             "bytes": self.bytes,
@@ -139,6 +153,8 @@ class ExpiryPlan(Report):
         for kind, found in self.unreachable.files.items():
             if kind is not FileKind.TWIN:
                 yield f"{kind.value.replace('_', ' ')} to delete", len(found)
+        for reason, count in self.left.items():
+            yield f"left alone: {reason}", count
         if self.old_metadata:
             yield "old metadata files to delete", len(self.old_metadata)
         yield "bytes freed", human_bytes(self.bytes)
@@ -157,6 +173,8 @@ class ExpiryResult(Report):
     Attributes:
         deleted_files: kind -> number of files deleted (columnar manifests that never existed are not counted).
         deleted_bytes: as far as the metadata records them.
+        left_files: reason -> number of unreachable files that stay, because they are not the
+            table's alone.
         resumed: journals of earlier, killed expiries that were finished first.
     """
 
@@ -166,6 +184,7 @@ class ExpiryResult(Report):
     deleted_files: Mapping[str, int]
     deleted_bytes: int
     metadata_location: str
+    left_files: Mapping[str, int] = field(default_factory=dict)
     resumed: int = 0
 
     def title(self) -> str:
@@ -180,6 +199,7 @@ class ExpiryResult(Report):
             "expired_refs": list(self.expired_refs),
             "deleted_files": dict(self.deleted_files),
             "deleted_bytes": self.deleted_bytes,
+            "left_files": dict(self.left_files),
             "resumed": self.resumed,
         }
 
@@ -191,6 +211,8 @@ class ExpiryResult(Report):
         for kind, count in self.deleted_files.items():
             yield f"{kind.replace('_', ' ')} deleted", count
         yield "bytes freed", human_bytes(self.deleted_bytes)
+        for reason, count in self.left_files.items():
+            yield f"left alone: {reason}", count
         if self.resumed:
             yield "earlier expiries finished", self.resumed
 
@@ -215,7 +237,10 @@ def plan_expiry(
     Raises:
         MaintenanceRefusedError: `gc.enabled` is false and files are to be removed, or a ref names a snapshot of `snapshot_ids`.
         NoSuchSnapshotError: `snapshot_ids` names an unknown snapshot.
-        StorageError, NoSuchFileError, CorruptMetadataError: metadata that is kept could not be read.
+        InvalidLocationError: files are to be removed, and the table's folders lie outside the
+            warehouse.
+        StorageError, NoSuchFileError, CorruptMetadataError: metadata that is kept, or of another
+            table, could not be read.
     """
     options = options or ExpiryOptions()
     now_ms = (environment or Environment.system()).now_ms()
@@ -231,16 +256,17 @@ def plan_expiry(
         snapshot_ids=options.snapshot_ids,
     )
     storage = catalog.storage(metadata.location)
-    unreachable = Unreachable(files={})
+    found = Deletable(Unreachable(files={}), {})
     if list_files and options.remove_files and retention.expired:
+        expired = expired_of(metadata, tuple(retention.expired))
         unreachable = unreachable_files(
-            [metadata.snapshot(snapshot_id) for snapshot_id in retention.expired],
-            statistics_locations(metadata, retention.expired),
+            expired.snapshots,
+            expired.statistics,
             metadata,
             StorageWalker(storage, metadata),
             without=frozenset(retention.expired),
         )
-        unreachable = _measured(unreachable, storage)
+        found = deletable(catalog, version, _measured(unreachable, storage))
     return ExpiryPlan(
         identifier=identifier,
         version=version,
@@ -249,7 +275,8 @@ def plan_expiry(
         reasons=retention.expired,
         ref_reasons=retention.expired_refs,
         kept_snapshots=len(retention.kept),
-        unreachable=unreachable,
+        unreachable=found.files,
+        left=found.left,
         old_metadata=old_metadata_files(storage, version, retention.cut_ms)
         if options.remove_old_metadata
         else {},
@@ -296,6 +323,7 @@ def execute_expiry(
     deletions = _Deletions(storage, progress)
     resumed = 0
     if plan.options.remove_files:
+        check_table(catalog, metadata)
         resumed = _resume(catalog, plan.identifier, environment.now_ms(), deletions)
     location = plan.version.metadata_location
     if plan.reasons or plan.ref_reasons:
@@ -303,14 +331,15 @@ def execute_expiry(
             location=journal_location(metadata, str(environment.new_uuid())),
             table_uuid=metadata.table_uuid,
             created_ms=plan.now_ms,
-            snapshots=tuple(metadata.snapshot(snapshot_id) for snapshot_id in plan.reasons),
-            statistics=statistics_locations(metadata, plan.reasons),
+            metadata_location=plan.version.metadata_location,
+            snapshot_ids=plan.expired_snapshot_ids,
         )
         if plan.options.remove_files:
             journal.write(storage)
         location = _commit(catalog, plan, journal, storage, environment)
         if plan.options.remove_files:
-            _finish(catalog, plan.identifier, journal, deletions)
+            expired = expired_of(metadata, plan.expired_snapshot_ids)
+            _finish(catalog, plan.identifier, journal, expired, deletions)
     deletions.delete({FileKind.METADATA: plan.old_metadata})
     return ExpiryResult(
         identifier=plan.identifier,
@@ -319,6 +348,7 @@ def execute_expiry(
         deleted_files=deletions.counts,
         deleted_bytes=deletions.bytes,
         metadata_location=location,
+        left_files=deletions.left,
         resumed=resumed,
     )
 
@@ -363,29 +393,42 @@ def _resume(catalog: Catalog, identifier: Identifier, now_ms: int, deletions: _D
     resumed = 0
     for journal in read_journals(deletions.storage, version.metadata):
         present = [
-            snapshot
-            for snapshot in journal.snapshots
-            if version.metadata.snapshot_or_none(snapshot.snapshot_id) is not None
+            one
+            for one in journal.snapshot_ids
+            if version.metadata.snapshot_or_none(one) is not None
         ]
-        if len(present) < len(journal.snapshots):
-            _finish(catalog, identifier, journal, deletions)
-            resumed += 1
-        elif now_ms - journal.created_ms > _ABANDONED_MS:
+        if len(present) == len(journal.snapshot_ids):
+            if now_ms - journal.created_ms > _ABANDONED_MS:
+                journal.remove(deletions.storage)
+            continue
+        expired = journal.expired(deletions.storage, version)
+        if expired is None:
+            log.warning(
+                "%s: the table does not confirm the expiry journal %s; orphan removal finds what "
+                "it left",
+                identifier,
+                journal.location,
+            )
             journal.remove(deletions.storage)
+            continue
+        _finish(catalog, identifier, journal, expired, deletions)
+        resumed += 1
     return resumed
 
 
 def _finish(
-    catalog: Catalog, identifier: Identifier, journal: Journal, deletions: _Deletions
+    catalog: Catalog,
+    identifier: Identifier,
+    journal: Journal,
+    expired: Expired,
+    deletions: _Deletions,
 ) -> None:
-    metadata = catalog.load(identifier).metadata
-    gone = [
-        snapshot
-        for snapshot in journal.snapshots
-        if metadata.snapshot_or_none(snapshot.snapshot_id) is None
-    ]
+    version = catalog.load(identifier)
+    metadata = version.metadata
+    gone = [one for one in expired.snapshots if metadata.snapshot_or_none(one.snapshot_id) is None]
     walker = StorageWalker(deletions.storage, metadata)
-    deletions.delete(unreachable_files(gone, journal.statistics, metadata, walker).files)
+    found = unreachable_files(gone, expired.statistics, metadata, walker)
+    deletions.delete_of(deletable(catalog, version, found))
     journal.remove(deletions.storage)
 
 
@@ -395,6 +438,12 @@ class _Deletions:
     progress: Progress
     counts: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
+    left: dict[str, int] = field(default_factory=dict)
+
+    def delete_of(self, found: Deletable) -> None:
+        for reason, count in found.left.items():
+            self.left[reason] = self.left.get(reason, 0) + count
+        self.delete(found.files.files)
 
     def delete(self, files: Mapping[FileKind, Mapping[str, int]]) -> None:
         total = sum(len(found) for found in files.values())

@@ -1,29 +1,52 @@
 """Journal of an expiry, so that a killed one can be finished.
 
-`<location>/metadata/expiry-<uuid>.journal.json` is written before the commit, holds the snapshots to be expired, and goes when
-all their unreachable files are deleted. Leaves are deleted before what names them, so that the rest can be found again from it.
+`<location>/metadata/expiry-<uuid>.journal.json` is written before the commit, says which snapshots
+of which version of the table are to be expired, and goes when all their unreachable files are
+deleted. Leaves are deleted before what names them, so that the rest can be found again.
+
+A journal is not believed, it only points: what the snapshots held is read from the version that it
+names, and only if the table's own metadata log names that version too. So whoever plants one
+deletes nothing.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
 
+from lakehouse.catalog.metadata_files import read_metadata
+from lakehouse.catalog.protocol import TableVersion
 from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
+from lakehouse.maintenance.bookkeeping import is_journal
+from lakehouse.maintenance.reachability import statistics_locations
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
 
-_NAME = re.compile(r"expiry-[0-9a-f-]{36}\.journal\.json$")
-_VERSION = 1
+_VERSION = 2
 
 
-def is_journal(location: str) -> bool:
-    """Whether a location is a journal file by its name."""
-    return _NAME.search(location.rsplit("/", 1)[-1]) is not None
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """What an expiry removes from the metadata.
+
+    Attributes:
+        snapshots: the snapshots.
+        statistics: statistics files recorded for them, location -> bytes.
+    """
+
+    snapshots: Sequence[Snapshot]
+    statistics: Mapping[str, int]
+
+
+def expired_of(metadata: TableMetadata, snapshot_ids: Sequence[int]) -> Expired:
+    """These snapshots and their statistics. Raises NoSuchSnapshotError."""
+    return Expired(
+        [metadata.snapshot(one) for one in snapshot_ids],
+        statistics_locations(metadata, snapshot_ids),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +57,15 @@ class Journal:
         location: of the journal file.
         table_uuid: the table it belongs to.
         created_ms: when it was written.
-        snapshots: the snapshots that the commit removes.
-        statistics: statistics files recorded for them, location -> bytes.
+        metadata_location: the version that still holds the snapshots.
+        snapshot_ids: the snapshots that the commit removes.
     """
 
     location: str
     table_uuid: str
     created_ms: int
-    snapshots: tuple[Snapshot, ...]
-    statistics: Mapping[str, int]
+    metadata_location: str
+    snapshot_ids: tuple[int, ...]
 
     def write(self, storage: Storage) -> None:
         """Make it durable."""
@@ -50,8 +73,8 @@ class Journal:
             "version": _VERSION,
             "table-uuid": self.table_uuid,
             "created-ms": self.created_ms,
-            "snapshots": [snapshot.to_json() for snapshot in self.snapshots],
-            "statistics": dict(self.statistics),
+            "metadata-location": self.metadata_location,
+            "snapshot-ids": self.snapshot_ids,
         }
         storage.write(self.location, orjson.dumps(document))
 
@@ -63,6 +86,24 @@ class Journal:
                 f"Could not remove the expiry journal {self.location}: {report.failed}",
                 file=self.location,
             )
+
+    def expired(self, storage: Storage, version: TableVersion) -> Expired | None:
+        """What it says was expired, as the table itself had it.
+
+        None when the table does not confirm it: the version is not in its metadata log (any more),
+        or had no such snapshots.
+        """
+        log = {entry.metadata_file for entry in version.metadata.metadata_log}
+        if self.metadata_location not in log:
+            return None
+        try:
+            before = read_metadata(storage, self.metadata_location)
+        except NoSuchFileError:
+            return None
+        known = all(before.snapshot_or_none(one) is not None for one in self.snapshot_ids)
+        if before.table_uuid != version.metadata.table_uuid or not known:
+            return None
+        return expired_of(before, self.snapshot_ids)
 
 
 def journal_location(metadata: TableMetadata, expiry_id: str) -> str:
@@ -93,19 +134,15 @@ def read_journals(storage: Storage, metadata: TableMetadata) -> Iterator[Journal
 def _parse(location: str, data: bytes) -> Journal:
     try:
         document = orjson.loads(data)
-        if document["version"] != _VERSION:
-            raise CorruptMetadataError(
-                f"{location} is an expiry journal of version {document['version']}, not {_VERSION}",
-                file=location,
-            )
+        is_known = document["version"] == _VERSION  # one of another version points at nothing
         return Journal(
             location=location,
-            table_uuid=document["table-uuid"],
-            created_ms=document["created-ms"],
-            snapshots=tuple(Snapshot.from_json(item, location) for item in document["snapshots"]),
-            statistics={str(path): int(size) for path, size in document["statistics"].items()},
+            table_uuid=str(document["table-uuid"]),
+            created_ms=int(document["created-ms"]),
+            metadata_location=str(document["metadata-location"]) if is_known else "",
+            snapshot_ids=tuple(int(one) for one in document["snapshot-ids"]) if is_known else (),
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptMetadataError(
-            f"{location} is not an expiry journal: {error}", file=location
+            f"{location} is not an expiry journal: {error}. Delete it after a look.", file=location
         ) from error

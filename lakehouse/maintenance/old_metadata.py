@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
+from lakehouse.catalog.metadata_files import read_metadata
 from lakehouse.catalog.protocol import TableVersion
+from lakehouse.errors import CorruptMetadataError, NoSuchFileError
+from lakehouse.maintenance.bookkeeping import metadata_version
 from lakehouse.maintenance.locations import LocationKeys
 from lakehouse.storage.protocol import Storage
-
-_NAME = re.compile(r"^v?(\d+)(?:-[0-9a-fA-F-]{36})?(?:\.gz)?\.metadata\.json(?:\.gz)?$")
-
-
-def metadata_version(location: str) -> int | None:
-    """The version in a metadata file's name, 12 for `v12.metadata.json` and `00012-<uuid>.metadata.json`; else None."""
-    match = _NAME.match(location.rsplit("/", 1)[-1])
-    return int(match.group(1)) if match else None
 
 
 def old_metadata_files(
@@ -22,7 +15,9 @@ def old_metadata_files(
 ) -> dict[str, int]:
     """Location -> bytes of metadata files beside the current one, older than the cut and than every version still named.
 
-    Files of versions that commits under way may be writing have higher numbers and stay; so do files with other names.
+    Files of versions that commits under way may be writing have higher numbers and stay; so do
+    files with other names, and those of other tables, such as one that was dropped and had the same
+    name.
     """
     keys = LocationKeys()
     current = version.metadata_location
@@ -40,6 +35,18 @@ def old_metadata_files(
             and number < first
             and info.modified_ms < older_than_ms
             and keys.key(info.location) not in protected
+            and _belongs(storage, info.location, version)
         ):
             found[info.location] = info.size
     return found
+
+
+def _belongs(storage: Storage, location: str, version: TableVersion) -> bool:
+    """Whether a metadata file is of this table.
+
+    Not if it says nothing, as the one that ends a dropped table.
+    """
+    try:
+        return read_metadata(storage, location).table_uuid == version.metadata.table_uuid
+    except (NoSuchFileError, CorruptMetadataError):
+        return False

@@ -1,6 +1,7 @@
 """Remove files under a table's location that nothing reaches: first to a trash prefix, later for good.
 
 The listing comes first, the metadata is loaded after it: a file committed in between is reachable. Every read error aborts.
+A location outside the warehouse is refused, whoever wrote it into the metadata.
 Trash lies in `<location>/_trash/<milliseconds>/<path below the location>`; what turns out to be reachable is put back.
 """
 
@@ -12,10 +13,12 @@ from dataclasses import dataclass, field
 
 from rich.console import RenderableType
 
+from lakehouse.catalog.own_folders import check_table
 from lakehouse.catalog.protocol import Catalog, TableVersion
+from lakehouse.catalog.version_files import HINT, version_number
 from lakehouse.environment import Environment
 from lakehouse.errors import MaintenanceRefusedError, StorageError
-from lakehouse.maintenance.journal import is_journal
+from lakehouse.maintenance.bookkeeping import is_journal
 from lakehouse.maintenance.locations import LocationKeys
 from lakehouse.maintenance.neighbours import Neighbours, find_neighbours
 from lakehouse.maintenance.reachability import reachable_keys
@@ -30,6 +33,7 @@ from lakehouse.maintenance.report import (
 from lakehouse.maintenance.settings import refuse_without_gc
 from lakehouse.maintenance.walker import StorageWalker
 from lakehouse.spec.identifier import Identifier
+from lakehouse.storage.location import basename
 from lakehouse.storage.protocol import FileInfo, Storage
 
 HOUR_MS = 3600 * 1000
@@ -207,6 +211,7 @@ def plan_orphan_removal(
 
     Raises:
         MaintenanceRefusedError: a cut younger than 24 hours without `force`, or `gc.enabled` is false.
+        InvalidLocationError: the table's location lies outside the warehouse.
         StorageError, NoSuchFileError, CorruptMetadataError: metadata of this table, or of one at its location, is unreadable.
     """
     options = options or OrphanOptions()
@@ -224,19 +229,17 @@ def plan_orphan_removal(
         else options.purge_trash_older_than_ms
     )
     keys = LocationKeys(options.aliases)
-    location = catalog.load(identifier).metadata.location
+    before = catalog.load(identifier).metadata
+    check_table(catalog, before)
+    location = before.location
     listed = list(catalog.storage(location).list(location))
     version = catalog.load(identifier)
     refuse_without_gc(identifier, version.metadata.properties, "remove orphan files")
-    neighbours = find_neighbours(catalog, identifier, location, listed, keys)
+    neighbours = find_neighbours(catalog, identifier, [location], listed, keys)
     sorter = _Sorter(version, keys, _reached(catalog, version, keys), neighbours, cut_ms, purge_ms)
     for info in listed:
         sorter.sort(info)
-    sorter.spare(
-        neighbours.reached(
-            catalog, [info.location for info in (*sorter.orphans, *sorter.purges)], keys
-        )
-    )
+    sorter.spare(neighbours.reached(catalog, sorter.asked()))
     return OrphanPlan(
         identifier=identifier,
         version=version,
@@ -267,13 +270,24 @@ def execute_orphan_removal(
     keys = LocationKeys(plan.options.aliases)
     version = catalog.load(plan.identifier)
     location = version.metadata.location
+    if location != plan.version.metadata.location:
+        raise StorageError(
+            f"Table {plan.identifier} moved to {location} since the plan was made. Plan again.",
+            retryable=True,
+        )
     storage = catalog.storage(location)
     reached = _reached(catalog, version, keys)
     still = {info.location: info for info in storage.list(location)}
+    homes = {info.location: _home(info, location, keys) for info in plan.purges}
+    neighbours = find_neighbours(catalog, plan.identifier, [location], still.values(), keys)
+    asked = [*(info.location for info in plan.orphans), *homes.values()]
+    theirs = neighbours.reached(catalog, asked)
     orphans = [
         info
         for info in plan.orphans
-        if keys.key(info.location) not in reached and still.get(info.location) == info
+        if keys.key(info.location) not in reached
+        and info.location not in theirs
+        and still.get(info.location) == info
     ]
     now_ms = (environment or Environment.system()).now_ms()
     folder = f"{location.rstrip('/')}/{TRASH}/{now_ms}"
@@ -294,7 +308,11 @@ def execute_orphan_removal(
     else:
         _delete(storage, [info.location for info in orphans])
         progress("delete", total, total)
-    purges = [info for info in plan.purges if keys.key(_home(info, location, keys)) not in reached]
+    purges = [
+        info
+        for info in plan.purges
+        if keys.key(homes[info.location]) not in reached and homes[info.location] not in theirs
+    ]
     _delete(storage, [info.location for info in purges])
     size = sum(info.size for info in orphans)
     return OrphanResult(
@@ -347,6 +365,7 @@ class _Sorter:
         self.purges: list[FileInfo] = []
         self.restores: list[FileInfo] = []
         self.protected: dict[str, int] = {}
+        self._trashed: list[tuple[str, FileInfo]] = []
 
     def sort(self, info: FileInfo) -> None:
         key = self._keys.key(info.location)
@@ -355,18 +374,26 @@ class _Sorter:
         if key in self._reached:
             return
         if trashed:
-            if self._keys.key(_home(info, self._location, self._keys)) in self._reached:
+            home = _home(info, self._location, self._keys)
+            self._trashed.append((home, info))
+            if self._keys.key(home) in self._reached:
                 self.restores.append(info)
             elif int(trashed.group(1)) < self._purge_ms:
                 self.purges.append(info)
             else:
                 reason = "in the trash"
-        elif self._neighbours.owns(key):
+        elif self._neighbours.owns(info.location):
             reason = "belongs to another table"
         elif self._keys.path_of(info.location) in self._reached_paths:
             reason = "reached under another scheme or authority"
-        elif info.location.rsplit("/", 1)[-1] == "version-hint.text" or is_journal(info.location):
+        elif (
+            basename(info.location) == HINT
+            or version_number(info.location) is not None
+            or is_journal(info.location)
+        ):
             reason = "bookkeeping"
+        elif info.is_link:
+            reason = "a link to a file elsewhere"
         elif info.modified_ms >= self._cut_ms:
             reason = "too young"
         else:
@@ -374,12 +401,19 @@ class _Sorter:
         if reason:
             self._count(reason, 1)
 
+    def asked(self) -> list[str]:
+        """What other tables may reach: the orphans, and where the files in the trash came from."""
+        return [*(info.location for info in self.orphans), *(home for home, _ in self._trashed)]
+
     def spare(self, locations: set[str]) -> None:
-        """Take files that other tables reach off the heaps."""
+        """Take files that other tables reach off the heaps; those in the trash go back."""
+        if not locations:
+            return
+        back = [info for home, info in self._trashed if home in locations]
         self.orphans = [info for info in self.orphans if info.location not in locations]
-        self.purges = [info for info in self.purges if info.location not in locations]
-        if locations:
-            self._count("reached by another table", len(locations))
+        self.purges = [info for info in self.purges if info not in back]
+        self.restores += [info for info in back if info not in self.restores]
+        self._count("reached by another table", len(locations))
 
     def _count(self, reason: str, count: int) -> None:
         self.protected[reason] = self.protected.get(reason, 0) + count

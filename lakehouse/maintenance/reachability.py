@@ -55,6 +55,14 @@ class Unreachable:
     files: Mapping[FileKind, Mapping[str, int]]
     missing: tuple[str, ...] = ()
 
+    def without(self, refused: Callable[[str], bool]) -> Unreachable:
+        """The files that `refused` does not hold for."""
+        files = {
+            kind: {location: size for location, size in found.items() if not refused(location)}
+            for kind, found in self.files.items()
+        }
+        return Unreachable({kind: found for kind, found in files.items() if found}, self.missing)
+
     def locations(self) -> list[str]:
         """All locations, leaves first."""
         return [location for kind in FileKind for location in self.files.get(kind, {})]
@@ -229,11 +237,21 @@ def _tolerating_absence(function: Callable[[T], R]) -> Callable[[T], R | None]:
 
 
 def iterate_reachable(
-    metadata: TableMetadata, metadata_location: str, walker: Walker
+    metadata: TableMetadata,
+    metadata_location: str,
+    walker: Walker,
+    *,
+    files: Callable[[ManifestFile], Iterable[str]] | None = None,
 ) -> Iterator[str]:
     """Every file that this metadata reaches: metadata, statistics, manifest lists, manifests and twins, data and delete files.
 
     All snapshots count, also those that no ref reaches. Every read error propagates. Data files may come more than once.
+
+    Args:
+        metadata: of the table.
+        metadata_location: the file that holds it.
+        walker: reads the tree.
+        files: what a manifest names, in place of the walker.
     """
     yield metadata_location
     yield from (entry.metadata_file for entry in metadata.metadata_log)
@@ -247,10 +265,14 @@ def iterate_reachable(
     for path in manifests:
         yield path
         yield twin_path(path)
-    for files in in_parallel(
-        lambda manifest: list(walker.live_files(manifest)), list(manifests.values())
-    ):
-        yield from (file.location for file in files)
+
+    def live(manifest: ManifestFile) -> list[str]:
+        if files is not None:
+            return list(files(manifest))
+        return [file.location for file in walker.live_files(manifest)]
+
+    for found in in_parallel(live, list(manifests.values())):
+        yield from found
 
 
 def reachable_keys(
@@ -259,20 +281,4 @@ def reachable_keys(
     """Keys of every reachable file (see `iterate_reachable`)."""
     return {
         keys.key(location) for location in iterate_reachable(metadata, metadata_location, walker)
-    }
-
-
-def reachable_among(
-    locations: Iterable[str],
-    metadata: TableMetadata,
-    metadata_location: str,
-    walker: Walker,
-    keys: LocationKeys,
-) -> set[str]:
-    """Those of `locations` that this metadata reaches."""
-    asked = {keys.key(location): location for location in locations}
-    return {
-        asked[key]
-        for key in map(keys.key, iterate_reachable(metadata, metadata_location, walker))
-        if key in asked
     }

@@ -15,6 +15,7 @@ from rich.console import RenderableType
 from lakehouse.arrow.puffin import PuffinWriter
 from lakehouse.arrow.reader import ReadRequest, read_tasks
 from lakehouse.arrow.theta import BLOB_TYPE, ThetaSketch
+from lakehouse.catalog.own_folders import check_table
 from lakehouse.catalog.protocol import Catalog
 from lakehouse.environment import Environment
 from lakehouse.errors import (
@@ -177,11 +178,13 @@ def compute_statistics(
         InvalidInputError: the table has no snapshot, or nothing to count.
         InvalidSchemaError: a name is no column of a primitive type.
         NoSuchSnapshotError: no such snapshot.
+        InvalidLocationError: the table's metadata says to write outside the warehouse.
     """
     table = Identifier.parse(identifier)
     env = environment if environment is not None else Environment.system()
     version = catalog.load(table)
     metadata = version.metadata
+    check_table(catalog, metadata)
     snapshot = _snapshot(metadata, snapshot_id, table)
     storage = catalog.storage(metadata.location)
     fields = _countable(metadata.schema_for(snapshot), columns, str(table))

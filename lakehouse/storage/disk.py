@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat as stat_bits
 from dataclasses import dataclass
@@ -18,12 +19,16 @@ class Stat:
         modified_ms: milliseconds since the epoch.
         inode: identity of the file behind its names.
         is_folder: whether it is a directory.
+        is_file: whether it is a regular file: no pipe, no device.
+        is_link: whether the name is a symbolic link; the rest is about what it points at.
     """
 
     size: int
     modified_ms: int
     inode: int
     is_folder: bool
+    is_file: bool = True
+    is_link: bool = False
 
 
 class Disk(Protocol):
@@ -66,7 +71,10 @@ class Disk(Protocol):
         """(name, is a folder) of everything in a folder."""
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """Content, or the part of it that exists."""
+        """Content, or the part of it that exists.
+
+        OSError for what is no regular file, whose content may have no end.
+        """
 
 
 class PosixDisk:
@@ -120,12 +128,17 @@ class PosixDisk:
 
     def stat(self, path: str) -> Stat:
         """See Disk."""
-        found = Path(path).stat()
+        found = os.lstat(path)
+        is_link = stat_bits.S_ISLNK(found.st_mode)
+        if is_link:
+            found = Path(path).stat()
         return Stat(
             found.st_size,
             found.st_mtime_ns // 1_000_000,
             found.st_ino,
             stat_bits.S_ISDIR(found.st_mode),
+            stat_bits.S_ISREG(found.st_mode),
+            is_link,
         )
 
     def names(self, path: str) -> list[tuple[str, bool]]:
@@ -135,7 +148,14 @@ class PosixDisk:
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """See Disk."""
-        with Path(path).open("rb", buffering=0) as file:
+        # without blocking, because a pipe that nobody writes to would never open
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(handle, "rb", buffering=0) as file:  # noqa: PTH123 - a handle, not a path
+            mode = os.fstat(handle).st_mode
+            if stat_bits.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            if not stat_bits.S_ISREG(mode):
+                raise OSError(errno.EINVAL, "Not a regular file", path)
             if offset:
                 file.seek(offset)
             return file.read() if length is None else _read_fully(file.read, length)

@@ -60,7 +60,7 @@ class LocalStorage:
         self._disk: Disk = disk if disk is not None else PosixDisk()
         self._new_name = new_name
         self._native = disk is None
-        self._durable_folders: set[str] = set()
+        self._durable_folders: dict[str, int | None] = {}
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -175,7 +175,10 @@ class LocalStorage:
                     continue
                 except OSError as error:
                     _fail("look at", spelled + below, error)
-                yield FileInfo(spelled + below, found.size, found.modified_ms)
+                if found.is_file:
+                    yield FileInfo(
+                        spelled + below, found.size, found.modified_ms, is_link=found.is_link
+                    )
 
     def list_folders(self, prefix: str) -> Sequence[str]:
         """See Storage."""
@@ -217,7 +220,14 @@ class LocalStorage:
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
         """See Storage."""
         if self._native:
-            return pafs.LocalFileSystem(), local_path(location)
+            path = local_path(location)
+            with contextlib.suppress(OSError):
+                found = self._disk.stat(path)
+                if not found.is_file and not found.is_folder:
+                    raise StorageError(
+                        f"Cannot read {location}: Not a regular file.", location=location
+                    )
+            return pafs.LocalFileSystem(), path
         return pafs.PyFileSystem(StorageHandler(self)), location
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -285,21 +295,22 @@ class LocalStorage:
         """Make a folder and its parents, durably.
 
         One that is there may be somebody else's who has not come to syncing its parent yet. So the first time that this storage
-        writes into a folder it syncs the parent itself, and so on upwards until a folder that it knows.
+        writes into a folder it syncs the parent itself, and so on upwards until a folder that it
+        knows, and that is still the
+        one it knows: another process may have removed it, and made another one of that name.
         """
-        if folder in self._durable_folders and self._is_folder(folder):
-            return
-        unsure: list[tuple[str, bool]] = []
-        while folder and folder not in self._durable_folders:
-            unsure.append((folder, self._is_folder(folder)))
+        unsure: list[str] = []
+        while folder and not self._is_known(folder):
+            unsure.append(folder)
             folder = _folder(folder)
-        for path, there in reversed(unsure):
-            self._make_folder(path, there=there)
+        for path in reversed(unsure):
+            self._make_folder(path)
         if len(self._durable_folders) > _FOLDERS_MAX:
             self._durable_folders.clear()
-        self._durable_folders.update(path for path, _ in unsure)
+        self._durable_folders.update((path, self._inode(path)) for path in unsure)
 
-    def _make_folder(self, path: str, *, there: bool) -> None:
+    def _make_folder(self, path: str) -> None:
+        there = self._inode(path) is not None
         if not there:
             with contextlib.suppress(FileExistsError):
                 self._disk.mkdir(path)
@@ -311,11 +322,17 @@ class LocalStorage:
             ):  # the parents of a warehouse may be closed to us
                 raise
 
-    def _is_folder(self, path: str) -> bool:
+    def _is_known(self, folder: str) -> bool:
+        known = self._durable_folders.get(folder)
+        return known is not None and known == self._inode(folder)
+
+    def _inode(self, folder: str) -> int | None:
+        """What tells a folder from another one of the same name; None when it is not there."""
         try:
-            return self._disk.stat(path).is_folder
+            found = self._disk.stat(folder)
         except FileNotFoundError:
-            return False
+            return None
+        return found.inode if found.is_folder else None
 
     def _names(self, path: str, location: str) -> Sequence[tuple[str, bool]]:
         try:

@@ -22,11 +22,13 @@ class FileInfo:
         location: in the spelling of the prefix that was listed.
         size: bytes.
         modified_ms: last modification, milliseconds since the epoch, by the storage's clock.
+        is_link: whether the name is a symbolic link to a file, which may lie anywhere.
     """
 
     location: str
     size: int
     modified_ms: int
+    is_link: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,8 @@ class Storage(Protocol):
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
         """Every file below the folder `prefix`, recursively, in no order; nothing when the folder is absent.
+
+        Links to folders are not followed, pipes and devices are left out.
 
         A folder is meant: `/a/b` lists `/a/b/c`, never `/a/bc`. Temporary files of unfinished writes are included.
         """

@@ -11,6 +11,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
 from lakehouse.arrow.writer import WriteRequest, write_data_files
+from lakehouse.catalog.own_folders import check_table
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.dml.add_files import AddedFiles, describe_hive, describe_paths
 from lakehouse.dml.copy_on_write import remove_matching_rows
@@ -388,10 +389,12 @@ class Table:
 
         Raises:
             UnsupportedFeatureError: a v1 table, or one whose files are encrypted.
+            InvalidLocationError: its metadata says to write outside the warehouse.
         """
         metadata = self.metadata
         refuse_v1(metadata)
         refuse_encrypted(metadata.location, metadata.properties, metadata.current_snapshot())
+        check_table(self.catalog, metadata)
         return WriteRequest(
             schema=metadata.schema(),
             spec=metadata.spec(),

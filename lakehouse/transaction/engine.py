@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.catalog.outcome import is_certain
+from lakehouse.catalog.own_folders import check_table
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.errors import (
@@ -72,7 +73,11 @@ def run(job: Run) -> Committed:
     found = _already_committed(job, job.base)
     if found is not None:
         return found
-    workspace = Workspace(job.catalog.storage(job.base.metadata.location), job.environment)
+    workspace = Workspace(
+        job.catalog.storage(job.base.metadata.location),
+        job.environment,
+        lambda metadata: check_table(job.catalog, metadata),
+    )
     sent: list[Attempt] = []
     try:
         _prepare(job, workspace)

@@ -7,6 +7,7 @@ from typing import Self
 
 from pyiceberg.expressions import BooleanExpression
 
+from lakehouse.catalog.own_folders import OwnFolders, check_files
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
@@ -67,6 +68,7 @@ class Transaction:
         self.environment = environment if environment is not None else Environment.system()
         self._operations: list[Operation] = []
         self._committed = False
+        self._own: OwnFolders | None = None
 
     @property
     def operations(self) -> tuple[Operation, ...]:
@@ -87,12 +89,16 @@ class Transaction:
     def append(self, files: Iterable[DataFile], *, must_be_new: bool = False) -> Self:
         """Add data files. Conflicts with nothing, unless `must_be_new`.
 
+        Like every verb that adds files it raises InvalidLocationError for a file outside the
+        warehouse (and outside the catalog property `allowed-locations`), and for one in the folder
+        of another table.
+
         Args:
             files: written for this table.
             must_be_new: the files lie somewhere and others may add them too: the commit aborts when
                 somebody has, since the base (which the caller has looked through).
         """
-        return self._add(Append(tuple(files), must_be_new))
+        return self._add(Append(self._allowed(files), must_be_new))
 
     def overwrite(
         self,
@@ -116,7 +122,7 @@ class Transaction:
                 `snapshot` only concurrent deletes and removals.
         """
         return self._add(
-            Overwrite(tuple(added), tuple(removed), self.branch, conflict_filter, isolation)
+            Overwrite(self._allowed(added), tuple(removed), self.branch, conflict_filter, isolation)
         )
 
     def delete_files(
@@ -160,8 +166,8 @@ class Transaction:
         """
         return self._add(
             RowDelta(
-                tuple(data_files),
-                tuple(delete_files),
+                self._allowed(data_files),
+                self._allowed(delete_files),
                 tuple(removed_delete_files),
                 self.branch,
                 conflict_filter,
@@ -197,7 +203,7 @@ class Transaction:
         return self._add(
             RewriteFiles(
                 (*removed, *removed_deletes),
-                (*added, *added_deletes),
+                self._allowed((*added, *added_deletes)),
                 self.branch,
                 data_sequence_number,
             )
@@ -314,6 +320,14 @@ class Transaction:
             )
         self._operations.append(operation)
         return self
+
+    def _allowed(self, files: Iterable[DataFile]) -> tuple[DataFile, ...]:
+        """The files, if each may be one of the table's. Raises InvalidLocationError."""
+        if self._own is None:
+            self._own = OwnFolders(self.catalog, self.base.metadata)
+        listed = tuple(files)
+        check_files(self.catalog, self.identifier, self._own, [one.file_path for one in listed])
+        return listed
 
     def _named(self, snapshot_id: int | None) -> int | None:
         """What a new ref names: unless this transaction moves the branch first, the head that the caller saw."""

@@ -34,15 +34,25 @@ _BUFFER_BYTES = 32 << 20
 class Workspace:
     """Files of one transaction.
 
+    Args:
+        check_table: raises InvalidLocationError when nothing may be written where a table's
+            metadata says.
+
     Attributes:
         storage: keeps the table's files.
         environment: clock and ids.
         unique: part of every file name written here.
     """
 
-    def __init__(self, storage: Storage, environment: Environment) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        environment: Environment,
+        check_table: Callable[[TableMetadata], None],
+    ) -> None:
         self.storage = storage
         self.environment = environment
+        self._check_table = check_table
         self.unique = str(environment.new_uuid())
         self._numbers = itertools.count()
         self._memory: dict[Hashable, object] = {}
@@ -177,6 +187,7 @@ class Workspace:
             )
 
     def _new_location(self, metadata: TableMetadata, name: str) -> str:
+        self._check_table(metadata)
         return join(TableProperties(metadata.properties).metadata_location(metadata.location), name)
 
 

@@ -235,7 +235,7 @@ def test_locations_are_confined(catalog):
     assert catalog.load(EVENTS).metadata.properties == base.metadata.properties
     other = Identifier.parse("raw.other")
     with pytest.raises(InvalidLocationError):
-        catalog.create(other, table_metadata(f"{inside}/below"))
+        catalog.create(other, table_metadata(f"{base.metadata.location}/below"))
     with pytest.raises(InvalidLocationError):
         catalog.register(other, base.metadata_location)
 

@@ -12,7 +12,6 @@ from lakehouse.errors import NoSuchFileError, StorageError
 from lakehouse.maintenance.locations import LocationKeys
 from lakehouse.maintenance.reachability import (
     FileKind,
-    reachable_among,
     reachable_keys,
     statistics_locations,
     unreachable_files,
@@ -215,6 +214,3 @@ def test_reachable_keys_hold_every_snapshot_referenced_or_not(graph):
     assert reachable_keys(metadata, "/t/metadata/v1.metadata.json", walker, keys) == {
         keys.key(path) for path in everything
     }
-    asked = ["/t/data/f1.parquet", "file:/t/data/f2.parquet", "/t/data/unknown"]
-    found = reachable_among(asked, metadata, "/t/metadata/v1.metadata.json", walker, keys)
-    assert found == {path for path in asked if path.replace("file:", "") in everything}

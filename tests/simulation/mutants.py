@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from lakehouse.catalog.filesystem import FilesystemCatalog
+from lakehouse.catalog.version_files import VersionFiles
 from lakehouse.errors import CommitStateUnknownError
 from lakehouse.spec.metadata_draft import MetadataDraft
 from lakehouse.spec.updates import RemoveSnapshots
@@ -183,10 +183,10 @@ def retry_without_validation(patch: Patch) -> None:
 def hint_trusted_as_truth(patch: Patch) -> None:
     def trusting(self, folder):
         hint = self._read_hint(folder)
-        location = None if hint is None else self._at(folder, hint)
+        location = None if hint is None else self.at(folder, hint)
         return self._listed(folder) if location is None else (hint, location)
 
-    patch.setattr(FilesystemCatalog, "_newest", trusting)
+    patch.setattr(VersionFiles, "_newest", trusting)
 
 
 @mutant(Plan(faults=frozenset({"kill"}), fault_rate=0.3, kinds=("append",)), "I15")

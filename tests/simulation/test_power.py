@@ -45,7 +45,7 @@ def test_a_folder_that_another_process_made_and_did_not_sync(disk, chance):
     """mkdir by one process, stopped before it syncs the parent; another one writes into the folder and is acknowledged."""
     LocalStorage(disk=disk).make_folder("/warehouse")
     dying = LocalStorage(disk=DiskOfProcess(disk, stops_before("fsync_folder")))
-    dying._durable_folders.update({"/warehouse", "/"})
+    dying._durable_folders.update({"/warehouse": 0, "/": 0})
     with pytest.raises(Stopped):
         dying.write_new({"/warehouse/data/one": b"1"})
     assert "/warehouse/data" in disk.names_

@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from lakehouse.catalog import open_catalog
-from lakehouse.catalog.filesystem import HINT, FilesystemCatalog
+from lakehouse.catalog.filesystem import FilesystemCatalog
 from lakehouse.catalog.sql import SqlCatalog
 from lakehouse.catalog.sql_database import Database
+from lakehouse.catalog.version_files import HINT
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitConflictError, CommitStateUnknownError, StorageError
 from lakehouse.spec.updates import SetProperties

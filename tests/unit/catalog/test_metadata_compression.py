@@ -151,7 +151,7 @@ def test_one_version_has_one_name_whatever_its_writers_want(tmp_path, monkeypatc
     lake = lh.load_catalog(f"file://{tmp_path}/warehouse")
     catalog = lake.catalog
     base = lake.create_table("raw.t", SCHEMA).version
-    monkeypatch.setattr(catalog, "_at", lambda folder, number: None)
+    monkeypatch.setattr(catalog._versions, "at", lambda folder, number: None)
     catalog.commit(base.identifier, base, (), (SetProperties({CODEC: "gzip"}),))
     with pytest.raises(lh.CommitConflictError):
         catalog.commit(base.identifier, base, (), (SetProperties({"comment": "lost"}),))

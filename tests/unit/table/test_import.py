@@ -30,7 +30,7 @@ PARTITIONED = pa.schema([*SCHEMA, pa.field("dt", pa.date32()), pa.field("region"
 
 @pytest.fixture
 def catalog(tmp_path):
-    return lh.load_catalog(f"file://{tmp_path}/warehouse")
+    return lh.load_catalog(f"file://{tmp_path}/warehouse", **{"allowed-locations": str(tmp_path)})
 
 
 def rows(*ids: int) -> pa.Table:

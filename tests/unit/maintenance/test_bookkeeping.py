@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.maintenance.journal import is_journal
-from lakehouse.maintenance.old_metadata import metadata_version
+from lakehouse.maintenance.bookkeeping import is_journal, metadata_version
 
 
 @pytest.mark.parametrize(
