@@ -21,7 +21,13 @@ from lakehouse.spec.snapshot import OPERATION_APPEND, OPERATION_OVERWRITE, Snaps
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.spec.updates import RemoveSnapshotRef, SetSnapshotRef
 from lakehouse.transaction.added import write_added
-from lakehouse.transaction.conflicts import Subject, Targets, no_added_data, no_new_deletes
+from lakehouse.transaction.conflicts import (
+    Subject,
+    Targets,
+    no_added_data,
+    no_new_deletes,
+    none_added_twice,
+)
 from lakehouse.transaction.history import load_changes
 from lakehouse.transaction.operation import Attempt
 from lakehouse.transaction.produce import add_snapshot
@@ -191,18 +197,7 @@ class CherryPick(_WritesNothing):
         """
         metadata, head = attempt.metadata, attempt.head()
         picked = metadata.snapshot(self.snapshot_id)
-        if head is not None:
-            for one in metadata.ancestors(head.snapshot_id):
-                if str(self.snapshot_id) in (
-                    str(one.snapshot_id),
-                    one.summary.get(SOURCE_SNAPSHOT_ID),
-                ):
-                    raise ValidationConflictError(
-                        f"Table {attempt.table}: snapshot {self.snapshot_id} is part of branch {attempt.branch} already, "
-                        f"as {one.snapshot_id}.",
-                        table=attempt.table,
-                        snapshot_id=self.snapshot_id,
-                    )
+        self._refuse_twice(attempt, picked)
         if picked.parent_snapshot_id == (None if head is None else head.snapshot_id):
             _point(attempt, picked.snapshot_id)
             return
@@ -225,6 +220,9 @@ class CherryPick(_WritesNothing):
                 snapshot_id=self.snapshot_id,
             )
         files = _changed_by(attempt.workspace, metadata, picked, STATUS_ADDED)
+        subject = Subject(attempt.table, "cherry-pick", picked.parent_snapshot_id)
+        since, _ = self._since(metadata, head, picked)
+        none_added_twice(subject, files, load_changes(attempt.workspace, metadata, since))
         summary = SummaryBuilder()
         summary.add(files)
         manifests = self._manifests(attempt.workspace, metadata, files)
@@ -236,28 +234,53 @@ class CherryPick(_WritesNothing):
     ) -> None:
         """Replace the same partitions again, if nobody touched them since the picked snapshot's parent."""
         workspace, metadata = attempt.workspace, attempt.metadata
-        since: list[Snapshot] = []
-        for one in metadata.ancestors(head.snapshot_id) if head is not None else ():
-            if one.snapshot_id == picked.parent_snapshot_id:
-                break
-            since.append(one)
-        else:
-            if picked.parent_snapshot_id is not None:
-                raise ValidationConflictError(
-                    f"Table {attempt.table}: snapshot {self.snapshot_id} replaced partitions of snapshot "
-                    f"{picked.parent_snapshot_id}, which is no part of branch {attempt.branch}. Repeat the operation there.",
-                    table=attempt.table,
-                    snapshot_id=self.snapshot_id,
-                )
+        since, from_parent = self._since(metadata, head, picked)
+        if not from_parent:
+            raise ValidationConflictError(
+                f"Table {attempt.table}: snapshot {self.snapshot_id} replaced partitions of snapshot "
+                f"{picked.parent_snapshot_id}, which is no part of branch {attempt.branch}. "
+                "Repeat the operation there.",
+                table=attempt.table,
+                snapshot_id=self.snapshot_id,
+            )
         added = _changed_by(workspace, metadata, picked, STATUS_ADDED)
         removed = _changed_by(workspace, metadata, picked, STATUS_DELETED)
         subject = Subject(attempt.table, "cherry-pick", picked.parent_snapshot_id)
-        changes = load_changes(workspace, metadata, since[::-1])
+        changes = load_changes(workspace, metadata, since)
         no_added_data(subject, scope_of(attempt, None, (*removed, *added)), changes)
         no_new_deletes(subject, Targets.of(removed), changes)
         Replacement(id(self), removed, added).apply(
             attempt, OPERATION_OVERWRITE, subject, changes, extra
         )
+
+    def _refuse_twice(self, attempt: Attempt, picked: Snapshot) -> None:
+        """What was picked, or committed under the same commit id, is part of the branch."""
+        head, name = attempt.head(), picked.summary.get(COMMIT_ID)
+        line = attempt.metadata.ancestors(None if head is None else head.snapshot_id)
+        for one in line:
+            same = one.snapshot_id == picked.snapshot_id
+            source = one.summary.get(SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id)
+            if same or source or (name is not None and one.summary.get(COMMIT_ID) == name):
+                raise ValidationConflictError(
+                    f"Table {attempt.table}: snapshot {self.snapshot_id} is part of branch "
+                    f"{attempt.branch} already, as {one.snapshot_id}.",
+                    table=attempt.table,
+                    snapshot_id=self.snapshot_id,
+                )
+
+    def _since(
+        self, metadata: TableMetadata, head: Snapshot | None, picked: Snapshot
+    ) -> tuple[list[Snapshot], bool]:
+        """Snapshots of the branch after the picked one's parent, oldest first; whether that is there.
+
+        If it is not, all of them.
+        """
+        found: list[Snapshot] = []
+        for one in metadata.ancestors(None if head is None else head.snapshot_id):
+            if one.snapshot_id == picked.parent_snapshot_id:
+                return found[::-1], True
+            found.append(one)
+        return found[::-1], picked.parent_snapshot_id is None
 
     def _manifests(
         self, workspace: Workspace, metadata: TableMetadata, files: tuple[DataFile, ...]

@@ -65,6 +65,12 @@ def check_added_deletes(
         if one.is_deletion_vector != (version >= VECTORS_SINCE):
             raise _wrong_form(attempt, one)
     vectors = [one for one in by_position if one.is_deletion_vector]
+    nameless = next((one for one in vectors if not one.referenced_data_file), None)
+    if nameless is not None:
+        raise InvalidInputError(
+            f"Deletion vector {nameless.file_path} needs a referenced_data_file.",
+            file=nameless.file_path,
+        )
     if not vectors:
         return
     going = {file_key(one) for one in removed}

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakehouse as lh
+from lakehouse.spec.data_file import CONTENT_POSITION_DELETES
 
 SCHEMA = pa.schema(
     [pa.field("a", pa.int64()), pa.field("b", pa.float64()), pa.field("s", pa.string())]
@@ -142,3 +143,71 @@ def test_one_delete_after_another(first, second, wheres, partition_by, mode, ver
         if version == 3
     ]
     assert len(set(vectors)) == len(vectors)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["delete", "delete", "delete", "overwrite", "compact", "upgrade"]),
+        predicates,
+        records,
+        st.sampled_from([0, 1]),
+    ),
+    min_size=2,
+    max_size=6,
+)
+MODES = [("copy-on-write", "file"), ("merge-on-read", "file"), ("merge-on-read", "partition")]
+
+
+@settings(max_examples=40)
+@given(
+    first=records,
+    second=records,
+    steps=STEPS,
+    partition_by=st.sampled_from([[], ["bucket(2, s)"], ["truncate(2, a)"]]),
+    mode=st.sampled_from(MODES),
+)
+def test_two_handles(first, second, steps, partition_by, mode):
+    """What two handles do on the versions that they saw is refused, or as if done in turn."""
+    catalog = lh.load_catalog(f"memory://dml-{uuid.uuid4().hex}/warehouse")
+    properties = {"write.delete.mode": mode[0], "write.delete.granularity": mode[1]}
+    table = catalog.create_table("t.rows", SCHEMA, partition_by=partition_by, properties=properties)
+    table.append(arrow(first))
+    table.append(arrow(second))
+    left = canonical(first + second)
+    handles = [catalog.load_table("t.rows"), catalog.load_table("t.rows")]
+    for verb, where, new, who in steps:
+        handle = handles[who]
+        try:
+            change(handle, verb, where, new)
+        except lh.ValidationConflictError:
+            handle.refresh()
+            continue
+        if verb in ("delete", "overwrite"):
+            left = sqlite_after(left, f"delete from t where {where}")
+        if verb == "overwrite":
+            left = canonical([*left, *canonical(new)])
+        table.refresh()
+        assert ours(table) == left
+        check_deletes(table)
+
+
+def change(table: lh.Table, verb: str, where: str, new: list[tuple]) -> None:
+    if verb == "delete":
+        table.delete(where=where)
+    elif verb == "overwrite":
+        table.overwrite(arrow(new), where=where)
+    elif verb == "compact":
+        table.compact(lh.CompactionOptions(min_input_files=2, delete_ratio_threshold=0.01))
+    else:
+        table.set_properties({"format-version": "3"})
+
+
+def check_deletes(table: lh.Table) -> None:
+    """The data files that deletes name are there, in version 3 with one vector each."""
+    live = {file.file_path for file in table.scan().plan().files}
+    found = table.inspect.delete_files().to_pylist()
+    named = [file["referenced_data_file"] for file in found if file["referenced_data_file"]]
+    assert set(named) <= live
+    vectors = [file["referenced_data_file"] for file in found if file["file_format"] == "PUFFIN"]
+    assert len(set(vectors)) == len(vectors)
+    assert all(file["content"] == CONTENT_POSITION_DELETES for file in found)

@@ -97,10 +97,16 @@ class RacingCatalog:
 
 class Maintained(RuleBasedStateMachine):
     @initialize(
-        version=st.sampled_from([2, 3]), mode=st.sampled_from(["copy-on-write", "merge-on-read"])
+        version=st.sampled_from([2, 3]),
+        mode=st.sampled_from(["copy-on-write", "merge-on-read"]),
+        granularity=st.sampled_from(["file", "partition"]),
     )
-    def start(self, version, mode):
-        properties = {"write.delete.mode": mode, "write.target-file-size-bytes": "6000"}
+    def start(self, version, mode, granularity):
+        properties = {
+            "write.delete.mode": mode,
+            "write.delete.granularity": granularity,
+            "write.target-file-size-bytes": "6000",
+        }
         self.table = events(lake_in_memory(), properties=properties, format_version=version)
         self.held: dict[int, Counter] = {}
         self.ids, self.names = itertools.count(), itertools.count()

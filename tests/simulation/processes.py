@@ -148,6 +148,16 @@ class Actor:
         intent = Intent(op, "add_files", adds={path: (where, rows)})
         self._commit(op, self._transaction(base).append([file], must_be_new=True), intent)
 
+    def pick(self, op: str, base: TableVersion) -> None:
+        """Apply onto main what some snapshot appended."""
+        appended = [one for one in base.metadata.snapshots if one.operation == "append"]
+        if not appended:
+            self.append(op, base)
+            return
+        picked = self.rng.choice(appended)
+        intent = Intent(op, "pick", adds=self.model.intents[picked.summary[OP]].adds)
+        self._commit(op, self._transaction(base).cherry_pick(picked.snapshot_id), intent)
+
     def overwrite(self, op: str, base: TableVersion) -> None:
         found = self._read(base)
         new, intent = self._new_files(op, "overwrite", base, 1, found.name)

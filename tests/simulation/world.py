@@ -96,6 +96,7 @@ class Plan:
         "compact",
         "compact",
         "repeat",
+        "pick",
         "add_files",
         "expire",
         "rollback",

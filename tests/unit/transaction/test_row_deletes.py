@@ -279,6 +279,13 @@ def test_a_second_vector_that_replaces_the_first_is_taken(catalog, where):
         begin(catalog).row_delta(delete_files=[vector("third", ONE)]).commit()
 
 
+@pytest.mark.parametrize("version", [3])
+def test_a_vector_says_which_data_file_it_is_about(catalog):
+    nameless = replace(vector("x", ONE), referenced_data_file=None)
+    with pytest.raises(InvalidInputError, match="needs a referenced_data_file"):
+        begin(catalog).row_delta(delete_files=[nameless]).commit()
+
+
 # The form of deletes belongs to the format version
 
 

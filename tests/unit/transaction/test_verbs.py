@@ -276,6 +276,25 @@ def test_a_cherry_pick_beside_a_foreign_source_snapshot_id(catalog):
     assert files(catalog) == ["direct", "foreign", "one", "staged"]
 
 
+def test_what_a_commit_id_has_done_on_the_branch_is_not_picked_again(catalog):
+    append(catalog, "one")
+    staged = begin(catalog, branch="audit").append([data_file("staged")]).commit(commit_id="run-1")
+    begin(catalog).append([data_file("again")]).commit(commit_id="run-1")
+    with pytest.raises(ValidationConflictError, match="part of branch main already"):
+        begin(catalog).cherry_pick(staged.snapshot.snapshot_id).commit()
+    assert files(catalog) == ["again", "one"]
+
+
+def test_a_file_that_both_branches_took_in_is_not_picked(catalog):
+    append(catalog, "one")
+    outside = data_file("outside")
+    staged = begin(catalog, branch="audit").append([outside], must_be_new=True).commit()
+    begin(catalog).append([outside], must_be_new=True).commit()
+    with pytest.raises(ValidationConflictError, match="would count twice"):
+        begin(catalog).cherry_pick(staged.snapshot.snapshot_id).commit()
+    assert files(catalog) == ["one", "outside"]
+
+
 def staged_replacement(catalog):
     """`one` of partition a replaced by `new` on a branch, as a dynamic overwrite does it; main has `one` and `two` of b."""
     append(catalog, "one")
