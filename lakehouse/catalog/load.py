@@ -6,6 +6,7 @@ from pathlib import Path
 
 from lakehouse.catalog.filesystem import FilesystemCatalog
 from lakehouse.catalog.protocol import Catalog
+from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.catalog.rest import RestCatalog
 from lakehouse.catalog.sql import SqlCatalog
 from lakehouse.environment import Environment
@@ -38,7 +39,7 @@ def open_catalog(
     Raises:
         InvalidInputError: the uri names no catalog, or the warehouse is missing or contradicts it.
     """
-    scheme = uri.partition(":")[0].partition("+")[0].lower() if ":" in uri else ""
+    scheme = _scheme(uri)
     if scheme in _SQL:
         if warehouse is None:
             raise InvalidInputError(
@@ -55,12 +56,27 @@ def open_catalog(
         return RestCatalog(
             uri, _absolute(warehouse), name=name, properties=properties, environment=environment
         )
+    if hide_in_urls(uri) != uri:
+        raise InvalidInputError(
+            f"A folder has no password or token in its URL: {hide_in_urls(uri)}. Give them as "
+            "properties of the catalog, such as s3.secret-access-key."
+        )
     root = _absolute(uri)
     if warehouse is not None and canonical(_absolute(warehouse)) != canonical(root):
         raise InvalidInputError(
-            f"A filesystem catalog is its warehouse: {uri} is not {warehouse}. Leave the warehouse out, or use a SQL catalog."
+            f"A filesystem catalog is its warehouse: {hide_in_urls(uri)} is not "
+            f"{hide_in_urls(warehouse)}. Leave the warehouse out, or use a SQL catalog."
         )
     return FilesystemCatalog(root, name=name, properties=properties, environment=environment)
+
+
+def is_folder(uri: str) -> bool:
+    """Whether a URI means a filesystem catalog, which is its own warehouse."""
+    return _scheme(uri) not in (*_SQL, *_REST)
+
+
+def _scheme(uri: str) -> str:
+    return uri.partition(":")[0].partition("+")[0].lower() if ":" in uri else ""
 
 
 def _absolute(location: str) -> str:

@@ -22,6 +22,7 @@ from requests.exceptions import RequestException
 from lakehouse.catalog.confinement import allowed_roots, check_locations, own_folder
 from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.catalog.protocol import Namespace, TableVersion
+from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
@@ -330,7 +331,22 @@ class RestCatalog:
 
 def _without_login(uri: str) -> tuple[str, dict[str, Any]]:
     """The URL without user and password, which errors would quote, and the client's configuration that carries them."""
-    parts = urlsplit(uri)
+    hidden = hide_in_urls(uri)
+    try:
+        parts = urlsplit(uri)
+        known = bool(parts.hostname) and parts.port != 0 and "@" not in parts.path
+    except ValueError:  # quotes a part of the URL, which may be a part of the password
+        known = False
+    if not known:
+        raise InvalidInputError(
+            f"The URL {hidden} of the REST catalog cannot be read. Percent-encode what is special "
+            "in the password."
+        )
+    if parts.query or parts.fragment:
+        raise InvalidInputError(
+            f"The URL {hidden} of the REST catalog has parameters, which no request would carry. "
+            "Give them as properties of the catalog, such as token."
+        )
     if "@" not in parts.netloc:
         return uri, {}
     login, _, host = parts.netloc.rpartition("@")

@@ -241,14 +241,17 @@ class Database:
 
 def _parsed(uri: str) -> URL:
     try:
-        return make_url(uri)
+        url = make_url(uri)
     except (ArgumentError, ValueError):
+        url = None
+    if url is None or "@" in (url.host or ""):
         # Not even the reason is shown: it quotes a part of the URL, which may be a part of the password.
         kind = uri.partition(":")[0]
         raise InvalidInputError(
             f"The URL of the {kind} catalog cannot be read. Write {kind}://user:password@host:port/database, and "
             "percent-encode what is special in the password."
-        ) from None
+        )
+    return url
 
 
 def _engine(url: URL, *, is_sqlite: bool) -> Engine:

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from lakehouse.catalog.redaction import hide_secrets
 from lakehouse.cli.semantics_commands import (
     edit_statements,
     result_json,
@@ -16,7 +17,6 @@ from lakehouse.cli.semantics_commands import (
     statements_about,
 )
 from lakehouse.cli.session import Session, command
-from lakehouse.cli.settings import hide_secrets
 from lakehouse.maintenance.health import health
 from lakehouse.maintenance.report import human_bytes, listing
 from lakehouse.maintenance.statistics import distinct_counts

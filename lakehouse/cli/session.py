@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as RichProgress
 
 from lakehouse.cli.settings import CatalogOptions, catalog_options
+from lakehouse.cli.visible import Visible, visible
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError, NoSuchTableError
 from lakehouse.lake import Lakehouse, load_catalog
@@ -97,7 +98,9 @@ class Session:
     @cached_property
     def console(self) -> Console:
         """Standard output."""
-        return Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+        console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+        console.push_render_hook(Visible())
+        return console
 
     def table(self, name: str) -> Table:
         """Open a table. Raises NoSuchTableError, which names the tables that exist."""
@@ -226,7 +229,7 @@ def one_line_errors() -> Iterator[ErrorLine]:
 
 def fail(message: str) -> None:
     """Print one error line and exit with 1."""
-    flat = " ".join(message.split())
+    flat = visible(" ".join(message.split()))
     typer.secho("Error: ", fg=typer.colors.RED, bold=True, err=True, nl=False)
     typer.echo(flat, err=True)
     raise typer.Exit(1)

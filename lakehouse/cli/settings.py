@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from lakehouse.catalog.load import is_folder
+from lakehouse.catalog.redaction import HIDDEN, hide_in_urls, is_secret, secrets_of
 from lakehouse.errors import InvalidInputError
 
 DEFAULT_CATALOG = ".lakehouse/warehouse"
-_SECRET_NAME = re.compile(
-    r"secret|passw|token|credential|access[-_.]?key|private|sas", re.IGNORECASE
-)
-_URI_PASSWORD = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
-_HIDDEN = "***"
 
 
 class Settings(BaseSettings):
@@ -48,31 +44,11 @@ class CatalogOptions:
 
     def redact(self, text: str) -> str:
         """The text without any secret of these options."""
-        for name, value in self.properties.items():
-            if len(value) >= 4 and is_secret(name):
-                text = text.replace(value, _HIDDEN)
-        password = _URI_PASSWORD.search(self.uri)
-        if password:
-            text = text.replace(self.uri, hide_password(self.uri))
-        return hide_password(text)
-
-
-def is_secret(name: str) -> bool:
-    """Whether a property of this name holds a secret."""
-    return _SECRET_NAME.search(name) is not None
-
-
-def hide_password(text: str) -> str:
-    """`scheme://user:password@host` with the password hidden, wherever it stands in the text."""
-    return _URI_PASSWORD.sub(rf"\1:{_HIDDEN}@", text)
-
-
-def hide_secrets(properties: Mapping[str, str]) -> dict[str, str]:
-    """Properties with the values of secret ones hidden."""
-    return {
-        name: _HIDDEN if is_secret(name) else hide_password(value)
-        for name, value in properties.items()
-    }
+        secrets = [value for name, value in self.properties.items() if is_secret(name)]
+        for secret in (*secrets, *secrets_of(self.uri)):
+            if len(secret) >= 4:
+                text = text.replace(secret, HIDDEN)
+        return hide_in_urls(text)
 
 
 def catalog_options(
@@ -82,6 +58,9 @@ def catalog_options(
     properties: Sequence[str] = (),
 ) -> CatalogOptions:
     """Options over environment over defaults.
+
+    A warehouse in the environment belongs to the catalog there: a folder given as `catalog` is its
+    own.
 
     Raises:
         InvalidInputError: a property that is not `key=value`, or an unusable `LAKEHOUSE_*` variable.
@@ -103,6 +82,6 @@ def catalog_options(
         raise InvalidInputError(
             f"{reserved[0]} is no catalog property: it is set by --catalog, --warehouse or --name"
         )
-    return CatalogOptions(
-        catalog or settings.catalog, warehouse or settings.warehouse, name or settings.name, given
-    )
+    if not warehouse and not (catalog and is_folder(catalog)):
+        warehouse = settings.warehouse
+    return CatalogOptions(catalog or settings.catalog, warehouse, name or settings.name, given)

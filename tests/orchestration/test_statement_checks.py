@@ -64,7 +64,7 @@ def test_a_contradiction_fails_the_check_of_its_table_and_says_why(place):
     assert not bad.passed
     assert "2 of 3 values match" in bad.description
     page = bad.metadata["lakehouse/statements"].value
-    assert "Codes are \\<capital\\> \\| letters." in page
+    assert "Codes are &#60;capital&#62; &#124; letters." in page
     assert bad.metadata["lakehouse/contradicted"].value == 1
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.curation.checkup import Checked, check_statements, survey
+from lakehouse.orchestration.markdown_text import plain
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.semantics.states import State
 
@@ -111,15 +112,8 @@ def statement_markdown(results: Sequence[Checked]) -> str:
             said,
             one.standing.reason,
         )
-        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
+        lines.append("| " + " | ".join(plain(cell) for cell in cells) + " |")
     return "\n".join(lines)
-
-
-def _cell(text: str) -> str:
-    """Text in a table of markdown: data, never markup."""
-    for sign in "\\`|<>[]*_":
-        text = text.replace(sign, f"\\{sign}")
-    return " ".join(text.split())
 
 
 def _check(name: str) -> dg.AssetChecksDefinition:

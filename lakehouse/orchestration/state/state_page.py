@@ -10,6 +10,7 @@ from lakehouse.maintenance.decision import Action, decide
 from lakehouse.maintenance.health import TableHealth, health
 from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
 from lakehouse.maintenance.report import human_bytes, human_ms
+from lakehouse.orchestration.markdown_text import code, plain
 from lakehouse.orchestration.state.svg import image, line
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.table import Table
@@ -130,7 +131,7 @@ def state_markdown(
         *(_row(one, now_ms) for one in states),
     ]
     for name, reason in (failed or {}).items():
-        lines += ["", f"### {name}", "", f"**cannot be measured**: {reason}"]
+        lines += ["", f"### {plain(name)}", "", f"**cannot be measured**: {plain(reason)}"]
     for one in beyond:
         lines += ["", *_details(one, now_ms)]
     return "\n".join(lines)
@@ -144,7 +145,7 @@ def _row(one: TableState, now_ms: int) -> str:
         labels = (f"max {max(values):,}", f"now {values[-1]:,}")
         drawn = line([(moment.timestamp_ms, moment.files) for moment in one.history], labels=labels)
         picture = image(
-            drawn, f"data files of {one.name}, at most {max(values):,}, now {values[-1]:,}"
+            drawn, f"data files of {plain(one.name)}, at most {max(values):,}, now {values[-1]:,}"
         )
     verdict = (
         "within"
@@ -152,7 +153,7 @@ def _row(one: TableState, now_ms: int) -> str:
         else f"**beyond** for {_age(one, now_ms)}" + (" ⚠" if one.overdue(now_ms) else "")
     )
     cells = (
-        f"`{one.name}`",
+        code(one.name),
         f"{found.records:,}",
         human_bytes(found.bytes),
         f"{found.data_files:,}",
@@ -167,10 +168,10 @@ def _row(one: TableState, now_ms: int) -> str:
 
 
 def _details(one: TableState, now_ms: int) -> list[str]:
-    lines = [f"### {one.name}", ""]
+    lines = [f"### {plain(one.name)}", ""]
     for action in one.actions:
         wait = "" if action.due_ms <= now_ms else f", waits until {_clock(action.due_ms)}"
-        lines.append(f"- **{action.kind}**: {action.reason}{wait}")
+        lines.append(f"- **{action.kind}**: {plain(action.reason)}{wait}")
     worst = [part for part in one.health.partitions if part.removable_files > 0][:_MOST_PARTITIONS]
     if worst:
         lines += [
@@ -179,7 +180,7 @@ def _details(one: TableState, now_ms: int) -> list[str]:
             "|---|--:|--:|--:|--:|",
         ]
         lines += [
-            f"| `{part.partition or '(whole table)'}` | {part.data_files:,} | {part.small_files:,} | {part.expected_files:,} "
+            f"| {code(part.partition or '(whole table)')} | {part.data_files:,} | {part.small_files:,} | {part.expected_files:,} "
             f"| {human_bytes(part.bytes)} |"
             for part in worst
         ]

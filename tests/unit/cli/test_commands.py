@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 import lakehouse.lake
@@ -343,3 +344,24 @@ def test_secrets_are_never_shown(run, table, tmp_path):
 def test_version_and_help_without_a_command(run):
     assert run("--version", catalog=False).out.startswith("lakehouse ")
     assert "compact" in run("--help", catalog=False).out
+
+
+EVIL = "\x1b[2J\x1b]0;owned\x07 \x9b31m \u202egpj \r\x08\x7f"
+
+
+def test_a_terminal_shows_what_is_in_tables_and_never_obeys_it(run, table):
+    table.append(pa.table({"id": [99], "region": [EVIL], "at": [0]}, schema=SCHEMA))
+    said = [
+        run("sql", f"select region as {chr(34)}{EVIL}{chr(34)} from raw.events where id = 99"),
+        run("files", "raw.events"),
+        run("history", "raw.events"),
+        run("plan", "raw.events", "--where", f"region = '{EVIL}'"),
+        run("health", "raw.events"),
+        run("describe", "raw.events"),
+        run("describe", f"raw.{EVIL}"),
+        run("sql", f"select {EVIL}"),
+    ]
+    for answer in said:
+        obeyed = set(answer.out + answer.err) & set(EVIL) - set(" 0123456789[];mownedgpjJ")
+        assert not obeyed, answer
+    assert r"\x1b[2J\x1b]0;owned \x9b31m \u202egpj" in said[0].out

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.cli.settings import CatalogOptions, catalog_options, hide_secrets
+import lakehouse as lh
+from lakehouse.catalog.redaction import hide_secrets
+from lakehouse.cli.settings import CatalogOptions, catalog_options
 from lakehouse.errors import InvalidInputError
 from lakehouse.table.times import duration_ms, moment_ms
 
@@ -15,9 +17,66 @@ def test_options_win_over_the_environment_and_that_over_defaults(monkeypatch):
     monkeypatch.setenv("LAKEHOUSE_WAREHOUSE", "/env/w")
     monkeypatch.setenv("LAKEHOUSE_PROPERTIES", '{"s3.region": "env", "s3.endpoint": "env"}')
     found = catalog_options(catalog="/option", properties=["s3.region=option=1"])
-    assert (found.uri, found.warehouse, found.name) == ("/option", "/env/w", "lakehouse")
+    assert (found.uri, found.warehouse, found.name) == ("/option", None, "lakehouse")
     assert dict(found.properties) == {"s3.region": "option=1", "s3.endpoint": "env"}
     assert catalog_options().uri == "/env"
+
+
+@pytest.mark.parametrize(
+    ("catalog", "warehouse"),
+    [
+        (None, "/env/w"),
+        ("/option", None),
+        ("file:///option", None),
+        ("s3://bucket/x", None),
+        ("relative", None),
+        ("sqlite:///c.db", "/env/w"),
+        ("postgresql+psycopg://h/db", "/env/w"),
+        ("https://h", "/env/w"),
+    ],
+)
+def test_a_warehouse_of_the_environment_is_not_that_of_a_folder_named_as_catalog(
+    monkeypatch, catalog, warehouse
+):
+    monkeypatch.setenv("LAKEHOUSE_CATALOG", "sqlite:///env.db")
+    monkeypatch.setenv("LAKEHOUSE_WAREHOUSE", "/env/w")
+    assert catalog_options(catalog).warehouse == warehouse
+    assert catalog_options(catalog, "/option/w").warehouse == "/option/w"
+
+
+CANARY = "Kanarienvogel"
+URLS = [
+    "postgresql+psycopg://user:{}@127.0.0.1:1/db",
+    "postgresql+psycopg://user:p@x{}@127.0.0.1:1/db",
+    "postgresql+psycopg://user:p%40{}@127.0.0.1:1/db",
+    "postgresql+psycopg://user:a/{}@127.0.0.1:1/db",
+    "postgresql+psycopg://user:{}@127.0.0.1:port/db",
+    "postgresql+psycopg://127.0.0.1:1/db?user=u&password={}",
+    "mysql://user:{}@127.0.0.1/db",
+    "s3://key:{}@bucket/x",
+    "https://user:{}@127.0.0.1:1/api",
+    "https://user:p@x{}@127.0.0.1:1/api",
+    "https://user:a/{}@127.0.0.1:1/api",
+    "https://user:80/{}@127.0.0.1:1/api",
+    "http://127.0.0.1:1/api?token={}",
+    "http://127.0.0.1:1/api?a=b&access_token={}#x",
+]
+
+
+@pytest.mark.parametrize("warehouse", ["/w", None])
+@pytest.mark.parametrize("url", URLS)
+def test_no_password_of_a_url_reaches_an_error(tmp_path, url, warehouse):
+    with pytest.raises(lh.LakehouseError) as found:
+        lh.load_catalog(url.format(CANARY), warehouse=warehouse).list_tables()
+    assert CANARY not in str(found.value) + repr(found.value.context)
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_no_password_of_a_url_is_printed(url):
+    """Whatever a library says of the URL, or of a part of it."""
+    options = CatalogOptions(url.format(CANARY), None, "x", {})
+    for said in (url.format(CANARY), f"no host x{CANARY}@127.0.0.1"):
+        assert CANARY not in options.redact(f"cannot reach {said}: refused")
 
 
 @pytest.mark.parametrize("item", ["novalue", "=x", "warehouse=x", "environment=x"])
