@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,18 @@ from pyiceberg.expressions.literals import literal
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DecimalType, DoubleType, FloatType, NestedField, PrimitiveType, UUIDType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    NestedField,
+    PrimitiveType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    UUIDType,
+)
 
 from lakehouse.arrow.bounds import decode_statistic
 from lakehouse.arrow.columns import find_path
@@ -30,6 +42,9 @@ from lakehouse.expressions.values import transform_value
 from lakehouse.spec.arrow_types import schema_to_arrow
 from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.protocol import FileInfo, Storage
+
+_NAIVE = TimestampType | TimestampNanoType
+_ZONED = TimestamptzType | TimestamptzNanoType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +170,7 @@ class _Facts:
                 "Add them first, with update_schema() and union_by_name().",
                 file=self._path,
             )
+        self._check_zones()
         schema = self._request.schema
         Projection(self._columns, schema.fields, list(schema_to_arrow(schema)), values, self._path)
         for field_id, value in values.items():
@@ -162,6 +178,28 @@ class _Facts:
                 raise InvalidInputError(
                     f"{self._path}: column {self._fields[field_id].name!r} is in the path and, otherwise, in the file",
                     file=self._path,
+                )
+
+    def _check_zones(self) -> None:
+        """That instants come from instants, and local times from local times.
+
+        INT96, and timestamps of writers that did not know the difference, are taken for either.
+        """
+        for leaf, field_id in enumerate(self.leaf_ids):
+            kind = None if field_id is None else self._fields[field_id].field_type
+            column = self._footer.schema.column(leaf)
+            found = json.loads(column.logical_type.to_json())
+            if not isinstance(kind, _NAIVE | _ZONED) or found.get("Type") != "Timestamp":
+                continue
+            zoned = found["isAdjustedToUTC"]
+            if not found["is_from_converted_type"] and zoned != isinstance(kind, _ZONED):
+                what = "instants (adjusted to UTC)" if zoned else "times without a zone"
+                raise InvalidSchemaError(
+                    f"{self._path}: column {column.path!r} holds {what}, and is {kind} in "
+                    f"{self._request.table}. Read it, say in which zone the times are, and append "
+                    "its rows.",
+                    file=self._path,
+                    column=column.path,
                 )
 
     def partition_value(self, one: PartitionField, values: Mapping[int, Any]) -> Any:

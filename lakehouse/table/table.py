@@ -14,6 +14,7 @@ from lakehouse.arrow.writer import WriteRequest, write_data_files
 from lakehouse.catalog.own_folders import check_table
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.dml.add_files import AddedFiles, describe_hive, describe_paths
+from lakehouse.dml.added_rows import refuse_other_rows
 from lakehouse.dml.copy_on_write import remove_matching_rows
 from lakehouse.dml.merge_on_read import delete_matching_rows
 from lakehouse.engines import engine_for, executor_for
@@ -292,7 +293,8 @@ class Table:
     ) -> Snapshot:
         """Take in Parquet files without field ids as they lie there, read by column name.
 
-        From then on they are the table's: once no snapshot reaches one any more, expiry deletes it.
+        Files in the table's own folders are the table's from then on: once no snapshot reaches one
+        any more, expiry deletes it. Files elsewhere stay where they are.
 
         Raises:
             InvalidInputError | InvalidSchemaError: see `dml.add_files`.
@@ -322,6 +324,7 @@ class Table:
         data: object,
         where: Where | None = None,
         *,
+        must_match: bool = False,
         branch: str = "main",
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
@@ -329,9 +332,11 @@ class Table:
         """Replace the rows that match `where` (all rows by default) by `data`, atomically.
 
         Arguments as for `append`. As with Spark's `overwrite(condition)`, rows of `data` need not
-        match `where`: what does not match is added, and added again when it is run again.
+        match `where`: what does not match is added, and added again when it is run again. With
+        `must_match` such rows are refused (Iceberg's `validateAddedFilesMatchOverwriteFilter`).
 
         Raises:
+            InvalidInputError: with `must_match`, rows do not match `where`.
             ValidationConflictError: a concurrent commit changed rows that this overwrite decided on. Compaction changes none.
         """
         condition = parse_where(where)
@@ -340,6 +345,8 @@ class Table:
                 return done
             new = self.write_files(data)
             write.files += new
+            if must_match:
+                refuse_other_rows(new, condition, self.metadata, self.storage, self.name)
 
             def decide() -> Decision:
                 gone = remove_matching_rows(

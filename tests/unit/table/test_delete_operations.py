@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
@@ -121,3 +123,54 @@ def test_an_overwrite_takes_rows_that_its_filter_does_not_match(table):
         (7, "other"),
         (9, "z"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("where", "left"),
+    [
+        ("id = 1", 1),
+        ("id in (1, 7)", 0),
+        ("id >= 1 and s = 'new'", 1),
+        ("s is not null", 0),
+        ("s < 'a'", 2),
+        ("s <= 'other'", 0),
+        ("id > 1 or s like 'n%'", 0),
+    ],
+)
+def test_rows_of_an_overwrite_that_do_not_match_are_refused_on_demand(table, where, left):
+    """Iceberg's validateAddedFilesMatchOverwriteFilter; SQLite counts the rows that do not match."""
+    new = [(1, "new"), (7, "other")]
+    sqlite = sqlite3.connect(":memory:")
+    sqlite.execute("create table t (id, s)")
+    sqlite.executemany("insert into t values (?, ?)", new)
+    (others,) = sqlite.execute(f"select count(*) from t where not coalesce({where}, 0)").fetchone()
+    assert others == left
+    before = table.metadata_location
+    if left:
+        with pytest.raises(lh.InvalidInputError, match=f"{left} of 2 rows"):
+            table.overwrite(rows(*new), where, must_match=True)
+        assert table.refresh().metadata_location == before
+    else:
+        once = table.overwrite(rows(*new), where, must_match=True)
+        twice = table.overwrite(rows(*new), where, must_match=True)
+        totals = [one.summary["total-records"] for one in (once, twice)]
+        assert totals[0] == totals[1]
+
+
+@pytest.mark.parametrize("partition_by", [[], ["s"]])
+def test_a_row_whose_column_is_null_does_not_match(tmp_path, partition_by):
+    table = lh.load_catalog(tmp_path.as_uri()).create_table(
+        "raw.n", SCHEMA, partition_by=partition_by
+    )
+    with pytest.raises(lh.InvalidInputError, match="do not match"):
+        table.overwrite(rows((1, "a"), (2, None)), "s = 'a'", must_match=True)
+    data = tmp_path / "raw" / "n" / "data"
+    assert [one for one in data.rglob("*") if one.is_file()] == []
+
+
+def test_a_bound_that_was_cut_short_refuses_nothing(table):
+    """The metrics of a long text do not tell: its rows are read."""
+    long = "z" * 40
+    for _ in range(2):
+        table.overwrite(rows((1, long)), f"s = '{long}'", must_match=True)
+    assert table.scan(f"s = '{long}'").count() == 1

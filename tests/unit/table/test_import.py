@@ -130,6 +130,48 @@ def test_what_cannot_be_taken_in_is_refused_and_nothing_changes(catalog, tmp_pat
     assert ids(table) == [7, 7]
 
 
+INSTANT = dt.datetime(2026, 6, 9, 10, tzinfo=dt.timezone(dt.timedelta(hours=2)))
+LOCAL = dt.datetime(2026, 6, 9, 8)  # noqa: DTZ001 - without a zone on purpose
+ZONED, NAIVE = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
+
+
+@pytest.mark.parametrize("unit", ["us", "ns"])
+@pytest.mark.parametrize(("column", "held"), [(NAIVE, ZONED), (ZONED, NAIVE)])
+@pytest.mark.parametrize("nested", [False, True])
+def test_instants_are_no_local_times(catalog, tmp_path, column, held, nested, unit):
+    """What `append` refuses, `add_files` and `import_hive` refuse, too."""
+
+    def typed(kind):
+        at = pa.timestamp(unit, tz=kind.tz)
+        return pa.schema({"at": pa.list_(pa.struct({"x": at})) if nested else at})
+
+    version = 3 if unit == "ns" else 2
+    table = catalog.create_table("raw.t", typed(column), format_version=version)
+    value = INSTANT if held.tz else LOCAL
+    data = pa.table({"at": [[{"x": value}] if nested else value]}, schema=typed(held))
+    path = parquet(tmp_path / "old", "a.parquet", data)
+    with pytest.raises(lh.InvalidSchemaError, match="is timestamp"):
+        table.append(data)
+    with pytest.raises(lh.InvalidSchemaError, match="in which zone"):
+        table.add_files([path])
+    with pytest.raises(lh.InvalidSchemaError, match="in which zone"):
+        table.import_hive(str(tmp_path / "old"))
+
+
+@pytest.mark.parametrize("column", [NAIVE, ZONED])
+@pytest.mark.parametrize("held", [NAIVE, ZONED])
+def test_timestamps_of_96_bits_say_nothing_of_zones(catalog, tmp_path, column, held):
+    table = catalog.create_table("raw.t", pa.schema({"at": column}))
+    value = INSTANT if held.tz else LOCAL
+    path = str(tmp_path / "old.parquet")
+    pq.write_table(
+        pa.table({"at": pa.array([value], held)}), path, use_deprecated_int96_timestamps=True
+    )
+    table.add_files([path])
+    (found,) = table.scan().to_arrow()["at"].to_pylist()
+    assert found.replace(tzinfo=None) == LOCAL
+
+
 def test_partitions_come_from_the_footer(catalog, tmp_path):
     schema = pa.schema([pa.field("id", pa.int64()), pa.field("ts", pa.timestamp("us", tz="UTC"))])
     table = catalog.create_table("raw.t", schema, partition_by=["day(ts)", "truncate(10, id)"])
