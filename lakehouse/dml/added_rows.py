@@ -79,4 +79,4 @@ def _matching(
         specs=metadata.specs(),
     )
     task = FileScanTask(data_file=file, length=file.file_size_in_bytes)
-    return read_table([task], read, storage).num_rows
+    return int(read_table([task], read, storage).num_rows)

@@ -247,6 +247,27 @@ def test_rows_lost_from_an_input_fail_the_check_of_what_derives_from_it(
     assert clean.refresh().metadata.current_snapshot_id == before
 
 
+@pytest.mark.parametrize("stray", ["a day later", "no day"])
+def test_rows_of_no_day_that_was_asked_for_are_refused(pipe: Pipe, stray: str) -> None:
+    """A second run over the days would have them twice."""
+
+    def shifted(inputs):
+        later = F.col("event_ts") + F.expr("interval 1 day")
+        at = later if stray == "a day later" else F.lit(None).cast("timestamp")
+        late = F.when(F.col("id") == 3, at).otherwise(F.col("event_ts"))
+        return inputs["raw.events"].select(late.alias("event_ts"), "id", "user", "amount")
+
+    pipe.land("1.jsonl.gz", [event(n, 1) for n in range(5)])
+    with dg.DagsterInstance.ephemeral() as instance:
+        tables = (replace(CLEAN, transform=shifted, suites=()),)
+        result = deploy(pipe, EVENTS, tables, instance).ingest(1, 1, check=False)
+    (failure,) = [e for e in result.all_events if e.is_step_failure]
+    assert (
+        "1 of 1 rows of a new file do not match" in failure.step_failure_data.error_display_string
+    )
+    assert not pipe.lake.load_table("clean.events").scan().count()
+
+
 def shortened(path: str) -> None:
     """A valid Parquet file of the same size with a row less."""
     size, whole = Path(path).stat().st_size, pq.read_table(path)

@@ -10,7 +10,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.world import outcome, plan_of, shrink
+from tests.simulation.plans import plan_of
+from tests.simulation.world import outcome, shrink
 
 
 def main() -> int:

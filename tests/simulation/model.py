@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lakehouse.catalog.protocol import TableVersion
 from lakehouse.scan.load import load_entries, load_manifests
 from lakehouse.spec.data_file import CONTENT_DATA, STATUS_DELETED, DataFile
 from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
 from lakehouse.transaction.summary import COMMIT_ID
 
 OP = "sim.op"
 DeleteKey = tuple[str, int | None]
 Positions = dict[str, frozenset[int]]
+Read = Callable[[TableMetadata, int, Storage], list[int]]
 
 
 class InvariantBrokenError(AssertionError):
@@ -100,10 +103,16 @@ class State:
 
 
 class Model:
-    """Watches one table from outside, with a storage that has no faults."""
+    """Watches one table from outside.
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    Args:
+        storage: without faults.
+        elsewhere: what the metadata log may name though it is not there.
+        read: the rows of a snapshot as a reader finds them; None where files hold none.
+    """
+
+    def __init__(self, storage: Storage, elsewhere: str, read: Read | None = None) -> None:
+        self._storage, self._elsewhere, self._read = storage, elsewhere, read
         self.intents: dict[str, Intent] = {}
         self.acknowledged: dict[str, int] = {}
         self.refused: set[str] = set()
@@ -221,6 +230,7 @@ class Model:
         self.taken.update(path for path in intent.adds if "/outside/" in path)
         self.snapshots_seen += 1
         self._check_content(version, snapshot, state)
+        self._check_rows(version, snapshot, state)
 
     def _check_once(self, version: TableVersion, snapshot: Snapshot, op: str) -> None:
         """I15: an operation, and a commit id, is there once in a history."""
@@ -268,6 +278,16 @@ class Model:
         if found != expected:
             raise InvariantBrokenError(
                 f"summary of {snapshot.snapshot_id}: {found}, serially {expected}"
+            )
+
+    def _check_rows(self, version: TableVersion, snapshot: Snapshot, state: State) -> None:
+        """I17: rows that a reader finds are those of the serial model."""
+        if self._read is None:
+            return
+        found = sorted(self._read(version.metadata, snapshot.snapshot_id, self._storage))
+        if found != sorted(state.rows()):
+            raise InvariantBrokenError(
+                f"I17: {snapshot.snapshot_id} reads {found}, serially {sorted(state.rows())}"
             )
 
     def _deleted(
@@ -338,7 +358,8 @@ class Model:
                     if status != STATUS_DELETED:
                         self._exists(file.file_path, None)
         for entry in version.metadata.metadata_log:
-            self._exists(entry.metadata_file, None)
+            if entry.metadata_file != self._elsewhere:
+                self._exists(entry.metadata_file, None)
 
     def _exists(self, location: str, size: int | None) -> None:
         if not self._storage.exists(location):

@@ -10,10 +10,16 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import pyarrow as pa
 import pytest
+from pyiceberg.schema import prune_columns
 
+from lakehouse.arrow import projection, scan_columns
+from lakehouse.catalog import metadata_files, sql
+from lakehouse.catalog.filesystem import FilesystemCatalog
+from lakehouse.catalog.own_folders import OwnFolders
 from lakehouse.catalog.version_files import VersionFiles
-from lakehouse.errors import CommitStateUnknownError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError
 from lakehouse.spec.metadata_draft import MetadataDraft
 from lakehouse.spec.updates import RemoveSnapshots
 from lakehouse.storage.local import LocalStorage
@@ -24,7 +30,8 @@ from lakehouse.transaction.summary import COMMIT_ID
 from lakehouse.transaction.workspace import Workspace
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.model import InvariantBrokenError
-from tests.simulation.world import Plan, plan_of, simulate
+from tests.simulation.plans import Plan, plan_of
+from tests.simulation.world import simulate
 
 Patch = pytest.MonkeyPatch
 POWER = Plan(faults=frozenset({"power"}), fault_rate=0.2)
@@ -266,3 +273,62 @@ def second_vectors(patch: Patch) -> None:
     """Fault 13: rows that the first one deleted are back."""
     patch.setattr(row_delta, "no_new_vectors", lambda *_: None)
     patch.setattr(replace, "check_added_deletes", lambda *_: None)
+
+
+@mutant(
+    Plan(
+        faults=frozenset(), operations=6, kinds=("append", "append", "delete_where"), real_rows=True
+    ),
+    "I1",
+    "I17",
+)
+def structs_pruned_to_nothing(patch: Patch) -> None:
+    """Fault 11: a struct of which no field is read looks null in every row."""
+
+    def leaves_only(schema, ids):
+        return list(prune_columns(schema, ids, select_full_types=False).fields)
+
+    def never_there(children, target, present, length):
+        found = make_struct(children, target, present, length)
+        return found if children else pa.nulls(length, target)
+
+    make_struct = projection.make_struct
+    patch.setattr(scan_columns, "_pruned", leaves_only)
+    patch.setattr(projection, "make_struct", never_there)
+
+
+@mutant(
+    Plan(faults=frozenset(), operations=8, kinds=("append",), catalog="sql"),
+    "is reachable and missing",
+    "cannot be read",
+    "I2",
+)
+def tidying_up_fails_the_commit(patch: Patch) -> None:
+    """Fault 17: odd names in the metadata log, and every error of ours counts as "not committed"."""
+    patch.setattr(sql, "after_the_swap", lambda _, tidy: tidy())
+    patch.setattr(metadata_files, "_is_own_metadata_file", lambda *_: True)
+    patch.setattr(engine, "is_certain", lambda error: isinstance(error, LakehouseError))
+
+
+@mutant(
+    Plan(
+        faults=frozenset(),
+        operations=8,
+        kinds=("append", "add_files", "overwrite", "delete", "expire", "expire"),
+    ),
+    "I7",
+)
+def deletions_follow_every_path(patch: Patch) -> None:
+    """Fault 18: expiry deletes what the metadata names, wherever it lies."""
+    patch.setattr(OwnFolders, "hold", lambda *_: True)
+
+
+@mutant(
+    Plan(faults=frozenset(), operations=6, kinds=("append", "append", "recreate", "orphans")),
+    "is reachable and missing",
+)
+def a_folder_that_is_used_again(patch: Patch) -> None:
+    """Fault 7: what the dropped table left belongs to nobody that its successor knows."""
+    patch.setattr(FilesystemCatalog, "_is_free", lambda *_: True)
+    patch.setattr(sql, "own_folder", lambda warehouse, name, _: f"{warehouse}/{name}")
+    patch.setattr(sql, "check_empty", lambda *_: None)

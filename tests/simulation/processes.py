@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakehouse.catalog.protocol import TableVersion
+from lakehouse.dml.copy_on_write import remove_matching_rows
+from lakehouse.dml.merge_on_read import RowDeletes, delete_matching_rows
 from lakehouse.errors import (
     CommitStateUnknownError,
     LakehouseError,
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from lakehouse.expressions.parse import parse_where
 from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
+from lakehouse.maintenance.orphans import OrphanOptions, remove_orphan_files
 from lakehouse.scan.load import load_entries, load_manifests
 from lakehouse.spec.data_file import (
     CONTENT_DATA,
@@ -26,6 +30,13 @@ from lakehouse.spec.data_file import (
 from lakehouse.spec.identifier import Identifier
 from lakehouse.transaction.transaction import Transaction
 from tests.simulation.model import OP, DeleteKey, Intent, Model
+from tests.simulation.real_rows import (
+    has_no_struct,
+    note_deletes,
+    note_rewrite,
+    nulls_of,
+    write_request,
+)
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:
@@ -36,7 +47,7 @@ PARTITIONS = ("a", "a", "b")
 OUTSIDE = {
     f"/warehouse/outside/{n}.parquet": (PARTITIONS[n], (-2 * n - 1, -2 * n - 2)) for n in range(3)
 }
-"""Files that lie somewhere, for `add_files`: partition and rows."""
+"""Files that lie somewhere, for `add_files`: partition and rows. They stay, whatever tables do."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +155,7 @@ class Actor:
             return
         path = self.rng.choice(free)
         where, rows = OUTSIDE[path]
-        file = _data_file(path, where, len(rows))
+        file = _data_file(path, where, len(rows), self.world.content(where, rows))
         intent = Intent(op, "add_files", adds={path: (where, rows)})
         self._commit(op, self._transaction(base).append([file], must_be_new=True), intent)
 
@@ -183,6 +194,26 @@ class Actor:
         intent = Intent(op, "row_delta")
         self._delete_rows(op, base, found, targets, intent, ())
 
+    def delete_where(self, op: str, base: TableVersion) -> None:
+        """Delete by a filter, as `table.delete` decides it; the rows are read."""
+        found = self._read(base)
+        rows = [row for one in found.live.values() for row in one.values()]
+        if not any(map(has_no_struct, rows)):
+            self.append(op, base)
+            return
+        delete = self.rng.choice((remove_matching_rows, delete_matching_rows))
+        where = parse_where(nulls_of(found.name))
+        head, request = base.metadata.current_snapshot_id, write_request(base.metadata, op)
+        done = delete(base.metadata, head, where, request, self.world.storage)
+        intent = Intent(op, "delete_where")
+        if isinstance(done, RowDeletes):
+            note_deletes(intent, found.live, done)
+        else:
+            note_rewrite(intent, found.name, found.live, done)
+        transaction = self._transaction(base)
+        done.stage(transaction, where)
+        self._commit(op, transaction, intent)
+
     def update(self, op: str, base: TableVersion) -> None:
         """Move a row to a new file."""
         found = self._read(base)
@@ -200,8 +231,9 @@ class Actor:
             return
         rows = tuple(row for file in found.files for row in found.live[file.file_path].values())
         path = f"{base.metadata.location}/data/{op}.parquet"
-        self.storage.write_new({path: b"compact"})
-        new = _data_file(path, found.name, len(rows))
+        content = self.world.content(found.name, rows)
+        self.storage.write_new({path: content})
+        new = _data_file(path, found.name, len(rows), content)
         intent = Intent(op, "compact", adds={path: (found.name, rows)}, removes=_paths(found.files))
         self._commit(op, self._transaction(base).rewrite_files(found.files, [new]), intent)
 
@@ -217,6 +249,13 @@ class Actor:
         self.note(f"{op} begins")
         expire_snapshots(self.catalog, TABLE, options, environment=self.environment)
         self.note(f"{op} done")
+
+    def orphans(self, op: str, base: TableVersion) -> None:
+        """Remove what lay at the table's place before the table."""
+        made = self.world.made_ms[base.metadata.table_uuid]
+        options = OrphanOptions(older_than_ms=made, trash=False, force=True)
+        done = remove_orphan_files(self.catalog, TABLE, options, environment=self.environment)
+        self.note(f"{op} deleted {done.deleted_files}")
 
     def rollback(self, op: str, base: TableVersion) -> None:
         head = base.metadata.current_snapshot_id
@@ -293,14 +332,15 @@ class Actor:
     def _new_files(
         self, op: str, kind: str, base: TableVersion, count: int, partition: str | None = None
     ) -> tuple[list[DataFile], Intent]:
-        files, adds = [], {}
+        files, adds, contents = [], {}, {}
         for number in range(count):
             where = partition or self.rng.choice(PARTITIONS)
             path = f"{base.metadata.location}/data/{op}-{number}.parquet"
             rows = tuple(self.rng.getrandbits(60) for _ in range(self.rng.randint(1, 3)))
             adds[path] = (where, rows)
-            files.append(_data_file(path, where, len(rows)))
-        self.storage.write_new(dict.fromkeys(adds, b"rows"))
+            contents[path] = self.world.content(where, rows)
+            files.append(_data_file(path, where, len(rows), contents[path]))
+        self.storage.write_new(contents)
         return files, Intent(op, kind, adds=adds)
 
     def _delete_rows(
@@ -404,8 +444,13 @@ def _key(file: DataFile) -> DeleteKey:
     return file.file_path, file.content_offset
 
 
-def _data_file(path: str, partition: str, rows: int) -> DataFile:
-    return DataFile(file_path=path, partition=(partition,), record_count=rows, file_size_in_bytes=4)
+def _data_file(path: str, partition: str, rows: int, content: bytes) -> DataFile:
+    return DataFile(
+        file_path=path,
+        partition=(partition,),
+        record_count=rows,
+        file_size_in_bytes=len(content),
+    )
 
 
 def _deletes(path: str, *targets: DataFile) -> DataFile:

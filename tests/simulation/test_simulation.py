@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from tests.simulation.world import plan_of, simulate
+from tests.simulation.plans import plan_of
+from tests.simulation.world import simulate
 
 SEEDS = int(os.environ.get("LAKEHOUSE_SIMULATION_SEEDS", "120"))
 BATCH = 20

@@ -6,16 +6,14 @@ import logging
 import random
 import tempfile
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
 
 from lakehouse.catalog.filesystem import FilesystemCatalog
 from lakehouse.catalog.protocol import Catalog, TableVersion
@@ -25,13 +23,16 @@ from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError, NoSuchTableError
 from lakehouse.maintenance import reachability
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.snapshot import MetadataLogEntry
 from lakehouse.spec.table_metadata import TableMetadata, new_table_metadata
 from lakehouse.storage.faulty import Fault, FaultyStorage
 from lakehouse.storage.local import LocalStorage
 from tests.simulation.database import FaultyDatabase
 from tests.simulation.disk import DiskOfProcess, SimulatedDisk
 from tests.simulation.model import InvariantBrokenError, Model
+from tests.simulation.plans import Plan, plan_of
 from tests.simulation.processes import OUTSIDE, run_process
+from tests.simulation.real_rows import SCHEMA, parquet_of, rows_read
 from tests.simulation.scheduler import Killed, Process, Scheduler
 from tests.simulation.served import LATE, REPEATED, ServedCatalog
 
@@ -52,66 +53,10 @@ _SERVED = {LATE, REPEATED}
 _WEIGHTS_OF_CALLS = dict.fromkeys(
     ("write", "fsync", "fsync_folder", "link", "replace", "unlink", "mkdir"), 0.1
 )
-CATALOGS = ("filesystem", "filesystem", "sql", "served")
 START_MS = 1_767_225_600_000
-SCHEMA = Schema(
-    NestedField(1, "id", LongType(), required=False),
-    NestedField(2, "p", StringType(), required=False),
-)
+ELSEWHERE = "hdfs:///moved/from/00000.metadata.json"
+"""In the metadata log of every second table: foreign engines moved it here."""
 SPEC = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"), spec_id=0)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run may contain. Shrinking takes things away."""
-
-    processes: int = 3
-    operations: int = 4
-    faults: frozenset[str] = frozenset(
-        {
-            "refused",
-            "timeout",
-            "lost reply",
-            "delayed",
-            LATE,
-            REPEATED,
-            "torn",
-            "full",
-            "kill",
-            "power",
-            "skew",
-        }
-    )
-    kinds: tuple[str, ...] = (
-        "append",
-        "append",
-        "append",
-        "append",
-        "overwrite",
-        "compact",
-        "delete",
-        "row_delta",
-        "row_delta",
-        "update",
-        "compact",
-        "compact",
-        "repeat",
-        "pick",
-        "add_files",
-        "expire",
-        "rollback",
-        "tag",
-        "property",
-        "manifests",
-        "branch",
-    )
-    fault_rate: float = 0.05
-    catalog: str = "filesystem"
-    format_version: int = 2
-    granularity: str = "file"
-    merge_at: int = 4
-    between_calls: bool = False
-    """Whether others go on, and processes and the power stop, between any two system calls as well."""
 
 
 class Observing(LocalStorage):
@@ -131,6 +76,8 @@ class World:
         self.delayed: list[Callable[[], None]] = []
         self.storage = Observing(disk=self.disk, new_name=self._name)
         self.models: dict[str, Model] = {}
+        self.made_ms: dict[str, int] = {}
+        """Table uuid -> when its metadata was made."""
         self.may_be_gone = False
         """Whether somebody has dropped the table, or tried to."""
         self.trace: list[str] = []
@@ -278,8 +225,7 @@ class World:
         now = self._loaded()
         for table_uuid, model in self.models.items():
             live = now is not None and now.metadata.table_uuid == table_uuid
-            if live or self.plan.catalog == "sql":  # elsewhere a successor tidies up in its folder
-                model.finish(now if live else None)
+            model.finish(now if live else None)
 
     def close(self) -> None:
         for process in list(self.scheduler.processes):
@@ -295,6 +241,9 @@ class World:
             version = self._loaded()
             if version is not None:
                 judge(self.model_of(version), version)
+            gone = [path for path in OUTSIDE if not self.storage.exists(path)]
+            if gone:
+                raise InvariantBrokenError(f"I7: {gone} belong to nobody, and are deleted")
         except LakehouseError as error:
             raise InvariantBrokenError(
                 f"I13: the table cannot be read: {type(error).__name__}: {error.message}"
@@ -302,7 +251,12 @@ class World:
 
     def model_of(self, version: TableVersion) -> Model:
         """What watches the table, which others of its name do not concern."""
-        return self.models.setdefault(version.metadata.table_uuid, Model(self.storage))
+        model = Model(self.storage, ELSEWHERE, read=rows_read if self.plan.real_rows else None)
+        return self.models.setdefault(version.metadata.table_uuid, model)
+
+    def content(self, partition: str, rows: Sequence[int]) -> bytes:
+        """Of a data file."""
+        return parquet_of(partition, rows) if self.plan.real_rows else b"rows"
 
     @property
     def snapshots_seen(self) -> int:
@@ -318,17 +272,23 @@ class World:
             "write.metadata.delete-after-commit.enabled": "true"
             if self.rng.random() < 0.5
             else "false",
+            "write.delete.granularity": self.plan.granularity,
         }
-        return new_table_metadata(
+        table_uuid = str(uuid.UUID(int=self.rng.getrandbits(128)))
+        self.made_ms[table_uuid] = self.now_ms()
+        made = new_table_metadata(
             SCHEMA,
             SPEC,
             UNSORTED_SORT_ORDER,
             self.observer.default_location(TABLE),
             properties,
             self.plan.format_version,
-            str(uuid.UUID(int=self.rng.getrandbits(128))),
+            table_uuid,
             self.now_ms(),
         )
+        if self.rng.random() < 0.5:
+            return made
+        return replace(made, metadata_log=(MetadataLogEntry(START_MS - 1, ELSEWHERE),))
 
     def _loaded(self) -> TableVersion | None:
         """The table; None where it may have been dropped and was."""
@@ -392,7 +352,7 @@ class World:
 
     def _create(self) -> None:
         self.observer.create_namespace(("raw",))
-        self.storage.write_new(dict.fromkeys(OUTSIDE, b"outside"))
+        self.storage.write_new({path: self.content(*OUTSIDE[path]) for path in OUTSIDE})
         self.observer.create(TABLE, self.new_table())
         self.look()
 
@@ -414,27 +374,6 @@ def simulate(seed: int, plan: Plan | None = None) -> World:
     finally:
         world.close()
     return world
-
-
-def plan_of(seed: int) -> Plan:
-    """Different seeds look at different things."""
-    rng = random.Random(seed ^ 0x5EED)
-    plan = Plan(
-        processes=rng.choice([2, 2, 3, 4]),
-        operations=rng.choice([3, 5, 8]),
-        fault_rate=rng.choice([0.0, 0.05, 0.1, 0.2]),
-    )
-    plan = replace(plan, catalog=rng.choice(CATALOGS))
-    version, granularity = rng.choice([(2, "file"), (2, "partition"), (3, "file")])
-    plan = replace(plan, format_version=version, granularity=granularity)
-    plan = replace(plan, between_calls=rng.random() < 0.3)
-    if (
-        rng.random() < 0.2
-    ):  # what is lost with the power would have to be told for each of the tables
-        return replace(
-            plan, kinds=(*plan.kinds, "recreate", "recreate"), faults=plan.faults - {"power"}
-        )
-    return plan
 
 
 def shrink(seed: int, plan: Plan) -> Plan:

@@ -201,7 +201,12 @@ class DerivedTable:
 
         def write(branch: str, commit_id: str) -> Snapshot:
             return table.overwrite(
-                frame, self.where(days), branch=branch, summary=step.summary(), commit_id=commit_id
+                frame,
+                self.where(days),
+                must_match=True,
+                branch=branch,
+                summary=step.summary(),
+                commit_id=commit_id,
             )
 
         def audit(snapshot: Snapshot) -> list[CheckOutcome]:

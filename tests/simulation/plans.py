@@ -1,0 +1,109 @@
+"""What a simulated run contains."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from tests.simulation.served import LATE, REPEATED
+
+CATALOGS = ("filesystem", "filesystem", "sql", "served")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run may contain. Shrinking takes things away."""
+
+    processes: int = 3
+    operations: int = 4
+    faults: frozenset[str] = frozenset(
+        {
+            "refused",
+            "timeout",
+            "lost reply",
+            "delayed",
+            LATE,
+            REPEATED,
+            "torn",
+            "full",
+            "kill",
+            "power",
+            "skew",
+        }
+    )
+    kinds: tuple[str, ...] = (
+        "append",
+        "append",
+        "append",
+        "append",
+        "overwrite",
+        "compact",
+        "delete",
+        "row_delta",
+        "row_delta",
+        "update",
+        "compact",
+        "compact",
+        "repeat",
+        "pick",
+        "add_files",
+        "expire",
+        "rollback",
+        "tag",
+        "property",
+        "manifests",
+        "branch",
+    )
+    fault_rate: float = 0.05
+    catalog: str = "filesystem"
+    format_version: int = 2
+    granularity: str = "file"
+    merge_at: int = 4
+    real_rows: bool = False
+    between_calls: bool = False
+    """Whether others go on, and processes and the power stop, between any two system calls as well."""
+
+
+REAL_KINDS = (
+    "append",
+    "append",
+    "append",
+    "overwrite",
+    "compact",
+    "delete",
+    "delete_where",
+    "delete_where",
+    "delete_where",
+    "pick",
+    "repeat",
+    "add_files",
+    "expire",
+    "rollback",
+    "manifests",
+)
+"""What happens where data files hold rows: nobody makes up delete files there."""
+
+
+def plan_of(seed: int) -> Plan:
+    """Different seeds look at different things."""
+    rng = random.Random(seed ^ 0x5EED)
+    plan = Plan(
+        processes=rng.choice([2, 2, 3, 4]),
+        operations=rng.choice([3, 5, 8]),
+        fault_rate=rng.choice([0.0, 0.05, 0.1, 0.2]),
+    )
+    plan = replace(plan, catalog=rng.choice(CATALOGS))
+    version, granularity = rng.choice([(2, "file"), (2, "partition"), (3, "file")])
+    plan = replace(plan, format_version=version, granularity=granularity)
+    plan = replace(plan, between_calls=rng.random() < 0.3)
+    if rng.random() < 0.15:
+        return replace(plan, kinds=REAL_KINDS, real_rows=True)
+    if (
+        rng.random() < 0.2
+    ):  # what is lost with the power would have to be told for each of the tables
+        return replace(
+            plan,
+            kinds=(*plan.kinds, "recreate", "recreate", "orphans", "orphans"),
+            faults=plan.faults - {"power"},
+        )
+    return plan
