@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow.compute as pc
@@ -254,9 +255,12 @@ class CherryPick(_WritesNothing):
         )
 
     def _refuse_twice(self, attempt: Attempt, picked: Snapshot) -> None:
-        """What was picked, or committed under the same commit id, is part of the branch."""
+        """What was picked, or committed under the same commit id, is part of the branch.
+
+        So may be what is older than the history that expiry has left of the branch.
+        """
         head, name = attempt.head(), picked.summary.get(COMMIT_ID)
-        line = attempt.metadata.ancestors(None if head is None else head.snapshot_id)
+        line = list(attempt.metadata.ancestors(None if head is None else head.snapshot_id))
         for one in line:
             same = one.snapshot_id == picked.snapshot_id
             source = one.summary.get(SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id)
@@ -267,6 +271,16 @@ class CherryPick(_WritesNothing):
                     table=attempt.table,
                     snapshot_id=self.snapshot_id,
                 )
+        on_it = picked.parent_snapshot_id in {one.snapshot_id for one in line}
+        if on_it or _is_whole(line) or picked.sequence_number > line[-1].sequence_number:
+            return
+        raise ValidationConflictError(
+            f"Table {attempt.table}: snapshot {self.snapshot_id} may be part of branch "
+            f"{attempt.branch} already, whose history before {line[-1].snapshot_id} has expired. "
+            "Where it is not, read the rows that it added and append them.",
+            table=attempt.table,
+            snapshot_id=self.snapshot_id,
+        )
 
     def _since(
         self, metadata: TableMetadata, head: Snapshot | None, picked: Snapshot
@@ -280,7 +294,7 @@ class CherryPick(_WritesNothing):
             if one.snapshot_id == picked.parent_snapshot_id:
                 return found[::-1], True
             found.append(one)
-        return found[::-1], picked.parent_snapshot_id is None
+        return found[::-1], picked.parent_snapshot_id is None and _is_whole(found)
 
     def _manifests(
         self, workspace: Workspace, metadata: TableMetadata, files: tuple[DataFile, ...]
@@ -310,6 +324,11 @@ def _changed_by(
         )
         files.extend(entries.filter(own).to_data_files())
     return tuple(files)
+
+
+def _is_whole(line: Sequence[Snapshot]) -> bool:
+    """Whether a history, newest first, goes back to the table's beginning."""
+    return not line or line[-1].parent_snapshot_id is None
 
 
 def _is_ancestor(metadata: TableMetadata, snapshot_id: int, of: int) -> bool:

@@ -295,6 +295,34 @@ def test_a_file_that_both_branches_took_in_is_not_picked(catalog):
     assert files(catalog) == ["one", "outside"]
 
 
+@pytest.mark.parametrize("at", [0, 1, 2])
+@pytest.mark.parametrize("compacted", [False, True])
+def test_what_may_be_in_the_expired_history_of_the_branch_is_not_picked(catalog, at, compacted):
+    """A tag keeps the snapshot; which branch it was part of is forgotten."""
+    made = [append(catalog, name).snapshot.snapshot_id for name in ("one", "two", "three", "four")]
+    begin(catalog).create_tag("kept", made[at]).commit()
+    if compacted:
+        rewritten = [data_file(name) for name in ("one", "two", "three", "four")]
+        begin(catalog).rewrite_files(rewritten, [data_file("all", rows=40)]).commit()
+    metadata = catalog.load(EVENTS).metadata
+    kept = {made[at], metadata.current_snapshot_id}
+    begin(catalog).expire([one for one in metadata.snapshots.ids() if one not in kept]).commit()
+    before = files(catalog)
+    with pytest.raises(ValidationConflictError, match="part of branch main already"):
+        begin(catalog).cherry_pick(made[at]).commit()
+    assert files(catalog) == before
+
+
+def test_what_was_made_after_the_expired_history_is_picked(catalog):
+    one, two = (append(catalog, name).snapshot.snapshot_id for name in ("one", "two"))
+    begin(catalog).create_branch("audit", one).commit()
+    staged = append(catalog, "staged", branch="audit").snapshot.snapshot_id
+    begin(catalog).expire([one]).commit()
+    assert catalog.load(EVENTS).metadata.snapshot(two).parent_snapshot_id == one
+    begin(catalog).cherry_pick(staged).commit()
+    assert files(catalog) == ["one", "staged", "two"]
+
+
 def staged_replacement(catalog):
     """`one` of partition a replaced by `new` on a branch, as a dynamic overwrite does it; main has `one` and `two` of b."""
     append(catalog, "one")
