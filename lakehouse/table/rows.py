@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lakehouse.arrow.coerce import ArrowData
 from lakehouse.errors import InvalidInputError
+from lakehouse.spec.data_file import DataFile
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFiles:
+    """Rows that lie in data files of the table already, written by `Table.write_files` or with its `write_request` elsewhere.
+
+    Verbs that take rows take them, and commit the files as they are.
+    """
+
+    files: tuple[DataFile, ...]
 
 
 def arrow_rows(data: object, table: str) -> ArrowData:

@@ -47,7 +47,7 @@ from lakehouse.storage.protocol import Storage
 from lakehouse.table.changelog import Changelog
 from lakehouse.table.changes import PendingChange
 from lakehouse.table.row_write import Decision, RowWrite
-from lakehouse.table.rows import arrow_rows
+from lakehouse.table.rows import WrittenFiles, arrow_rows
 from lakehouse.table.scan import TableScan, columns
 from lakehouse.table.times import Moment, to_ms
 from lakehouse.table.travel import Point, point_of
@@ -267,7 +267,7 @@ class Table:
         """Add rows.
 
         Args:
-            data: pyarrow Table, RecordBatch or RecordBatchReader, an iterable of batches, or a Spark DataFrame.
+            data: pyarrow Table, RecordBatch or RecordBatchReader, an iterable of batches, a Spark DataFrame, or WrittenFiles.
             branch: where to.
             summary: entries for the snapshot's summary.
             commit_id: a name for this write: done once in the history of the branch, however often
@@ -419,6 +419,8 @@ class Table:
         Args:
             data: as for `append`.
         """
+        if isinstance(data, WrittenFiles):
+            return list(data.files)
         engine = engine_for(data)
         if engine is not None:
             return engine.write_data_files(data, self.write_request(), self.storage)

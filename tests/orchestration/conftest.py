@@ -30,6 +30,7 @@ from lakehouse.orchestration.lineage.stamp import RunStamp
 TODAY = date(2026, 6, 30)
 EVENTS = Source(
     name="events",
+    pattern="*.jsonl.gz",
     event_time=EventTime("ts", zone="Europe/Berlin"),
     first_day=date(2026, 6, 1),
     last_day=date(2026, 6, 20),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakehouse.orchestration.ingestion.kinds import fits, inferred, promoted
+from lakehouse.orchestration.ingestion.reading.kinds import fits, inferred, promoted
 from lakehouse.orchestration.ingestion.source import (
     LANDING_FILE,
     LANDING_LINE,
@@ -13,6 +13,8 @@ from lakehouse.orchestration.ingestion.source import (
     Column,
     Source,
 )
+
+_LONGEST_NAME = 255
 
 Observed = Mapping[str, Mapping[str, int]]
 
@@ -34,9 +36,13 @@ class Drift:
 
 
 def usable_name(name: str) -> bool:
-    """Whether a field name can be a column: printable, without dots and backquotes, not one of the pipeline's own."""
+    """Whether a field name can be a column.
+
+    It is printable, of 1 to 255 characters without dots and backquotes, and not one of the
+    pipeline's own.
+    """
     return (
-        bool(name)
+        0 < len(name) <= _LONGEST_NAME
         and name.isprintable()
         and not set(name) & set(".`")
         and name not in (LANDING_FILE, LANDING_LINE)
@@ -51,8 +57,9 @@ def resolve(source: Source, current: Sequence[Column], observed: Observed) -> Dr
         current: the source columns that the table has.
         observed: for each field of the data how many values of each kind it had.
 
-    A column with nothing but nulls is not added: nothing tells its type. Of names that differ only by case the one that came
-    first is a column; records with the others are quarantined.
+    A column with nothing but nulls is not added: nothing tells its type. Of names that differ only
+    by case the one that came first is a column, and of more than `max_fields` columns the first;
+    records with the others are quarantined.
     """
     if source.drift == "quarantine":
         return Drift()
@@ -68,7 +75,8 @@ def resolve(source: Source, current: Sequence[Column], observed: Observed) -> Dr
                 promotions.append(Column(name, wider))
             continue
         new_type = inferred(kinds)
-        if new_type is not None and usable_name(name) and name.casefold() not in folded:
+        room = len(types) + len(added) < source.max_fields
+        if room and new_type and usable_name(name) and name.casefold() not in folded:
             folded.add(name.casefold())
             added.append(Column(name, new_type))
     return Drift(tuple(added), tuple(promotions))

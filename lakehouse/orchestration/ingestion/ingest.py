@@ -10,14 +10,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
-from pyiceberg.expressions import And, In, IsNull
+import orjson
+from pyiceberg.expressions import And, BooleanExpression, In, IsNull
 from pyspark.sql import DataFrame, SparkSession
 
+from lakehouse.arrow.reader import ReadRequest
 from lakehouse.errors import NoSuchFileError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.checks.audit import CheckOutcome, write_audit_publish
-from lakehouse.orchestration.frames import read_frame
 from lakehouse.orchestration.ingestion.drift import Drift, merge, resolve
+from lakehouse.orchestration.ingestion.duplicates import (
+    Comparison,
+    find_duplicates,
+    without_duplicates,
+)
+from lakehouse.orchestration.ingestion.index_pass import UNREADABLE, VANISHED, IndexedFile
 from lakehouse.orchestration.ingestion.ingest_plan import (
     IngestPlan,
     Mode,
@@ -36,13 +43,13 @@ from lakehouse.orchestration.ingestion.landing import (
 )
 from lakehouse.orchestration.ingestion.landing_reader import LandingReader
 from lakehouse.orchestration.ingestion.passes import (
-    Indexed,
+    distinct_rows,
     first_pass,
-    line_counts,
-    raw_rows,
-    rejected_rows,
+    identity_columns,
     second_pass,
 )
+from lakehouse.orchestration.ingestion.quarantine_files import TableFiles
+from lakehouse.orchestration.ingestion.row_pass import TakenRows
 from lakehouse.orchestration.ingestion.source import Column, Source
 from lakehouse.orchestration.ingestion.source_tables import (
     day_in,
@@ -54,8 +61,10 @@ from lakehouse.orchestration.ingestion.source_tables import (
     source_columns,
 )
 from lakehouse.orchestration.lineage.stamp import RunStamp
+from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.storage.load import storage_for
+from lakehouse.table import Table, WrittenFiles
 
 Audit = Callable[[Snapshot, Sequence[date]], Sequence[CheckOutcome]]
 
@@ -141,13 +150,20 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     fresh = unindexed(list_landing(work.landing_root, source), known)
     if not fresh:
         return IndexOutcome(ledger.current_snapshot(), 0, 0, 0, _problems(known), _pending(known))
-    found = first_pass(work.spark, work.reader(source), fresh)
-    try:
-        _quarantine_undated(work, source, fresh, found)
-    finally:
-        found.rejects.unpersist()
-    unreadable = set(found.unreadable)
-    rows = reindexed([row for row in found.ledger if row.landing_file not in unreadable], known)
+    found = first_pass(
+        work.spark,
+        work.reader(source),
+        [file for file in fresh if file.refused is None],
+        _files_of(quarantine_table(work.lake, source)),
+    )
+    found.found += [
+        IndexedFile(file, problem=f"refused file {file.refused}")
+        for file in fresh
+        if file.refused is not None
+    ]
+    _quarantine_undated(work, source, fresh, found.rejects)
+    indexed = [row for one in found.found if one.lost is None for row in ledger_rows(one)]
+    rows = reindexed(indexed, known)
     if rows:
         paths = sorted({row.landing_file for row in rows})
         ledger.overwrite(
@@ -156,15 +172,18 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
             summary=work.stamp.summary(),
             commit_id=work.stamp.commit_id("ledger"),
         )
-    if found.vanished:
+    vanished = sorted(one.file.path for one in found.found if one.lost == VANISHED)
+    if vanished:
         raise NoSuchFileError(
-            f"source {source.name!r}: {len(found.vanished)} landing files vanished before they were read, the first is "
-            f"{landing_folder(work.landing_root, source)}/{found.vanished[0]}; the other files are indexed",
-            files=found.vanished,
+            f"source {source.name!r}: {len(vanished)} landing files vanished before they were read, "
+            f"the first is {landing_folder(work.landing_root, source)}/{vanished[0]}; "
+            "the other files are indexed",
+            files=vanished,
         )
     after = read_ledger(ledger)
     undated = sum(row.lines for row in rows if row.event_day is None)
-    problems = _problems([*after, *found.ledger])
+    problems = _problems(after)
+    problems |= {o.file.path: o.problem or "" for o in found.found if o.lost == UNREADABLE}
     return IndexOutcome(
         ledger.current_snapshot(),
         len(fresh),
@@ -173,6 +192,30 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
         problems,
         _pending(after),
     )
+
+
+def ledger_rows(found: IndexedFile) -> list[LedgerRow]:
+    """One row a day, and one without a day.
+
+    Every file has that one, so that a file without any line is known as well.
+    """
+
+    def row(day: date | None, lines: int) -> LedgerRow:
+        return LedgerRow(
+            landing_file=found.file.path,
+            size_bytes=found.file.size_bytes,
+            modified_ms=found.file.modified_ms,
+            event_day=day,
+            lines=lines,
+            pending=day is not None,
+        )
+
+    index = found.index
+    undated = replace(row(None, found.undated), quarantined=found.undated, problem=found.problem)
+    if index is None:
+        return [undated]
+    dated = [row(day, lines) for day, lines in sorted(index.lines.items())]
+    return [*dated, replace(undated, kinds=orjson.dumps(index.kinds).decode())]
 
 
 def reindexed(rows: Sequence[LedgerRow], known: Sequence[LedgerRow]) -> list[LedgerRow]:
@@ -220,7 +263,7 @@ def ingest_days(
     plan = plan_ingest(known, list_landing(work.landing_root, source), days, mode)
     if not plan.replace and _half_done(work.lake, source, plan):
         plan = plan_ingest(known, list_landing(work.landing_root, source), plan.days, "replace")
-    columns, drift = _columns(work.lake, source, plan)
+    columns, drift = _columns(work.lake, source, plan, known)
     counts = LineCount()
     checks: tuple[CheckOutcome, ...] = ()
     if plan.days and (plan.rows or work.lake.table_exists(source.table)):
@@ -263,47 +306,97 @@ def rows_at(
     plan = plan_ingest(known, list_landing(work.landing_root, source), days, "replace")
     _refuse_missing(work, source, plan)
     columns = source_columns(work.lake, source, raw_snapshot_id)
-    return raw_rows(second_pass(work.spark, work.reader(source), plan.tasks, columns), columns)
+    return distinct_rows(work.spark, work.reader(source), plan.tasks, columns)
 
 
 def _write(
     work: Workplace, source: Source, plan: IngestPlan, columns: Sequence[Column], audit: Audit
 ) -> tuple[list[LedgerRow], tuple[CheckOutcome, ...]]:
-    raw = work.lake.load_table(source.table)
-    where = event_ts_in(plan.days)
-    present = None
-    if not plan.replace and raw.metadata.current_snapshot_id is not None:
-        present = read_frame(work.spark, raw, event_ts_in(plan.days))
-    parsed = second_pass(work.spark, work.reader(source), plan.tasks, columns, present).persist()
+    raw, quarantine = work.lake.load_table(source.table), quarantine_table(work.lake, source)
+    taken = second_pass(
+        work.spark,
+        work.reader(source),
+        plan.tasks,
+        columns,
+        _files_of(raw),
+        _files_of(quarantine),
+    )
     try:
-        done = settled(plan.rows, line_counts(parsed))
-        _quarantine_dated(work, source, plan, parsed, done)
-        if not plan.replace and not combined(done).rows:
-            return done, ()
+        done = settled(plan.rows, _without_duplicates(work, source, plan, raw, taken))
+        _quarantine_dated(work, plan, quarantine, taken)
+    except BaseException:
+        raw.storage.delete([one.file_path for one in taken.rows])
+        raise
+    if not plan.replace and not taken.rows:
+        return done, ()
 
-        def write(branch: str, commit_id: str) -> Snapshot:
-            rows, summary = raw_rows(parsed, columns), work.stamp.summary()
-            if plan.replace:
-                return raw.overwrite(
-                    rows, where, branch=branch, summary=summary, commit_id=commit_id
-                )
-            return raw.append(rows, branch=branch, summary=summary, commit_id=commit_id)
+    def write(branch: str, commit_id: str) -> Snapshot:
+        rows, summary = WrittenFiles(tuple(taken.rows)), work.stamp.summary()
+        if plan.replace:
+            return raw.overwrite(
+                rows,
+                event_ts_in(plan.days),
+                branch=branch,
+                summary=summary,
+                commit_id=commit_id,
+            )
+        return raw.append(rows, branch=branch, summary=summary, commit_id=commit_id)
 
-        _, checks = write_audit_publish(
-            raw, work.stamp, "rows", write, lambda snapshot: audit(snapshot, plan.days)
+    _, checks = write_audit_publish(
+        raw, work.stamp, "rows", write, lambda snapshot: audit(snapshot, plan.days)
+    )
+    return done, tuple(checks)
+
+
+def _without_duplicates(
+    work: Workplace, source: Source, plan: IngestPlan, raw: Table, taken: TakenRows
+) -> dict[tuple[str, date], LineCount]:
+    """Leave out rows that repeat an event.
+
+    Returns:
+        What became of the lines, by file and day.
+    """
+    metadata = raw.metadata
+    comparison = Comparison(
+        read=ReadRequest(
+            schema=metadata.schema(),
+            older_schemas=tuple(metadata.schemas),
+            specs=metadata.specs(),
+            name_mapping=metadata.properties.get("schema.name-mapping.default"),
+        ),
+        identity=tuple(identity_columns(source, source_columns(work.lake, source))),
+        modified_ms={task.file.path: task.file.modified_ms for task in plan.tasks},
+        write=raw.write_request(),
+        location=raw.location,
+        properties=dict(raw.storage.properties),
+    )
+    present = (
+        []
+        if plan.replace or metadata.current_snapshot_id is None
+        else list(raw.scan(event_ts_in(plan.days)).plan().tasks)
+    )
+    found = find_duplicates(work.spark, taken.rows, present, comparison)
+    if found.positions:
+        taken.rows = without_duplicates(work.spark, taken.rows, found, comparison)
+    return {
+        place: LineCount(
+            lines=lines,
+            rows=lines - taken.rejected[place] - found.counts[place],
+            quarantined=taken.rejected[place],
+            duplicates=found.counts[place],
         )
-        return done, tuple(checks)
-    finally:
-        parsed.unpersist()
+        for place, lines in taken.lines.items()
+    }
 
 
-def _columns(lake: Lakehouse, source: Source, plan: IngestPlan) -> tuple[list[Column], Drift]:
-    current = source_columns(lake, source)
-    drift = resolve(source, current, merge([row.observed() for row in plan.rows]))
-    if not lake.table_exists(source.table) and source.drift == "quarantine" and not source.columns:
-        drift = resolve(
-            replace(source, drift="evolve"), current, merge([row.observed() for row in plan.rows])
-        )
+def _columns(
+    lake: Lakehouse, source: Source, plan: IngestPlan, known: Sequence[LedgerRow]
+) -> tuple[list[Column], Drift]:
+    current, files = source_columns(lake, source), {row.landing_file for row in plan.rows}
+    observed = merge([row.observed() for row in known if row.landing_file in files])
+    if not lake.table_exists(source.table) and not source.columns:
+        source = replace(source, drift="evolve")
+    drift = resolve(source, current, observed)
     wider = {column.name: column for column in drift.promoted}
     return [*(wider.get(column.name, column) for column in current), *drift.added], drift
 
@@ -324,42 +417,42 @@ def _half_done(lake: Lakehouse, source: Source, plan: IngestPlan) -> bool:
 
 
 def _quarantine_undated(
-    work: Workplace, source: Source, fresh: Sequence[LandingFile], found: Indexed
+    work: Workplace, source: Source, fresh: Sequence[LandingFile], rejects: Sequence[DataFile]
 ) -> None:
-    quarantine = quarantine_table(work.lake, source)
-    where = And(
-        IsNull(term="event_day"),
-        In(term="landing_file", literals=sorted(file.path for file in fresh)),
-    )
-    if found.reject_count or (
-        quarantine.current_snapshot() and quarantine.scan(where, ["landing_file"]).count()
-    ):
-        quarantine.overwrite(
-            found.rejects,
-            where,
-            summary=work.stamp.summary(),
-            commit_id=work.stamp.commit_id("undated"),
-        )
+    files = In(term="landing_file", literals=sorted(file.path for file in fresh))
+    where = And(IsNull(term="event_day"), files)
+    _quarantine(work, quarantine_table(work.lake, source), rejects, where, "undated")
 
 
 def _quarantine_dated(
-    work: Workplace, source: Source, plan: IngestPlan, parsed: DataFrame, done: Sequence[LedgerRow]
+    work: Workplace, plan: IngestPlan, quarantine: Table, taken: TakenRows
 ) -> None:
-    quarantine = quarantine_table(work.lake, source)
     where = day_in(plan.days)
     if not plan.replace:
-        where = And(
-            where, In(term="landing_file", literals=sorted({row.landing_file for row in plan.rows}))
-        )
-    if combined(done).quarantined or (
-        quarantine.current_snapshot() and quarantine.scan(where, ["landing_file"]).count()
-    ):
-        quarantine.overwrite(
-            rejected_rows(parsed),
+        files = In(term="landing_file", literals=sorted({row.landing_file for row in plan.rows}))
+        where = And(where, files)
+    _quarantine(work, quarantine, taken.rejects, where, "dated")
+
+
+def _quarantine(
+    work: Workplace,
+    table: Table,
+    rejects: Sequence[DataFile],
+    where: BooleanExpression,
+    what: str,
+) -> None:
+    """Put rejects in the place of those that match; no snapshot when there are neither."""
+    if rejects or (table.current_snapshot() and table.scan(where, ["landing_file"]).count()):
+        table.overwrite(
+            WrittenFiles(tuple(rejects)),
             where,
             summary=work.stamp.summary(),
-            commit_id=work.stamp.commit_id("dated"),
+            commit_id=work.stamp.commit_id(what),
         )
+
+
+def _files_of(table: Table) -> TableFiles:
+    return TableFiles(table.write_request(), dict(table.storage.properties))
 
 
 def _untouched(known: Sequence[LedgerRow], plan: IngestPlan) -> list[LedgerRow]:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from lakehouse.errors import StorageError
 from lakehouse.orchestration.ingestion.landing import LandingFile, LedgerRow, LineCount
-from lakehouse.orchestration.ingestion.typed_rows import FileTask
+from lakehouse.orchestration.ingestion.row_pass import FileTask
 
 Mode = Literal["replace", "increment"]
 

@@ -8,10 +8,13 @@ modification time), which files carry events of day D, and which of those are no
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import orjson
 import pyarrow as pa
@@ -20,6 +23,7 @@ from lakehouse.errors import NoSuchFileError
 from lakehouse.orchestration.ingestion.drift import Observed
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.storage.load import storage_for
+from lakehouse.storage.protocol import path_on_disk
 
 LEDGER_SCHEMA = pa.schema(
     [
@@ -44,14 +48,17 @@ class LandingFile:
     """A file as it lies in the landing folder; another size or time makes it another version of the file.
 
     Attributes:
-        path: below the source's landing folder, with forward slashes.
+        path: below the source's landing folder, with forward slashes; bytes that are not UTF-8 are
+            spelled with escapes.
         size_bytes: as stored.
         modified_ms: milliseconds since the epoch, by the storage's clock.
+        refused: why the file is never opened; None for most.
     """
 
     path: str
     size_bytes: int
     modified_ms: int
+    refused: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +77,8 @@ class LedgerRow:
         quarantined: lines that were rejected.
         duplicates: lines that repeat an event.
         problem: what is wrong with the file as a whole (on the row without a day).
-        kinds: JSON: for each field how many values of each kind.
+        kinds: JSON: for each field of the file how many values of each kind (on the row without a
+            day).
     """
 
     landing_file: str
@@ -113,25 +121,68 @@ def landing_folder(landing_root: str, source: Source) -> str:
 
 
 def list_landing(landing_root: str, source: Source) -> list[LandingFile]:
-    """The source's files, sorted by path. Hidden and temporary files (a path part that starts with `.` or `_`) are not looked at.
+    """The source's files, sorted by path.
+
+    Hidden and temporary files (a path part that starts with `.` or `_`) are not looked at.
 
     Raises:
-        NoSuchFileError: the landing folder does not exist, or is empty on a store that has no folders.
+        NoSuchFileError: the landing folder does not exist, or is empty on a store that has no
+            folders.
     """
     folder = landing_folder(landing_root, source)
-    found = [
-        LandingFile(path, info.size, info.modified_ms)
-        for info in storage_for(folder).list(folder)
-        for path in [info.location[len(folder) :].lstrip("/")]
-        if fnmatchcase(path, source.pattern)
-        and not any(part[0] in "._" for part in path.split("/"))
-    ]
+    on_disk = path_on_disk(storage_for(folder), folder)
+    there = _in_store(folder) if on_disk is None else _on_disk(Path(on_disk), "")
+    found = sorted(
+        file
+        for file in there
+        if not any(part[0] in "._" for part in file.path.split("/"))
+        and (source.pattern == "*" or fnmatchcase(file.path, source.pattern))
+    )
     if not found and not folder_exists(folder):
         raise NoSuchFileError(
-            f"source {source.name!r}: landing folder {folder} does not exist; create it or fix LAKEHOUSE_LANDING",
+            f"source {source.name!r}: landing folder {folder} does not exist; "
+            "create it or fix LAKEHOUSE_LANDING",
             file=folder,
         )
-    return sorted(found)
+    return found
+
+
+def _in_store(folder: str) -> Iterator[LandingFile]:
+    for info in storage_for(folder).list(folder):
+        path = info.location[len(folder) :].lstrip("/")
+        yield LandingFile(path, info.size, info.modified_ms)
+
+
+def _on_disk(root: Path, folder: str) -> Iterator[LandingFile]:
+    """Files below a folder of a disk, where links and names exist that an object store has not."""
+    try:
+        with os.scandir(root / folder) as listed:
+            entries = list(listed)
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        path = f"{folder}{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            yield from _on_disk(root, f"{path}/")
+            continue
+        try:
+            facts = entry.stat()
+        except FileNotFoundError:
+            continue  # gone since, or a link to nothing
+        except OSError as error:
+            yield LandingFile(_label(path), 0, 0, f"it cannot be looked at: {error.strerror}")
+            continue
+        label = _label(path)
+        refused = "its name is not UTF-8: rename it" if label != path else None
+        if not stat.S_ISREG(facts.st_mode):
+            refused = "it is no regular file"
+        elif entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root.resolve()):
+            refused = "it is a link out of the landing folder: copy the file"
+        yield LandingFile(label, facts.st_size, facts.st_mtime_ns // 1_000_000, refused)
+
+
+def _label(path: str) -> str:
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def folder_exists(folder: str) -> bool:

@@ -15,7 +15,7 @@ LANDING_FILE = "landing_file"
 LANDING_LINE = "landing_line"
 RESERVED_COLUMNS = (EVENT_TS, LANDING_FILE, LANDING_LINE)
 
-Format = Literal["jsonl", "csv", "parquet"]
+Format = Literal["auto", "jsonl", "csv"]
 TimeUnit = Literal["iso", "s", "ms", "us"]
 DriftPolicy = Literal["evolve", "quarantine"]
 
@@ -75,8 +75,9 @@ class Source:
     Attributes:
         name: lower-case identifier; names the tables `raw.<name>`, `raw.<name>_quarantine` and `raw.<name>_landing`.
         pattern: which files below the landing folder `<landing root>/<name>` belong to it (`fnmatch`, `*` crosses folders).
-        format: JSON lines, CSV with a header line, or Parquet.
-        gzip: whether the files are compressed as a whole (JSON lines and CSV only).
+        format: of files that are text. `auto` tells JSON lines, JSON arrays and CSV with a header
+            line apart by the file's name and first character. Parquet, Avro and compression (gzip,
+            zstd, bzip2, snappy) are told by each file's bytes.
         event_time: where a record says when it happened.
         first_day: events before it are quarantined.
         last_day: events after it are quarantined; None: today (UTC) at the time of reading.
@@ -87,6 +88,10 @@ class Source:
         columns: declared columns; empty: all are inferred from the data.
         drift: `evolve` adds columns that were not declared and promotes types; `quarantine` rejects such records.
         max_line_bytes: longer lines are quarantined without being parsed.
+        max_rejects: a file with more lines that are no record, or have no usable event time, is
+            quarantined as a whole, with the number of its lines.
+        max_fields: so many columns the raw table has at most; a file with more different fields is
+            quarantined as a whole.
         quarantined_percent_max: a warning is raised above this share of quarantined lines in a run.
     """
 
@@ -94,15 +99,16 @@ class Source:
     event_time: EventTime
     first_day: date
     bucket: str
-    pattern: str = "*.jsonl.gz"
-    format: Format = "jsonl"
-    gzip: bool = True
+    pattern: str = "*"
+    format: Format = "auto"
     last_day: date | None = None
     buckets: int = 4
     natural_key: tuple[str, ...] = ()
     columns: tuple[Column, ...] = field(default=())
     drift: DriftPolicy = "evolve"
     max_line_bytes: int = 8 << 20
+    max_rejects: int = 100_000
+    max_fields: int = 1_000
     quarantined_percent_max: float = 1.0
 
     def __post_init__(self) -> None:
@@ -118,10 +124,6 @@ class Source:
         if self.last_day is not None and self.last_day < self.first_day:
             raise InvalidInputError(
                 f"{where}: last_day {self.last_day} is before first_day {self.first_day}"
-            )
-        if self.format == "parquet" and self.gzip:
-            raise InvalidInputError(
-                f"{where}: Parquet files are not compressed as a whole; set gzip=False"
             )
         if self.buckets < 1:
             raise InvalidInputError(f"{where}: buckets must be at least 1, not {self.buckets}")

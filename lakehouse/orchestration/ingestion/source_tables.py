@@ -17,7 +17,8 @@ from lakehouse.orchestration.ingestion.landing import (
     day_ranges,
     ledger_from_arrow,
 )
-from lakehouse.orchestration.ingestion.landing_reader import REJECTS_SCHEMA
+from lakehouse.orchestration.ingestion.reading.chunks import REJECTS_SCHEMA
+from lakehouse.orchestration.ingestion.reading.typed_columns import arrow_type
 from lakehouse.orchestration.ingestion.source import (
     EVENT_TS,
     LANDING_FILE,
@@ -25,7 +26,6 @@ from lakehouse.orchestration.ingestion.source import (
     Column,
     Source,
 )
-from lakehouse.orchestration.ingestion.typed_columns import arrow_type
 from lakehouse.table import Table
 
 # tells a column of JSON text from one of plain text

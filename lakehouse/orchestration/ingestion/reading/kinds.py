@@ -13,6 +13,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 
 _INT_MAX, _LONG_MAX, _DOUBLE_EXACT = 2**31 - 1, 2**63 - 1, 2**53
+INT_RANGE = (-_INT_MAX - 1, _INT_MAX)
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 # what fits as it is; text is parsed value by value where the column is a date, a time or a decimal

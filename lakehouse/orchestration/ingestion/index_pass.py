@@ -1,0 +1,122 @@
+"""The first pass over landing files, on a worker: which days each carries, and its lines without one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lakehouse.errors import NoSuchFileError, StorageError
+from lakehouse.orchestration.ingestion.landing import LandingFile
+from lakehouse.orchestration.ingestion.landing_reader import LandingReader, no_collection
+from lakehouse.orchestration.ingestion.quarantine_files import QuarantineFiles, TableFiles
+from lakehouse.orchestration.ingestion.reading.chunks import Rejects
+from lakehouse.orchestration.ingestion.reading.content import UnreadableContentError
+from lakehouse.orchestration.ingestion.reading.event_time import EventClock
+from lakehouse.orchestration.ingestion.reading.file_index import BeyondLimitsError, FileIndex
+from lakehouse.orchestration.ingestion.reading.landing_file import count_lines, file_chunks
+from lakehouse.spec.data_file import DataFile
+
+VANISHED, UNREADABLE = "vanished", "unreadable"
+_SHOWN = 500
+
+
+@dataclass(slots=True)
+class IndexedFile:
+    """What one file carries.
+
+    Attributes:
+        file: the version that was read.
+        index: of its records.
+        undated: lines without a usable event time; all of them when the file is beyond limits.
+        problem: what is wrong with the file as a whole.
+        lost: `vanished` or `unreadable` when nothing is known of the file.
+    """
+
+    file: LandingFile
+    index: FileIndex | None = None
+    undated: int = 0
+    problem: str | None = None
+    lost: str | None = None
+
+
+@dataclass(slots=True)
+class IndexedFiles:
+    """What a worker found.
+
+    Attributes:
+        found: one for each file.
+        rejects: data files of the quarantine.
+    """
+
+    found: list[IndexedFile] = field(default_factory=list)
+    rejects: list[DataFile] = field(default_factory=list)
+
+
+def index_files(
+    files: Sequence[LandingFile], reader: LandingReader, quarantine: TableFiles, task: str
+) -> IndexedFiles:
+    """Index files; when anything fails, what was written is deleted.
+
+    Args:
+        files: in this order.
+        reader: opens them.
+        quarantine: where their lines without an event time go.
+        task: distinguishes parallel workers, part of file names.
+
+    Raises:
+        StorageError: a landing file could not be read to its end, or a data file not written.
+    """
+    result, rejects, clock = IndexedFiles(), QuarantineFiles(quarantine, task), reader.clock()
+    try:
+        with no_collection():
+            for file in files:
+                rejects.begin()
+                result.found.append(_indexed(file, reader, clock, rejects))
+        result.rejects = rejects.finish()
+    except BaseException:
+        rejects.discard()
+        raise
+    return result
+
+
+def _indexed(
+    file: LandingFile, reader: LandingReader, clock: EventClock, rejects: QuarantineFiles
+) -> IndexedFile:
+    source, begun = reader.source, False
+    found = IndexedFile(file, index := FileIndex())
+    whole = Rejects()
+    try:
+        with reader.open(file) as stream:
+            try:
+                for chunk in file_chunks(stream, file.path, source):
+                    begun = True
+                    rejects.add(index.add(chunk, source, clock), file.path)
+            except BeyondLimitsError as error:
+                rejects.take_back()
+                found.undated = count_lines(stream, file.path, source)
+                found.index = None
+                found.problem = f"{error.reason}: {error.detail}; none of its lines is taken"
+                whole.add(None, error.reason, f"{error.detail}; {found.undated} lines")
+            else:
+                found.undated = index.undated
+    except UnreadableContentError as error:
+        found.undated = index.undated
+        found.problem = error.message[:_SHOWN]
+        whole.add(None, error.reason, error.detail[:_SHOWN])
+    except (OSError, StorageError) as error:
+        return _lost(file, error, reader, begun=begun)
+    rejects.add(whole, file.path)
+    return found
+
+
+def _lost(
+    file: LandingFile, error: OSError | StorageError, reader: LandingReader, *, begun: bool
+) -> IndexedFile:
+    if begun:
+        location = reader.location(file)
+        message = f"landing file {location} could not be read to its end: {error}"
+        raise StorageError(message, retryable=True, file=location) from error
+    if isinstance(error, FileNotFoundError | NoSuchFileError):
+        return IndexedFile(file, lost=VANISHED)
+    why = f"unreadable file {type(error).__name__}: {error}"
+    return IndexedFile(file, problem=why[:_SHOWN], lost=UNREADABLE)

@@ -1,0 +1,68 @@
+"""Work on Spark's workers: one task an item, what each returns collected in the driver."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from lakehouse.errors import LakehouseError
+from lakehouse.spark.failures import failure_of, marked
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.binary())])
+
+
+def on_workers(
+    spark: SparkSession, items: Sequence[Item], work: Callable[[Item, str], Result]
+) -> list[Result]:
+    """What `work` returns for each item.
+
+    Args:
+        spark: the session.
+        items: picklable.
+        work: called with an item and the name of the task attempt; it and what it returns are picklable.
+
+    Raises:
+        LakehouseError: what the work raised.
+        PySparkException: any other failure of the job.
+    """
+    if not items:
+        return []
+    given = tuple(items)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task = "0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                try:
+                    result = work(given[number], task)
+                except LakehouseError as error:
+                    raise RuntimeError(marked(error)) from error
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        pa.array([number], pa.int64()),
+                        pa.array([pickle.dumps(result)], pa.binary()),
+                    ],
+                    schema=_SCHEMA,
+                )
+
+    frame = spark.range(0, len(given), 1, len(given))
+    try:
+        rows = frame.mapInArrow(run, "number long, result binary").toArrow()
+    except PySparkException as error:
+        failure = failure_of(str(error))
+        if failure is None:
+            raise
+        raise failure from error
+    results = dict(zip(rows["number"].to_pylist(), rows["result"].to_pylist(), strict=True))
+    # what Spark's workers send is as trusted as the code that they are sent
+    return [pickle.loads(results[number]) for number in range(len(given))]  # noqa: S301

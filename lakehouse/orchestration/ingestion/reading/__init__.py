@@ -1,0 +1,1 @@
+"""Landing files to typed columns, on one worker: bytes, lines, records, values, times."""

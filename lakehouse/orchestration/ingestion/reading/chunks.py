@@ -1,0 +1,150 @@
+"""Consecutive records of a landing file as columns; and lines that are none, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# so few that Python's objects of a chunk stay in the processor's cache
+CHUNK_ROWS = 8_192
+QUARANTINED_TEXT_MAX = 64 << 10
+
+REJECTS_SCHEMA = pa.schema(
+    [
+        pa.field("event_day", pa.date32()),
+        pa.field("landing_file", pa.string(), nullable=False),
+        pa.field("landing_line", pa.int64()),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("detail", pa.string()),
+        pa.field("record", pa.string()),
+        pa.field("record_bytes", pa.int64()),
+    ]
+)
+Values: TypeAlias = list[object] | pa.Array
+
+
+class Records(Protocol):
+    """Records of one file, in order.
+
+    Attributes:
+        lines: their line numbers.
+        untyped: whether values are text whose type only a column tells.
+    """
+
+    lines: Sequence[int]
+    untyped: bool
+
+    def column(self, name: str) -> Values:
+        """A field of every record; null where it is missing."""
+
+    def fields(self) -> Mapping[str, Values]:
+        """Every field with its values; nulls may be left out."""
+
+    def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
+        """Records with a value in a field that is not `known`: position -> the first such field."""
+
+    def only(self, positions: Sequence[int]) -> Records:
+        """Some of the records."""
+
+    def text(self, position: int) -> bytes:
+        """A record as it came, or as JSON where its format is no text."""
+
+
+def strangers_of(columns: Mapping[str, pa.Array], known: frozenset[str]) -> dict[int, str]:
+    """`Records.strangers` of whole columns."""
+    found: dict[int, str] = {}
+    for name, values in columns.items():
+        if name not in known and values.null_count < len(values):
+            for position in pc.indices_nonzero(values.is_valid()).to_pylist():
+                found.setdefault(position, name)
+    return found
+
+
+@dataclass(slots=True)
+class Rejects:
+    """Lines that become no row; `line` is None for what is wrong with the file as a whole."""
+
+    days: list[date | None] = field(default_factory=list)
+    lines: list[int | None] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    details: list[str] = field(default_factory=list)
+    texts: list[bytes | None] = field(default_factory=list)
+    sizes: list[int | None] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def add(
+        self,
+        line: int | None,
+        reason: str,
+        detail: str = "",
+        text: bytes | None = None,
+        *,
+        size: int | None = None,
+        day: date | None = None,
+    ) -> None:
+        """Add a line.
+
+        Args:
+            line: its number.
+            reason: one of few, to group by.
+            detail: what exactly.
+            text: of the record; its beginning is kept.
+            size: bytes of the record, where `text` is not the whole of it.
+            day: of its event time, when it has one that can be used.
+        """
+        self.days.append(day)
+        self.lines.append(line)
+        self.reasons.append(reason)
+        self.details.append(detail)
+        self.texts.append(None if text is None else text[:QUARANTINED_TEXT_MAX])
+        self.sizes.append(size if text is None or size is not None else len(text))
+
+    def extend_blank(self, lines: Iterable[int]) -> None:
+        """Add blank lines."""
+        before = len(self.lines)
+        self.lines.extend(lines)
+        count = len(self.lines) - before
+        self.days += [None] * count
+        self.reasons += ["blank line"] * count
+        self.details += [""] * count
+        self.texts += [b""] * count
+        self.sizes += [0] * count
+
+    def batch(self, landing_file: str) -> pa.RecordBatch:
+        """As the quarantine table keeps them."""
+        shown = [
+            None if text is None else text.decode("utf-8", errors="backslashreplace")
+            for text in self.texts
+        ]
+        return pa.RecordBatch.from_arrays(
+            [
+                pa.array(self.days, pa.date32()),
+                pa.array([landing_file] * len(self), pa.string()),
+                pa.array(self.lines, pa.int64()),
+                pa.array(self.reasons, pa.string()),
+                pa.array(self.details, pa.string()),
+                pa.array(shown, pa.string()),
+                pa.array(self.sizes, pa.int64()),
+            ],
+            schema=REJECTS_SCHEMA,
+        )
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What some lines of a file are.
+
+    Attributes:
+        records: those that could be read; None: none of them.
+        rejects: the others.
+    """
+
+    records: Records | None
+    rejects: Rejects

@@ -1,0 +1,72 @@
+"""Any value as JSON text, no digit less: large integers and decimals are written out here."""
+
+from __future__ import annotations
+
+import base64
+import math
+from datetime import date, datetime, time
+from decimal import Decimal
+
+import orjson
+
+_OPTIONS = orjson.OPT_NON_STR_KEYS
+
+
+def json_text(value: object) -> str:
+    """The value as JSON text.
+
+    Decimals are numbers with all their digits, bytes are base64, dates and times ISO 8601 text.
+
+    Raises:
+        ValueError: JSON has no such number (NaN, infinity), or the value is nested too deeply.
+    """
+    try:
+        text = orjson.dumps(value, option=_OPTIONS).decode()
+    except (orjson.JSONEncodeError, RecursionError):
+        return _bounded(value, strict=True)
+    # orjson writes null for a number that JSON has not
+    return _bounded(value, strict=True) if "null" in text else text
+
+
+def shown_json(value: object) -> str:
+    """The value for people to read: as `json_text` gives it, with NaN and Infinity spelled out."""
+    return _bounded(value, strict=False)
+
+
+def _bounded(value: object, *, strict: bool) -> str:
+    try:
+        return _written(value, strict=strict)
+    except RecursionError:
+        if strict:
+            raise ValueError("nested too deeply") from None
+        return "(nested too deeply)"
+
+
+def _written(value: object, *, strict: bool) -> str:
+    if isinstance(value, dict):
+        items = [f"{_key(name)}:{_written(one, strict=strict)}" for name, one in value.items()]
+        return "{" + ",".join(items) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join([_written(one, strict=strict) for one in value]) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        if strict:
+            raise ValueError(f"{value} is no number in JSON")
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bool) or not isinstance(value, int | Decimal | bytes):
+        return orjson.dumps(value, option=_OPTIONS, default=str).decode()
+    if isinstance(value, bytes):
+        return f'"{base64.b64encode(value).decode()}"'
+    return _decimal_text(value, strict=strict) if isinstance(value, Decimal) else str(value)
+
+
+def _decimal_text(value: Decimal, *, strict: bool) -> str:
+    if value.is_finite():
+        return f"{value:f}"
+    if strict:
+        raise ValueError(f"{value} is no number in JSON")
+    return str(value)
+
+
+def _key(name: object) -> str:
+    text = name.isoformat() if isinstance(name, date | datetime | time) else str(name)
+    return orjson.dumps(text).decode()

@@ -1,0 +1,198 @@
+"""One landing file as chunks of records, whatever its format: told by its name and its first bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import PurePosixPath
+from typing import Any
+
+import fastavro
+import orjson
+import pyarrow as pa
+
+from lakehouse.orchestration.ingestion.reading.chunks import CHUNK_ROWS, Chunk, Rejects
+from lakehouse.orchestration.ingestion.reading.content import (
+    HEAD_BYTES,
+    UnreadableContentError,
+    kind_of,
+    plain_blocks,
+)
+from lakehouse.orchestration.ingestion.reading.csv_records import csv_chunks
+from lakehouse.orchestration.ingestion.reading.json_lines import (
+    JsonRecords,
+    exact_json,
+    json_chunks,
+)
+from lakehouse.orchestration.ingestion.reading.line_blocks import LineReader
+from lakehouse.orchestration.ingestion.reading.parquet_rows import parquet_chunks
+from lakehouse.orchestration.ingestion.source import Source
+
+_JSON, _CSV = frozenset({".json", ".jsonl", ".ndjson"}), frozenset({".csv", ".tsv"})
+_COMPRESSED = frozenset({".gz", ".gzip", ".zst", ".zstd", ".bz2", ".sz", ".snappy"})
+# an array is parsed as a whole, and a value takes up to thirty times the bytes of its text
+_MOST_ARRAY_BYTES = 16 << 20
+
+
+def file_chunks(stream: pa.NativeFile, path: str, source: Source) -> Iterator[Chunk]:
+    """The records of a file, each once, and its lines that are no record.
+
+    Args:
+        stream: the file, opened for reading at any place.
+        path: tells the format of text, where the source does not.
+        source: how to read it.
+
+    Raises:
+        UnreadableContentError: what is wrong with the file as a whole; what could be read was yielded before.
+        OSError: the file cannot be read.
+    """
+    kind = kind_of(stream.read(HEAD_BYTES))
+    stream.seek(0)
+    if kind == "parquet":
+        chunks = parquet_chunks(stream)
+    elif kind == "avro":
+        chunks = _avro_chunks(stream)
+    else:
+        chunks = _text_chunks(plain_blocks(stream, kind), path, source)
+    empty = True
+    for chunk in chunks:
+        empty = empty and chunk.records is None and not len(chunk.rejects)
+        yield chunk
+    if empty:
+        raise UnreadableContentError("empty file")
+
+
+def count_lines(stream: pa.NativeFile, path: str, source: Source) -> int:
+    """The lines of a file, or its records where the format knows no lines, up to a damage.
+
+    Args:
+        stream: the file, opened for reading at any place.
+        path: see `file_chunks`.
+        source: see `file_chunks`.
+    """
+    stream.seek(0)
+    kind = kind_of(stream.read(HEAD_BYTES))
+    stream.seek(0)
+    count, ended = 0, True
+    try:
+        if kind in ("parquet", "avro"):
+            for chunk in file_chunks(stream, path, source):
+                count += 0 if chunk.records is None else len(chunk.records.lines)
+            return count
+        for block in plain_blocks(stream, kind):
+            count += block.count(b"\n")
+            ended = block.endswith(b"\n")
+    except UnreadableContentError:
+        pass  # what is before the damage is all there is
+    return count + (not ended)
+
+
+def _text_chunks(blocks: Iterator[bytes], path: str, source: Source) -> Iterator[Chunk]:
+    head = b""
+    failure: UnreadableContentError | None = None
+    try:
+        while len(head) < HEAD_BYTES and (block := next(blocks, b"")):
+            head += block
+    except UnreadableContentError as error:
+        failure = error
+    if kind_of(head) in ("parquet", "avro"):
+        raise UnreadableContentError("unsupported file", "it is compressed as a whole: unpack it")
+    text = chain([head], blocks if failure is None else _Failing(failure))
+    text_format = source.format if source.format != "auto" else _text_format(path, head)
+    if text_format == "jsonl" and _is_array(head):
+        yield from _array_chunks(text)
+        return
+    lines = LineReader(text, max_line_bytes=source.max_line_bytes)
+    yield from csv_chunks(lines) if text_format == "csv" else json_chunks(lines)
+    if lines.problem is not None:
+        where = f"after line {lines.count}"
+        detail = f"{where}: {lines.problem.detail}" if lines.problem.detail else where
+        raise UnreadableContentError(lines.problem.reason, detail)
+
+
+class _Failing:
+    """Blocks of which the first cannot be read."""
+
+    def __init__(self, failure: UnreadableContentError) -> None:
+        self._failure = failure
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        raise self._failure
+
+
+def _text_format(path: str, head: bytes) -> str:
+    suffixes = [one.lower() for one in PurePosixPath(path).suffixes]
+    while suffixes and suffixes[-1] in _COMPRESSED:
+        suffixes.pop()
+    if suffixes and suffixes[-1] in _JSON | _CSV:
+        return "csv" if suffixes[-1] in _CSV else "jsonl"
+    return "jsonl" if head.lstrip()[:1] in (b"{", b"[") else "csv"
+
+
+def _is_array(head: bytes) -> bool:
+    """Whether the text is one array, and not lines of which the first happens to be one."""
+    text = head.lstrip()
+    if not text.startswith(b"["):
+        return False
+    first, ended, _ = text.partition(b"\n")
+    if not ended:
+        return True
+    try:
+        orjson.loads(first)
+    except orjson.JSONDecodeError:
+        return True
+    return False
+
+
+def _array_chunks(blocks: Iterable[bytes]) -> Iterator[Chunk]:
+    """The objects of a JSON array; the line is the element's number."""
+    pieces, size = [], 0
+    for block in blocks:
+        pieces.append(block)
+        size += len(block)
+        if size > _MOST_ARRAY_BYTES:
+            raise UnreadableContentError(
+                "unsupported file",
+                f"a JSON array of more than {_MOST_ARRAY_BYTES >> 20} MiB: write JSON lines",
+            )
+    try:
+        values = exact_json(b"".join(pieces))
+    except ValueError as error:
+        raise UnreadableContentError("malformed JSON array", str(error)) from error
+    if not isinstance(values, list):
+        raise UnreadableContentError("malformed JSON array", "it is no array")
+    yield from _value_chunks(iter(values))
+
+
+def _avro_chunks(stream: pa.NativeFile) -> Iterator[Chunk]:
+    """The records of an Avro container file; the line is the record's number."""
+    count = 0
+    try:
+        for chunk in _value_chunks(iter(fastavro.reader(stream))):
+            yield chunk
+            count += 0 if chunk.records is None else len(chunk.records.lines)
+    except (ValueError, EOFError, TypeError, KeyError, OSError, IndexError) as error:
+        detail = f"after record {count}: {error}"
+        raise UnreadableContentError("unreadable Avro", detail[:500]) from error
+
+
+def _value_chunks(values: Iterator[Any]) -> Iterator[Chunk]:
+    first = 1
+    while True:
+        some = [value for _, value in zip(range(CHUNK_ROWS), values, strict=False)]
+        if not some:
+            return
+        rejects = Rejects()
+        numbers: list[int] = []
+        records: list[dict[str, object]] = []
+        for number, value in enumerate(some, start=first):
+            if isinstance(value, dict):
+                numbers.append(number)
+                records.append(value)
+            else:
+                rejects.add(number, "not a JSON object", type(value).__name__)
+        first += len(some)
+        yield Chunk(JsonRecords(numbers, records) if records else None, rejects)

@@ -1,0 +1,147 @@
+"""The second pass over landing files, on a worker: records of some days become rows or rejects."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+
+import pyarrow as pa
+
+from lakehouse.arrow.writer import write_all
+from lakehouse.errors import NoSuchFileError, StorageError
+from lakehouse.orchestration.ingestion.landing import LandingFile
+from lakehouse.orchestration.ingestion.landing_reader import LandingReader, no_collection
+from lakehouse.orchestration.ingestion.quarantine_files import QuarantineFiles, TableFiles
+from lakehouse.orchestration.ingestion.reading.chunks import Chunk, Rejects
+from lakehouse.orchestration.ingestion.reading.content import UnreadableContentError
+from lakehouse.orchestration.ingestion.reading.landing_file import file_chunks
+from lakehouse.orchestration.ingestion.reading.typed_rows import RowTyper
+from lakehouse.orchestration.ingestion.source import Column
+from lakehouse.spec.data_file import DataFile
+
+FileDay = tuple[str, date]
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """What to take from a file.
+
+    Attributes:
+        file: the version that is expected.
+        days: of event time.
+    """
+
+    file: LandingFile
+    days: frozenset[date]
+
+
+@dataclass(slots=True)
+class TakenRows:
+    """What files gave; nothing of it is committed.
+
+    Attributes:
+        lines: how many records, by landing file and day of event time.
+        rejected: those among them that become no row.
+        rows: data files of the raw table.
+        rejects: data files of the quarantine.
+    """
+
+    lines: Counter[FileDay] = field(default_factory=Counter)
+    rejected: Counter[FileDay] = field(default_factory=Counter)
+    rows: list[DataFile] = field(default_factory=list)
+    rejects: list[DataFile] = field(default_factory=list)
+
+    def add(self, other: TakenRows) -> None:
+        """Take what other files gave."""
+        self.lines.update(other.lines)
+        self.rejected.update(other.rejected)
+        self.rows += other.rows
+        self.rejects += other.rejects
+
+
+def take_rows(
+    tasks: Sequence[FileTask],
+    reader: LandingReader,
+    columns: Sequence[Column],
+    raw: TableFiles,
+    quarantine: TableFiles,
+    task: str,
+) -> TakenRows:
+    """Write the records of files to data files; when anything fails, what was written is deleted.
+
+    Args:
+        tasks: files, read in this order.
+        reader: opens them.
+        columns: the raw table's source columns.
+        raw: where rows go.
+        quarantine: where rejects go.
+        task: distinguishes parallel workers, part of file names.
+
+    Raises:
+        NoSuchFileError: a landing file is gone.
+        StorageError: a landing file could not be read, or a data file not written.
+    """
+    taken, rejects = TakenRows(), QuarantineFiles(quarantine, task)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        typer = RowTyper(reader.source, columns, reader.clock())
+        for one in tasks:
+            yield from row_batches(one, reader, typer, taken, rejects)
+
+    try:
+        with no_collection():
+            taken.rows = write_all(batches(), raw.request, raw.storage, task=task)
+        taken.rejects = rejects.finish()
+    except BaseException:
+        rejects.discard()
+        if taken.rows:
+            raw.storage.delete([one.file_path for one in taken.rows])
+        raise
+    return taken
+
+
+def row_batches(
+    task: FileTask,
+    reader: LandingReader,
+    typer: RowTyper,
+    taken: TakenRows,
+    rejects: QuarantineFiles | None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one file; its lines are counted in `taken`.
+
+    Raises:
+        NoSuchFileError | StorageError: the file is gone, or cannot be read any more.
+    """
+    path, location = task.file.path, reader.location(task.file)
+    lines: Counter[date] = Counter()
+    rejected: Counter[date | None] = Counter()
+    try:
+        with reader.open(task.file) as stream:
+            for chunk in _chunks(stream, path, reader):
+                if chunk.records is None:
+                    continue
+                found = Rejects()
+                batch = typer.rows(chunk.records, path, task.days, lines, found)
+                rejected.update(found.days)
+                if rejects is not None:
+                    rejects.add(found, path)
+                if batch is not None:
+                    yield batch
+    except FileNotFoundError as error:
+        message = f"landing file {location} vanished while it was read"
+        raise NoSuchFileError(message, file=location) from error
+    except OSError as error:
+        message = f"landing file {location} could not be read: {error}"
+        raise StorageError(message, retryable=True, file=location) from error
+    taken.lines.update({(path, day): count for day, count in lines.items()})
+    taken.rejected.update({(path, day): count for day, count in rejected.items() if day})
+
+
+def _chunks(stream: pa.NativeFile, path: str, reader: LandingReader) -> Iterator[Chunk]:
+    """The chunks before whatever damage the first pass has told already."""
+    try:
+        yield from file_chunks(stream, path, reader.source)
+    except UnreadableContentError:
+        return
