@@ -17,12 +17,15 @@ import datafusion
 import pyarrow as pa
 import pyarrow.dataset as pads
 import sqlglot
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression
+from pyiceberg.schema import Schema
+from pyiceberg.types import FloatType
 from sqlglot import exp
 
 from lakehouse.environment import Environment
-from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchTableError
-from lakehouse.expressions.parse import parse_where
+from lakehouse.errors import InvalidExpressionError, InvalidInputError, NoSuchTableError
+from lakehouse.expressions.bind import Names, to_bound
+from lakehouse.expressions.bound import TRUE, Bound, conjunction
+from lakehouse.expressions.sql_terms import read_parsed
 from lakehouse.inspect.tables import METADATA_TABLES
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.arrow_types import schema_to_arrow
@@ -106,9 +109,7 @@ class QueryEngine:
                 name, [_batches(table.inspect.table(str(metadata_table), snapshot_id))]
             )
             return
-        context.register_dataset(
-            name, _ScannedTable(table, snapshot_id, _pushdown(node, table), failures)
-        )
+        context.register_dataset(name, _ScannedTable(table, snapshot_id, node, failures))
 
     def _known(self, parts: Sequence[str]) -> str:
         """Names that may have been meant, or else some that there are."""
@@ -149,20 +150,20 @@ class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no typ
         self,
         table: Table,
         snapshot_id: int | None,
-        where: BooleanExpression,
+        node: exp.Table,
         failures: list[Exception],
     ) -> None:
         metadata = table.metadata
         self._failures = failures
         self._table = table
         self._snapshot_id = snapshot_id
-        self._where = where
         known = (
             metadata.schema()
             if snapshot_id is None
             else metadata.schema_for(metadata.snapshot(snapshot_id))
         )
         self._schema = schema_to_arrow(known)
+        self._where = _pushdown(node, known)
 
     @property
     def schema(self) -> pa.Schema:
@@ -236,13 +237,12 @@ def _version(query: str, node: exp.Table) -> tuple[tuple[str, str] | None, int]:
     return (kind, match.group(2).strip("'").replace("''", "'")), match.end()
 
 
-def _pushdown(node: exp.Table, table: Table) -> BooleanExpression:
+def _pushdown(node: exp.Table, schema: Schema) -> Bound:
     """What prunes files: comparisons of the table's columns with literals that the WHERE of its SELECT joins by AND.
 
     Such a comparison is true for no null, so it may be applied before a join of any kind. In a join it must name its table.
     """
     select = node.find_ancestor(exp.Select)
-    found: BooleanExpression = AlwaysTrue()
     source = node.parent
     where = None if select is None else select.args.get("where")
     if (
@@ -251,24 +251,18 @@ def _pushdown(node: exp.Table, table: Table) -> BooleanExpression:
         or not isinstance(source, (exp.From, exp.Join))
         or source.parent is not select
     ):
-        return found
+        return TRUE
     alone = not select.args.get("joins") and not select.args.get("laterals")
     names = (node.alias_or_name, "") if alone else (node.alias_or_name,)
-    for condition in where.this.flatten() if isinstance(where.this, exp.And) else [where.this]:
-        part = _comparison(condition, names, table)
-        if part is not None:
-            found = And(found, part)
-    return found
+    parts = where.this.flatten() if isinstance(where.this, exp.And) else [where.this]
+    return conjunction(_comparison(part.unnest(), names, schema) for part in parts)
 
 
 _COMPARISONS = (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 
 
-def _comparison(
-    condition: exp.Expr, names: tuple[str, ...], table: Table
-) -> BooleanExpression | None:
-    """A single comparison as a filter; None when it is anything else, or when its literal does not fit the column."""
-    condition = condition.unnest()
+def _comparison(condition: exp.Expr, names: tuple[str, ...], schema: Schema) -> Bound:
+    """A comparison as a filter; TRUE if it is anything else, or its literal does not fit."""
     operands: list[exp.Expr]
     if isinstance(condition, _COMPARISONS):
         operands = [condition.expression]
@@ -277,28 +271,23 @@ def _comparison(
     elif isinstance(condition, exp.In) and condition.expressions:
         operands = list(condition.expressions)
     else:
-        return None
-    if not isinstance(condition.this, exp.Column) or not all(
-        _is_literal(operand) for operand in operands
-    ):
-        return None
-    if condition.this.table not in names:
-        return None
-    column = (
-        condition.this.name
-        if condition.this.this.args.get("quoted")
-        else condition.this.name.lower()
-    )
-    if column not in table.schema().as_arrow().names:
-        return None
+        return TRUE
+    column = condition.this
+    if not isinstance(column, exp.Column) or column.table not in names:
+        return TRUE
+    name = column.name if column.this.args.get("quoted") else column.name.lower()
+    known = {field.name: field.field_type for field in schema.fields}
+    # DataFusion compares single precision with literals as doubles, a filter rounds the literal
+    if name not in known or isinstance(known[name], FloatType):
+        return TRUE
+    if not all(_is_literal(operand) for operand in operands):
+        return TRUE
     bare = condition.copy()
-    bare.set("this", exp.column(column, quoted=True))
+    bare.set("this", exp.column(name, quoted=True))
     try:
-        where = parse_where(bare.sql())
-        table.scan(where)
-    except (LakehouseError, ValueError, TypeError):
-        return None
-    return where
+        return to_bound(read_parsed(bare, bare.sql(), Names(schema).column))
+    except InvalidExpressionError:
+        return TRUE
 
 
 def _is_literal(operand: exp.Expr) -> bool:

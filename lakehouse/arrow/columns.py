@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
@@ -42,3 +44,19 @@ def column_at(
     """The column at a path of positions; null where a parent is null."""
     column = batch.column(path[0])
     return column if len(path) == 1 else pc.struct_field(column, list(path[1:]))
+
+
+class FieldReader:
+    """Finds fields in batches and tables of one schema by their ids.
+
+    Args:
+        schema: of the rows.
+        field_ids: of the fields that will be asked for, outside lists and maps.
+    """
+
+    def __init__(self, schema: Schema, field_ids: Collection[int]) -> None:
+        self._paths = {field_id: find_path(schema, field_id)[0] for field_id in field_ids}
+
+    def read(self, rows: pa.RecordBatch | pa.Table, field_id: int) -> pa.Array | pa.ChunkedArray:
+        """The values of a field; null where a struct around it is."""
+        return column_at(rows, self._paths[field_id])

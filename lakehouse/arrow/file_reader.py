@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from pyiceberg.types import NestedField, PrimitiveType
@@ -33,7 +32,6 @@ from lakehouse.errors import (
     StorageError,
     UnsupportedFeatureError,
 )
-from lakehouse.expressions.arrow_filter import matches
 from lakehouse.expressions.bound import TRUE
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.data_file import DataFile
@@ -195,7 +193,7 @@ class TaskReader:
             self._columns = self._shape(name_mapping)
             self._probe = (
                 self._project(self._columns, scan.filter_fields, scan.filter_arrow)
-                if scan.filter is not None
+                if scan.can_probe
                 else None
             )
             self.row_groups = self._select(self._columns)
@@ -237,7 +235,7 @@ class TaskReader:
             return None
         complete = sum(group.rows for group in self.row_groups) == self._footer.parsed.num_rows
         only_rows = self._deleted is None and not self._keys and not self._scan.has_metadata
-        filters = complete and only_rows and self._scan.filter is not None
+        filters = complete and only_rows and self._scan.where != TRUE
         names = set(columns.names)
         filterable = {
             i: (one.name, one.type)
@@ -421,7 +419,7 @@ class TaskReader:
         else:
             working = self._scan.assemble(columns, rows, positions=positions)
             working = working if mask is None else working.filter(pa.array(mask))
-        filtered = self._scan.keep_matching(working)
+        filtered = self._scan.keep_matching(working, self._task)
         return None if filtered is None else self._scan.output(filtered, self._task)
 
     def _should_probe(self, group: RowGroup) -> bool:
@@ -444,7 +442,7 @@ class TaskReader:
             columns = pa.RecordBatch.from_arrays(
                 self._probe.columns(batch, rows), schema=pa.schema(self._scan.filter_arrow)
             )
-            if pc.any(matches(columns, self._scan.filter)).as_py():
+            if self._scan.any_matches(columns):
                 return True
         return False
 

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow.parquet as pq
-from pyiceberg.expressions.literals import literal
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.transforms import IdentityTransform
@@ -246,7 +245,7 @@ class _Facts:
         if text is None or not isinstance(one.field_type, PrimitiveType):
             return None
         try:
-            position = cast_literal(literal(text), one.field_type, one.name)
+            position = cast_literal(text, one.field_type, one.name)
         except InvalidExpressionError as error:
             raise self._no_value(one, text) from error
         if not position.exact:

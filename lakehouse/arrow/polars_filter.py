@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import polars as pl
@@ -32,26 +34,23 @@ def to_polars_filter(
         where: the filter.
         columns: field id -> name and Arrow type of a column of the file, which must be those of the table's type.
     """
-
-    def both(left: pl.Expr | None, right: pl.Expr | None) -> pl.Expr | None:
-        return (
-            left & right
-            if left is not None and right is not None
-            else right
-            if left is None
-            else left
-        )
-
-    def either(left: pl.Expr | None, right: pl.Expr | None) -> pl.Expr | None:
-        return left | right if left is not None and right is not None else None
-
     return fold(
         where,
         lambda leaf: _leaf(leaf, columns),
         lambda value: None if value else pl.lit(value=False),
-        both,
-        either,
+        _every,
+        _some,
     )
+
+
+def _every(parts: Sequence[pl.Expr | None]) -> pl.Expr | None:
+    known = [part for part in parts if part is not None]
+    return reduce(operator.and_, known) if known else None
+
+
+def _some(parts: Sequence[pl.Expr | None]) -> pl.Expr | None:
+    known = [part for part in parts if part is not None]
+    return reduce(operator.or_, known) if len(known) == len(parts) else None
 
 
 def _leaf(leaf: Leaf, columns: Mapping[int, tuple[str, pa.DataType]]) -> pl.Expr | None:

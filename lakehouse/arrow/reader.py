@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
@@ -23,8 +22,7 @@ from lakehouse.arrow.projection import Projection
 from lakehouse.arrow.scan_columns import ScanColumns
 from lakehouse.arrow.whole_files import WholeFiles, together
 from lakehouse.errors import InvalidSchemaError
-from lakehouse.expressions.bind import bind
-from lakehouse.expressions.bound import conjunction
+from lakehouse.expressions.bound import TRUE, Bound, conjunction
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.arrow_types import schema_to_arrow
 from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
@@ -52,8 +50,7 @@ class ReadRequest:
         table_schema: the whole schema that filters and equality deletes refer to; `schema` when None.
         older_schemas: the table's other schemas, for equality deletes that compare a column dropped since.
         where: rows for which this is not true are dropped (three-valued logic), on every task, together with the residual of the
-            task. Give the scan's own filter, or AlwaysTrue when the residuals of the tasks are enough.
-        case_sensitive: whether names in filters must match exactly.
+            task. Give the scan's own filter, or TRUE when the residuals of the tasks are enough.
         specs: partition specs by id, for identity partition values of files that lack the column.
         name_mapping: JSON of `schema.name-mapping.default`, for files without field ids.
         batch_rows: most rows in a returned batch.
@@ -65,8 +62,7 @@ class ReadRequest:
     schema: Schema
     table_schema: Schema | None = None
     older_schemas: tuple[Schema, ...] = ()
-    where: BooleanExpression = field(default_factory=AlwaysTrue)
-    case_sensitive: bool = True
+    where: Bound = TRUE
     specs: Mapping[int, PartitionSpec] = field(default_factory=dict)
     name_mapping: str | None = None
     batch_rows: int = 32_768
@@ -87,7 +83,7 @@ def read_tasks(
         NoSuchFileError: a data or delete file is missing.
         CorruptMetadataError: a file is not valid Parquet or Puffin.
         InvalidSchemaError: a file lacks a required column or holds a type that cannot be promoted.
-        InvalidExpressionError: a filter does not bind.
+        InvalidExpressionError: a function of the filter cannot be computed for a row.
         UnsupportedFeatureError: a file format other than Parquet and Avro, or delete files that are not Parquet.
     """
     return _stream(tasks, request, storage, request.buffer_bytes)
@@ -127,17 +123,15 @@ def _reads_in_bulk(tasks: Sequence[FileScanTask], request: ReadRequest, threads:
 
 
 class _Session:
-    """What the tasks of one scan share: bound filters, resolved columns, delete files."""
+    """What the tasks of one scan share: resolved columns, delete files."""
 
     def __init__(self, request: ReadRequest, storage: Storage) -> None:
         self._request = request
         self._storage = storage
         self._table_schema = request.table_schema or request.schema
-        self._where = bind(request.where, self._table_schema, case_sensitive=request.case_sensitive)
         self._deletes = DeleteLoader(storage, self._read_delete_file)
         self._lock = threading.Lock()
-        self._columns: dict[tuple[str, tuple[int, ...]], ScanColumns] = {}
-        self._texts: dict[int, tuple[BooleanExpression, str]] = {}
+        self._columns: dict[tuple[int, tuple[int, ...]], tuple[Bound, ScanColumns]] = {}
 
     def open(self, task: FileScanTask) -> TaskReader:
         """Footer, deletes and resolved columns of one task."""
@@ -157,35 +151,27 @@ class _Session:
             deleted=self._deletes.positions(task.data_file, task.deletes),
             keys=self._deletes.equality(task.deletes, self._field),
             name_mapping=self._request.name_mapping,
-            batch_rows=rows if columns.filter is None else min(rows, _FILTERED_BATCH_ROWS),
+            batch_rows=rows if columns.where == TRUE else min(rows, _FILTERED_BATCH_ROWS),
         )
 
     def open_together(self, tasks: Iterable[FileScanTask]) -> WholeFiles:
         """Tasks that are decoded in bulk where they allow it."""
         return WholeFiles([self.open(task) for task in tasks], lone=self._request.bulk is True)
 
-    def _scan_columns(
-        self, residual: BooleanExpression, equality_ids: tuple[int, ...]
-    ) -> ScanColumns:
+    def _scan_columns(self, residual: Bound, equality_ids: tuple[int, ...]) -> ScanColumns:
         with self._lock:
-            # Planners give few distinct residuals, most of them as the same object; not all are hashable.
-            if id(residual) not in self._texts:
-                self._texts[id(residual)] = (residual, repr(residual))
-            key = (self._texts[id(residual)][1], equality_ids)
+            # planners give equal residuals as the same object
+            key = (id(residual), equality_ids)
             found = self._columns.get(key)
             if found is None:
                 request = self._request
-                where = self._where
-                if residual != request.where:
-                    where = conjunction(
-                        where,
-                        bind(residual, self._table_schema, case_sensitive=request.case_sensitive),
-                    )
+                where = conjunction((request.where, residual))
                 extra = [self._field(field_id) for field_id in equality_ids]
-                found = self._columns[key] = ScanColumns(
+                columns = ScanColumns(
                     request.schema, self._table_schema, where, extra, request.specs
                 )
-            return found
+                found = self._columns[key] = (residual, columns)
+            return found[1]
 
     def _field(self, field_id: int) -> NestedField:
         for schema in (self._table_schema, *self._request.older_schemas):

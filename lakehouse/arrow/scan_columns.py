@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,11 +17,12 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import ListType, LongType, MapType, NestedField
 
 from lakehouse.arrow.bulk import DecodedColumns
-from lakehouse.arrow.columns import column_at, find_path
+from lakehouse.arrow.columns import FieldReader, column_at, find_path
 from lakehouse.arrow.file_schema import FileColumn, file_columns
 from lakehouse.arrow.projection import Projection
-from lakehouse.expressions.arrow_filter import matches, to_arrow_filter
-from lakehouse.expressions.bound import TRUE, Bound, leaves
+from lakehouse.expressions.bound import TRUE, Bound
+from lakehouse.expressions.bound import columns as columns_of
+from lakehouse.expressions.evaluation import passing
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.arrow_types import field_to_arrow, schema_to_arrow
 from lakehouse.spec.data_file import DataFile
@@ -63,13 +66,13 @@ class ScanColumns:
 
     Attributes:
         where: bound filter.
-        filter: the same for Arrow over the read columns; None when everything passes.
         types: field id -> type, for pruning.
         read_fields: columns to make out of each file; `read_arrow` are their Arrow fields.
         filter_fields: only those that the filter needs; `filter_arrow` are their Arrow fields.
         needs_positions: whether the position of each row in its file is asked for.
         shows_deleted: whether `_deleted` is asked for: then deleted rows come too, marked.
-        has_metadata: whether any metadata column is asked for.
+        has_metadata: whether any metadata column is asked for, by the filter too.
+        can_probe: whether the columns of a file alone decide the filter.
         shape: of the last file that was opened, for the next ones.
     """
 
@@ -87,8 +90,11 @@ class ScanColumns:
         self._fields = schema.fields
         self._arrow = schema_to_arrow(schema)
         self._specs = specs
-        filter_ids = {leaf.field_id for leaf in leaves(where)}
-        self.read_fields = _read_fields(schema, table_schema, filter_ids, extra)
+        asked = {one.field_id for one in columns_of(where)}
+        filter_ids = {one for one in asked if one not in _BY_ID}
+        metadata_ids = {one.field_id for one in schema.fields} | asked
+        metadata_ids &= _BY_ID.keys()
+        self.read_fields = _read_fields(schema, table_schema, filter_ids, extra, metadata_ids)
         self.read_arrow = [field_to_arrow(one) for one in self.read_fields]
         self._read_schema = pa.schema(self.read_arrow)
         self._by_id = {
@@ -96,17 +102,16 @@ class ScanColumns:
         }
         self.filter_fields = _pruned(table_schema, filter_ids) if filter_ids else []
         self.filter_arrow = [field_to_arrow(one) for one in self.filter_fields]
-        self.filter = None if where == TRUE else to_arrow_filter(where, table_schema)
-        filter_tops = {one.field_id for one in self.filter_fields}
-        self._filter_columns = [
-            index for index, one in enumerate(self.read_fields) if one.field_id in filter_tops
-        ]
-        names = {_BY_ID[one.field_id].name for one in schema.fields if one.field_id in _BY_ID}
+        self.can_probe = where != TRUE and asked == filter_ids
+        self._filtered = FieldReader(_schema_of(self.read_fields), filter_ids)
+        self._probed = FieldReader(_schema_of(self.filter_fields), filter_ids)
+        names = {_BY_ID[one].name for one in metadata_ids}
         self.needs_positions = bool(names & {"_pos", "_row_id"})
         self.shows_deleted = "_deleted" in names
         self.has_metadata = bool(names)
         data = [one for one in schema.fields if one.field_id not in _BY_ID]
-        self._as_read = data == self.read_fields and len(data) == len(schema.fields)
+        whole = data == self.read_fields and len(data) == len(schema.fields)
+        self._as_read = whole and not self.needs_positions
         targets = [
             target
             for one, target in zip(self._fields, self._arrow, strict=True)
@@ -161,15 +166,25 @@ class ScanColumns:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def keep_matching(self, working: pa.RecordBatch) -> pa.RecordBatch | None:
+    def keep_matching(self, working: pa.RecordBatch, task: FileScanTask) -> pa.RecordBatch | None:
         """The rows that pass the filter; None when there are none."""
-        if self.filter is None:
+        if self.where == TRUE:
             return working
-        # Only the filter's columns go through the expression: the others are touched for the rows that stay.
-        chosen = pc.indices_nonzero(matches(working.select(self._filter_columns), self.filter))
+
+        def read(field_id: int) -> pa.Array:
+            if field_id in _BY_ID:
+                return self._metadata_column(_BY_ID[field_id].name, working, task)
+            return self._filtered.read(working, field_id)
+
+        chosen = np.flatnonzero(passing(self.where, read, working.num_rows))
         if len(chosen) == 0:
             return None
-        return working if len(chosen) == working.num_rows else working.take(chosen)
+        return working if len(chosen) == working.num_rows else working.take(pa.array(chosen))
+
+    def any_matches(self, probed: pa.RecordBatch) -> bool:
+        """Whether any row passes the filter, by the columns that it needs; only where `can_probe`."""
+        read = partial(self._probed.read, probed)
+        return bool(passing(self.where, read, probed.num_rows).any())
 
     def output(self, working: pa.RecordBatch, task: FileScanTask) -> pa.RecordBatch:
         """The wanted columns of filtered rows, metadata columns included."""
@@ -213,7 +228,11 @@ def _hidden(one: NestedField) -> str:
 
 
 def _read_fields(
-    schema: Schema, table_schema: Schema, filter_ids: set[int], extra: Sequence[NestedField]
+    schema: Schema,
+    table_schema: Schema,
+    filter_ids: set[int],
+    extra: Sequence[NestedField],
+    metadata_ids: set[int],
 ) -> list[NestedField]:
     data = [one for one in schema.fields if one.field_id not in _BY_ID]
     known = set(index_by_id(_schema_of(data)))
@@ -226,10 +245,14 @@ def _read_fields(
                 *fields,
                 NestedField(one.field_id, _hidden(one), one.field_type, required=False),
             ]
-    for one in schema.fields:
-        if one.field_id in _STORED:
-            fields = [*fields, NestedField(one.field_id, _hidden(one), LongType(), required=False)]
-    return fields
+    return [
+        *fields,
+        *(
+            NestedField(one, _hidden(_BY_ID[one]), LongType(), required=False)
+            for one in sorted(metadata_ids)
+            if one in _STORED
+        ),
+    ]
 
 
 def _pruned(schema: Schema, ids: set[int]) -> list[NestedField]:

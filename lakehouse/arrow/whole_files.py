@@ -10,7 +10,6 @@ from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.expressions import BooleanExpression
 
 from lakehouse.arrow.bulk import BulkFile
 from lakehouse.arrow.file_reader import RowGroup, TaskReader
@@ -51,11 +50,8 @@ def together(tasks: Sequence[FileScanTask], threads: int) -> Iterator[list[FileS
 
 
 def _alike(left: FileScanTask, right: FileScanTask) -> bool:
-    return not left.deletes and not right.deletes and _same(left.residual, right.residual)
-
-
-def _same(left: BooleanExpression, right: BooleanExpression) -> bool:
-    return left is right or left == right
+    same = left.residual is right.residual or left.residual == right.residual
+    return not left.deletes and not right.deletes and same
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from pyiceberg.expressions import BooleanExpression
 from pyiceberg.schema import Schema
 
 from lakehouse.arrow.reader import METADATA_COLUMNS, ReadRequest, read_table
 from lakehouse.errors import InvalidInputError
-from lakehouse.expressions.bind import bind
+from lakehouse.expressions.bound import Bound
 from lakehouse.expressions.prune import must_match
 from lakehouse.expressions.text import describe
 from lakehouse.scan.tasks import FileScanTask
@@ -23,7 +22,7 @@ from lakehouse.storage.protocol import Storage
 
 def refuse_other_rows(
     files: Iterable[DataFile],
-    where: BooleanExpression,
+    where: Bound,
     metadata: TableMetadata,
     storage: Storage,
     table: str,
@@ -35,17 +34,17 @@ def refuse_other_rows(
 
     Args:
         files: new data files of the table's present schema, no row of them deleted.
-        where: the filter, not bound.
+        where: the filter, bound to the table's schema.
         metadata: of the table.
         storage: where the files are.
         table: its name, for messages.
 
     Raises:
-        InvalidExpressionError: the filter does not bind.
+        InvalidExpressionError: a function of the filter cannot be computed for a row.
         InvalidInputError: rows for which it is false or unknown (null).
         StorageError | CorruptMetadataError: a file could not be read.
     """
-    bound, types = bind(where, metadata.schema()), types_of(metadata)
+    types = types_of(metadata)
     by_spec: defaultdict[int, list[DataFile]] = defaultdict(list)
     for one in files:
         by_spec[one.spec_id].append(one)
@@ -55,22 +54,20 @@ def refuse_other_rows(
             metadata.spec(spec_id),
             types,
         )
-        proven = must_match(entries, bound, types)
+        proven = must_match(entries, where, types)
         for file in (one for one, known in zip(group, proven, strict=True) if not known):
             others = file.record_count - _matching(file, where, metadata, storage)
             if others:
                 raise InvalidInputError(
                     f"Table {table}: {others} of {file.record_count} rows of a new file do not match "
-                    f"the filter of the overwrite, {describe(bound)}. They would be there twice after "
+                    f"the filter of the overwrite, {describe(where)}. They would be there twice after "
                     "a second run: leave them out, widen the filter, or append them.",
                     table=table,
                     file=file.file_path,
                 )
 
 
-def _matching(
-    file: DataFile, where: BooleanExpression, metadata: TableMetadata, storage: Storage
-) -> int:
+def _matching(file: DataFile, where: Bound, metadata: TableMetadata, storage: Storage) -> int:
     read = ReadRequest(
         schema=Schema(METADATA_COLUMNS["_pos"]),
         table_schema=metadata.schema(),

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+from pyiceberg.schema import Schema
 
+from lakehouse.arrow.columns import FieldReader
 from lakehouse.arrow.reader import ReadRequest, read_table
 from lakehouse.arrow.writer import WriteRequest, write_data_files
-from lakehouse.expressions.arrow_filter import matches, to_arrow_filter
+from lakehouse.expressions.bound import TRUE, Bound, columns
+from lakehouse.expressions.evaluation import passing
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.request import ScanRequest
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.data_file import DataFile
-from lakehouse.spec.metadata_columns import with_lineage
+from lakehouse.spec.metadata_columns import METADATA_COLUMNS, with_lineage
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
@@ -46,7 +48,7 @@ class RowRewrite:
     def __bool__(self) -> bool:
         return bool(self.removed)
 
-    def stage(self, transaction: Transaction, where: BooleanExpression) -> None:
+    def stage(self, transaction: Transaction, where: Bound) -> None:
         """Add the removal to a transaction: an `overwrite` if rows stay in new files, or a `delete`."""
         if self.added:
             level = TableProperties(transaction.metadata.properties).delete_isolation
@@ -63,7 +65,7 @@ class RowRewrite:
 def remove_matching_rows(
     metadata: TableMetadata,
     snapshot_id: int | None,
-    where: BooleanExpression,
+    where: Bound,
     request: WriteRequest,
     storage: Storage,
 ) -> RowRewrite:
@@ -75,12 +77,12 @@ def remove_matching_rows(
     Args:
         metadata: the table version decided on.
         snapshot_id: the snapshot whose rows are looked at; None means an empty table.
-        where: the filter, not bound.
+        where: the filter, bound to the table's schema.
         request: how new files are written.
         storage: where the files are.
 
     Raises:
-        InvalidExpressionError: the filter does not bind.
+        InvalidExpressionError: a function of the filter cannot be computed for a row.
         StorageError | CorruptMetadataError: a file could not be read or written.
     """
     if snapshot_id is None:
@@ -98,7 +100,7 @@ def remove_matching_rows(
     added: list[DataFile] = []
     deleted_rows = 0
     for index, task in enumerate(plan_scan(scan, storage).tasks):
-        if task.residual == AlwaysTrue():
+        if task.residual == TRUE:
             whole.append(task.data_file)
             deleted_rows += task.data_file.record_count
             continue
@@ -113,17 +115,23 @@ def remove_matching_rows(
 
 
 def _split_rows(
-    task: FileScanTask, where: BooleanExpression, metadata: TableMetadata, storage: Storage
+    task: FileScanTask, where: Bound, metadata: TableMetadata, storage: Storage
 ) -> tuple[pa.Table, int]:
     """The live rows of a file that stay, and how many go."""
     schema = metadata.schema()
+    kept = with_lineage(schema, metadata.format_version)
+    asked = {one.field_id for one in columns(where)}
+    ids = {one.field_id for one in kept.fields}
+    beside = [one for one in METADATA_COLUMNS.values() if one.field_id in asked - ids]
+    whole = Schema(*kept.fields, *beside)
     read = ReadRequest(
-        schema=with_lineage(schema, metadata.format_version),
+        schema=whole,
         table_schema=schema,
         older_schemas=metadata.schemas,
         specs=metadata.specs(),
         name_mapping=metadata.properties.get("schema.name-mapping.default"),
     )
-    rows = read_table([replace(task, residual=AlwaysTrue())], read, storage)
-    kept = rows.filter(pc.invert(matches(rows, to_arrow_filter(where, schema))))
-    return kept, rows.num_rows - kept.num_rows
+    rows = read_table([replace(task, residual=TRUE)], read, storage)
+    gone = passing(where, partial(FieldReader(whole, asked).read, rows), rows.num_rows)
+    stay = rows.select(range(len(kept.fields))).filter(pa.array(~gone))
+    return stay, int(gone.sum())

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.schema import Schema
 
 from lakehouse.arrow.delete_writer import FileDeletes, write_deletes
 from lakehouse.arrow.reader import METADATA_COLUMNS, ReadRequest, read_table
 from lakehouse.arrow.writer import WriteRequest
+from lakehouse.expressions.bound import TRUE, Bound
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.request import ScanRequest
 from lakehouse.scan.tasks import FileScanTask
@@ -51,7 +51,7 @@ class RowDeletes:
     def __bool__(self) -> bool:
         return bool(self.removed or self.delete_files)
 
-    def stage(self, transaction: Transaction, where: BooleanExpression) -> None:
+    def stage(self, transaction: Transaction, where: Bound) -> None:
         """Add the removal to a transaction: one snapshot for whole files, one for rows of others, visible together."""
         if self.removed:
             transaction.delete_files(self.removed, conflict_filter=where)
@@ -67,7 +67,7 @@ class RowDeletes:
 def delete_matching_rows(
     metadata: TableMetadata,
     snapshot_id: int | None,
-    where: BooleanExpression,
+    where: Bound,
     request: WriteRequest,
     storage: Storage,
 ) -> RowDeletes:
@@ -87,7 +87,7 @@ def delete_matching_rows(
     deleted_rows = 0
     for task in plan_scan(scan, storage).tasks:
         file = task.data_file
-        if task.residual == AlwaysTrue():
+        if task.residual == TRUE:
             whole.append(file)
             deleted_rows += file.record_count
             continue
@@ -109,11 +109,11 @@ def delete_matching_rows(
 
 
 def _positions(
-    task: FileScanTask, where: BooleanExpression, metadata: TableMetadata, storage: Storage
+    task: FileScanTask, where: Bound, metadata: TableMetadata, storage: Storage
 ) -> npt.NDArray[np.int64]:
     """Positions of live rows that match."""
     read = _request(metadata, Schema(_POSITION), where)
-    return _column(read_table([replace(task, residual=AlwaysTrue())], read, storage)["_pos"])
+    return _column(read_table([replace(task, residual=TRUE)], read, storage)["_pos"])
 
 
 def _already_deleted(
@@ -123,12 +123,12 @@ def _already_deleted(
     by_position = tuple(one for one in task.deletes if one.content == CONTENT_POSITION_DELETES)
     if not by_position:
         return np.empty(0, np.int64)
-    read = _request(metadata, Schema(_POSITION, _DELETED), AlwaysTrue())
-    rows = read_table([replace(task, residual=AlwaysTrue(), deletes=by_position)], read, storage)
+    read = _request(metadata, Schema(_POSITION, _DELETED), TRUE)
+    rows = read_table([replace(task, residual=TRUE, deletes=by_position)], read, storage)
     return _column(rows.filter(rows["_deleted"])["_pos"])
 
 
-def _request(metadata: TableMetadata, schema: Schema, where: BooleanExpression) -> ReadRequest:
+def _request(metadata: TableMetadata, schema: Schema, where: Bound) -> ReadRequest:
     return ReadRequest(
         schema=schema,
         table_schema=metadata.schema(),

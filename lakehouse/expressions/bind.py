@@ -1,41 +1,15 @@
-"""Binding a filter to a schema."""
+"""Binding a filter to a schema: from what a user gives to what planning and reading work with."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
-from pyiceberg.expressions import (
-    AlwaysFalse,
-    AlwaysTrue,
-    BooleanExpression,
-    EqualTo,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNaN,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    LiteralPredicate,
-    Not,
-    NotEqualTo,
-    NotIn,
-    NotNaN,
-    NotNull,
-    NotStartsWith,
-    Reference,
-    SetPredicate,
-    StartsWith,
-    UnaryPredicate,
-    UnboundPredicate,
-)
-from pyiceberg.expressions import And as UnboundAnd
-from pyiceberg.expressions import Or as UnboundOr
+from pyiceberg import expressions as ice
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
+    BooleanType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -43,72 +17,259 @@ from pyiceberg.types import (
     IntegerType,
     LongType,
     NestedField,
-    PrimitiveType,
-    StringType,
     StructType,
 )
 
 from lakehouse.errors import InvalidExpressionError
+from lakehouse.expressions import comparisons as sql
 from lakehouse.expressions.bound import (
     FALSE,
     TRUE,
+    And,
     Bound,
+    Computed,
+    Constant,
     Leaf,
     Op,
+    Or,
+    columns,
     conjunction,
     disjunction,
     map_leaves,
 )
-from lakehouse.expressions.literals import Position, cast_literal
-from lakehouse.expressions.parse import parse_where
+from lakehouse.expressions.functions import FUNCTIONS
+from lakehouse.expressions.literals import literal_of
+from lakehouse.expressions.sql_terms import read_filter
+from lakehouse.expressions.terms import Call, Column, Term, Value
 from lakehouse.spec.field_types import FieldTypes
+from lakehouse.spec.metadata_columns import METADATA_COLUMNS
 
-_OPS: dict[type[UnboundPredicate], Op] = {
-    IsNull: Op.IS_NULL,
-    NotNull: Op.NOT_NULL,
-    IsNaN: Op.IS_NAN,
-    NotNaN: Op.NOT_NAN,
-    LessThan: Op.LT,
-    LessThanOrEqual: Op.LTE,
-    GreaterThan: Op.GT,
-    GreaterThanOrEqual: Op.GTE,
-    EqualTo: Op.EQ,
-    NotEqualTo: Op.NOT_EQ,
-    In: Op.IN,
-    NotIn: Op.NOT_IN,
-    StartsWith: Op.STARTS_WITH,
-    NotStartsWith: Op.NOT_STARTS_WITH,
+Where = str | ice.BooleanExpression | Bound | None
+"""A filter as users give it: SQL, an expression of pyiceberg, or None for all rows."""
+
+_COMPARISONS: dict[str, tuple[Op, Op]] = {
+    "=": (Op.EQ, Op.NOT_EQ),
+    "!=": (Op.NOT_EQ, Op.EQ),
+    "<": (Op.LT, Op.GTE),
+    ">=": (Op.GTE, Op.LT),
+    ">": (Op.GT, Op.LTE),
+    "<=": (Op.LTE, Op.GT),
+    "is null": (Op.IS_NULL, Op.NOT_NULL),
+    "is nan": (Op.IS_NAN, Op.NOT_NAN),
+    "listed": (Op.IN, Op.NOT_IN),
+    "starts_with": (Op.STARTS_WITH, Op.NOT_STARTS_WITH),
+}
+"""What a call is where it is true, and where it is false."""
+_PREDICATES: dict[type[ice.BooleanExpression], str] = {
+    ice.LessThan: "<",
+    ice.LessThanOrEqual: "<=",
+    ice.GreaterThan: ">",
+    ice.GreaterThanOrEqual: ">=",
+    ice.EqualTo: "=",
+    ice.NotEqualTo: "!=",
 }
 
-_BESIDE_NAN = {
-    Op.EQ: Op.IS_NAN,
-    Op.GTE: Op.IS_NAN,
-    Op.NOT_EQ: Op.NOT_NAN,
-    Op.LT: Op.NOT_NAN,
-    Op.LTE: Op.NOT_NULL,
-}
+
+class Names:
+    """The columns that a filter can name.
+
+    Args:
+        schema: their schema.
+        case_sensitive: whether names have to match exactly.
+    """
+
+    def __init__(self, schema: Schema, *, case_sensitive: bool = True) -> None:
+        self._schema = schema
+        self._case_sensitive = case_sensitive
+
+    def column(self, name: str) -> Column:
+        """The column of a dotted name. Raises InvalidExpressionError."""
+        try:
+            field = self._schema.find_field(name, case_sensitive=self._case_sensitive)
+        except ValueError as error:
+            if name == "_deleted":
+                raise InvalidExpressionError(
+                    "deleted rows are filtered out: select _deleted, and filter what comes"
+                ) from error
+            if name in METADATA_COLUMNS:
+                return _column(METADATA_COLUMNS[name], (name,))
+            known = ", ".join(sorted(self._schema.column_names))
+            raise InvalidExpressionError(
+                f"no column {name} in the schema; it has {known}", column=name
+            ) from error
+        path = field_path(self._schema.as_struct(), field.field_id)
+        if path is None:
+            raise InvalidExpressionError(
+                f"column {name} is inside a list or map, which a filter cannot reach", column=name
+            )
+        return _column(field, path)
 
 
-def bind(
-    where: str | BooleanExpression | None, schema: Schema, *, case_sensitive: bool = True
-) -> Bound:
-    """Resolve names to field ids and cast literals to the fields' types.
+def _column(field: NestedField, path: tuple[str, ...]) -> Column:
+    return Column(field.field_id, path, field.field_type)
 
-    Literals: ISO text for dates, times and timestamps, numbers for numbers, `datetime` values. A timestamp without zone compares
-    with a `timestamptz` column as UTC; one with a zone is refused for a `timestamp` column. A number beyond the range of the
-    column, or between two of its values, compares as the number it is (`int_column < 3000000000` holds for every row that is not
-    null, `int_column = 1.5` for none). A number compared with a `float` column is rounded to it first.
+
+def bind(where: Where, schema: Schema, *, case_sensitive: bool = True) -> Bound:
+    """Resolve names to field ids and place literals among the values that they are compared with.
+
+    A number beyond the range of a column, or between two of its values, compares as the number it
+    is (`int_column < 3000000000` holds for every row that is not null, `int_column = 1.5` for
+    none). A number compared with a `float` column is rounded to it first. Times are in UTC: a
+    timestamp without zone compares with a `timestamptz` column as UTC; one with a zone is refused
+    for a `timestamp` column. docs/filters.md has the rest.
+
+    Args:
+        where: SQL, an expression of pyiceberg, None or blank text for every row. What is bound
+            already comes back as it is.
+        schema: of the table.
+        case_sensitive: whether names have to match exactly.
 
     Raises:
-        InvalidExpressionError: unknown column, a struct, list or map compared, or a literal that cannot be cast.
+        InvalidExpressionError: it does not parse, names no column, or compares what does not
+            compare.
     """
-    return _Binder(schema, case_sensitive).visit(parse_where(where), negated=False)
+    if where is None:
+        return TRUE
+    if isinstance(where, Leaf | Computed | Constant | And | Or):
+        return where
+    names = Names(schema, case_sensitive=case_sensitive)
+    try:
+        if isinstance(where, ice.BooleanExpression):
+            return to_bound(_term(where, names))
+        if isinstance(where, str):
+            return to_bound(read_filter(where, names.column)) if where.strip() else TRUE
+    except RecursionError as error:
+        raise InvalidExpressionError("the filter is nested too deeply") from error
+    raise InvalidExpressionError(
+        f"a filter is text or a pyiceberg expression, not {type(where).__name__}"
+    )
+
+
+def to_bound(term: Term, *, wanted: bool = True) -> Bound:
+    """The filter that passes the rows for which a boolean term is `wanted`.
+
+    Where the term is null, it is neither true nor false.
+
+    Raises:
+        InvalidExpressionError: the term is not boolean.
+    """
+    if isinstance(term, Value):
+        if term.value is not None and not isinstance(term.value, bool):
+            raise InvalidExpressionError(f"a filter is a condition, not {term.value!r}")
+        return TRUE if term.value is wanted else FALSE
+    if not isinstance(term.type, BooleanType):
+        raise InvalidExpressionError(f"a filter is a condition, not a {term.type}")
+    if isinstance(term, Column):
+        return _leaf(Op.EQ, term, wanted)
+    if term.name == "not":
+        return to_bound(term.args[0], wanted=not wanted)
+    if term.name in ("and", "or"):
+        join = conjunction if (term.name == "and") == wanted else disjunction
+        return join(to_bound(one, wanted=wanted) for one in term.args)
+    if term.name == "unless null":
+        holds = isinstance(term.args[1], Value) and term.args[1].value is wanted
+        return to_bound(sql.call("is null", term.args[0]), wanted=False) if holds else FALSE
+    return _simple(term, wanted=wanted) or _computed(term, wanted=wanted)
+
+
+def _simple(term: Call, *, wanted: bool) -> Bound | None:
+    """A column against a literal."""
+    ops, first, rest = _COMPARISONS.get(term.name), term.args[0], term.args[1:]
+    if ops is None or not isinstance(first, Column):
+        return None
+    op = ops[0] if wanted else ops[1]
+    if not rest:
+        return _leaf(op, first)
+    value = rest[0]
+    return _leaf(op, first, value.value) if isinstance(value, Value) else None
+
+
+def _leaf(op: Op, column: Column, value: Any = None) -> Leaf:
+    return Leaf(op, column.field_id, column.path, column.type, value)
+
+
+def _computed(term: Call, *, wanted: bool) -> Computed:
+    implied = conjunction(_leaf(Op.NOT_NULL, one) for one in _needed(term))
+    if wanted and term.name == "like" and isinstance(term.args[0], Column):
+        prefix = _prefix(term)
+        if prefix:
+            implied = _leaf(Op.STARTS_WITH, term.args[0], prefix)
+    condition = term if wanted else Call("not", (term,), BooleanType())
+    return Computed(condition, implied)
+
+
+def _needed(term: Term) -> Iterator[Column]:
+    """Columns without which a term is null."""
+    if isinstance(term, Column):
+        yield term
+    elif isinstance(term, Call) and FUNCTIONS[term.name].strict:
+        for one in term.args:
+            yield from _needed(one)
+
+
+def _prefix(like: Call) -> str:
+    """The text with which everything begins that is like the pattern."""
+    pattern = like.args[1].value if isinstance(like.args[1], Value) else ""
+    found = ""
+    position = 0
+    while position < len(pattern) and pattern[position] not in "%_":
+        position += pattern[position] == "\\"
+        found += pattern[position]
+        position += 1
+    return found
+
+
+def _term(node: ice.BooleanExpression, names: Names) -> Term:
+    """An expression of pyiceberg."""
+    if isinstance(node, ice.AlwaysTrue | ice.AlwaysFalse):
+        return sql.TRUE if isinstance(node, ice.AlwaysTrue) else sql.FALSE
+    if isinstance(node, ice.Not):
+        return sql.call("not", _term(node.child, names))
+    if isinstance(node, ice.And | ice.Or):
+        name = "and" if isinstance(node, ice.And) else "or"
+        return sql.call(name, *(_term(one, names) for one in _flat(node, type(node))))
+    if not isinstance(node, ice.UnboundPredicate) or not isinstance(node.term, ice.Reference):
+        raise InvalidExpressionError(
+            f"a filter must be made of unbound predicates, not {type(node).__name__}: {node}"
+        )
+    return _predicate(node, names.column(node.term.name))
+
+
+def _flat(node: Any, kind: type[Any]) -> Iterator[ice.BooleanExpression]:
+    """The members of a chain of `and` or `or`, however long."""
+    pending = [node]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, kind):
+            pending += [one.right, one.left]
+        else:
+            yield one
+
+
+def _predicate(node: ice.UnboundPredicate, column: Column) -> Term:
+    if isinstance(node, ice.IsNull | ice.NotNull):
+        found = sql.call("is null", column)
+        return found if isinstance(node, ice.IsNull) else sql.call("not", found)
+    if isinstance(node, ice.IsNaN | ice.NotNaN):
+        found = sql.nan_test(column)
+        return found if isinstance(node, ice.IsNaN) else sql.call("not", found)
+    if isinstance(node, ice.In | ice.NotIn):
+        found = sql.member(column, [Value(literal_of(one)) for one in node.literals])
+        return found if isinstance(node, ice.In) else sql.call("not", found)
+    if isinstance(node, ice.StartsWith | ice.NotStartsWith):
+        found = sql.prefix_test(column, Value(literal_of(node.literal)))
+        return found if isinstance(node, ice.StartsWith) else sql.call("not", found)
+    name = _PREDICATES.get(type(node))
+    if name is None or not isinstance(node, ice.LiteralPredicate):
+        raise InvalidExpressionError(f"unsupported predicate {node}")
+    return sql.compare(name, column, Value(literal_of(node.literal)))
 
 
 def widen(where: Bound, types: FieldTypes) -> Bound:
-    """The filter with its fields in the types of `types`, where a column was promoted after the schema it was bound to.
+    """The filter with its fields in the types of `types`, if columns were promoted since it was bound.
 
-    Only promotions under which every value stays the same value: int to long, float to double, decimals of one scale.
+    Only promotions under which every value stays the same value: int to long, float to double,
+    decimals of one scale.
     """
 
     def one(leaf: Leaf) -> Bound:
@@ -119,7 +280,11 @@ def widen(where: Bound, types: FieldTypes) -> Bound:
             else leaf
         )
 
-    return map_leaves(where, one)
+    return map_leaves(
+        where,
+        one,
+        lambda part: dataclasses.replace(part, implied=map_leaves(part.implied, one)),
+    )
 
 
 def _promotes(old: IcebergType, new: IcebergType) -> bool:
@@ -129,84 +294,16 @@ def _promotes(old: IcebergType, new: IcebergType) -> bool:
     return any(isinstance(old, narrow) and isinstance(new, wide) for narrow, wide in numbers)
 
 
-class _Binder:
-    def __init__(self, schema: Schema, case_sensitive: bool) -> None:
-        self._schema = schema
-        self._case_sensitive = case_sensitive
-
-    def visit(self, node: BooleanExpression, *, negated: bool) -> Bound:
-        if isinstance(node, AlwaysTrue):
-            return FALSE if negated else TRUE
-        if isinstance(node, AlwaysFalse):
-            return TRUE if negated else FALSE
-        if isinstance(node, Not):
-            return self.visit(node.child, negated=not negated)
-        if isinstance(node, (UnboundAnd, UnboundOr)):
-            left = self.visit(node.left, negated=negated)
-            right = self.visit(node.right, negated=negated)
-            return (
-                conjunction(left, right)
-                if isinstance(node, UnboundAnd) != negated
-                else disjunction(left, right)
-            )
-        if not isinstance(node, UnboundPredicate):
+def refuse_metadata_columns(where: Bound, what: str) -> None:
+    """Raise InvalidExpressionError where a filter asks for what no column of the table holds."""
+    known = {one.field_id for one in METADATA_COLUMNS.values()}
+    for one in columns(where):
+        if one.field_id in known:
             raise InvalidExpressionError(
-                f"a filter must be made of unbound predicates, not {type(node).__name__}: {node}"
+                f"{what} cannot be filtered by {one.path[0]}, "
+                "which belongs to files: filter a scan",
+                column=one.path[0],
             )
-        return self._predicate(~node if negated else node)  # type: ignore[arg-type]
-
-    def _predicate(self, node: UnboundPredicate) -> Bound:
-        op = _OPS.get(type(node))
-        term = node.term
-        if op is None or not isinstance(term, Reference):
-            raise InvalidExpressionError(f"unsupported predicate {node}")
-        field, path = self._resolve(term.name)
-        if not self._case_sensitive:
-            node = _renamed(node, self._schema.find_column_name(field.field_id) or term.name)
-        if op in (Op.IS_NULL, Op.NOT_NULL):
-            return Leaf(op, field.field_id, path, field.field_type, None, node)
-        kind = field.field_type
-        if not isinstance(kind, PrimitiveType):
-            raise InvalidExpressionError(
-                f"column {term.name} is a {kind}: only its primitive fields can be compared"
-            )
-        base = Leaf(op, field.field_id, path, kind, None, node)
-        if isinstance(node, UnaryPredicate):
-            return _nan_test(base)
-        if isinstance(node, SetPredicate):
-            positions = [cast_literal(literal, kind, term.name) for literal in node.literals]
-            return _membership(base, positions)
-        if isinstance(node, LiteralPredicate):
-            if op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH) and not isinstance(kind, StringType):
-                raise InvalidExpressionError(
-                    f"column {term.name} is a {kind}: only strings start with something"
-                )
-            return _comparison(base, cast_literal(node.literal, kind, term.name))
-        raise InvalidExpressionError(f"unsupported predicate {node}")
-
-    def _resolve(self, name: str) -> tuple[NestedField, tuple[str, ...]]:
-        try:
-            field = self._schema.find_field(name, case_sensitive=self._case_sensitive)
-        except ValueError as error:
-            known = ", ".join(sorted(self._schema.column_names))
-            raise InvalidExpressionError(
-                f"no column {name} in the schema; it has {known}", column=name
-            ) from error
-        path = field_path(self._schema.as_struct(), field.field_id)
-        if path is None:
-            raise InvalidExpressionError(
-                f"column {name} is inside a list or map, which a filter cannot reach", column=name
-            )
-        return field, path
-
-
-def _renamed(node: UnboundPredicate, name: str) -> UnboundPredicate:
-    """The same predicate with the column spelled as the schema spells it."""
-    if isinstance(node, SetPredicate):
-        return type(node)(Reference(name), node.literals)
-    if isinstance(node, LiteralPredicate):
-        return type(node)(Reference(name), node.literal)
-    return type(node)(term=Reference(name))
 
 
 def field_path(struct: StructType, field_id: int) -> tuple[str, ...] | None:
@@ -220,85 +317,3 @@ def field_path(struct: StructType, field_id: int) -> tuple[str, ...] | None:
         ):
             return (field.name, *rest)
     return None
-
-
-def _with(base: Leaf, op: Op, value: Any = None) -> Leaf:
-    return Leaf(op, base.field_id, base.path, base.type, value, _source(base, op))
-
-
-def _source(base: Leaf, op: Op) -> BooleanExpression:
-    """A rewritten leaf still says what the user wrote, except where no literal is left of it."""
-    if op in _WITHOUT_LITERAL:
-        return _WITHOUT_LITERAL[op](term=base.source.term)  # type: ignore[attr-defined]
-    return base.source
-
-
-_WITHOUT_LITERAL: dict[Op, Callable[..., BooleanExpression]] = {
-    Op.NOT_NULL: NotNull,
-    Op.IS_NAN: IsNaN,
-    Op.NOT_NAN: NotNaN,
-}
-
-
-def _nan_test(base: Leaf) -> Bound:
-    if isinstance(base.type, (FloatType, DoubleType)):
-        return base
-    return FALSE if base.op is Op.IS_NAN else _with(base, Op.NOT_NULL)
-
-
-def _membership(base: Leaf, positions: list[Position]) -> Bound:
-    exact = [position.value for position in positions if position.exact]
-    values = sorted({value for value in exact if not _is_nan(value)})
-    listed: Bound = FALSE if base.op is Op.IN else _with(base, Op.NOT_NULL)
-    if values:
-        listed = _with(base, base.op, tuple(values))
-    if not any(_is_nan(value) for value in exact):
-        return listed
-    join = disjunction if base.op is Op.IN else conjunction
-    return join(listed, _beside_nan(base, Op.EQ if base.op is Op.IN else Op.NOT_EQ))
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
-
-
-def _beside_nan(base: Leaf, op: Op) -> Bound:
-    """The column compared with NaN, which equals itself and is above everything else."""
-    if op is Op.GT:
-        return FALSE
-    return _with(base, _BESIDE_NAN[op])
-
-
-def _comparison(base: Leaf, position: Position) -> Bound:
-    op = base.op
-    if _is_nan(position.value):
-        return _beside_nan(base, op)
-    if position.exact:
-        return _with(base, op, position.value)
-    if op is Op.EQ:
-        return FALSE
-    if op is Op.NOT_EQ:
-        return _with(base, Op.NOT_NULL)
-    below_literal = op in (Op.LT, Op.LTE)
-    if position.beyond:
-        return (
-            _with(base, Op.NOT_NULL)
-            if (position.beyond > 0) == below_literal and not _nan_above(base)
-            else _beyond(base, position)
-        )
-    return _with(base, Op.LTE if below_literal else Op.GT, position.value)
-
-
-def _nan_above(base: Leaf) -> bool:
-    """For floats, NaN is above a literal that is above every number."""
-    return isinstance(base.type, (FloatType, DoubleType))
-
-
-def _beyond(base: Leaf, position: Position) -> Bound:
-    below_literal = base.op in (Op.LT, Op.LTE)
-    if not _nan_above(base):
-        return FALSE
-    limit = float("inf") if position.beyond > 0 else float("-inf")
-    if position.beyond > 0:
-        return _with(base, Op.LT if below_literal else Op.GTE, limit)
-    return _with(base, Op.LTE if below_literal else Op.GT, limit)

@@ -1,22 +1,24 @@
-"""A filter bound to a schema: fields by id, literals in Iceberg's internal representation, NOT pushed into the leaves."""
+"""A filter bound to a schema.
+
+Fields are known by their ids, literals are Iceberg's internal values, NOT is pushed into leaves.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pyiceberg.expressions import AlwaysFalse, AlwaysTrue, BooleanExpression
-from pyiceberg.expressions import And as UnboundAnd
-from pyiceberg.expressions import Or as UnboundOr
 from pyiceberg.types import IcebergType
+
+from lakehouse.expressions.terms import Call, Column, columns_of
 
 T = TypeVar("T")
 
 
 class Op(enum.Enum):
-    """What a leaf asks of its field. The order of floats puts NaN above everything else and equal to itself."""
+    """What a leaf asks of its field. NaN equals itself and is above every other number."""
 
     IS_NULL = "is null"
     NOT_NULL = "is not null"
@@ -36,7 +38,7 @@ class Op(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One comparison.
+    """One field against literals: what bounds and partitions can decide.
 
     Attributes:
         op: the comparison.
@@ -44,101 +46,144 @@ class Leaf:
         path: names from the root of the schema to the field.
         type: type of the field; not primitive only with IS_NULL and NOT_NULL.
         value: internal value, a tuple of them for IN and NOT_IN, None for the unary ones.
-        source: the same as an unbound pyiceberg expression.
     """
 
     op: Op
     field_id: int
     path: tuple[str, ...]
     type: IcebergType
-    value: Any
-    source: BooleanExpression = field(compare=False)
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A condition that only rows can decide.
+
+    Attributes:
+        condition: boolean; a row passes where it is true, not where it is false or null.
+        implied: true of every row that passes, made of leaves alone: what bounds and partitions
+            can use of it.
+    """
+
+    condition: Call
+    implied: Bound
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """True or false for every row. A filter that is never true (`x = null`) is false here: filters keep only true."""
+    """True or false for every row; what is never true (`x = null`) is false, as filters keep rows."""
 
     value: bool
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """Both."""
+    """All of them: two parts or more, none of which is an `And` or a constant."""
 
-    left: Bound
-    right: Bound
+    parts: tuple[Bound, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Either."""
+    """Any of them: two parts or more, none of which is an `Or` or a constant."""
 
-    left: Bound
-    right: Bound
+    parts: tuple[Bound, ...]
 
 
-Bound = Leaf | Constant | And | Or
+Bound = Leaf | Computed | Constant | And | Or
 
 TRUE = Constant(value=True)
 FALSE = Constant(value=False)
 
 
-def conjunction(left: Bound, right: Bound) -> Bound:
-    """`left and right`, simplified."""
-    if left == FALSE or right == FALSE:
-        return FALSE
-    if left == TRUE:
-        return right
-    return left if right == TRUE else And(left, right)
+def conjunction(parts: Iterable[Bound]) -> Bound:
+    """All of the parts, simplified."""
+    return _joined(parts, And, FALSE, TRUE)
 
 
-def disjunction(left: Bound, right: Bound) -> Bound:
-    """`left or right`, simplified."""
-    if left == TRUE or right == TRUE:
-        return TRUE
-    if left == FALSE:
-        return right
-    return left if right == FALSE else Or(left, right)
+def disjunction(parts: Iterable[Bound]) -> Bound:
+    """Any of the parts, simplified."""
+    return _joined(parts, Or, TRUE, FALSE)
+
+
+def _joined(
+    parts: Iterable[Bound], kind: type[And] | type[Or], decisive: Constant, neutral: Constant
+) -> Bound:
+    found: dict[Bound, None] = {}
+    for part in parts:
+        if part == decisive:
+            return decisive
+        if isinstance(part, kind):
+            found.update(dict.fromkeys(part.parts))
+        elif part != neutral:
+            found[part] = None
+    if kind is And:
+        compared = {
+            one.field_id for one in found if isinstance(one, Leaf) and one.op not in _NULLNESS
+        }
+        for one in [part for part in found if isinstance(part, Leaf) and part.op is Op.NOT_NULL]:
+            if one.field_id in compared:
+                del found[one]  # what is compared is not null
+    if len(found) < 2:
+        return next(iter(found), neutral)
+    return kind(tuple(found))
+
+
+_NULLNESS = (Op.IS_NULL, Op.NOT_NULL)
 
 
 def fold(
     bound: Bound,
     leaf: Callable[[Leaf], T],
     constant: Callable[[bool], T],
-    both: Callable[[T, T], T],
-    either: Callable[[T, T], T],
+    every: Callable[[Sequence[T]], T],
+    some: Callable[[Sequence[T]], T],
+    computed: Callable[[Computed], T] | None = None,
 ) -> T:
-    """Evaluate the tree bottom up."""
+    """Evaluate the tree bottom up; without `computed`, `Computed` counts as what it implies."""
     if isinstance(bound, Leaf):
         return leaf(bound)
     if isinstance(bound, Constant):
         return constant(bound.value)
-    left = fold(bound.left, leaf, constant, both, either)
-    right = fold(bound.right, leaf, constant, both, either)
-    return both(left, right) if isinstance(bound, And) else either(left, right)
+    if isinstance(bound, Computed):
+        if computed is not None:
+            return computed(bound)
+        return fold(bound.implied, leaf, constant, every, some)
+    parts = [fold(part, leaf, constant, every, some, computed) for part in bound.parts]
+    return every(parts) if isinstance(bound, And) else some(parts)
 
 
-def map_leaves(bound: Bound, change: Callable[[Leaf], Bound]) -> Bound:
-    """The tree with every leaf replaced, simplified."""
-    return fold(bound, change, lambda value: TRUE if value else FALSE, conjunction, disjunction)
+def map_leaves(
+    bound: Bound,
+    change: Callable[[Leaf], Bound],
+    computed: Callable[[Computed], Bound] | None = None,
+) -> Bound:
+    """The tree with every leaf replaced, simplified.
+
+    Without `computed`, every `Computed` becomes what it implies.
+    """
+    return fold(
+        bound, change, lambda value: TRUE if value else FALSE, conjunction, disjunction, computed
+    )
 
 
 def leaves(bound: Bound) -> Iterator[Leaf]:
-    """Every leaf, left to right."""
+    """Every leaf, left to right; of what is computed those that it implies."""
     if isinstance(bound, Leaf):
         yield bound
+    elif isinstance(bound, Computed):
+        yield from leaves(bound.implied)
     elif not isinstance(bound, Constant):
-        yield from leaves(bound.left)
-        yield from leaves(bound.right)
+        for part in bound.parts:
+            yield from leaves(part)
 
 
-def to_unbound(bound: Bound) -> BooleanExpression:
-    """The tree as an unbound pyiceberg expression by column name."""
-    return fold(
-        bound,
-        lambda leaf: leaf.source,
-        lambda value: AlwaysTrue() if value else AlwaysFalse(),
-        UnboundAnd,
-        UnboundOr,
-    )
+def columns(bound: Bound) -> Iterator[Column]:
+    """Every column that rows are asked for, left to right."""
+    if isinstance(bound, Leaf):
+        yield Column(bound.field_id, bound.path, bound.type)
+    elif isinstance(bound, Computed):
+        yield from columns_of(bound.condition)
+    elif not isinstance(bound, Constant):
+        for part in bound.parts:
+            yield from columns(part)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -78,6 +81,16 @@ def comparable_types(column: Column, leaf: Leaf) -> bool:
     there, here = column.type, physical_type(leaf.type)
     families = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     return there == here or any(family(there) and family(here) for family in families)
+
+
+def every_mask(masks: Sequence[Mask]) -> Mask:
+    """Where all of them are true."""
+    return reduce(operator.and_, masks)
+
+
+def some_mask(masks: Sequence[Mask]) -> Mask:
+    """Where any of them is true."""
+    return reduce(operator.or_, masks)
 
 
 def to_mask(column: Any, *, null: bool) -> Mask:

@@ -12,7 +12,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-from pyiceberg.expressions.literals import DateLiteral, Literal, TimeLiteral, TimestampLiteral
+from pyiceberg.expressions.literals import DateLiteral, TimeLiteral, TimestampLiteral
+from pyiceberg.expressions.literals import Literal as IcebergLiteral
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -21,9 +22,9 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    IcebergType,
     IntegerType,
     LongType,
-    PrimitiveType,
     StringType,
     TimestampNanoType,
     TimestampType,
@@ -48,6 +49,49 @@ _FRACTION = re.compile(r"^(?P<head>.*\d)[.,](?P<fraction>\d{7,})(?P<zone>.*)$")
 
 
 @dataclass(frozen=True, slots=True)
+class Days:
+    """A date, in days since 1970."""
+
+    days: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOfDay:
+    """Microseconds since midnight."""
+
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A date and time, in nanoseconds since 1970.
+
+    Attributes:
+        nanos: in UTC where it was written with a zone, else as a clock on the wall shows it.
+        zoned: whether it was written with a zone; None where nobody knows (a `datetime` that
+            pyiceberg took).
+    """
+
+    nanos: int
+    zoned: bool | None = None
+
+
+Literal = bool | int | float | Decimal | str | bytes | UUID | Days | TimeOfDay | Instant
+
+
+def literal_of(given: IcebergLiteral[Any]) -> Literal:
+    """A literal of a pyiceberg expression; a `datetime` in it has lost its zone, and is UTC."""
+    if isinstance(given, DateLiteral):
+        return Days(given.value)
+    if isinstance(given, TimeLiteral):
+        return TimeOfDay(given.value)
+    if isinstance(given, TimestampLiteral):
+        return Instant(given.value * 1000)
+    found: Literal = given.value
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class Position:
     """Where a literal stands among the values of a type.
 
@@ -66,8 +110,13 @@ BELOW = Position(None, exact=False, beyond=-1)
 ABOVE = Position(None, exact=False, beyond=1)
 
 
-def cast_literal(literal: Literal[Any], to: PrimitiveType, column: str) -> Position:
-    """Place a literal among the values of a column's type.
+def cast_literal(literal: Literal, to: IcebergType, column: str) -> Position:
+    """Place a literal among the values of a type.
+
+    Args:
+        literal: as it was written.
+        to: what it is compared with.
+        column: what has that type, for messages.
 
     Raises:
         InvalidExpressionError: the literal means nothing for that type; names the column.
@@ -75,20 +124,34 @@ def cast_literal(literal: Literal[Any], to: PrimitiveType, column: str) -> Posit
     caster = _CASTERS.get(type(to))
     if caster is None:
         raise InvalidExpressionError(
-            f"column {column} of type {to} cannot be compared", column=column
+            f"{column} is a {to}: only primitive fields can be compared", column=column
         )
     try:
         position = caster(literal, to)
     except (ValueError, ArithmeticError, struct.error) as error:
-        raise InvalidExpressionError(
-            f"{literal.value!r} cannot be compared with column {column} of type {to}: {error}",
-            column=column,
-        ) from error
+        raise _misfit(literal, to, column, f": {error}") from error
     if position is None:
-        raise InvalidExpressionError(
-            f"{literal.value!r} cannot be compared with column {column} of type {to}", column=column
-        )
+        raise _misfit(literal, to, column)
     return position
+
+
+def _misfit(
+    literal: Literal, to: IcebergType, column: str, reason: str = ""
+) -> InvalidExpressionError:
+    return InvalidExpressionError(
+        f"{shown(literal)} cannot be compared with {column} of type {to}{reason}", column=column
+    )
+
+
+def shown(literal: Literal) -> str:
+    """A literal for messages."""
+    if isinstance(literal, Days):
+        return f"date {literal.days} (days since 1970)"
+    if isinstance(literal, Instant):
+        return f"timestamp {literal.nanos // 1000} (microseconds since 1970)"
+    if isinstance(literal, TimeOfDay):
+        return f"time {literal.micros} (microseconds since midnight)"
+    return str(literal) if isinstance(literal, int | float | Decimal | UUID) else repr(literal)
 
 
 def _whole(number: int | float | Decimal, low: int, high: int) -> Position:
@@ -97,10 +160,7 @@ def _whole(number: int | float | Decimal, low: int, high: int) -> Position:
     if isinstance(number, Decimal) and number and number.adjusted() > _MOST_DIGITS:
         return _beyond(number)
     floor = math.floor(number)
-    exact = floor == number
-    if floor < low:
-        return BELOW
-    return ABOVE if floor > high or (floor == high and not exact) else Position(floor, exact=exact)
+    return _placed(floor, low, high, exact=floor == number)
 
 
 def _beyond(number: Decimal) -> Position:
@@ -108,24 +168,21 @@ def _beyond(number: Decimal) -> Position:
     return BELOW if number.is_signed() else ABOVE
 
 
-def _number(literal: Literal[Any]) -> int | float | Decimal | None:
-    value = literal.value
-    if isinstance(literal, (DateLiteral, TimeLiteral, TimestampLiteral)) or isinstance(value, bool):
-        return None
+def _number(value: Literal) -> int | float | Decimal | None:
     if isinstance(value, str):
         number = Decimal(value.strip())
-        if not number.is_finite():
-            return float(number)
-        return number
+        return number if number.is_finite() else float(number)
+    if isinstance(value, bool):
+        return None
     return value if isinstance(value, (int, float, Decimal)) else None
 
 
-def _to_integer(literal: Literal[Any], to: PrimitiveType) -> Position | None:
+def _to_integer(literal: Literal, to: IcebergType) -> Position | None:
     number = _number(literal)
     return None if number is None else _whole(number, *_INT_RANGES[type(to)])
 
 
-def _to_floating(literal: Literal[Any], to: PrimitiveType) -> Position | None:
+def _to_floating(literal: Literal, to: IcebergType) -> Position | None:
     number = _number(literal)
     if number is None:
         return None
@@ -143,7 +200,7 @@ def _to_floating(literal: Literal[Any], to: PrimitiveType) -> Position | None:
     return Position(value)
 
 
-def _to_decimal(literal: Literal[Any], to: PrimitiveType) -> Position | None:
+def _to_decimal(literal: Literal, to: IcebergType) -> Position | None:
     number = _number(literal)
     if number is None or not isinstance(to, DecimalType):
         return None
@@ -168,15 +225,14 @@ def _unscaled(value: int, to: DecimalType) -> Decimal:
     return Decimal((value < 0, tuple(int(digit) for digit in str(abs(value))), -to.scale))
 
 
-def _to_boolean(literal: Literal[Any], _: PrimitiveType) -> Position | None:
-    value = literal.value
+def _to_boolean(value: Literal, _: IcebergType) -> Position | None:
     if isinstance(value, str) and value.strip().lower() in ("true", "false"):
         return Position(value.strip().lower() == "true")
     return Position(value) if isinstance(value, bool) else None
 
 
-def _parse_instant(text: str) -> tuple[int, int, bool]:
-    """(microseconds, further nanoseconds, whether a zone was given) of an ISO date or timestamp."""
+def instant(text: str) -> Instant:
+    """An ISO date or timestamp. Raises ValueError."""
     text = text.strip()
     nanos, beyond = 0, _FRACTION.match(text)
     if beyond:
@@ -188,28 +244,26 @@ def _parse_instant(text: str) -> tuple[int, int, bool]:
     parsed = dt.datetime.fromisoformat(text)
     zoned = parsed.tzinfo is not None
     moment = parsed if zoned else parsed.replace(tzinfo=dt.UTC)
-    return (moment - _EPOCH) // _MICROSECOND, nanos, zoned
+    return Instant((moment - _EPOCH) // _MICROSECOND * 1000 + nanos, zoned)
 
 
-def _instant_nanos(literal: Literal[Any], to: PrimitiveType) -> int | None:
+def _instant_nanos(value: Literal, to: IcebergType) -> int | None:
     """Nanoseconds since the epoch; a bare number counts in the unit of the type."""
-    value = literal.value
-    nano_type = isinstance(to, (TimestampNanoType, TimestamptzNanoType))
-    if isinstance(literal, TimestampLiteral):
-        return int(value) * 1000
-    if isinstance(literal, DateLiteral):
-        return int(value) * _MICROS_PER_DAY * 1000
+    if isinstance(value, Days):
+        return value.days * _MICROS_PER_DAY * 1000
     if isinstance(value, str):
-        micros, nanos, zoned = _parse_instant(value)
-        if zoned and isinstance(to, (TimestampType, TimestampNanoType, DateType)):
+        value = instant(value)
+    if isinstance(value, Instant):
+        if value.zoned and isinstance(to, (TimestampType, TimestampNanoType, DateType)):
             raise ValueError("it has a time zone and the column has none; leave the zone out")
-        return micros * 1000 + nanos
+        return value.nanos
     if isinstance(value, int) and not isinstance(value, bool):
+        nano_type = isinstance(to, (TimestampNanoType, TimestamptzNanoType))
         return value if nano_type else value * 1000
     return None
 
 
-def _to_timestamp(literal: Literal[Any], to: PrimitiveType) -> Position | None:
+def _to_timestamp(literal: Literal, to: IcebergType) -> Position | None:
     nanos = _instant_nanos(literal, to)
     if nanos is None:
         return None
@@ -221,28 +275,33 @@ def _to_timestamp(literal: Literal[Any], to: PrimitiveType) -> Position | None:
     return Position(value, exact=rest == 0)
 
 
-def _to_date(literal: Literal[Any], to: PrimitiveType) -> Position | None:
-    value = literal.value
+def _to_date(value: Literal, to: IcebergType) -> Position | None:
     low, high = _INT_RANGES[IntegerType]
-    if isinstance(literal, DateLiteral) or (
-        type(value) is int and not isinstance(literal, (TimestampLiteral, TimeLiteral))
-    ):
-        return _whole(int(value), low, high)
-    if not isinstance(value, str) and not isinstance(literal, TimestampLiteral):
+    if isinstance(value, Days):
+        return _whole(value.days, low, high)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _whole(value, low, high)
+    if not isinstance(value, str | Instant):
         return None
-    nanos = _instant_nanos(literal, to)
+    nanos = _instant_nanos(value, to)
     if nanos is None:
         return None
     days, rest = divmod(nanos, _MICROS_PER_DAY * 1000)
-    return Position(days, exact=rest == 0)
+    return _placed(days, low, high, exact=rest == 0)
 
 
-def _to_time(literal: Literal[Any], _: PrimitiveType) -> Position | None:
-    value = literal.value
-    if isinstance(literal, TimeLiteral) or (
-        type(value) is int and not isinstance(literal, (DateLiteral, TimestampLiteral))
-    ):
-        return _whole(int(value), 0, _MICROS_PER_DAY - 1)
+def _placed(floor: int, low: int, high: int, *, exact: bool) -> Position:
+    """Between two integers of a range."""
+    if floor < low:
+        return BELOW
+    return ABOVE if floor > high or (floor == high and not exact) else Position(floor, exact=exact)
+
+
+def _to_time(value: Literal, _: IcebergType) -> Position | None:
+    if isinstance(value, TimeOfDay):
+        return _whole(value.micros, 0, _MICROS_PER_DAY - 1)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _whole(value, 0, _MICROS_PER_DAY - 1)
     if not isinstance(value, str):
         return None
     moment = dt.time.fromisoformat(value.strip())
@@ -252,25 +311,25 @@ def _to_time(literal: Literal[Any], _: PrimitiveType) -> Position | None:
     return Position(seconds * 1_000_000 + moment.microsecond)
 
 
-def _to_string(literal: Literal[Any], _: PrimitiveType) -> Position | None:
-    return Position(literal.value) if isinstance(literal.value, str) else None
+def _to_string(value: Literal, _: IcebergType) -> Position | None:
+    return Position(value) if isinstance(value, str) else None
 
 
-def _to_uuid(literal: Literal[Any], _: PrimitiveType) -> Position | None:
-    value = literal.value
+def _to_uuid(value: Literal, _: IcebergType) -> Position | None:
     if isinstance(value, str):
         return Position(UUID(value.strip()))
-    return Position(UUID(bytes=value)) if isinstance(value, bytes) else None
+    if isinstance(value, bytes):
+        return Position(UUID(bytes=value))
+    return Position(value) if isinstance(value, UUID) else None
 
 
-def _to_bytes(literal: Literal[Any], _: PrimitiveType) -> Position | None:
-    value = literal.value
+def _to_bytes(value: Literal, _: IcebergType) -> Position | None:
     if isinstance(value, str):
         return Position(value.encode("utf-8"))
     return Position(value) if isinstance(value, bytes) else None
 
 
-_CASTERS: dict[type, Callable[[Literal[Any], PrimitiveType], Position | None]] = {
+_CASTERS: dict[type, Callable[[Literal, IcebergType], Position | None]] = {
     BooleanType: _to_boolean,
     IntegerType: _to_integer,
     LongType: _to_integer,

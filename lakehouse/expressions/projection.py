@@ -41,10 +41,16 @@ def project(where: Bound, spec: PartitionSpec, types: FieldTypes, *, strict: boo
     """A filter on partition values: its leaves carry partition field ids and partition values.
 
     Inclusive (default): true for every partition that may hold a matching row. Strict: true only for partitions in which every
-    row matches. Transforms that are not understood project to true (inclusive) or false (strict). Values before 1970 of the time
+    row matches, which is never certain of what only rows can tell.
+
+    Transforms that are not understood project to true (inclusive) or false (strict). Values before 1970 of the time
     transforms allow for old writers that rounded towards zero.
     """
-    return map_leaves(where, lambda leaf: project_leaf(leaf, spec, types, strict=strict))
+    return map_leaves(
+        where,
+        lambda leaf: project_leaf(leaf, spec, types, strict=strict),
+        (lambda _: FALSE) if strict else None,
+    )
 
 
 def project_leaf(
@@ -56,7 +62,7 @@ def project_leaf(
         if field.source_id != leaf.field_id or types.get(leaf.field_id) != leaf.type:
             continue
         one = _project(leaf, field, leaf.type, strict)
-        result = disjunction(result, one) if strict else conjunction(result, one)
+        result = disjunction((result, one)) if strict else conjunction((result, one))
     return result
 
 

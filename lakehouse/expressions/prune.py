@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,8 +17,10 @@ from lakehouse.expressions.compare import (
     Mask,
     comparable_types,
     compare,
+    every_mask,
     is_one_of,
     matches,
+    some_mask,
     starts_with,
 )
 from lakehouse.expressions.projection import project, project_leaf
@@ -70,7 +71,7 @@ class EntryPruner:
             )
 
         return fold(
-            self._where, leaf_mask, lambda value: np.full(rows, value), operator.and_, operator.or_
+            self._where, leaf_mask, lambda value: np.full(rows, value), every_mask, some_mask
         )
 
 
@@ -81,7 +82,7 @@ def may_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
 
 
 def must_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
-    """True only for entries all of whose rows match, so that a whole file can be dropped by metadata alone."""
+    """True only for entries all of whose rows match; what is computed only rows can tell."""
     rows = len(entries)
 
     def leaf_mask(leaf: Leaf) -> Mask:
@@ -92,7 +93,14 @@ def must_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
             leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type)
         )
 
-    return fold(where, leaf_mask, lambda value: np.full(rows, value), operator.and_, operator.or_)
+    return fold(
+        where,
+        leaf_mask,
+        lambda value: np.full(rows, value),
+        every_mask,
+        some_mask,
+        lambda _: np.zeros(rows, bool),
+    )
 
 
 def manifests_may_match(
@@ -121,7 +129,7 @@ def manifests_may_match(
 
     result = np.ones(len(manifests), bool)
     result[np.array(usable, bool)] = fold(
-        projected, leaf_mask, lambda one: np.full(len(known), one), operator.and_, operator.or_
+        projected, leaf_mask, lambda one: np.full(len(known), one), every_mask, some_mask
     )
     return result
 
@@ -232,8 +240,8 @@ def _partition_mask(entries: Entries, projected: Bound) -> Mask:
         projected,
         leaf_mask,
         lambda value: np.full(len(entries), value),
-        operator.and_,
-        operator.or_,
+        every_mask,
+        some_mask,
     )
 
 

@@ -6,20 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 
-from lakehouse.expressions.bound import (
-    FALSE,
-    TRUE,
-    Bound,
-    Leaf,
-    conjunction,
-    disjunction,
-    fold,
-    map_leaves,
-    to_unbound,
-)
+from lakehouse.expressions.bound import FALSE, TRUE, Bound, Computed, Leaf, fold, map_leaves
 from lakehouse.expressions.compare import matches
 from lakehouse.expressions.projection import project_leaf
 from lakehouse.spec.field_types import FieldTypes
@@ -27,7 +16,7 @@ from lakehouse.spec.physical import partition_types, physical_type, to_physical
 
 
 class Residuals:
-    """Residual filters by partition tuple of one spec; equal tuples share one result.
+    """Residual filters by partition tuple of one spec; equal residuals are the same object.
 
     Args:
         where: the bound filter.
@@ -41,19 +30,23 @@ class Residuals:
         self._types = types
         self._kinds = partition_types(spec, types)
         self._positions = {field.field_id: position for position, field in enumerate(spec.fields)}
-        self._known: dict[tuple[Any, ...], BooleanExpression] = {}
+        self._known: dict[tuple[Any, ...], Bound] = {}
+        self._equal: dict[Bound, Bound] = {}
         self._projections: dict[Leaf, tuple[Bound, Bound]] = {}
 
-    def of(self, partition: Sequence[Any]) -> BooleanExpression:
-        """The part of the filter that the partition does not decide; AlwaysTrue when every row of it matches."""
+    def of(self, partition: Sequence[Any]) -> Bound:
+        """The part of the filter that the partition does not decide; TRUE when all its rows match."""
         if self._where == TRUE:
-            return AlwaysTrue()
+            return TRUE
         key = tuple(partition)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = to_unbound(
-                map_leaves(self._where, lambda leaf: self._leaf(leaf, key))
+            left = map_leaves(
+                self._where,
+                lambda leaf: self._leaf(leaf, key),
+                lambda part: self._computed(part, key),
             )
+            known = self._known[key] = self._equal.setdefault(left, left)
         return known
 
     def _leaf(self, leaf: Leaf, partition: tuple[Any, ...]) -> Bound:
@@ -62,6 +55,10 @@ class Residuals:
             return TRUE
         return leaf if inclusive == TRUE or self._holds(inclusive, partition) else FALSE
 
+    def _computed(self, part: Computed, partition: tuple[Any, ...]) -> Bound:
+        implied = map_leaves(part.implied, lambda leaf: self._leaf(leaf, partition))
+        return FALSE if implied == FALSE else part
+
     def _project(self, leaf: Leaf) -> tuple[Bound, Bound]:
         if leaf not in self._projections:
             strict = project_leaf(leaf, self._spec, self._types, strict=True)
@@ -69,12 +66,9 @@ class Residuals:
         return self._projections[leaf]
 
     def _holds(self, projected: Bound, partition: tuple[Any, ...]) -> bool:
-        def one(leaf: Leaf) -> Bound:
+        def one(leaf: Leaf) -> bool:
             kind = self._kinds[leaf.field_id]
             value = to_physical(partition[self._positions[leaf.field_id]])
-            return TRUE if matches(pa.array([value], physical_type(kind)), leaf)[0] else FALSE
+            return bool(matches(pa.array([value], physical_type(kind)), leaf)[0])
 
-        return (
-            fold(projected, one, lambda value: TRUE if value else FALSE, conjunction, disjunction)
-            == TRUE
-        )
+        return fold(projected, one, bool, all, any)

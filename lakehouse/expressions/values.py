@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyiceberg.transforms import Transform
@@ -20,6 +20,8 @@ from pyiceberg.types import (
 from lakehouse.expressions.transforms import transform_array
 from lakehouse.spec.physical import from_physical, physical_type, to_physical
 
+Datum: TypeAlias = pa.Array | pa.Scalar
+"""Values of rows, or a constant."""
 _UNITS: dict[type[IcebergType], pa.DataType] = {
     DateType: pa.date32(),
     TimeType: pa.time64("us"),
@@ -30,11 +32,25 @@ _UNITS: dict[type[IcebergType], pa.DataType] = {
 }
 
 
+def arrow_type(kind: IcebergType) -> pa.DataType:
+    """The Arrow type that values of a primitive type are computed with."""
+    return _UNITS.get(type(kind)) or physical_type(kind)
+
+
 def arrow_array(values: list[Any], kind: IcebergType) -> pa.Array:
     """Internal values in the Arrow type that data files are read with."""
     array = pa.array([to_physical(value) for value in values], physical_type(kind))
     unit = _UNITS.get(type(kind))
     return array if unit is None else array.cast(unit)
+
+
+def constant_of(data: Datum, what: str) -> Any:
+    """The Python value of a constant. Raises TypeError for rows and for null, naming `what`."""
+    if not isinstance(data, pa.Scalar):
+        raise TypeError(f"{what} must be a constant")
+    if not data.is_valid:
+        raise TypeError(f"{what} must not be null")
+    return data.as_py()
 
 
 @lru_cache(4096, typed=True)

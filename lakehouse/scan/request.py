@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pyiceberg.expressions import BooleanExpression
-
+from lakehouse.expressions.bind import Where
 from lakehouse.spec.table_metadata import TableMetadata
 
 
@@ -18,7 +17,8 @@ class ScanRequest:
         metadata: the table version to read.
         snapshot_id: snapshot to read; None is the current one (an empty table has none and plans to nothing).
         current_schema: read the snapshot with the table's present schema, as heads of branches are; else with its own.
-        where: text in the grammar of pyiceberg's expression parser, one of its expressions, or None for all rows.
+        where: SQL (docs/filters.md), an expression of pyiceberg, None for all rows; or bound to
+            the schema already.
         select: column names to project (`a.b` reaches into structs); None is every column.
         case_sensitive: whether names in `where` and `select` must match exactly.
         include_metrics: whether planned files carry column sizes, counts and bounds.
@@ -28,7 +28,7 @@ class ScanRequest:
     metadata: TableMetadata
     snapshot_id: int | None = None
     current_schema: bool = False
-    where: str | BooleanExpression | None = None
+    where: Where = None
     select: Sequence[str] | None = None
     case_sensitive: bool = True
     include_metrics: bool = False

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-
+from lakehouse.expressions.bound import TRUE, Bound
 from lakehouse.spec.data_file import DataFile
 
 
@@ -16,7 +15,7 @@ class FileScanTask:
     Attributes:
         data_file: the file; its metrics are left out unless the scan asked for them.
         deletes: delete files and deletion vectors to apply, oldest first.
-        residual: the part of the filter that the file's partition does not already guarantee, by column name.
+        residual: the part of the filter that the file's partition does not already guarantee.
         start: first byte of the range; a row group belongs to the range that holds its first byte.
         length: bytes in the range.
         sequence_number: data sequence number of the file, the default of `_last_updated_sequence_number`.
@@ -24,7 +23,7 @@ class FileScanTask:
 
     data_file: DataFile
     deletes: tuple[DataFile, ...] = ()
-    residual: BooleanExpression = field(default_factory=AlwaysTrue)
+    residual: Bound = TRUE
     start: int = 0
     length: int = 0
     sequence_number: int = 0

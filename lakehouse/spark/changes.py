@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pyiceberg.expressions import AlwaysTrue, BooleanExpression
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
@@ -15,7 +14,9 @@ from lakehouse.errors import (
     NoSuchTableError,
     UnsupportedFeatureError,
 )
-from lakehouse.expressions.parse import parse_where
+from lakehouse.expressions.bind import bind
+from lakehouse.expressions.bound import TRUE, Bound
+from lakehouse.expressions.grammar import parsed
 from lakehouse.lake import Lakehouse
 from lakehouse.spark.change_statement import (
     Change,
@@ -136,11 +137,25 @@ def _update(change: Update, table: Table, query: Query) -> None:
     )
 
 
-def _condition(where: str | None, table: Table) -> BooleanExpression:
+# What Spark and a filter take alike, whatever the zone of the session.
+_ALIKE = frozenset(
+    ["And", "Or", "Not", "Paren", "EQ", "NEQ", "LT", "LTE", "GT", "GTE", "NullSafeEQ", "Is", "In", "Between", "Like",
+     "Escape", "Neg", "Column", "Dot", "Identifier", "Literal", "Boolean", "Null"]
+)  # fmt: skip
+
+
+def _refuse_others(where: str) -> None:
+    others = {type(node).__name__ for node in parsed(where).walk()} - _ALIKE
+    if others:
+        raise InvalidExpressionError(f"{', '.join(sorted(others))} is more than that")
+
+
+def _condition(where: str | None, table: Table) -> Bound:
     if where is None:
-        return AlwaysTrue()
+        return TRUE
     try:
-        return parse_where(where)
+        _refuse_others(where)
+        return bind(where, table.schema())
     except InvalidExpressionError as error:
         raise InvalidInputError(
             f"{table.name}: rows are changed by conditions that compare columns with literals, such as id = 5 and at >= "

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.expressions import And
 from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakehouse.errors import UnsupportedFeatureError
-from lakehouse.expressions.parse import parse_where
+from lakehouse.expressions.bind import bind
+from lakehouse.expressions.bound import conjunction
 from lakehouse.scan.listeners import ENGINE_SPARK, Listeners
 from lakehouse.scan.planner import ScanPlan, plan_scan
 from lakehouse.scan.request import ScanRequest
@@ -71,8 +71,10 @@ class FilePlanner:
             return f"E{type(error).__name__}: {error}"
 
     def _plan(self, filters: str) -> ScanPlan:
-        where = And(parse_where(self._request.where), translate_filters(filters, self._schema))
-        plan = plan_scan(replace(self._request, where=where), self._storage)
+        request = self._request
+        own = bind(request.where, self._schema, case_sensitive=request.case_sensitive)
+        where = conjunction((own, bind(translate_filters(filters, self._schema), self._schema)))
+        plan = plan_scan(replace(request, where=where), self._storage)
         parquet_only(self._name, plan)
         logger.debug("planned %s for Spark: %s", self._name, plan.report)
         self._listeners.planned(self._name, plan.report, engine=ENGINE_SPARK)

@@ -6,7 +6,9 @@ from pyiceberg.types import UUIDType
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from lakehouse.expressions.bound import Bound, Leaf, Op, fold
+from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.expressions.bound import Bound, Computed, Leaf, Op, fold
+from lakehouse.expressions.text import describe
 from lakehouse.spark.types import sql_literal
 
 _BINARY = {Op.LT: "<", Op.LTE: "<=", Op.GT: ">", Op.GTE: ">=", Op.EQ: "=", Op.NOT_EQ: "!="}
@@ -17,6 +19,7 @@ def to_condition(bound: Bound) -> Column:
 
     Raises:
         UnsupportedTypeError: a literal that Spark SQL cannot write.
+        UnsupportedFeatureError: a function, which Spark may compute otherwise.
     """
     return F.expr(condition_text(bound))
 
@@ -27,8 +30,16 @@ def condition_text(bound: Bound) -> str:
         bound,
         _leaf,
         lambda value: "true" if value else "false",
-        lambda left, right: f"({left} AND {right})",
-        lambda left, right: f"({left} OR {right})",
+        lambda parts: f"({' AND '.join(parts)})",
+        lambda parts: f"({' OR '.join(parts)})",
+        _computed,
+    )
+
+
+def _computed(part: Computed) -> str:
+    raise UnsupportedFeatureError(
+        f"Spark computes functions in filters itself: scan without {describe(part)}, "
+        "and give it to where() of the frame"
     )
 
 

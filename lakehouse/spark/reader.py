@@ -26,8 +26,8 @@ from pyspark.sql.types import StructType as SparkStruct
 
 from lakehouse.arrow.deletes import POSITION_DELETE_SCHEMA
 from lakehouse.errors import UnsupportedTypeError
-from lakehouse.expressions.bind import bind
-from lakehouse.expressions.bound import leaves
+from lakehouse.expressions.bind import bind, refuse_metadata_columns
+from lakehouse.expressions.bound import TRUE, Bound, columns
 from lakehouse.maintenance.statistics import distinct_counts
 from lakehouse.scan.listeners import ENGINE_SPARK, Listeners
 from lakehouse.scan.planner import ScanPlan, plan_scan, project_schema, schema_of, snapshot_of
@@ -85,7 +85,10 @@ def read(
     """
     metadata = request.metadata
     snapshot = snapshot_of(request)
-    schema = _needed(schema_of(request, snapshot), request)
+    known = schema_of(request, snapshot)
+    where = bind(request.where, known, case_sensitive=request.case_sensitive)
+    refuse_metadata_columns(where, "a frame of Spark")
+    schema = _needed(known, request, where)
     aliases = guarded_columns(schema, metadata)
     kind = _RemoteSource if is_remote(spark) else _Source
     source = kind(
@@ -99,26 +102,21 @@ def read(
     )
     physical = source.rows(snapshot)
     frame = _shown(physical, schema, aliases)
-    if request.where is not None:
-        frame = frame.where(
-            to_condition(bind(request.where, schema, case_sensitive=request.case_sensitive))
-        )
+    if where != TRUE:
+        frame = frame.where(to_condition(where))
     if request.select is None:
         return frame
     projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
     return frame.select(*_projected(schema, projected))
 
 
-def _needed(schema: Schema, request: ScanRequest) -> Schema:
+def _needed(schema: Schema, request: ScanRequest, where: Bound) -> Schema:
     """The top-level columns that the projection and the filter name: the others may be of types that Spark cannot read."""
     if request.select is None:
         return schema
     projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
     named = {field.name for field in projected.fields}
-    named |= {
-        leaf.path[0]
-        for leaf in leaves(bind(request.where, schema, case_sensitive=request.case_sensitive))
-    }
+    named |= {one.path[0] for one in columns(where)}
     return Schema(
         *(field for field in schema.fields if field.name in named), schema_id=schema.schema_id
     )

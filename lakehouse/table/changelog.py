@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from lakehouse.arrow.changelog import read_changelog
-from lakehouse.expressions.parse import parse_where
+from lakehouse.expressions.bind import bind, refuse_metadata_columns
 from lakehouse.scan.changelog import ChangelogStep, plan_changelog
 from lakehouse.scan.planner import project_schema, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
@@ -43,7 +43,7 @@ class Changelog:
         projected = project_schema(
             schema, self.request.select, case_sensitive=self.request.case_sensitive
         )
-        reading = replace(
-            read_request(self.request, projected), where=parse_where(self.request.where)
-        )
+        where = bind(self.request.where, schema, case_sensitive=self.request.case_sensitive)
+        refuse_metadata_columns(where, "a changelog")
+        reading = replace(read_request(self.request, projected), where=where)
         return read_changelog(self.plan(), reading, self.storage, net=self.net)

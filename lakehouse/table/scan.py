@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 
 from lakehouse.arrow.reader import ReadRequest, read_table, read_tasks
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
+from lakehouse.expressions.bound import TRUE
 from lakehouse.scan.listeners import ENGINE_ARROW, Listeners
 from lakehouse.scan.planner import ScanPlan, plan_appends, plan_scan, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
@@ -83,7 +83,7 @@ class TableScan:
         rows = 0
         unsure = []
         for task in self._plan.tasks:
-            if task.deletes or task.residual != AlwaysTrue():
+            if task.deletes or task.residual != TRUE:
                 unsure.append(task)
             else:
                 rows += task.data_file.record_count
@@ -107,7 +107,6 @@ def read_request(request: ScanRequest, schema: Schema) -> ReadRequest:
         schema=schema,
         table_schema=schema_of(request, snapshot_of(request)),
         older_schemas=metadata.schemas,
-        case_sensitive=request.case_sensitive,
         specs=metadata.specs(),
         name_mapping=metadata.properties.get(NAME_MAPPING),
     )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
-from pyiceberg.expressions import BooleanExpression
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
@@ -23,7 +23,7 @@ from lakehouse.evolution.changes import Changes
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.evolution.update_sort_order import UpdateSortOrder
-from lakehouse.expressions.parse import parse_where
+from lakehouse.expressions.bind import Where, bind
 from lakehouse.inspect.tables import MetadataTables
 from lakehouse.maintenance.compaction import CompactionOptions, CompactionResult, compact
 from lakehouse.maintenance.expiry import ExpiryOptions, ExpiryResult, expire_snapshots
@@ -36,6 +36,7 @@ from lakehouse.maintenance.manifests import (
 from lakehouse.maintenance.orphans import OrphanOptions, OrphanResult, remove_orphan_files
 from lakehouse.maintenance.statistics import StatisticsResult, compute_statistics
 from lakehouse.scan.listeners import Listeners
+from lakehouse.scan.planner import schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.identifier import Identifier
@@ -53,8 +54,6 @@ from lakehouse.table.times import Moment, to_ms
 from lakehouse.table.travel import Point, point_of
 from lakehouse.transaction.committed import Committed
 from lakehouse.transaction.transaction import Transaction
-
-Where = str | BooleanExpression
 
 
 class Table:
@@ -148,7 +147,7 @@ class Table:
 
     def scan(
         self,
-        where: Where | None = None,
+        where: Where = None,
         select: Sequence[str] | str | None = None,
         *,
         snapshot_id: int | None = None,
@@ -160,7 +159,7 @@ class Table:
         """Rows of one snapshot.
 
         Args:
-            where: filter in the grammar of pyiceberg's expression parser, or one of its expressions.
+            where: filter in SQL (docs/filters.md), or an expression of pyiceberg.
             select: columns; `a.b` reaches into structs.
             snapshot_id: this snapshot.
             as_of: what was current at this time: datetime (naive means UTC), ISO text or milliseconds.
@@ -183,7 +182,7 @@ class Table:
         from_snapshot_id: int,
         to_snapshot_id: int | None = None,
         *,
-        where: Where | None = None,
+        where: Where = None,
         select: Sequence[str] | str | None = None,
     ) -> TableScan:
         """Rows that append snapshots added after one snapshot up to another (the current one by default).
@@ -199,7 +198,7 @@ class Table:
         from_snapshot_id: int | None = None,
         to_snapshot_id: int | None = None,
         *,
-        where: Where | None = None,
+        where: Where = None,
         select: Sequence[str] | str | None = None,
         net: bool = False,
     ) -> Changelog:
@@ -218,19 +217,22 @@ class Table:
     def _scan_request(
         self,
         point: Point,
-        where: Where | None,
+        where: Where,
         select: Sequence[str] | str | None,
         *,
         case_sensitive: bool = True,
     ) -> ScanRequest:
-        return ScanRequest(
+        request = ScanRequest(
             metadata=self.metadata,
             snapshot_id=point.snapshot_id,
             current_schema=point.current_schema,
-            where=where,
             select=columns(select),
             case_sensitive=case_sensitive,
         )
+        if where is None:
+            return request
+        schema = schema_of(request, snapshot_of(request))
+        return replace(request, where=bind(where, schema, case_sensitive=case_sensitive))
 
     def snapshots(self) -> list[Snapshot]:
         """Every snapshot kept, oldest first."""
@@ -322,7 +324,7 @@ class Table:
     def overwrite(
         self,
         data: object,
-        where: Where | None = None,
+        where: Where = None,
         *,
         must_match: bool = False,
         branch: str = "main",
@@ -339,7 +341,7 @@ class Table:
             InvalidInputError: with `must_match`, rows do not match `where`.
             ValidationConflictError: a concurrent commit changed rows that this overwrite decided on. Compaction changes none.
         """
-        condition = parse_where(where)
+        condition = bind(where, self.schema())
         with RowWrite(self, branch, summary, commit_id) as write:
             if (done := write.replayed()) is not None:
                 return done
@@ -374,7 +376,7 @@ class Table:
         Returns:
             The snapshot, or None when no row matched and nothing was committed.
         """
-        condition = parse_where(where)
+        condition = bind(where, self.schema())
         merge_on_read = TableProperties(self.properties).delete_mode == "merge-on-read"
         remove = delete_matching_rows if merge_on_read else remove_matching_rows
 

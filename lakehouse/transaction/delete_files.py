@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyiceberg.expressions import BooleanExpression
-
+from lakehouse.expressions.bound import Bound
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.snapshot import OPERATION_DELETE
 from lakehouse.spec.table_metadata import TableMetadata
@@ -28,7 +27,7 @@ class DeleteFiles:
 
     removed: tuple[DataFile, ...]
     branch: str
-    conflict_filter: BooleanExpression | None = None
+    conflict_filter: Bound | None = None
     isolation: Isolation | None = None
 
     def __post_init__(self) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
-from pyiceberg.expressions import BooleanExpression
-
-from lakehouse.expressions.bind import bind
+from lakehouse.expressions.bind import widen
+from lakehouse.expressions.bound import Bound
 from lakehouse.spec.data_file import CONTENT_DATA, DataFile
 from lakehouse.spec.field_types import field_types
 from lakehouse.spec.manifest_list import ManifestFile
@@ -120,14 +119,15 @@ def subject_of(attempt: Attempt, action: str) -> Subject:
     return Subject(attempt.table, action, None if head is None else head.snapshot_id)
 
 
-def scope_of(
-    attempt: Attempt, where: BooleanExpression | None, files: tuple[DataFile, ...]
-) -> Scope:
+def scope_of(attempt: Attempt, where: Bound | None, files: tuple[DataFile, ...]) -> Scope:
     """The rows an operation decided on: a filter, or else the partitions of its files."""
     metadata = attempt.metadata
     types = field_types(metadata.schema(), *metadata.schemas)
-    bound = None if where is None else bind(where, metadata.schema())
-    return Scope(bound, types, frozenset(file.partition_key for file in files))
+    return Scope(
+        None if where is None else widen(where, types),
+        types,
+        frozenset(file.partition_key for file in files),
+    )
 
 
 def isolation_of(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyiceberg.expressions import BooleanExpression
-
 from lakehouse.errors import InvalidInputError
+from lakehouse.expressions.bound import Bound
 from lakehouse.spec.data_file import CONTENT_DATA, CONTENT_POSITION_DELETES, DataFile
 from lakehouse.spec.snapshot import OPERATION_APPEND, OPERATION_DELETE, OPERATION_OVERWRITE
 from lakehouse.spec.table_metadata import TableMetadata
@@ -40,7 +39,7 @@ class RowDelta:
     delete_files: tuple[DataFile, ...]
     removed_delete_files: tuple[DataFile, ...]
     branch: str
-    conflict_filter: BooleanExpression | None = None
+    conflict_filter: Bound | None = None
     isolation: Isolation | None = None
     referenced_files: frozenset[str] = frozenset()
 

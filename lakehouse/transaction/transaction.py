@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
-from pyiceberg.expressions import BooleanExpression
-
 from lakehouse.catalog.own_folders import OwnFolders, check_files
 from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
+from lakehouse.expressions.bind import Where, bind
+from lakehouse.expressions.bound import Bound
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.properties import check_property_texts, parse_format_version
@@ -105,7 +105,7 @@ class Transaction:
         added: Iterable[DataFile],
         removed: Iterable[DataFile],
         *,
-        conflict_filter: BooleanExpression | None = None,
+        conflict_filter: Where = None,
         isolation: Isolation | None = None,
     ) -> Self:
         """Replace `removed` by `added` in one snapshot.
@@ -116,27 +116,36 @@ class Transaction:
         Args:
             added: new data files.
             removed: data files that must still be live, or the commit raises ValidationConflictError.
-            conflict_filter: rows this operation decided on; concurrent changes that cannot match it do not conflict. None: the
+            conflict_filter: rows this operation decided on, as text, expression or bound to the
+                schema; concurrent changes that cannot match it do not conflict. None: the
                 partitions of the files involved (the whole table if unpartitioned).
             isolation: `serializable` (default, property `write.update.isolation-level`) also refuses concurrently added data;
                 `snapshot` only concurrent deletes and removals.
         """
         return self._add(
-            Overwrite(self._allowed(added), tuple(removed), self.branch, conflict_filter, isolation)
+            Overwrite(
+                self._allowed(added),
+                tuple(removed),
+                self.branch,
+                self._bound(conflict_filter),
+                isolation,
+            )
         )
 
     def delete_files(
         self,
         removed: Iterable[DataFile],
         *,
-        conflict_filter: BooleanExpression | None = None,
+        conflict_filter: Where = None,
         isolation: Isolation | None = None,
     ) -> Self:
         """Remove whole data files (operation `delete`).
 
         Arguments as for `overwrite`; the property is `write.delete.isolation-level`.
         """
-        return self._add(DeleteFiles(tuple(removed), self.branch, conflict_filter, isolation))
+        return self._add(
+            DeleteFiles(tuple(removed), self.branch, self._bound(conflict_filter), isolation)
+        )
 
     def row_delta(
         self,
@@ -145,7 +154,7 @@ class Transaction:
         *,
         removed_delete_files: Iterable[DataFile] = (),
         referenced_files: Iterable[str] = (),
-        conflict_filter: BooleanExpression | None = None,
+        conflict_filter: Where = None,
         isolation: Isolation | None = None,
     ) -> Self:
         """Add data and delete files (merge on read).
@@ -170,7 +179,7 @@ class Transaction:
                 self._allowed(delete_files),
                 tuple(removed_delete_files),
                 self.branch,
-                conflict_filter,
+                self._bound(conflict_filter),
                 isolation,
                 frozenset(referenced_files),
             )
@@ -312,6 +321,9 @@ class Transaction:
                 commit_id=commit_id,
             )
         )
+
+    def _bound(self, where: Where) -> Bound | None:
+        return None if where is None else bind(where, self.metadata.schema())
 
     def _add(self, operation: Operation) -> Self:
         if self._committed:

@@ -35,6 +35,7 @@ from pyiceberg.types import DoubleType, IntegerType, LongType, NestedField, Stri
 from lakehouse.arrow.delete_writer import FileDeletes, write_deletes
 from lakehouse.arrow.reader import METADATA_COLUMNS, ReadRequest, read_table, read_tasks
 from lakehouse.arrow.writer import WriteRequest, write_all
+from lakehouse.expressions.bind import bind
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.arrow_types import schema_to_arrow
 from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
@@ -187,7 +188,7 @@ def shown(rows):
 def test_filter_and_projection(rows, where, columns):
     storage = MemoryStorage()
     files, _ = write(rows, storage)
-    tasks = [FileScanTask(data_file=one, residual=where) for one in files]
+    tasks = [FileScanTask(data_file=one, residual=bind(where, SCHEMA)) for one in files]
     schema = Schema(*(SCHEMA.find_field(name) for name in columns))
     got = streamed(tasks, ReadRequest(schema=schema, table_schema=SCHEMA, batch_rows=3), storage)
     expected = [{name: row[name] for name in columns} for row in rows if truth(where, row) is True]
@@ -206,7 +207,10 @@ def test_positional_deletes(rows, where, version, data):
         storage,
     )
     assert bool(deletes) == bool(gone)
-    tasks = [FileScanTask(data_file=one, deletes=tuple(deletes), residual=where) for one in files]
+    tasks = [
+        FileScanTask(data_file=one, deletes=tuple(deletes), residual=bind(where, SCHEMA))
+        for one in files
+    ]
     schema = Schema(METADATA_COLUMNS["_pos"], SCHEMA.find_field("i"))
     got = streamed(tasks, ReadRequest(schema=schema, table_schema=SCHEMA, batch_rows=4), storage)
     expected = [

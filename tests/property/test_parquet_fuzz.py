@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyiceberg.expressions import And, GreaterThan, NotNull
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
@@ -28,6 +27,7 @@ from lakehouse.arrow.puffin import PuffinWriter, read_blobs
 from lakehouse.arrow.reader import ReadRequest, read_table
 from lakehouse.arrow.writer import WriteRequest, write_all
 from lakehouse.errors import CorruptMetadataError, LakehouseError
+from lakehouse.expressions.bind import bind
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.storage.memory import MemoryStorage
 
@@ -95,7 +95,7 @@ def test_damaged_files_give_rows_or_a_typed_error(raw, filtered, bulk):
     one = dataclasses.replace(FILE, file_path=location, file_size_in_bytes=len(raw))
     before = pa.total_allocated_bytes()
     task = (
-        FileScanTask(data_file=one, residual=And(GreaterThan("id", 100), NotNull("s")))
+        FileScanTask(data_file=one, residual=bind("id > 100 and s is not null", SCHEMA))
         if filtered
         else FileScanTask(data_file=one)
     )

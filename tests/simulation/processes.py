@@ -16,7 +16,7 @@ from lakehouse.errors import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from lakehouse.expressions.parse import parse_where
+from lakehouse.expressions.bind import bind
 from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
 from lakehouse.maintenance.orphans import OrphanOptions, remove_orphan_files
 from lakehouse.scan.load import load_entries, load_manifests
@@ -202,7 +202,7 @@ class Actor:
             self.append(op, base)
             return
         delete = self.rng.choice((remove_matching_rows, delete_matching_rows))
-        where = parse_where(nulls_of(found.name))
+        where = bind(nulls_of(found.name), base.metadata.schema())
         head, request = base.metadata.current_snapshot_id, write_request(base.metadata, op)
         done = delete(base.metadata, head, where, request, self.world.storage)
         intent = Intent(op, "delete_where")

@@ -12,7 +12,6 @@ from itertools import zip_longest
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
@@ -63,7 +62,6 @@ def rows_read(metadata: TableMetadata, snapshot_id: int, storage: Storage) -> li
         schema=schema,
         table_schema=metadata.schema(),
         older_schemas=metadata.schemas,
-        where=AlwaysTrue(),
         specs=metadata.specs(),
     )
     return read_table(plan_scan(scan, storage).tasks, read, storage)["id"].to_pylist()

@@ -53,6 +53,7 @@ from lakehouse.arrow.page_checksums import verified, verify_pages
 from lakehouse.arrow.reader import METADATA_COLUMNS, ReadRequest, read_table
 from lakehouse.arrow.writer import WriteRequest, write_all
 from lakehouse.errors import CorruptMetadataError, InvalidSchemaError, NoSuchFileError
+from lakehouse.expressions.bind import bind
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.load import storage_for
@@ -184,9 +185,9 @@ def test_polars_leaves_out_what_the_filter_leaves_out(tmp_path, monkeypatch, whe
     storage = storage_for(str(tmp_path))
     files = write(storage, rows(5000), location=f"file://{tmp_path}")
     wanted = SCHEMA.select("long", "string")
-    got = both(tasks_of(files, residual=where), storage, schema=wanted)
+    got = both(tasks_of(files, residual=bind(where, SCHEMA)), storage, schema=wanted)
     assert sum(came) == got.num_rows < 4000
-    both(tasks_of(files), storage, schema=wanted, where=where)
+    both(tasks_of(files), storage, schema=wanted, where=bind(where, SCHEMA))
 
 
 @pytest.mark.parametrize("kind", [TimestampNanoType(), TimestamptzNanoType()], ids=str)
@@ -207,7 +208,9 @@ def test_nanoseconds_are_compared_as_such(decoded, kind):
     for operator, count in ((LessThan, 789), (GreaterThanOrEqual, 211), (EqualTo, 1)):
         where = operator("t", f"2023-11-14T22:13:20.123456789{zone}")
         got = read_table(
-            tasks_of(files, residual=where), ReadRequest(schema=schema, bulk=True), storage
+            tasks_of(files, residual=bind(where, schema)),
+            ReadRequest(schema=schema, bulk=True),
+            storage,
         )
         assert got.num_rows == count
     assert len(decoded) == 3
@@ -225,7 +228,7 @@ def test_row_groups_that_pruning_leaves_are_read_alone(tmp_path, decoded):
         LessThan("long", 500 * 2**33),
         And(GreaterThanOrEqual("long", 3000 * 2**33), LessThan("long", 4000 * 2**33)),
     )
-    got = both(tasks_of(files, residual=where), storage)
+    got = both(tasks_of(files, residual=bind(where, SCHEMA)), storage)
     assert got["long"].to_pylist() == [n * 2**33 for n in (*range(500), *range(3000, 4000))]
     assert sorted((first, rows) for _, rows, first, _ in decoded) == [(0, 500), (3000, 1000)]
 
@@ -247,7 +250,7 @@ def test_deleted_rows_and_positions(tmp_path, decoded):
     deletes = tuple(write_deletes([FileDeletes(files[0], gone)], request, storage))
     schema = Schema(METADATA_COLUMNS["_pos"], *SCHEMA.fields)
     got = both(
-        tasks_of(files, deletes=deletes, residual=GreaterThanOrEqual("int", 10)),
+        tasks_of(files, deletes=deletes, residual=bind("int >= 10", SCHEMA)),
         storage,
         schema=schema,
     )
@@ -473,7 +476,7 @@ def test_tasks_are_opened_together_as_long_as_they_are_alike():
     small = DataFile(file_path="a", record_count=10, file_size_in_bytes=100)
     large = DataFile(file_path="b", record_count=5_000_000, file_size_in_bytes=100)
     deletes = FileScanTask(data_file=small, deletes=(small,))
-    other = FileScanTask(data_file=small, residual=IsNull("x"))
+    other = FileScanTask(data_file=small, residual=bind("int is null", SCHEMA))
     plain = FileScanTask(data_file=small)
     groups = list(
         whole_files.together(

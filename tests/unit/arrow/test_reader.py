@@ -12,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.expressions import EqualTo, GreaterThan
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
@@ -36,6 +35,7 @@ from lakehouse.errors import (
     NoSuchFileError,
     UnsupportedFeatureError,
 )
+from lakehouse.expressions.bind import bind
 from lakehouse.scan.tasks import FileScanTask
 from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.load import storage_for
@@ -118,10 +118,10 @@ def test_metadata_columns_and_row_lineage():
         FileScanTask(
             data_file=dataclasses.replace(new, first_row_id=100, spec_id=0),
             sequence_number=7,
-            residual=GreaterThan("id", 0),
+            residual=bind("id > 0", SCHEMA),
         ),
         FileScanTask(data_file=dataclasses.replace(old, first_row_id=200), sequence_number=9),
-        FileScanTask(data_file=new, sequence_number=1, residual=EqualTo("id", 0)),
+        FileScanTask(data_file=new, sequence_number=1, residual=bind("id = 0", SCHEMA)),
     ]
     schema = Schema(*METADATA_COLUMNS.values())
     got = read_table(tasks, ReadRequest(schema=schema, table_schema=SCHEMA), storage).to_pylist()
@@ -148,7 +148,7 @@ def test_no_columns_still_count_rows():
     assert read_table([FileScanTask(data_file=one)], request, storage).num_rows == 10
     assert (
         read_table(
-            [FileScanTask(data_file=one, residual=GreaterThan("id", 6))], request, storage
+            [FileScanTask(data_file=one, residual=bind("id > 6", SCHEMA))], request, storage
         ).num_rows
         == 3
     )
@@ -175,13 +175,13 @@ def test_identity_partition_values_of_files_without_the_column():
         schema=schema, specs={3: spec}, name_mapping=mapping(id=1, dt=2, region=3)
     )
     got = read_table(
-        [FileScanTask(data_file=one, residual=EqualTo("region", "eu"))], request, storage
+        [FileScanTask(data_file=one, residual=bind("region = 'eu'", schema))], request, storage
     )
     assert [str(row["dt"]) for row in got.to_pylist()] == ["2019-04-14"] * 2
     assert got["region"].to_pylist() == ["eu", "eu"]
     assert got["id"].to_pylist() == [1, 2]
     none = read_table(
-        [FileScanTask(data_file=one, residual=EqualTo("region", "us"))], request, storage
+        [FileScanTask(data_file=one, residual=bind("region = 'us'", schema))], request, storage
     )
     assert none.num_rows == 0
 
@@ -218,7 +218,7 @@ def test_foreign_types():
     assert got["ns"].isoformat() == "1969-12-31T23:59:58.499999"
     assert (got["u"], got["tiny"], got["raw"], got["cat"]) == (2**32 - 1, -3, "ü", "x")
     unsigned = FileScanTask(
-        data_file=foreign(storage, table, row_group_size=1), residual=GreaterThan("u", 5)
+        data_file=foreign(storage, table, row_group_size=1), residual=bind("u > 5", schema)
     )
     two = pa.concat_tables([table, table])
     unsigned = dataclasses.replace(unsigned, data_file=foreign(storage, two, row_group_size=1))
@@ -382,7 +382,7 @@ def test_low_cardinality_text_is_the_same_read_as_dictionaries(tmp_path):
         storage, table, location=str(tmp_path / "d"), **{"write.parquet.row-group-limit": "60000"}
     )
     got = read_table(
-        [FileScanTask(data_file=one, residual=EqualTo("s", "blü")) for one in files],
+        [FileScanTask(data_file=one, residual=bind("s = 'blü'", SCHEMA)) for one in files],
         ReadRequest(schema=SCHEMA),
         storage,
     )

@@ -22,7 +22,7 @@ from pyiceberg.types import (
 
 from lakehouse.expressions.bind import bind
 from lakehouse.expressions.bound import fold
-from lakehouse.expressions.compare import matches
+from lakehouse.expressions.compare import every_mask, matches, some_mask
 from lakehouse.expressions.values import arrow_array
 
 OPERATORS = {
@@ -123,8 +123,8 @@ def test_comparisons(kind, literal):
             bind(operator("x", literal), schema),
             lambda leaf: matches(column, leaf),
             lambda constant: np.full(len(column), constant),
-            np.logical_and,
-            np.logical_or,
+            every_mask,
+            some_mask,
         )
         expected = [holds(place_exact(value, iceberg), right) for value in values]
         assert found.tolist() == [*expected, False], operator.__name__
@@ -149,8 +149,8 @@ def test_membership(kind):
             bind(operator("x", [str(one) for one in literals]), schema),
             lambda leaf: matches(column, leaf),
             lambda constant: np.full(len(column), constant),
-            np.logical_and,
-            np.logical_or,
+            every_mask,
+            some_mask,
         )
         expected = [(place_exact(value, iceberg) in wanted) is listed for value in values]
         assert found.tolist() == [*expected, False]

@@ -135,6 +135,9 @@ def test_an_overwrite_takes_rows_that_its_filter_does_not_match(table):
         ("s < 'a'", 2),
         ("s <= 'other'", 0),
         ("id > 1 or s like 'n%'", 0),
+        ("id % 6 = 1", 0),
+        ("id % 2 = 0", 2),
+        ("s like '%w'", 1),
     ],
 )
 def test_rows_of_an_overwrite_that_do_not_match_are_refused_on_demand(table, where, left):

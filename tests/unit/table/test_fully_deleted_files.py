@@ -1,23 +1,11 @@
-"""Filters over what pyarrow's own `filter` stumbles on."""
+"""Files of which no row is left."""
 
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 import lakehouse as lh
-from lakehouse.expressions.arrow_filter import matches
-
-
-def test_unknown_is_no_match_and_no_rows_match_nothing():
-    rows = pa.table({"a": [1, None, 3]})
-    assert matches(rows, pc.field("a") > 1).to_pylist() == [False, False, True]
-    nothing = rows.slice(0, 0)
-    for empty in (nothing, pa.RecordBatch.from_pylist([], schema=rows.schema)):
-        found = matches(empty, pc.field("a") > 1)
-        assert len(found) == 0
-        assert len(pc.indices_nonzero(found)) == 0
 
 
 @pytest.mark.parametrize("version", [2, 3])
