@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,10 @@ class EqualityKeys:
     table: pa.Table
 
     def matches(self, columns: Mapping[int, pa.Array]) -> npt.NDArray[np.bool_]:
-        """Which rows equal some key in all columns; null equals null, NaN equals NaN."""
+        """Which rows equal some key in all columns.
+
+        Null equals null and NaN equals NaN, but `-0.0` does not equal `0.0`.
+        """
         rows = len(next(iter(columns.values())))
         keys = np.zeros(self.table.num_rows, dtype=np.int64)
         codes = np.zeros(rows, dtype=np.int64)
@@ -195,8 +199,9 @@ def _plain(array: pa.Array) -> pa.Array:
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_floating(array.type):
-        # One zero: equality does not tell -0.0 from 0.0.
-        return pc.if_else(pc.equal(array, 0.0), pa.scalar(0.0, array.type), array)
+        # By bits with one NaN: Java, which writes equality deletes, tells -0.0 from 0.0.
+        one_nan = pc.if_else(pc.is_nan(array), pa.scalar(math.nan, array.type), array)
+        return one_nan.view(f"int{array.type.bit_width}")
     return array
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -205,6 +206,14 @@ def test_equality_keys_of_many_wide_columns():
         for i in range(1, 8)
     }
     assert keys.matches(rows).tolist() == [True] * 10 + [False] * 10
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_zeros_of_equality_deletes_have_signs_and_nan_is_one_value(kind):
+    other_nan = np.array([0xFFC00001], np.uint32).view(np.float32)[0]
+    keys = EqualityKeys((1,), pa.table({"1": pa.array([0.0, math.nan, None], kind)}))
+    rows = {1: pa.array([0.0, -0.0, math.nan, other_nan, None, 1.0], kind, from_pandas=False)}
+    assert keys.matches(rows).tolist() == [True, False, True, True, True, False]
 
 
 def test_an_equality_delete_without_ids_is_corrupt():

@@ -1,0 +1,82 @@
+"""`make conformance-java`: random tables and histories, ours read by Java and Java's by us."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+from tests.conformance.java.judge import Judge, MissingToolError, build
+from tests.conformance.java.random_history import History
+
+
+def main() -> int:
+    """Run the cases; exit code 1 when any differs, 2 when Java or Maven is missing."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.java", description=__doc__)
+    parser.add_argument("--cases", type=int, default=25, help="how many tables")
+    parser.add_argument("--seed", type=int, default=0, help="of the first table; the rest follow")
+    parser.add_argument("--steps", type=int, default=10, help="of each history")
+    parser.add_argument("--built", action="store_true", help="do not run Maven")
+    parser.add_argument("--verbose", action="store_true", help="print every step")
+    options = parser.parse_args()
+    if not options.built:
+        try:
+            build()
+        except MissingToolError as error:
+            say(str(error))
+            return 2
+    started = time.monotonic()
+    counts: Counter[str] = Counter()
+    seeds = range(options.seed, options.seed + options.cases)
+    with Judge() as judge, tempfile.TemporaryDirectory() as folder:
+        failed = [
+            seed for seed in seeds if not one_table(seed, judge, Path(folder), counts, options)
+        ]
+    for name, count in sorted(counts.items()):
+        say(f"{count:9,}  {name}")
+    say(
+        f"{options.cases} tables, {counts['commits']:,} commits, "
+        f"{sum(counts[name] for name in COMPARED):,} comparisons, {len(failed)} tables differ, "
+        f"{time.monotonic() - started:.0f} s"
+    )
+    if failed:
+        say(
+            f"again: python -m tests.conformance.java --built --verbose --cases 1 --seed {failed[0]}"
+        )
+    return 1 if failed else 0
+
+
+COMPARED = ("heads read by both", "snapshots read by both", "filters", "lineages compared")
+
+
+def one_table(
+    seed: int, judge: Judge, folder: Path, counts: Counter[str], options: argparse.Namespace
+) -> bool:
+    """Whether both agree about the table of a seed."""
+    started = time.monotonic()
+    place = folder / f"seed{seed}"
+    place.mkdir()
+    history = History(seed, judge, place, counts)
+    outcome, trace = "same", ""
+    try:
+        history.run(options.steps)
+    except Exception as error:  # noqa: BLE001 - whatever happens, the seed must be reported
+        outcome, trace = f"DIFFERENT: {type(error).__name__}: {error}", traceback.format_exc()
+    say(f"seed {seed}: v{history.version}, {time.monotonic() - started:.1f} s, {outcome}")
+    if options.verbose or trace:
+        say("  " + "\n  ".join([*history.log, trace]))
+    return not trace
+
+
+def say(text: str) -> None:
+    """A line of the report, at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,212 @@
+"""Random changes of a schema, by either engine, and what they make of rows."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BooleanType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    PrimitiveType,
+    StringType,
+    StructType,
+    UUIDType,
+)
+
+from tests.conformance.java.both_engines import BothEngines
+from tests.conformance.java.json_rows import Row
+from tests.conformance.java.random_rows import leaves, primitives, value
+
+_WITH_DEFAULTS = (BooleanType, IntegerType, LongType, StringType, UUIDType)
+
+
+class SchemaChanges:
+    """Changes the schema of a table.
+
+    Args:
+        random: decides.
+        both: the table.
+    """
+
+    def __init__(self, random: Random, both: BothEngines) -> None:
+        self._random = random
+        self._both = both
+        self._defaults: dict[int, Any] = {}
+        self._count = 0
+        self._seen: dict[int, int] = {}
+
+    def seen(self, snapshot_id: int) -> None:
+        """Remember how many changes came before a snapshot."""
+        self._seen[snapshot_id] = self._count
+
+    def since(self, snapshot_id: int) -> bool:
+        """Whether the schema changed after a snapshot."""
+        return self._seen.get(snapshot_id) != self._count
+
+    def change(self, *, by_java: bool, version: int) -> str:
+        """Change the table's schema by one of the two; what was done."""
+        schema = self._both.schema_of()
+        kind = self._random.choice(("add", "add", "rename", "drop", "widen", "optional", "first"))
+        made = getattr(self, f"_{kind}")(schema, version)
+        if made is None:
+            kind, made = "add", self._add(schema, version)
+        self._count += 1
+        change = {"change": kind, **made}
+        if by_java:
+            self._both.java("schema", changes=[change])
+        else:
+            self._ours(change)
+        self._learn_default(change)
+        return f"{'Java changes' if by_java else 'we change'} the schema, {kind}: {made}"
+
+    def _learn_default(self, change: dict[str, Any]) -> None:
+        if change.get("default") is not None:
+            path = ".".join(filter(None, (change["parent"], change["name"])))
+            self._defaults[self._both.schema_of().find_field(path).field_id] = change["default"]
+
+    def migrated(self, old: Any, before: IcebergType, after: IcebergType) -> Any:
+        """A value of the schema before as the one after reads it."""
+        if old is None:
+            return None
+        if isinstance(after, StructType):
+            return self._migrated_struct(old, before, after)
+        if isinstance(after, ListType):
+            return [self.migrated(one, before.element_type, after.element_type) for one in old]
+        if isinstance(after, MapType):
+            return [
+                [key, self.migrated(one, before.value_type, after.value_type)] for key, one in old
+            ]
+        return old
+
+    def _migrated_struct(self, old: Row, before: StructType, after: StructType) -> Row:
+        known = {field.field_id: field.field_type for field in before.fields}
+        row: Row = {}
+        for field in after.fields:
+            name = str(field.field_id)
+            if field.field_id in known:
+                row[name] = self.migrated(old[name], known[field.field_id], field.field_type)
+            else:
+                row[name] = self._defaults.get(field.field_id)
+        return row
+
+    def _structs(self, schema: Schema) -> list[str]:
+        return [field.name for field in schema.fields if isinstance(field.field_type, StructType)]
+
+    def _add(self, schema: Schema, version: int) -> dict[str, Any]:
+        parent = self._random.choice([None, None, *self._structs(schema)])
+        kind = self._random.choice(primitives(version))
+        made: dict[str, Any] = {"parent": parent, "name": f"n{self._count}", "type": str(kind)}
+        if version >= 3 and isinstance(kind, _WITH_DEFAULTS) and self._random.random() < 0.6:
+            made["default"] = value(self._random, kind)
+        return made
+
+    def _spare(self, schema: Schema) -> list[tuple[str, NestedField]]:
+        """Top-level columns but `rid`, and fields of structs."""
+        found = [(one.name, one) for one in schema.fields if one.name != "rid"]
+        for one in schema.fields:
+            if isinstance(one.field_type, StructType):
+                found += [(f"{one.name}.{inner.name}", inner) for inner in one.field_type.fields]
+        return found
+
+    def _rename(self, schema: Schema, _: int) -> dict[str, Any] | None:
+        path, _field = self._random.choice(self._spare(schema))
+        return {"name": path, "to": f"r{self._count}"}
+
+    def _drop(self, schema: Schema, _: int) -> dict[str, Any] | None:
+        """Of what no partition spec derives from."""
+        sources = {
+            field.source_id
+            for spec in self._both.table().metadata.partition_specs
+            for field in spec.fields
+        }
+        free = [
+            path
+            for path, field in self._spare(schema)
+            if not sources & _ids_of(field)
+            and (
+                "." not in path
+                or len(schema.find_field(path.rpartition(".")[0]).field_type.fields) > 1
+            )
+        ]
+        top = [path for path in free if "." not in path]
+        if not free or (len(top) < 2 and len(schema.fields) < 4):
+            return None
+        return {"name": self._random.choice(free)}
+
+    def _widen(self, schema: Schema, _: int) -> dict[str, Any] | None:
+        wider: list[tuple[str, PrimitiveType]] = []
+        for path, _id, kind in leaves(schema.as_struct()):
+            if isinstance(kind, IntegerType):
+                wider.append((path, LongType()))
+            elif isinstance(kind, FloatType):
+                wider.append((path, DoubleType()))
+            elif isinstance(kind, DecimalType) and kind.precision < 38:
+                wider.append((path, DecimalType(min(38, kind.precision + 6), kind.scale)))
+        if not wider:
+            return None
+        path, kind = self._random.choice(wider)
+        return {"name": path, "type": str(kind)}
+
+    def _optional(self, schema: Schema, _: int) -> dict[str, Any] | None:
+        required = [path for path, field in self._spare(schema) if field.required]
+        return {"name": self._random.choice(required)} if required else None
+
+    def _first(self, schema: Schema, _: int) -> dict[str, Any]:
+        return {"name": self._random.choice(self._spare(schema))[0]}
+
+    def _ours(self, change: dict[str, Any]) -> None:
+        name = change["name"]
+        with self._both.table().update_schema() as update:
+            match change["change"]:
+                case "add":
+                    path = ".".join(filter(None, (change["parent"], name)))
+                    update.add_column(path, change["type"], default=_written(change))
+                case "rename":
+                    update.rename_column(name, change["to"])
+                case "drop":
+                    update.drop_column(name)
+                case "widen":
+                    update.update_column(name, change["type"])
+                case "optional":
+                    update.make_optional(name)
+                case "first":
+                    update.move_first(name)
+
+
+def _written(change: dict[str, Any]) -> Any:
+    """A default as our interface takes it."""
+    default = change.get("default")
+    if default is not None and change["type"] == "uuid":
+        return "-".join((default[:8], default[8:12], default[12:16], default[16:20], default[20:]))
+    return default
+
+
+def _ids_of(field: NestedField) -> set[int]:
+    """Ids of a field and of all inside it."""
+    document = json.loads(field.model_dump_json())
+    found: set[int] = set()
+
+    def collect(node: Any) -> None:
+        if isinstance(node, dict):
+            found.update(
+                one for key, one in node.items() if key.endswith("id") and type(one) is int
+            )
+            for one in node.values():
+                collect(one)
+        elif isinstance(node, list):
+            for one in node:
+                collect(one)
+
+    collect(document)
+    return found
