@@ -74,7 +74,9 @@ def append_and_tag(table, new, name, tagging):
 def test_appends_beside_compaction_expiry_and_manifest_rewriting(tmp_path):
     warehouse = str(tmp_path / "warehouse")
     lake = lakehouse.lake.load_catalog(warehouse)
-    table = events(lake, properties={"commit.retry.min-wait-ms": "5"})
+    # an append with its tag is tried four times by default: too few for a machine of any speed
+    patient = {"commit.retry.min-wait-ms": "5", "commit.retry.num-retries": "1000"}
+    table = events(lake, properties=patient)
     table.append(rows([0], region="r0"))
     workers = Workers()
     tagged = {}

@@ -96,14 +96,13 @@ def plan_of(seed: int) -> Plan:
     version, granularity = rng.choice([(2, "file"), (2, "partition"), (3, "file")])
     plan = replace(plan, format_version=version, granularity=granularity)
     plan = replace(plan, between_calls=rng.random() < 0.3)
-    if rng.random() < 0.15:
-        return replace(plan, kinds=REAL_KINDS, real_rows=True)
-    if (
-        rng.random() < 0.2
-    ):  # what is lost with the power would have to be told for each of the tables
-        return replace(
-            plan,
-            kinds=(*plan.kinds, "recreate", "recreate", "orphans", "orphans"),
-            faults=plan.faults - {"power"},
-        )
+    chosen = rng.random()
+    if chosen < 0.15:
+        plan = replace(plan, kinds=REAL_KINDS, real_rows=True)
+    elif chosen < 0.35:  # what is lost with the power would have to be told for each of the tables
+        kinds = (*plan.kinds, "recreate", "recreate", "orphans", "orphans")
+        plan = replace(plan, kinds=kinds, faults=plan.faults - {"power"})
+    if rng.random() < 0.5:  # few kinds meet each other more often
+        some = {"append", *rng.sample(sorted(set(plan.kinds)), rng.randint(2, 5))}
+        plan = replace(plan, kinds=tuple(one for one in plan.kinds if one in some))
     return plan
