@@ -60,7 +60,8 @@ def race(job, writers, appends):
             process.communicate()
 
 
-def check_race(catalog, job, writers, appends):
+def check_race(catalog, job, writers, appends, *, fair=True):
+    """All writers commit everything; fair: no one waits until another is done."""
     create_table(catalog)
     results = race(job, writers, appends)
     failed = [one for result in results for one in result["failed"]]
@@ -82,7 +83,7 @@ def check_race(catalog, job, writers, appends):
     )
     reported = sum(int(one.summary.get("lakehouse.retries", "0")) for one in line)
     assert reported == retries
-    if appends >= 50:
+    if appends >= 50 and fair:
         assert progress > 0
     check_nothing_is_left(catalog, line)
     return version
@@ -122,9 +123,13 @@ def test_filesystem(tmp_path):
 
 
 def test_filesystem_without_turns(tmp_path):
-    """Writers collide for real: the compare-and-swap decides, losers retry, nobody gives up."""
+    """Writers collide for real: the compare-and-swap decides, losers retry, nobody gives up.
+
+    Turns make it fair; without them the scheduler of the machine decides who waits.
+    """
     job = {"uri": str(tmp_path / "warehouse"), "properties": {"commit.turns.enabled": "false"}}
-    check_race(open_catalog(job["uri"]), job, max(3, WRITERS), APPENDS if LARGE else 10)
+    appends = APPENDS if LARGE else 10
+    check_race(open_catalog(job["uri"]), job, max(3, WRITERS), appends, fair=False)
 
 
 def test_sqlite(tmp_path):
