@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import hashlib
+import itertools
 import json
 import os
 import platform
@@ -16,7 +17,6 @@ import resource
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,10 @@ sys.path.insert(0, str(ROOT))
 from pyiceberg.table import StaticTable  # noqa: E402
 
 from benchmarks.atlas import FULL_FILES_PER_PARTITION, build, metric  # noqa: E402
-from lakehouse.scan.load import load_manifests  # noqa: E402
+from lakehouse.lake import load_catalog  # noqa: E402
+from lakehouse.maintenance.twins import execute_twins, plan_twins  # noqa: E402
 from lakehouse.scan.planner import plan_scan  # noqa: E402
 from lakehouse.scan.request import ScanRequest  # noqa: E402
-from lakehouse.scan.twins import write_twin  # noqa: E402
-from lakehouse.scan.types_of import types_of  # noqa: E402
 from lakehouse.spec.columnar_manifest import TWIN_SUFFIX  # noqa: E402
 from lakehouse.spec.metadata_file import parse  # noqa: E402
 from lakehouse.storage.load import storage_for  # noqa: E402
@@ -108,32 +107,25 @@ def measure(contender: str, location: str, where: str, repeat: int) -> dict[str,
     }
 
 
-def make_twins(location: str) -> float:
-    """Seconds to give every manifest its columnar twin."""
-    storage = storage_for(location)
-    metadata = parse(storage.read(location), location)
-    snapshot = metadata.current_snapshot()
-    assert snapshot is not None
-    types = types_of(metadata)
-    manifests = load_manifests(storage, snapshot)
+def make_twins(location: str) -> tuple[str, float]:
+    """Give every manifest its columnar twin, in one commit: (metadata of the new version, seconds)."""
+    folder = Path(location).parent
+    for made in itertools.chain(folder.glob(f"*{TWIN_SUFFIX}"), folder.glob("*-t*.avro")):
+        made.unlink()
+    database = folder / "twins.db"
+    database.unlink(missing_ok=True)
+    lake = load_catalog(f"sqlite:///{database}", warehouse=str(folder.parent.parent))
+    lake.create_namespace("bench")
+    table = lake.register_table("bench.atlas", location)
     start = time.perf_counter()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(
-            pool.map(
-                lambda one: write_twin(storage, one, metadata.spec(one.partition_spec_id), types),
-                manifests,
-            )
-        )
-    return time.perf_counter() - start
+    execute_twins(table.catalog, plan_twins(table.catalog, table.identifier))
+    return table.refresh().metadata_location, time.perf_counter() - start
 
 
 def run(folder: Path, scale: float, repeat: int) -> dict[str, Any]:
     files_per_partition = max(round(FULL_FILES_PER_PARTITION * scale), 8)
     atlas = build(folder, files_per_partition)
-    metadata_folder = Path(atlas.metadata_location).parent
-    for twin in metadata_folder.glob(f"*{TWIN_SUFFIX}"):
-        twin.unlink()
-    twin_seconds = make_twins(atlas.metadata_location)
+    location, twin_seconds = make_twins(atlas.metadata_location)
     result: dict[str, Any] = {
         "benchmark": "plan_atlas",
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
@@ -151,9 +143,7 @@ def run(folder: Path, scale: float, repeat: int) -> dict[str, Any]:
         "queries": {},
     }
     for title, where in queries(files_per_partition).items():
-        result["queries"][title] = compare(
-            atlas.metadata_location, where, repeat, peer=title.startswith("six")
-        )
+        result["queries"][title] = compare(location, where, repeat, peer=title.startswith("six"))
     return result
 
 

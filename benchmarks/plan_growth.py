@@ -28,12 +28,8 @@ CONTENDERS = ("with twins", "without twins", "pyiceberg")
 COLOURS = {"with twins": "#1b6ca8", "without twins": "#6aaed6", "pyiceberg": "#999999"}
 
 
-def run(
-    folder: Path, sizes: list[int], repeat: int, peer_up_to: int, *, keep_twins: bool = False
-) -> dict[str, Any]:
-    points = [
-        point(folder, size, repeat, peer_up_to, keep_twins=keep_twins) for size in sorted(sizes)
-    ]
+def run(folder: Path, sizes: list[int], repeat: int, peer_up_to: int) -> dict[str, Any]:
+    points = [point(folder, size, repeat, peer_up_to) for size in sorted(sizes)]
     first, last = points[0], points[-1]
     grown = {
         name: round(last[name]["cpu_seconds"] / first[name]["cpu_seconds"], 2)
@@ -57,20 +53,15 @@ def run(
     }
 
 
-def point(
-    folder: Path, size: int, repeat: int, peer_up_to: int, *, keep_twins: bool = False
-) -> dict[str, Any]:
+def point(folder: Path, size: int, repeat: int, peer_up_to: int) -> dict[str, Any]:
     """Every contender at one size."""
     atlas = build(folder, size)
-    if not keep_twins:
-        make_twins(atlas.metadata_location)
+    location, _ = make_twins(atlas.metadata_location)
     where = next(iter(queries(size).values()))
     found: dict[str, Any] = {"files": atlas.files, "manifests": atlas.manifests}
     for name in CONTENDERS:
         if name != "pyiceberg" or atlas.files <= peer_up_to:
-            best = measure(
-                name, atlas.metadata_location, where, 1 if name == "pyiceberg" else repeat
-            )
+            best = measure(name, location, where, 1 if name == "pyiceberg" else repeat)
             found[name] = {
                 key: best[key] for key in ("seconds", "cpu_seconds", "rss_mib", "files", "digest")
             }
@@ -171,9 +162,6 @@ def main() -> None:
         default=ROOT / "docs" / "images" / "plan_growth",
         help="without suffix",
     )
-    parser.add_argument(
-        "--keep-twins", action="store_true", help="take the columnar twins that are there"
-    )
     parser.add_argument("--draw-only", action="store_true", help="draw the kept results again")
     arguments = parser.parse_args()
     if arguments.draw_only:
@@ -185,7 +173,6 @@ def main() -> None:
         sizes,
         arguments.repeat,
         arguments.peer_up_to,
-        keep_twins=arguments.keep_twins,
     )
     show(result)
     if max(sizes) >= FULL_FILES_PER_PARTITION:

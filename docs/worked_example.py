@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 
 import lakehouse as lh
 from lakehouse.environment import Environment
+from lakehouse.scan.avro import decode_avro
 from lakehouse.scan.load import load_manifests
-from lakehouse.scan.twins import write_twin
 from lakehouse.scan.types_of import types_of
 from lakehouse.spec.avro_container import inflated_blocks, read_blocks, read_header
-from lakehouse.spec.columnar_manifest import twin_path
+from lakehouse.spec.columnar_manifest import encode_twin, sealed_name, twin_path
 
 PAGE = Path(__file__).resolve().parent / "format.md"
 BEGIN, END = (
@@ -122,12 +122,14 @@ def _manifest(table: lh.Table) -> Iterator[str]:
     )
     location = manifest.manifest_path
     data = table.storage.read(location)
-    write_twin(table.storage, manifest, table.spec(), types_of(table.metadata))
-    twin = table.storage.read(twin_path(location))
+    types = types_of(table.metadata)
+    entries = decode_avro(table.storage, location, table.spec(), types).entries
+    twin = encode_twin(entries)
+    sealed = sealed_name(manifest.manifest_path.removesuffix(".avro"), twin.seal)
     yield "\n### 4. The manifest and its columnar twin\n"
     yield f"The manifest, {len(data)} bytes, has one entry a data file. The second:\n"
     yield from _block(_annotated(data, location))
-    file = pq.ParquetFile(io.BytesIO(twin))
+    file = pq.ParquetFile(io.BytesIO(twin.data))
     wanted = [
         "status",
         "file_path",
@@ -137,10 +139,12 @@ def _manifest(table: lh.Table) -> Iterator[str]:
         "upper.3",
         "sequence_number",
     ]
-    yield f"\nIts twin is `{twin_path(location).rpartition('/')[2]}`, the same entries as columns (a commit writes it from 32"
-    yield "entries on; here `write_twin` did). A filter on `event_ts` reads `partition.1000` of it first:\n"
+    yield "\nA commit writes a twin from 32 entries on. If it had written one of these two, the twin would be"
+    yield f"`{twin_path(sealed).rpartition('/')[2]}`,"
+    yield "the same entries as columns, and the manifest would have the same name. A filter on `event_ts`"
+    yield "reads `partition.1000` of it first:\n"
     lines = [
-        f"{key.decode()} = {value.decode()}"
+        f"{key.decode()} = {_short(value.decode())}"
         for key, value in sorted((file.metadata.metadata or {}).items())
         if b"lake" in key
     ]
@@ -154,6 +158,10 @@ def _manifest(table: lh.Table) -> Iterator[str]:
     day = (dt.date(2026, 6, 9) - dt.date(1970, 1, 1)).days
     yield f"\n2026-06-09 is day {day}: the second file stays. Its status is 1 (added); the sequence number is null, as in the"
     yield "manifest, and is inherited from the row of the manifest list: 1."
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 64 else f"{text[:64]}... ({len(text)} digits)"
 
 
 def _data_file(table: lh.Table) -> Iterator[str]:

@@ -377,7 +377,7 @@ def rewrite_manifests(
     columnar: Annotated[
         bool,
         typer.Option(
-            "--columnar", help="Only write the columnar twins that are missing; commits nothing."
+            "--columnar", help="Only copy the manifests that have no columnar twin, and write it."
         ),
     ] = False,
     dry_run: DryRunOption = False,
@@ -409,7 +409,9 @@ def _write_twins(session: Session, table: Table, *, dry_run: bool) -> None:
         session.confirm_dry_run()
         return
     with session.progress() as progress:
-        result = execute_twins(table.catalog, plan, progress=progress)
+        result = execute_twins(
+            table.catalog, plan, environment=session.environment, progress=progress
+        )
     session.report(result)
 
 

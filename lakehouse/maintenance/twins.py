@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
 from rich.console import RenderableType
 
 from lakehouse.catalog.protocol import Catalog, TableVersion
+from lakehouse.environment import Environment
 from lakehouse.maintenance.report import Progress, Report, human_bytes, listing, no_progress
 from lakehouse.scan.load import load_manifests
-from lakehouse.scan.twins import write_twin
-from lakehouse.scan.types_of import types_of
-from lakehouse.spec.columnar_manifest import twin_path
+from lakehouse.spec.columnar_manifest import seal_of
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifest_list import ManifestFile
-
-_WORKERS = 4
+from lakehouse.transaction.transaction import Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +68,11 @@ class TwinPlan(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwinResult(Report):
-    """Twins written, and their bytes."""
+    """Twins written; snapshot_id is None when there was nothing to do."""
 
     identifier: Identifier
+    snapshot_id: int | None
     written: int
-    written_bytes: int
 
     def title(self) -> str:
         """See Report."""
@@ -85,14 +82,13 @@ class TwinResult(Report):
         """See Report."""
         return {
             "table": str(self.identifier),
+            "snapshot_id": self.snapshot_id,
             "written": self.written,
-            "written_bytes": self.written_bytes,
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
         """See Report."""
         yield "twins written", self.written
-        yield "bytes", human_bytes(self.written_bytes)
 
 
 def plan_twins(catalog: Catalog, identifier: Identifier) -> TwinPlan:
@@ -101,31 +97,38 @@ def plan_twins(catalog: Catalog, identifier: Identifier) -> TwinPlan:
     storage = catalog.storage(version.metadata.location)
     snapshot = version.metadata.current_snapshot()
     manifests = [] if snapshot is None else load_manifests(storage, snapshot)
-    missing = tuple(one for one in manifests if not storage.exists(twin_path(one.manifest_path)))
+    missing = tuple(one for one in manifests if seal_of(one.manifest_path) is None)
     return TwinPlan(
         identifier=identifier, version=version, manifests=len(manifests), missing=missing
     )
 
 
 def execute_twins(
-    catalog: Catalog, plan: TwinPlan, *, progress: Progress | None = None
+    catalog: Catalog,
+    plan: TwinPlan,
+    *,
+    environment: Environment | None = None,
+    progress: Progress | None = None,
 ) -> TwinResult:
-    """Write the twins beside their manifests. Commits nothing: a twin is derived, readers find it by its name.
+    """Write the manifests once more, under names that hold the seals of their twins, in one commit.
 
     Raises:
-        NoSuchFileError: a manifest was expired meanwhile; the twins written so far stay.
+        CommitConflictError, ValidationConflictError: other writers kept winning; nothing was changed.
+        CommitStateUnknownError: the reply was lost; nothing was deleted.
         CorruptMetadataError | StorageError: a manifest cannot be read, or a twin not written.
     """
     report = progress or no_progress
-    metadata = plan.version.metadata
-    storage, types = catalog.storage(metadata.location), types_of(metadata)
-    written = 0
-    with ThreadPoolExecutor(_WORKERS) as pool:
-        jobs = [
-            pool.submit(write_twin, storage, one, metadata.spec(one.partition_spec_id), types)
-            for one in plan.missing
-        ]
-        for done, job in enumerate(as_completed(jobs), start=1):
-            written += job.result()
-            report("twins", done, len(jobs))
-    return TwinResult(identifier=plan.identifier, written=len(jobs), written_bytes=written)
+    report("twins", 0, len(plan.missing))
+    committed = None
+    if plan.missing:
+        transaction = Transaction(
+            catalog, plan.identifier, base=plan.version, environment=environment
+        )
+        committed = transaction.add_twins().commit({"lakehouse.maintenance": "add-twins"}).snapshot
+    report("twins", len(plan.missing), len(plan.missing))
+    made = 0 if committed is None else int(committed.summary["manifests-created"])
+    return TwinResult(
+        identifier=plan.identifier,
+        snapshot_id=None if committed is None else committed.snapshot_id,
+        written=made,
+    )

@@ -28,7 +28,6 @@ from lakehouse.spec.columnar_manifest import (
     lacking,
     mismatch,
     open_twin,
-    twin_checksum,
 )
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
@@ -50,9 +49,9 @@ class CacheKey:
     types: int
 
     @property
-    def checksum(self) -> str:
-        """What a cached twin records as the checksum of its manifest."""
-        return f"sync:{self.marker.hex()}"
+    def identity(self) -> str:
+        """What the file on disk says that it is of."""
+        return f"{self.path}\n{self.length}\nsync:{self.marker.hex()}"
 
 
 class ManifestCache:
@@ -125,11 +124,10 @@ class ManifestCache:
         try:
             with pa.OSFile(str(path)) as source:
                 file = open_twin(source)
-                wrong = mismatch(file.metadata.metadata, file.metadata.num_rows, manifest)
-                wrong = wrong or lacking(file.schema_arrow.names, spec)
-                if wrong is not None or twin_checksum(file.metadata.metadata) != key.checksum:
+                wrong = mismatch(file.rows, manifest) or lacking(file.names, spec)
+                if wrong is not None or file.of != key.identity:
                     return None
-                table = file.read().replace_schema_metadata()
+                table = file.read()
             os.utime(path)
             return conform(table, spec, types)
         except (OSError, pa.ArrowException, CorruptMetadataError):
@@ -144,9 +142,7 @@ class ManifestCache:
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        data = encode_twin(
-            entries, manifest_path=key.path, manifest_length=key.length, checksum=key.checksum
-        )
+        data = encode_twin(entries, of=key.identity).data
         with tempfile.NamedTemporaryFile(dir=self.folder, suffix=".new", delete=False) as file:
             file.write(data)
         Path(file.name).replace(self._path(key))
@@ -159,10 +155,8 @@ class ManifestCache:
             self._bytes = 0
 
     def _path(self, key: CacheKey) -> Path:
-        identity = f"{key.path}\n{key.length}\n{key.checksum}"
-        return (self.folder or Path()) / (
-            hashlib.sha256(identity.encode()).hexdigest() + TWIN_SUFFIX
-        )
+        name = hashlib.sha256(key.identity.encode()).hexdigest()
+        return (self.folder or Path()) / (name + TWIN_SUFFIX)
 
     def _evict(self) -> None:
         files = []

@@ -7,14 +7,21 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-import pyarrow.parquet as pq
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
 from lakehouse.scan.avro import decode_avro
 from lakehouse.scan.cache import CacheKey, ManifestCache
 from lakehouse.scan.partition_prefix import Keep
-from lakehouse.spec.columnar_manifest import conform, lacking, mismatch, open_twin, twin_path
+from lakehouse.spec.columnar_manifest import (
+    TwinFile,
+    conform,
+    lacking,
+    mismatch,
+    open_twin,
+    seal_of,
+    twin_path,
+)
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.field_types import FieldTypes
 from lakehouse.spec.inheritance import INHERITING, inherit
@@ -148,35 +155,31 @@ class ManifestSource:
             context.notes.append(f"decoded {location} entry by entry: {decoded.refused}")
         return decoded.entries
 
-    def _from_twin(self, twin: pq.ParquetFile, columns: Collection[str] | None) -> Entries:
-        present = twin.schema_arrow.names
+    def _from_twin(self, twin: TwinFile, columns: Collection[str] | None) -> Entries:
+        present = twin.names
         wanted = present
         if columns is not None:
             needed = {"status", *columns}
             if needed & {"first_row_id", "sequence_number", "file_sequence_number"}:
                 needed.update(INHERITING)
             wanted = [name for name in present if name in needed]
-        self._columns_read |= self._read_columns(
-            twin, [name for name in wanted if name not in self._columns_read]
-        )
+        table = twin.read([name for name in wanted if name not in self._columns_read])
+        self._columns_read |= dict(zip(table.column_names, table.columns, strict=True))
         table = pa.table({name: self._columns_read[name] for name in wanted})
         return inherit(conform(table, self._spec, self._context.types), self.manifest)
 
-    @staticmethod
-    def _read_columns(twin: pq.ParquetFile, names: list[str]) -> dict[str, pa.ChunkedArray]:
-        table = twin.read(columns=names, use_threads=False) if names else pa.table({})
-        return dict(zip(table.column_names, table.columns, strict=True))
-
-    def _open_twin(self) -> pq.ParquetFile | None:
+    def _open_twin(self) -> TwinFile | None:
+        seal = seal_of(self.manifest.manifest_path)
+        if seal is None:
+            return None
         try:
-            file = open_twin(self._twin_bytes())
+            file = open_twin(self._twin_bytes(), seal)
         except (FileNotFoundError, NoSuchFileError):
             return None
         except _TWIN_DAMAGE as error:
             self._ignore_twin(str(error))
             return None
-        reason = mismatch(file.metadata.metadata, file.metadata.num_rows, self.manifest)
-        reason = reason or lacking(file.schema_arrow.names, self._spec)
+        reason = mismatch(file.rows, self.manifest) or lacking(file.names, self._spec)
         if reason is not None:
             self._ignore_twin(reason)
             return None

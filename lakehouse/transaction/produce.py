@@ -25,6 +25,7 @@ def add_snapshot(
     summary: SummaryBuilder,
     *,
     extra: Mapping[str, str] | None = None,
+    merge: bool = True,
 ) -> Snapshot:
     """Add a snapshot with these manifests to the attempt, as the new head of its branch.
 
@@ -35,12 +36,13 @@ def add_snapshot(
         manifests: new ones first, then those kept; emptied ones of earlier snapshots are left out here.
         summary: counts.
         extra: further summary entries.
+        merge: whether small manifests may be merged, as `commit.manifest-merge.enabled` says.
     """
     metadata, workspace = attempt.metadata, attempt.workspace
     parent = attempt.head()
     snapshot_id = workspace.new_snapshot_id(metadata, key)
     kept = [one for one in manifests if one.added_snapshot_id == snapshot_id or has_live(one)]
-    if TableProperties(metadata.properties).manifest_merge_enabled:
+    if merge and TableProperties(metadata.properties).manifest_merge_enabled:
         kept = merge_manifests(workspace, metadata, kept, snapshot_id=snapshot_id)
     sequence_number = metadata.next_sequence_number()
     first_row_id = metadata.next_row_id

@@ -23,6 +23,7 @@ from lakehouse.spec.updates import (
     UpgradeFormatVersion,
     apply_updates,
 )
+from lakehouse.transaction.add_twins import AddTwins
 from lakehouse.transaction.append import Append
 from lakehouse.transaction.changes import MetadataChange
 from lakehouse.transaction.committed import Committed
@@ -221,6 +222,10 @@ class Transaction:
     def rewrite_manifests(self, *, target_size_bytes: int | None = None) -> Self:
         """Regroup live entries into manifests of about `target_size_bytes`, ordered by partition (operation `replace`)."""
         return self._add(RewriteManifests(self.branch, target_size_bytes))
+
+    def add_twins(self) -> Self:
+        """Give every manifest a columnar twin: copies under new names (operation `replace`)."""
+        return self._add(AddTwins(self.branch))
 
     def expire(self, snapshot_ids: Iterable[int], *, remove_refs: Iterable[str] = ()) -> Self:
         """Remove snapshots and refs from the metadata; deletes no files.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 from collections.abc import Callable, Collection, Hashable, Sequence
@@ -9,9 +10,11 @@ from typing import TypeVar
 
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
+from lakehouse.scan.avro import decode_avro
 from lakehouse.scan.lists import LISTS
 from lakehouse.scan.load import load_entries, load_manifests
-from lakehouse.spec.columnar_manifest import encode_twin, manifest_checksum, twin_path
+from lakehouse.scan.types_of import types_of
+from lakehouse.spec.columnar_manifest import encode_twin, sealed_name, twin_path
 from lakehouse.spec.entries import Entries
 from lakehouse.spec.inheritance import inherit
 from lakehouse.spec.manifest import counted, encode_manifest, manifest_file
@@ -83,18 +86,10 @@ class Workspace:
         self, entries: Entries, metadata: TableMetadata, *, content: int, snapshot_id: int
     ) -> ManifestFile:
         """Write a manifest, and its columnar twin where there is enough in it to prune."""
-        location = self._new_location(metadata, f"{self.unique}-m{next(self._numbers)}.avro")
         version = max(MIN_FORMAT_VERSION, metadata.format_version)
         data = encode_manifest(entries, metadata.schema(), format_version=version, content=content)
-        self.write(location, data)
-        if len(entries) >= TWIN_MIN_ENTRIES:
-            twin = encode_twin(
-                entries,
-                manifest_path=location,
-                manifest_length=len(data),
-                checksum=manifest_checksum(data),
-            )
-            self.write(twin_path(location), twin)
+        with_twin = entries if len(entries) >= TWIN_MIN_ENTRIES else None
+        location = self._write_manifest(data, with_twin, metadata)
         self._entries[location] = entries
         return manifest_file(
             entries,
@@ -103,6 +98,32 @@ class Workspace:
             snapshot_id=snapshot_id,
             content=content,
         )
+
+    def add_twin(self, manifest: ManifestFile, metadata: TableMetadata) -> ManifestFile:
+        """Write a manifest once more, byte by byte, under a name that holds the seal of its twin.
+
+        Raises:
+            CorruptMetadataError: it is damaged.
+            NoSuchFileError: it is missing.
+        """
+        spec, path = metadata.spec(manifest.partition_spec_id), manifest.manifest_path
+        entries = decode_avro(self.storage, path, spec, types_of(metadata)).entries
+        location = self._write_manifest(self.storage.read(path), entries, metadata)
+        return dataclasses.replace(manifest, manifest_path=location)
+
+    def _write_manifest(
+        self, data: bytes, with_twin: Entries | None, metadata: TableMetadata
+    ) -> str:
+        """Write a manifest, and the twin of these entries; returns where."""
+        name = f"{self.unique}-m{next(self._numbers)}"
+        if with_twin is None:
+            location = self._new_location(metadata, f"{name}.avro")
+        else:
+            twin = encode_twin(with_twin)
+            location = self._new_location(metadata, sealed_name(name, twin.seal))
+            self.write(twin_path(location), twin.data)
+        self.write(location, data)
+        return location
 
     def list_location(self, metadata: TableMetadata, snapshot_id: int) -> str:
         """A fresh name for a manifest list."""

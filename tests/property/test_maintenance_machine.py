@@ -212,7 +212,11 @@ class Maintained(RuleBasedStateMachine):
 
     @rule()
     def write_twins(self):
-        execute_twins(self.table.catalog, plan_twins(self.table.catalog, self.table.identifier))
+        before = self.head("main")
+        plan = plan_twins(self.table.catalog, self.table.identifier)
+        result = execute_twins(self.table.catalog, plan)
+        if result.snapshot_id is not None:
+            self.held[result.snapshot_id] = before
         self.unchanged()
 
     @rule(number=NUMBERS)

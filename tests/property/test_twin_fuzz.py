@@ -1,9 +1,10 @@
-"""Columnar manifests that someone broke: the plan is the one without them, and never a wrong one."""
+"""Columnar manifests that someone broke or forged: the plan is the one without them."""
 
 from __future__ import annotations
 
 import dataclasses
 import random
+import re
 
 import pyarrow as pa
 import pytest
@@ -11,17 +12,21 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lakehouse as lh
+from lakehouse.maintenance import rewrite_manifests
+from lakehouse.maintenance.manifests import ManifestRewriteOptions
+from lakehouse.scan.avro import decode_avro
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.request import ScanRequest
-from lakehouse.spec.columnar_manifest import encode_twin, manifest_checksum, open_twin, twin_path
+from lakehouse.scan.types_of import types_of
+from lakehouse.spec.columnar_manifest import encode_twin, open_twin, seal_of, twin_path
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("d", pa.float64())])
 WHERES = ["id = 17", "s = 's2' and d > 20", "d < 5", "id in (3, 77) or s = 's4'", None]
 
 
-def made():
+def made(name="raw.t"):
     catalog = lh.load_catalog("memory://twin-fuzz/warehouse")
-    table = catalog.create_table("raw.t", SCHEMA, partition_by=["bucket(40, id)", "s"])
+    table = catalog.create_table(name, SCHEMA, partition_by=["bucket(40, id)", "s"])
     rows = {
         "id": list(range(120)),
         "s": [f"s{n % 5}" for n in range(120)],
@@ -31,16 +36,27 @@ def made():
     return table
 
 
+def manifest_of(table):
+    return table.inspect.manifests()["path"][0].as_py()
+
+
 TABLE = made()
-TWIN = twin_path(TABLE.inspect.manifests()["path"][0].as_py())
+MANIFEST = manifest_of(TABLE)
+TWIN = twin_path(MANIFEST)
 RAW = bytes(TABLE.storage.read(TWIN))
 FOOTER = len(RAW) - 8 - int.from_bytes(RAW[-8:-4], "little")
 
 
-def planned(where, *, twins=True):
+def entries_of(table):
+    return decode_avro(
+        table.storage, manifest_of(table), table.spec(), types_of(table.metadata)
+    ).entries
+
+
+def planned(where, *, twins=True, table=TABLE):
     plan = plan_scan(
-        ScanRequest(metadata=TABLE.metadata, where=where, use_twins=twins),
-        TABLE.storage,
+        ScanRequest(metadata=table.metadata, where=where, use_twins=twins),
+        table.storage,
         cache=None,
     )
     return list(plan.files), plan.report
@@ -82,26 +98,103 @@ def test_every_byte_of_the_footer_is_watched():
         data = bytearray(RAW)
         data[at] ^= rng.randrange(1, 256)
         with pytest.raises((lh.CorruptMetadataError, pa.ArrowException, OSError)):
-            open_twin(pa.BufferReader(bytes(data)))
+            open_twin(pa.BufferReader(bytes(data)), seal_of(MANIFEST))
 
 
-def test_a_twin_without_a_column_is_ignored():
-    """Also one whose checksum is right."""
-    manifest = TABLE.inspect.manifests()["path"][0].as_py()
-    data = bytes(TABLE.storage.read(manifest))
-    from lakehouse.scan.avro import decode_avro
-    from lakehouse.scan.types_of import types_of
+COLUMNS = entries_of(TABLE).table.schema
 
-    entries = decode_avro(TABLE.storage, manifest, TABLE.spec(), types_of(TABLE.metadata)).entries
-    for column in ("partition.1000", "file_path", "sequence_number"):
-        less = dataclasses.replace(entries, table=entries.table.drop_columns([column]))
-        twin = encode_twin(
-            less,
-            manifest_path=manifest,
-            manifest_length=len(data),
-            checksum=manifest_checksum(data),
-        )
-        TABLE.storage.write(TWIN, twin)
-        files, report = planned("id = 17")
-        assert files == EXPECTED["id = 17"]
-        assert any(column in note for note in report.notes), column
+
+def forged_column(draw, name, count):
+    """Other values of the column's own type, the same for every entry; or those of other entries."""
+    kind = COLUMNS.field(name).type
+    if pa.types.is_integer(kind):
+        value = draw(st.sampled_from([-9, -1, 0, 2, 777, 2**31 - 1]))
+    elif pa.types.is_floating(kind):
+        value = draw(st.sampled_from([-1e300, -1.0, 0.0, 1e300, float("nan")]))
+    elif pa.types.is_string(kind):
+        value = draw(st.sampled_from(["", "/etc/passwd", "s0", "zz", "\uffff"]))
+    else:
+        return None
+    return pa.array([value] * count, kind)
+
+
+@st.composite
+def forged(draw):
+    """A perfect twin of entries that the manifest does not have."""
+    table = entries_of(TABLE).table
+    for name in draw(st.lists(st.sampled_from(COLUMNS.names), min_size=1, max_size=3)):
+        match draw(st.sampled_from(["value", "drop", "null", "shuffle"])):
+            case "value":
+                column = forged_column(draw, name, len(table))
+            case "drop":
+                table = table.drop_columns([name]) if name in table.column_names else table
+                continue
+            case "null":
+                column = pa.nulls(len(table), COLUMNS.field(name).type)
+            case _:
+                column = (
+                    table[name].take(list(range(len(table)))[::-1])
+                    if (name in table.column_names)
+                    else None
+                )
+        if column is not None and name in table.column_names:
+            table = table.set_column(table.column_names.index(name), name, column)
+    if draw(st.booleans()):
+        table = table.slice(0, draw(st.integers(0, len(table))))
+    return encode_twin(dataclasses.replace(entries_of(TABLE), table=table)).data
+
+
+@settings(max_examples=max(200, settings.default.max_examples))
+@given(forged(), st.sampled_from(WHERES))
+def test_a_forged_twin_changes_no_plan(raw, where):
+    """Every checksum in it is right, and it says of itself whatever it likes."""
+    TABLE.storage.write(TWIN, raw)
+    files, report = planned(where)
+    assert files == EXPECTED[where]
+    assert raw == RAW or report.notes
+
+
+def test_a_body_whose_own_checksums_are_right_is_not_believed():
+    """The footer as it was, other pages of the same length behind it."""
+    lies = entries_of(TABLE).table
+    place = lies.column_names.index("lower.1")
+    other = pa.chunked_array([lies["lower.1"].to_pylist()[::-1]], lies["lower.1"].type)
+    data = encode_twin(
+        dataclasses.replace(entries_of(TABLE), table=lies.set_column(place, "lower.1", other))
+    ).data
+    TABLE.storage.write(TWIN, data[:FOOTER] + RAW[FOOTER:])
+    for where in WHERES:
+        files, _ = planned(where)
+        assert files == EXPECTED[where]
+
+
+@pytest.mark.parametrize(
+    "lies", [{"lower.1": -9, "upper.1": -5}, {"record_count": 777}, {"status": 2}]
+)
+def test_no_verb_believes_a_forged_twin(lies):
+    """Deletes delete, and no rewrite of manifests makes the lie permanent."""
+    table = made(f"raw.{'_'.join(lies)}".replace("lower.1_upper.1", "bounds"))
+    told = entries_of(table)
+    for column, value in lies.items():
+        values = pa.array([value] * len(told), told.table[column].type)
+        place = told.table.column_names.index(column)
+        told = dataclasses.replace(told, table=told.table.set_column(place, column, values))
+    table.storage.write(twin_path(manifest_of(table)), encode_twin(told).data)
+    assert table.scan().count() == 120
+    assert table.scan("id = 5").to_arrow().num_rows == 1
+    table.delete("id = 5")
+    assert table.refresh().scan().to_arrow().num_rows == 119
+    rewrite_manifests(table.catalog, table.identifier, ManifestRewriteOptions(force=True))
+    assert table.refresh().scan().count() == 119
+    assert sum(table.inspect.files()["record_count"].to_pylist()) == 119
+
+
+def test_names_of_manifests_hold_the_seals_of_their_twins():
+    seal = seal_of(MANIFEST)
+    assert re.fullmatch(r"[0-9a-f]{32}", seal)
+    assert encode_twin(entries_of(TABLE)).seal == seal
+    small = lh.load_catalog("memory://twin-fuzz/warehouse").create_table("raw.small", SCHEMA)
+    small.append(pa.table({"id": [1], "s": ["a"], "d": [0.5]}, schema=SCHEMA))
+    assert seal_of(manifest_of(small)) is None
+    for foreign in ("a-m0.avro", f"{'a' * 32}.avro", f"x-t{'g' * 32}.avro", f"x-t{'a' * 32}.orc"):
+        assert seal_of(foreign) is None

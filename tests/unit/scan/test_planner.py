@@ -15,13 +15,12 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from lakehouse.errors import InvalidSchemaError, NoSuchSnapshotError
 from lakehouse.expressions.bind import bind
+from lakehouse.scan.avro import decode_avro
 from lakehouse.scan.cache import ManifestCache
-from lakehouse.scan.load import load_manifests
 from lakehouse.scan.planner import plan_appends, plan_scan
 from lakehouse.scan.request import ScanRequest
-from lakehouse.scan.twins import write_twin
 from lakehouse.scan.types_of import types_of
-from lakehouse.spec.columnar_manifest import twin_path
+from lakehouse.spec.columnar_manifest import encode_twin, sealed_name, twin_path
 from lakehouse.spec.data_file import (
     CONTENT_EQUALITY_DELETES,
     CONTENT_POSITION_DELETES,
@@ -113,13 +112,16 @@ class Table:
         )
 
     def twins(self, metadata: TableMetadata) -> None:
-        for manifest in load_manifests(self.storage, metadata.snapshot(7)):
-            write_twin(
-                self.storage,
-                manifest,
-                metadata.spec(manifest.partition_spec_id),
-                types_of(metadata),
-            )
+        """Give each manifest a twin, and the name that goes with it."""
+        for place, manifest in enumerate(self.rows):
+            path, spec = manifest.manifest_path, metadata.spec(manifest.partition_spec_id)
+            entries = decode_avro(self.storage, path, spec, types_of(metadata)).entries
+            twin = encode_twin(entries)
+            sealed = sealed_name(path.removesuffix(".avro"), twin.seal)
+            self.storage.write(sealed, self.storage.read(path))
+            self.storage.write(twin_path(sealed), twin.data)
+            self.rows[place] = dataclasses.replace(manifest, manifest_path=sealed)
+        self.metadata()
 
 
 def by_id(partition: int | None, low: int, high: int, **fields: Any) -> DataFile:
