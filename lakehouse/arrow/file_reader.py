@@ -61,12 +61,17 @@ class Footer:
     whole: bytes | None = None
 
 
-def load_footer(storage: Storage, one: DataFile) -> Footer:
+def load_footer(storage: Storage, one: DataFile, *, counted: bool = True) -> Footer:
     """Read a file's footer.
+
+    Args:
+        storage: where the file is.
+        one: the file.
+        counted: whether its `record_count` is known.
 
     Raises:
         NoSuchFileError, StorageError: it cannot be read.
-        CorruptMetadataError: it is not valid Parquet.
+        CorruptMetadataError: it is not valid Parquet, or holds another number of rows than recorded.
         UnsupportedFeatureError: another format, or an encrypted file.
     """
     if one.file_format.lower() != "parquet":
@@ -79,7 +84,14 @@ def load_footer(storage: Storage, one: DataFile) -> Footer:
         # as pq.read_metadata does, without the paths of nested columns, which take longer than the metadata themselves
         reader = pq.core.ParquetReader()
         reader.open(pa.BufferReader(as_metadata_file(tail.footer)))
-        return Footer(tail.footer, reader.metadata, tail.whole)
+        found = Footer(tail.footer, reader.metadata, tail.whole)
+    if counted and found.parsed.num_rows != one.record_count:
+        raise CorruptMetadataError(
+            f"{one.file_path} holds {found.parsed.num_rows} rows, its manifest says "
+            f"{one.record_count}",
+            file=one.file_path,
+        )
+    return found
 
 
 def open_parquet(

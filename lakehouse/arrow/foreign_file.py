@@ -88,7 +88,7 @@ def describe_file(
         CorruptMetadataError | NoSuchFileError: it is no Parquet file, or not there.
     """
     probe = DataFile(file_path=info.location, record_count=0, file_size_in_bytes=info.size)
-    found = load_footer(storage, probe)
+    found = load_footer(storage, probe, counted=False)
     footer, file = found.parsed, open_parquet(storage, probe, found)
     with readable(info.location):
         if any(one is not None for one in leaf_field_ids(footer)):

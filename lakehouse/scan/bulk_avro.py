@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import re
 import tempfile
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -144,7 +146,8 @@ def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
 @contextlib.contextmanager
 def _plain_file(header: Header, rows: int, plain: bytes) -> Iterator[str]:
     """A temporary Avro file of one plain block: DataFusion reads files only."""
-    pairs = {"avro.schema": header.metadata["avro.schema"], "avro.codec": b"null"}
+    schema = _without_empty_records(header.metadata["avro.schema"])
+    pairs = {"avro.schema": schema, "avro.codec": b"null"}
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".avro"))
@@ -161,6 +164,31 @@ def _plain_file(header: Header, rows: int, plain: bytes) -> Iterator[str]:
         except OSError as error:
             raise BulkRefusedError(f"no room for a temporary file: {error}") from error
         yield file.name
+
+
+@lru_cache(maxsize=64)
+def _without_empty_records(schema: bytes) -> bytes:
+    """The schema without fields that are records of no fields, such as the partition of an unpartitioned table.
+
+    They take no bytes, and DataFusion refuses them.
+    """
+    return json.dumps(_kept(json.loads(schema))).encode()
+
+
+def _kept(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_kept(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: _kept(value) for key, value in schema.items() if key != "fields"}
+    if "fields" in schema:
+        fields = (one for one in schema["fields"] if not _is_empty_record(one["type"]))
+        kept["fields"] = [_kept(one) for one in fields]
+    return kept
+
+
+def _is_empty_record(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "record" and not schema["fields"]
 
 
 def _chunks(pieces: Iterable[_Piece]) -> Iterator[_Piece]:

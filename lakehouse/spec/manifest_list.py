@@ -106,11 +106,12 @@ def read_manifest_list(data: bytes, location: str = "manifest list") -> list[Man
     """The manifests of a v1, v2 or v3 manifest list, in file order; v1 rows get content 0 and sequence numbers 0.
 
     Raises:
-        CorruptMetadataError: the bytes are not a manifest list; the message names `location`.
+        CorruptMetadataError: the bytes are not a manifest list, or one that names a manifest twice,
+            whose rows would count twice; the message names `location`.
         UnsupportedFeatureError: an unknown Avro codec.
     """
     header = read_header(data, location)
-    manifests = []
+    manifests: dict[str, ManifestFile] = {}
     try:
         names = _names(header.schema)
         if 500 not in names:
@@ -132,12 +133,17 @@ def read_manifest_list(data: bytes, location: str = "manifest list") -> list[Man
                     values["partitions"] = tuple(
                         _summary(one, summaries[1]) for one in row[summaries[0]]
                     )
-                manifests.append(_with_defaults(values))
+                manifest = _with_defaults(values)
+                if manifests.setdefault(manifest.manifest_path, manifest) is not manifest:
+                    raise CorruptMetadataError(
+                        f"{location} names the manifest {manifest.manifest_path} twice",
+                        location=location,
+                    )
     except _DAMAGE as error:
         raise CorruptMetadataError(
             f"{location} cannot be read as a manifest list: {error!r}", location=location
         ) from error
-    return manifests
+    return list(manifests.values())
 
 
 def write_manifest_list(
