@@ -11,9 +11,10 @@ export DAGSTER_HOME ?= $(CURDIR)/.lakehouse/dagster
 UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 RUN := $(UV) run --frozen --no-sync
 SEEDS ?= 10000
+ROUNDS ?= 10000
 CASES ?= 25
 
-.PHONY: help install demo dev test check format simulate bench race conformance-java clean
+.PHONY: help install demo dev test check format hostile simulate bench race conformance-java clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +50,9 @@ check: .venv/installed ## Lint, types, layers, links in the docs
 format: .venv/installed ## Format the code
 	$(RUN) ruff check --fix-only .
 	$(RUN) ruff format .
+
+hostile: .venv/installed ## Broken and forged tables: make hostile ROUNDS=10000
+	$(RUN) python -m tests.hostile --rounds $(ROUNDS)
 
 simulate: .venv/installed ## Deterministic simulation: make simulate SEEDS=10000
 	$(RUN) python -m tests.simulation --seeds $(SEEDS)
