@@ -5,7 +5,7 @@ from __future__ import annotations
 import dagster as dg
 
 from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
-from lakehouse.orchestration.automation.landing_sensors import landing_sensors
+from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensors
 from lakehouse.orchestration.automation.maintenance_jobs import (
     PROJECT_POLICY,
     maintenance_jobs,
@@ -37,7 +37,7 @@ def build_definitions(
     tables, events_jobs = list(pipeline.table_names()), ingestion_jobs(pipeline)
     return dg.Definitions(
         assets=[*pipeline.assets(), state_asset(tables, PROJECT_POLICY)],
-        asset_checks=statement_checks(tables),
+        asset_checks=[*statement_checks(tables), *landing_checks(pipeline)],
         jobs=[*events_jobs, *maintenance_jobs(tables), state_job(), statement_job(tables)],
         sensors=[
             *landing_sensors(pipeline, events_jobs),

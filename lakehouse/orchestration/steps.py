@@ -44,18 +44,21 @@ def today() -> date:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Turn an error of the engine into a failure of the step that says what to do, and that is retried only when that can help.
+def explained(*passed_on: type[LakehouseError]) -> Iterator[None]:
+    """Turn an error of the engine into a failure of the step that says what to do.
+
+    It is retried only when that can help.
+
+    Args:
+        passed_on: errors that are left as they are, as those of failed audits are.
 
     Raises:
         Failure: instead of a LakehouseError that a retry cannot heal.
     """
     try:
         yield
-    except AuditFailedError:
-        raise
     except LakehouseError as error:
-        if error.retryable:
+        if error.retryable or isinstance(error, (AuditFailedError, *passed_on)):
             raise
         raise dg.Failure(
             description=error.message,

@@ -196,6 +196,25 @@ def test_a_run_over_days_records_snapshots_inputs_counts_schema_and_checks(
     assert record.asset_materialization.tags["dagster/data_version"] == users[SNAPSHOT_ID]
 
 
+def test_good_days_are_written_and_reported_when_one_is_bad(deployment: Deployment) -> None:
+    pipe = deployment.pipe
+    pipe.land("1.jsonl.gz", [event(1, 1), event(2, 2)])
+    gone = pipe.land("2.jsonl.gz", [event(3, 2), event(4, 3)])
+    deployment.ingest(1, 3)
+    gone.unlink()
+    pipe.land("3.jsonl.gz", [event(5, 1)])
+    result = deployment.ingest(1, 3, check=False)
+    assert pipe.rows() == [(1,), (2,), (3,), (4,), (5,)]
+    days = {
+        e.partition
+        for e in result.get_asset_materialization_events()
+        if e.asset_key == dg.AssetKey(["raw", "events"])
+    }
+    assert days == {"2026-06-01"}
+    (failure,) = [e for e in result.all_events if e.is_step_failure]
+    assert "2.jsonl.gz" in failure.step_failure_data.user_failure_data.description
+
+
 def test_data_that_fails_a_blocking_check_is_never_on_main(deployment: Deployment) -> None:
     pipe = deployment.pipe
     pipe.land("1.jsonl.gz", [event(n, 1) for n in range(5)])

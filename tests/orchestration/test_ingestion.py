@@ -6,6 +6,7 @@ import gzip
 import os
 import shutil
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from lakehouse.errors import NoSuchFileError
 from lakehouse.orchestration.ingestion import ingest
+from lakehouse.orchestration.ingestion.landing import ledger_to_arrow
 from lakehouse.orchestration.ingestion.source import Column, EventTime
 from lakehouse.table import Table
 from tests.orchestration.conftest import Pipe, event, june
@@ -175,6 +177,31 @@ def test_files_that_vanish_are_named_and_the_other_days_are_written(pipe: Pipe) 
     pipe.folder.rmdir()
     with pytest.raises(NoSuchFileError, match="landing folder"):
         pipe.index()
+
+
+def test_a_file_that_was_deleted_before_it_was_ingested_blocks_no_day(pipe: Pipe) -> None:
+    pipe.land("1.jsonl.gz", [event(1, 1), event(2, 2)])
+    gone = pipe.land("2.jsonl.gz", [event(3, 2), event(4, 3)])
+    pipe.index()
+    gone.unlink()
+    assert pipe.ingest(june(1, 3), "increment").days == tuple(june(1, 2))
+    assert pipe.rows() == [(1,), (2,)]
+    assert not any(row.pending for row in pipe.ledger())
+    assert pipe.index().problems == {"2.jsonl.gz": "deleted before all of it was ingested"}
+    pipe.assert_conserved(2)
+
+
+def test_rows_of_a_run_that_died_stay_when_their_file_is_deleted(pipe: Pipe) -> None:
+    gone = pipe.land("1.jsonl.gz", [event(1, 1), event(2, 1), event(3, 1, id=None)])
+    pipe.index()
+    pipe.ingest(june(1))
+    rows = [replace(row, pending=True, rows=0, quarantined=0) for row in pipe.ledger()]
+    pipe.lake.load_table(pipe.source.ledger_table).overwrite(ledger_to_arrow(rows))
+    gone.unlink()
+    pipe.ingest(june(1), "increment")
+    assert pipe.rows() == [(1,), (2,)]
+    assert not any(row.pending for row in pipe.ledger())
+    pipe.assert_conserved(3)
 
 
 def test_a_folder_that_vanishes_while_it_is_read(

@@ -6,7 +6,11 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.orchestration.automation.run_requests import index_job_name, ingest_job_name
+from lakehouse.orchestration.automation.run_requests import (
+    NOTHING_GIVEN_UP,
+    index_job_name,
+    ingest_job_name,
+)
 from lakehouse.orchestration.ingestion.source_assets import SourceAssets
 from lakehouse.orchestration.project import Pipeline
 
@@ -26,7 +30,7 @@ def ingestion_jobs(pipeline: Pipeline) -> list[AssetJob]:
             family.raw_key,
             family.quarantine_key,
             *(table.key for table in tables),
-        )
+        ) - dg.AssetSelection.checks(dg.AssetCheckKey(family.raw_key, NOTHING_GIVEN_UP))
         jobs.append(
             dg.define_asset_job(
                 index_job_name(source.name),

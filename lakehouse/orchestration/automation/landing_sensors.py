@@ -1,33 +1,77 @@
-"""New landing files, and days that have events waiting: one sensor a source."""
+"""One sensor a source: asks for the next run when something of the source waits and none of its runs is in flight."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import dagster as dg
 
 from lakehouse.errors import NoSuchFileError
+from lakehouse.orchestration.automation.attempts import Decision, Ended, Request, clock, decide
 from lakehouse.orchestration.automation.ingestion_jobs import AssetJob
+from lakehouse.orchestration.automation.landing_state import landed_work
 from lakehouse.orchestration.automation.run_requests import (
+    NOTHING_GIVEN_UP,
+    REQUEST_TAG,
+    SOURCE_TAG,
+    UNFINISHED,
     index_job_name,
-    ingest_config,
     ingest_job_name,
-    ingest_tags,
-)
-from lakehouse.orchestration.ingestion.landing import (
-    LedgerRow,
-    day_ranges,
-    digest,
-    list_landing,
-    pending_days,
-    unindexed,
+    landing_request,
 )
 from lakehouse.orchestration.ingestion.source import Source
-from lakehouse.orchestration.ingestion.source_assets import IngestMode
-from lakehouse.orchestration.ingestion.source_tables import read_ledger
+from lakehouse.orchestration.ingestion.source_assets import SourceAssets
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
 
-# so many runs are asked for in one tick; the next tick asks for the rest
-RUNS_PER_TICK = 10
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class LandingWatch:
+    """Looks at one source, for its sensor and for its check.
+
+    Attributes:
+        source: the source.
+        instance: where its runs are recorded.
+        lakehouse: where its tables and files are.
+    """
+
+    source: Source
+    instance: dg.DagsterInstance
+    lakehouse: LakehouseResource
+
+    def decision(self) -> Decision:
+        """What to ask for now, if no run is in flight. Raises NoSuchFileError without a landing folder."""
+        lake, last = self.lakehouse.lake(), self.last_request()
+        waiting = landed_work(
+            lake, self.lakehouse.landing, self.source, 0 if last is None else last.seen_ms
+        )
+        return decide(waiting, last, lake.environment.now_ms())
+
+    def in_flight(self) -> dg.DagsterRun | None:
+        """A run of the source's jobs that waits or works, whoever asked for it."""
+        for job in (index_job_name(self.source.name), ingest_job_name(self.source.name)):
+            for run in self.instance.get_runs(
+                dg.RunsFilter(job_name=job, statuses=UNFINISHED), limit=1
+            ):
+                return run
+        return None
+
+    def last_request(self) -> Ended | None:
+        """The newest run that the sensor asked for, and how it ended; None: there is none that can be read."""
+        for record in self.instance.get_run_records(
+            dg.RunsFilter(tags={SOURCE_TAG: self.source.name}), limit=1
+        ):
+            run = record.dagster_run
+            created_ms = int(record.create_timestamp.timestamp() * 1000)
+            try:
+                request = Request.from_json(run.tags[REQUEST_TAG])
+            except (ValueError, KeyError, TypeError):
+                return None  # of another version of this project: counting starts anew
+            ended_ms = created_ms if record.end_time is None else int(record.end_time * 1000)
+            succeeded = run.status == dg.DagsterRunStatus.SUCCESS
+            return Ended(run.run_id, request, succeeded, created_ms, ended_ms)
+        return None
 
 
 def landing_sensors(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.SensorDefinition]:
@@ -35,54 +79,87 @@ def landing_sensors(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.Sen
     return [_sensor(source, jobs) for source in pipeline.sources]
 
 
+def landing_checks(pipeline: Pipeline) -> list[dg.AssetChecksDefinition]:
+    """One for each source: fails while something of it failed so often that somebody should look at it."""
+    return [_check(source) for source in pipeline.sources]
+
+
 def _sensor(source: Source, jobs: Sequence[AssetJob]) -> dg.SensorDefinition:
+    names = (index_job_name(source.name), ingest_job_name(source.name))
+
     @dg.sensor(
         name=f"landed_{source.name}",
-        jobs=[
-            job
-            for job in jobs
-            if job.name in (index_job_name(source.name), ingest_job_name(source.name))
-        ],
+        jobs=[job for job in jobs if job.name in names],
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="New or changed landing files start an indexing run; days that then have pending events start an ingestion. "
-        "Stop it with the switch beside its name.",
+        description="Asks for one run at a time, for new and changed landing files and for days "
+        "that wait. What fails is asked for again after a growing wait; the check "
+        f"`{NOTHING_GIVEN_UP}` says what failed too often. Stop it with the switch beside its name.",
     )
     def landed(
         context: dg.SensorEvaluationContext, lakehouse: LakehouseResource
-    ) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    ) -> dg.SensorResult | dg.SkipReason:
+        watch = LandingWatch(source, context.instance, lakehouse)
+        run = watch.in_flight()
+        if run is not None:
+            return dg.SkipReason(f"run {run.run_id} of {run.job_name} is in flight")
         try:
-            files = list_landing(lakehouse.landing, source)
+            decision = watch.decision()
         except NoSuchFileError as error:
-            yield dg.SkipReason(error.message)
-            return
-        lake = lakehouse.lake()
-        ledger, snapshot_id = [], None
-        if lake.table_exists(source.ledger_table):
-            table = lake.load_table(source.ledger_table)
-            ledger, snapshot_id = read_ledger(table), table.metadata.current_snapshot_id
-        fresh = unindexed(files, ledger)
-        context.update_cursor(f"{digest(files)}@{snapshot_id}")
-        if fresh:
-            yield dg.RunRequest(
-                run_key=f"index:{digest(fresh)}", job_name=index_job_name(source.name)
-            )
-            return
-        requests = list(_ingest_requests(source, ledger, snapshot_id))
-        yield from requests
-        if not requests:
-            yield dg.SkipReason(f"all {len(files)} landing files of {source.name} are ingested")
+            return dg.SkipReason(error.message)
+        told = ",".join(map(str, sorted(decision.given_up))) or "nothing"
+        changed = context.cursor != told
+        return dg.SensorResult(
+            run_requests=[] if decision.request is None else [landing_request(source, decision)],
+            skip_reason=None
+            if decision.request is not None
+            else decision.reason or f"everything that landed for {source.name} is ingested",
+            cursor=told,
+            asset_events=[evaluation(source, decision)] if changed else [],
+        )
 
     return landed
 
 
-def _ingest_requests(
-    source: Source, ledger: Sequence[LedgerRow], snapshot_id: int | None
-) -> Iterator[dg.RunRequest]:
-    for first, last in day_ranges(pending_days(ledger))[:RUNS_PER_TICK]:
-        yield dg.RunRequest(
-            run_key=f"ingest:{first}:{last}:{snapshot_id}",
-            job_name=ingest_job_name(source.name),
-            run_config=ingest_config(source.name, IngestMode.INCREMENT),
-            tags=ingest_tags(first, last),
-        )
+def evaluation(source: Source, decision: Decision) -> dg.AssetCheckEvaluation:
+    """What the check says of a source, for the event log."""
+    result = check_result(decision)
+    return dg.AssetCheckEvaluation(
+        asset_key=SourceAssets(source).raw_key,
+        check_name=NOTHING_GIVEN_UP,
+        passed=result.passed,
+        metadata=result.metadata,
+        severity=result.severity,
+        description=result.description,
+    )
+
+
+def check_result(decision: Decision) -> dg.AssetCheckResult:
+    """Fails when something was given up, and names it."""
+    given_up = sorted(decision.given_up.items())
+    said = [
+        f"{work}: {one.alone} runs that were asked for it alone left it waiting, the last at {clock(one.last_ms)}"
+        for work, one in given_up[:_SHOWN]
+    ]
+    return dg.AssetCheckResult(
+        passed=not given_up,
+        severity=dg.AssetCheckSeverity.ERROR,
+        description="; ".join(said) or None,
+        metadata={"given_up": len(given_up)},
+    )
+
+
+def _check(source: Source) -> dg.AssetChecksDefinition:
+    @dg.asset_check(
+        asset=SourceAssets(source).raw_key,
+        name=NOTHING_GIVEN_UP,
+        pool=NOTHING_GIVEN_UP,
+        description="No part of this source was left waiting by run after run. The landing sensor "
+        "goes on asking for what is named here, less and less often.",
+    )
+    def nothing_given_up(
+        context: dg.AssetCheckExecutionContext, lakehouse: LakehouseResource
+    ) -> dg.AssetCheckResult:
+        return check_result(LandingWatch(source, context.instance, lakehouse).decision())
+
+    return nothing_given_up

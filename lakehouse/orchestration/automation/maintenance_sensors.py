@@ -20,6 +20,7 @@ from lakehouse.orchestration.automation.run_requests import (
     REASON_TAG,
     STATE_JOB,
     TABLES_TAG,
+    UNFINISHED,
 )
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.table import Table
@@ -27,13 +28,6 @@ from lakehouse.table import Table
 _MOST_NAMED_PARTITIONS, _MOST_MEASURED = 50, 200
 _MEASURED: dict[tuple[str, str], TableHealth] = {}
 _DAY_MS = 24 * 3600 * 1000
-_UNFINISHED = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
 
 
 def maintenance_sensors(tables: Sequence[str]) -> list[dg.SensorDefinition]:
@@ -205,6 +199,6 @@ def _unfinished(instance: dg.DagsterInstance, job: str, table: str) -> bool:
     """Whether a run for the table waits or works: another one would only wait behind it."""
     return bool(
         instance.get_run_records(
-            dg.RunsFilter(job_name=job, tags={TABLES_TAG: table}, statuses=_UNFINISHED), limit=1
+            dg.RunsFilter(job_name=job, tags={TABLES_TAG: table}, statuses=UNFINISHED), limit=1
         )
     )

@@ -18,6 +18,7 @@ from lakehouse.arrow.reader import ReadRequest
 from lakehouse.errors import NoSuchFileError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.checks.audit import CheckOutcome, write_audit_publish
+from lakehouse.orchestration.ingestion.deleted_files import missing_files, settle_deleted
 from lakehouse.orchestration.ingestion.drift import Drift, merge, resolve
 from lakehouse.orchestration.ingestion.duplicates import (
     Comparison,
@@ -139,6 +140,18 @@ class IngestOutcome:
     checks: tuple[CheckOutcome, ...]
 
 
+class DaysLeftAloneError(NoSuchFileError):
+    """Files that some of the requested days need are gone or changed; the other days are written.
+
+    Attributes:
+        outcome: what was written.
+    """
+
+    def __init__(self, outcome: IngestOutcome, message: str, files: Sequence[str]) -> None:
+        super().__init__(message, files=list(files))
+        self.outcome = outcome
+
+
 def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     """Put every new or changed landing file into the ledger, and its lines without an event time into quarantine.
 
@@ -254,15 +267,17 @@ def ingest_days(
         audit: checks the staged snapshot before it is published.
 
     Raises:
-        NoSuchFileError: files that some days need are gone; those days are as they were, the others are written.
+        DaysLeftAloneError: files that some days need are gone; those days are as they were, the others are written.
         AuditFailedError: a blocking check failed; nothing was published.
     """
     ledger = ledger_table(work.lake, source)
+    landed = list_landing(work.landing_root, source)
+    known = settle_deleted(work.lake, source, landed, work.stamp)
+    ledger.refresh()
     read_id = ledger.metadata.current_snapshot_id
-    known = read_ledger(ledger)
-    plan = plan_ingest(known, list_landing(work.landing_root, source), days, mode)
+    plan = plan_ingest(known, landed, days, mode)
     if not plan.replace and _half_done(work.lake, source, plan):
-        plan = plan_ingest(known, list_landing(work.landing_root, source), plan.days, "replace")
+        plan = plan_ingest(known, landed, plan.days, "replace")
     columns, drift = _columns(work.lake, source, plan, known)
     counts = LineCount()
     checks: tuple[CheckOutcome, ...] = ()
@@ -276,9 +291,8 @@ def ingest_days(
             summary=work.stamp.summary(),
             commit_id=work.stamp.commit_id("ledger"),
         )
-    _refuse_missing(work, source, plan)
     after = [row for row in read_ledger(ledger) if row.event_day in plan.days]
-    return IngestOutcome(
+    outcome = IngestOutcome(
         snapshot=_current(work.lake, source.table),
         quarantine_snapshot=_current(work.lake, source.quarantine_table),
         ledger_snapshot_id=read_id,
@@ -288,6 +302,9 @@ def ingest_days(
         drift=drift,
         checks=checks,
     )
+    if plan.missing:
+        raise DaysLeftAloneError(outcome, *missing_files(work.landing_root, source, plan))
+    return outcome
 
 
 def rows_at(
@@ -304,7 +321,9 @@ def rows_at(
     """
     known = read_ledger(ledger_table(work.lake, source), ledger_snapshot_id)
     plan = plan_ingest(known, list_landing(work.landing_root, source), days, "replace")
-    _refuse_missing(work, source, plan)
+    if plan.missing:
+        message, files = missing_files(work.landing_root, source, plan)
+        raise NoSuchFileError(message, files=files)
     columns = source_columns(work.lake, source, raw_snapshot_id)
     return distinct_rows(work.spark, work.reader(source), plan.tasks, columns)
 
@@ -462,17 +481,6 @@ def _untouched(known: Sequence[LedgerRow], plan: IngestPlan) -> list[LedgerRow]:
         for row in known
         if row.event_day in plan.days and (row.landing_file, row.event_day) not in taken
     ]
-
-
-def _refuse_missing(work: Workplace, source: Source, plan: IngestPlan) -> None:
-    if plan.missing:
-        file, days = next(iter(plan.missing.items()))
-        raise NoSuchFileError(
-            f"source {source.name!r}: {len(plan.missing)} landing files are gone or changed since they were indexed, first "
-            f"{landing_folder(work.landing_root, source)}/{file}; the days that need them ({days[0]}, ...) are as they were. "
-            "Put the files back or index the landing folder again.",
-            files=sorted(plan.missing),
-        )
 
 
 def _problems(ledger: Sequence[LedgerRow]) -> dict[str, str]:

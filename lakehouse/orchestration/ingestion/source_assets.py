@@ -12,13 +12,13 @@ from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome
 from lakehouse.orchestration.checks.expectations import Suite, expect, validate
 from lakehouse.orchestration.frames import read_frame
 from lakehouse.orchestration.ingestion.ingest import (
+    DaysLeftAloneError,
     IndexOutcome,
     IngestOutcome,
     Workplace,
     index_landing,
     ingest_days,
 )
-from lakehouse.orchestration.ingestion.landing import LineCount
 from lakehouse.orchestration.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE, Source
 from lakehouse.orchestration.ingestion.source_tables import event_ts_in
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
@@ -36,6 +36,8 @@ from lakehouse.orchestration.steps import (
 )
 from lakehouse.spec.snapshot import Snapshot
 
+# where Dagster keeps the version of what was materialized
+DATA_VERSION_TAG = "dagster/data_version"
 FILES_WHOLE = "files_whole"
 FEW_QUARANTINED = "few_quarantined"
 
@@ -48,9 +50,15 @@ class IngestMode(Enum):
 
 
 class IngestConfig(dg.Config):
-    """Run configuration of a raw asset."""
+    """Run configuration of a raw asset.
+
+    Attributes:
+        mode: how the days of the run are written.
+        leave: days among them that are not touched, ISO 8601.
+    """
 
     mode: IngestMode = IngestMode.REPLACE
+    leave: list[str] = []  # noqa: RUF012 - a pydantic field, copied for each instance
 
 
 @dataclass(frozen=True)
@@ -206,16 +214,43 @@ class SourceAssets:
                     frame.unpersist()
 
             try:
-                with explained():
-                    outcome = ingest_days(
-                        work, source, requested_days(context), config.mode.value, audit
-                    )
+                days = [day for day in requested_days(context) if str(day) not in config.leave]
+                with explained(DaysLeftAloneError):
+                    outcome = ingest_days(work, source, days, config.mode.value, audit)
             except AuditFailedError as error:
                 yield from check_results(self.raw_key, self.suites, error.outcomes)
                 raise audit_failure(error) from error
+            except DaysLeftAloneError as error:
+                self._report_days(context, work, error.outcome)
+                yield from check_results(self.raw_key, self.suites, error.outcome.checks)
+                with explained():
+                    raise
             yield from self._raw_results(context, work, outcome)
 
         return raw
+
+    def _report_days(
+        self, context: dg.AssetExecutionContext, work: Workplace, outcome: IngestOutcome
+    ) -> None:
+        """Record the days that were written before the step fails for the others."""
+        snapshots = {
+            self.raw_key: (self.source.table, outcome.snapshot),
+            self.quarantine_key: (self.source.quarantine_table, outcome.quarantine_snapshot),
+        }
+        inputs = {self.source.ledger_table: outcome.ledger_snapshot_id}
+        for key, (name, snapshot) in snapshots.items():
+            if snapshot is None:
+                continue
+            metadata = materialization_metadata(work.lake.load_table(name), snapshot, inputs)
+            for day in outcome.days:
+                context.log_event(
+                    dg.AssetMaterialization(
+                        asset_key=key,
+                        partition=str(day),
+                        metadata=metadata,
+                        tags={DATA_VERSION_TAG: data_version(snapshot).value},
+                    )
+                )
 
     def _raw_results(
         self, context: dg.AssetExecutionContext, work: Workplace, outcome: IngestOutcome
@@ -233,8 +268,7 @@ class SourceAssets:
             "quarantined": outcome.counts.quarantined,
             "duplicates": outcome.counts.duplicates,
         }
-        for day in requested_days(context):
-            count = outcome.by_day.get(day, LineCount())
+        for day, count in outcome.by_day.items():
             for key, number in (
                 (self.raw_key, count.rows),
                 (self.quarantine_key, count.quarantined),

@@ -1,0 +1,79 @@
+"""What of a source waits for a run: files that were not read, days that are not in the raw table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import date
+
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.automation.attempts import Work
+from lakehouse.orchestration.ingestion.landing import (
+    LandingFile,
+    LedgerRow,
+    digest,
+    list_landing,
+    unindexed,
+)
+from lakehouse.orchestration.ingestion.source import Source
+from lakehouse.orchestration.ingestion.source_tables import read_ledger
+
+# files that were there for a run that succeeded, and are not in the ledger all the same
+LEFT_UNREAD = "unread"
+
+Pending = tuple[date | None, LandingFile]
+
+
+def landed_work(
+    lake: Lakehouse, landing_root: str, source: Source, seen_ms: int
+) -> dict[Work, str]:
+    """What waits of what landed, see `waiting`.
+
+    Raises:
+        NoSuchFileError: the landing folder does not exist.
+    """
+    unread, pending = look(lake, landing_root, source)
+    return waiting(source, unread, pending, seen_ms)
+
+
+def look(
+    lake: Lakehouse, landing_root: str, source: Source
+) -> tuple[list[LandingFile], list[Pending]]:
+    """Landing files that the ledger does not know, and what it knows to be pending.
+
+    Raises:
+        NoSuchFileError: the landing folder does not exist.
+    """
+    landed = list_landing(landing_root, source)
+    ledger: list[LedgerRow] = []
+    if lake.table_exists(source.ledger_table):
+        ledger = read_ledger(lake.load_table(source.ledger_table))
+    return unindexed(landed, ledger), [(row.event_day, row.file) for row in ledger if row.pending]
+
+
+def waiting(
+    source: Source, unread: Iterable[LandingFile], pending: Iterable[Pending], seen_ms: int
+) -> dict[Work, str]:
+    """What waits, each with a name for its cause, which changes when something new may help. Pure.
+
+    Args:
+        source: whose work it is.
+        unread: landing files that the ledger does not know.
+        pending: days, each with a file whose lines of that day are not in the raw table.
+        seen_ms: files that landed before were there for a run that succeeded.
+    """
+    fresh = list(unread)
+    parts = {
+        Work(source.ledger_table): [file for file in fresh if file.modified_ms > seen_ms],
+        Work(source.ledger_table, LEFT_UNREAD): [f for f in fresh if f.modified_ms <= seen_ms],
+    }
+    oldest: dict[Work, LandingFile] = {}
+    for day, file in pending:
+        work = Work(source.table, "" if day is None else day.isoformat())
+        oldest[work] = min(oldest.get(work, file), file, key=lambda one: (one.modified_ms, one))
+    return dict(_named(parts.items())) | dict(
+        _named((work, [file]) for work, file in oldest.items())
+    )
+
+
+def _named(parts: Iterable[tuple[Work, list[LandingFile]]]) -> Iterator[tuple[Work, str]]:
+    return ((work, digest(files)[:12]) for work, files in parts if files)

@@ -1,0 +1,94 @@
+"""Landing files that are gone: settled if they were not ingested yet, else named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
+
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.ingestion.ingest_plan import IngestPlan
+from lakehouse.orchestration.ingestion.landing import (
+    LandingFile,
+    LedgerRow,
+    landing_folder,
+    ledger_to_arrow,
+)
+from lakehouse.orchestration.ingestion.source import LANDING_FILE, Source
+from lakehouse.orchestration.ingestion.source_tables import (
+    day_in,
+    event_ts_in,
+    ledger_table,
+    read_ledger,
+)
+from lakehouse.orchestration.lineage.stamp import RunStamp
+
+PROBLEM = "deleted before all of it was ingested"
+
+
+def settle_deleted(
+    lake: Lakehouse, source: Source, landed: Sequence[LandingFile], stamp: RunStamp
+) -> list[LedgerRow]:
+    """The ledger's rows, after those of deleted files were settled: they have no lines to be taken.
+
+    Rows that a run left in the tables before it died stay there, and are counted.
+
+    Args:
+        lake: the tables.
+        source: whose ledger it is.
+        landed: what is in the landing folder now.
+        stamp: the step that writes.
+    """
+    ledger = ledger_table(lake, source)
+    known, there = read_ledger(ledger), {file.path for file in landed}
+    gone = {row.landing_file for row in known if row.pending and row.landing_file not in there}
+    if not gone:
+        return known
+    rows = [
+        _settled(lake, source, row) if row.pending else row
+        for row in known
+        if row.landing_file in gone
+    ]
+    ledger.overwrite(
+        ledger_to_arrow(rows),
+        In(term=LANDING_FILE, literals=sorted(gone)),
+        summary=stamp.summary(),
+        commit_id=stamp.commit_id("deleted"),
+    )
+    return read_ledger(ledger)
+
+
+def missing_files(landing_root: str, source: Source, plan: IngestPlan) -> tuple[str, list[str]]:
+    """What to say of files that a plan's days need and that are gone or changed, and the files."""
+    file, days = next(iter(plan.missing.items()))
+    message = (
+        f"source {source.name!r}: {len(plan.missing)} landing files are gone or changed since they "
+        f"were indexed, first {landing_folder(landing_root, source)}/{file}; the days that need them "
+        f"({days[0]}, ...) are as they were. Put files that are gone back; changed ones are indexed "
+        "again by the next run."
+    )
+    return message, sorted(plan.missing)
+
+
+def _settled(lake: Lakehouse, source: Source, row: LedgerRow) -> LedgerRow:
+    file = EqualTo(term=LANDING_FILE, value=row.landing_file)
+    days = [] if row.event_day is None else [row.event_day]
+    rows = _count(lake, source.table, And(event_ts_in(days), file)) if days else 0
+    rejected = _count(lake, source.quarantine_table, And(day_in(days), file)) if days else 0
+    return replace(
+        row,
+        pending=False,
+        replaces=False,
+        lines=rows + rejected,
+        rows=rows,
+        quarantined=rejected,
+        duplicates=0,
+        problem=PROBLEM,
+    )
+
+
+def _count(lake: Lakehouse, name: str, where: BooleanExpression) -> int:
+    if not lake.table_exists(name):
+        return 0
+    return lake.load_table(name).scan(where, [LANDING_FILE]).count()

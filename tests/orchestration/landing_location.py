@@ -1,0 +1,29 @@
+"""The landing sensor of the events pipeline as a code location for Dagster's daemon, on the folder `LANDING_ROOT`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import dagster as dg
+
+from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
+from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensors
+from lakehouse.orchestration.project import Pipeline
+from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from tests.orchestration.conftest import EVENTS
+
+_ROOT = Path(os.environ["LANDING_ROOT"])
+_LAKEHOUSE = LakehouseResource(
+    catalog=(_ROOT / "warehouse").as_uri(), landing=str(_ROOT / "landing")
+)
+_PIPELINE = Pipeline((EVENTS,), (), _LAKEHOUSE.landing)
+_JOBS = ingestion_jobs(_PIPELINE)
+
+defs = dg.Definitions(
+    assets=_PIPELINE.assets(),
+    asset_checks=landing_checks(_PIPELINE),
+    jobs=_JOBS,
+    sensors=landing_sensors(_PIPELINE, _JOBS),
+    resources={"lakehouse": _LAKEHOUSE, "spark": LakehouseSpark()},
+)
