@@ -13,6 +13,7 @@ RUN := $(UV) run --frozen --no-sync
 SEEDS ?= 10000
 ROUNDS ?= 10000
 CASES ?= 25
+WORKERS ?= 2
 
 .PHONY: help install demo dev test check format hostile simulate bench race conformance-java clean
 
@@ -37,8 +38,8 @@ dev: .venv/installed ## The Dagster UI on http://localhost:3000
 	@echo "Dagster UI: http://localhost:3000  (Ctrl-C stops it)"
 	$(RUN) dagster dev -w workspace.yaml
 
-test: .venv/installed ## All tests
-	$(RUN) pytest -q
+test: .venv/installed ## All tests, in two processes: make test WORKERS=4
+	$(RUN) pytest -q -n $(WORKERS) --dist loadfile
 
 check: .venv/installed ## Lint, types, layers, links in the docs
 	$(RUN) ruff check .

@@ -143,7 +143,7 @@ def test_a_run_over_days_records_snapshots_inputs_counts_schema_and_checks(
     result = deployment.ingest(1, 4)
     assert deployment.checks(result) == {
         "files_whole": False, "raw_contract": True, "few_quarantined": False, "positive": True, "small": False,
-        "inputs_whole": True,
+        "inputs_whole": True, "statements_hold": True,
     }  # fmt: skip
     heads = {
         name: deployment.lake.load_table(name).current_snapshot()

@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lakehouse.errors import InvalidInputError
@@ -302,6 +302,8 @@ def test_a_value_is_kept_exactly_or_rejected_never_nulled(
 
 
 @given(st.lists(VALUES, max_size=20))
+@example([2**63])
+@example([1, 2**63])
 def test_the_inferred_type_keeps_most_values(values: list[object]) -> None:
     kinds = kinds_of(values)
     column_type = inferred(kinds)
@@ -310,6 +312,14 @@ def test_the_inferred_type_keeps_most_values(values: list[object]) -> None:
         assert sum(count for kind, count in kinds.items() if fits(kind, column_type)) * 2 >= max(
             kinds.values()
         )
+
+
+def test_whole_numbers_beyond_64_bits_are_decimals_together_with_the_smaller() -> None:
+    kinds = kinds_of([1, 2**64, 3])
+    assert inferred(kinds) == "decimal(38,0)"
+    array, bad = typed_column([1, 2**64, 10**38 - 1, 10**38, -(2**70)], "decimal(38,0)")
+    assert array.to_pylist() == [1, 2**64, 10**38 - 1, None, -(2**70)]
+    assert list(bad) == [3]
 
 
 def test_promotions_are_those_of_the_specification() -> None:

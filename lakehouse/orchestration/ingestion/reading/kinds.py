@@ -31,7 +31,8 @@ _FITS: Mapping[str, frozenset[str]] = {
     "time": frozenset({"time", "string"}),
     "binary": frozenset({"binary"}),
 }
-_INFERRED: Mapping[str, str] = {"int": "long", "huge": "double"}
+_WIDEST = "decimal(38,0)"
+_INFERRED: Mapping[str, str] = {"int": "long", "huge": _WIDEST}
 
 
 def kinds_of(values: Iterable[object]) -> Counter[str]:
@@ -86,7 +87,7 @@ def fits(kind: str, column_type: str) -> bool:
         if have:
             room = int(want[1]) - int(want[2])
             return int(have[2]) <= int(want[2]) and int(have[1]) - int(have[2]) <= room
-        return kind in ("int", "long", "string")
+        return kind in ("int", "long", "huge", "string")
     return kind in _FITS[column_type]
 
 
@@ -104,7 +105,8 @@ def promoted(column_type: str, kind: str) -> str | None:
 def inferred(kinds: Mapping[str, int]) -> str | None:
     """The type of a new column: the one that most values have, of equals the first seen; None when no value tells.
 
-    Whole numbers and fractions together are a double, decimals together the narrowest decimal that holds them all.
+    Whole numbers and fractions together are a double, decimals together the narrowest decimal that
+    holds them all, whole numbers of which some need more than 64 bits a decimal(38,0).
     """
     weights: Counter[str] = Counter()
     decimals = [m for m in map(_DECIMAL.fullmatch, kinds) if m]
@@ -117,6 +119,8 @@ def inferred(kinds: Mapping[str, int]) -> str | None:
             weights[_INFERRED.get(kind, kind)] += count
     if "double" in weights and "long" in weights:
         weights["double"] += weights.pop("long")
+    if "huge" in kinds and "long" in weights:
+        weights[_WIDEST] += weights.pop("long")
     return max(weights, key=weights.__getitem__) if weights else None
 
 
