@@ -62,7 +62,7 @@ race: .venv/installed ## Real processes: 8 writers x 100 appends on every catalo
 	LAKEHOUSE_RACE_WRITERS=8 LAKEHOUSE_RACE_APPENDS=100 LAKEHOUSE_KILL_ROUNDS=200 $(RUN) pytest -q -o timeout=3600 tests/integration/test_races.py
 
 conformance-java: .venv/installed ## Iceberg's Java library as judge: make conformance-java CASES=25 (optional; needs a JDK and Maven)
-	$(RUN) python -m tests.conformance.java --cases $(CASES)
+	$(RUN) python -m tests.conformance.java --orders --cases $(CASES)
 
 bench: .venv/installed ## Every benchmark beside its peers, results in benchmarks/results/
 	$(RUN) python -m benchmarks

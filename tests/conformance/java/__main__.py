@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.conformance.java.judge import Judge, MissingToolError, build
+from tests.conformance.java.orders import ask
 from tests.conformance.java.random_history import History
 
 
@@ -20,6 +21,7 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=25, help="how many tables")
     parser.add_argument("--seed", type=int, default=0, help="of the first table; the rest follow")
     parser.add_argument("--steps", type=int, default=10, help="of each history")
+    parser.add_argument("--orders", action="store_true", help="ask for the table of orders too")
     parser.add_argument("--built", action="store_true", help="do not run Maven")
     parser.add_argument("--verbose", action="store_true", help="print every step")
     options = parser.parse_args()
@@ -33,6 +35,9 @@ def main() -> int:
     counts: Counter[str] = Counter()
     seeds = range(options.seed, options.seed + options.cases)
     with Judge() as judge, tempfile.TemporaryDirectory() as folder:
+        if options.orders:
+            for line in ask(judge, Path(folder, "orders")):
+                say(line)
         failed = [
             seed for seed in seeds if not one_table(seed, judge, Path(folder), counts, options)
         ]

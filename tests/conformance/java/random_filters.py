@@ -184,7 +184,7 @@ def _is_nan(found: Any) -> bool:
     return isinstance(found, float) and math.isnan(found)
 
 
-def _rank(found: Any) -> Any:
+def rank(found: Any) -> Any:
     """Our order: numbers with NaN above all, text by code point, bytes."""
     if isinstance(found, float):
         return (1, 0.0) if math.isnan(found) else (0, found)
@@ -208,7 +208,7 @@ def _means(op: str, spelled: Any, values: list[Any], kind: PrimitiveType) -> Tru
     found = plain(spelled, kind)
     if op in ("is-nan", "not-nan"):
         return _is_nan(found) == (op == "is-nan")
-    return _compare(op, found, values, _rank)
+    return _compare(op, found, values, rank)
 
 
 def _means_to_java(op: str, spelled: Any, values: list[Any], kind: PrimitiveType) -> Truth:
