@@ -26,7 +26,12 @@ def spark():
     session = build_session(
         "lakehouse-tests",
         master="local[2]",
-        config={"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"},
+        config={
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "4",
+            # most statements run once: compiling them well costs more than it saves
+            "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        },
     )
     yield session
     session.stop()

@@ -174,7 +174,9 @@ def _spark(session: Session, query: str) -> pa.Table:
     attach: Any = load_module("lakehouse.spark", "spark").attach
     spark: Any = sessions.build_session("lakehouse-sql")
     try:
-        return attach(spark, session.lake).sql(query).toArrow()
+        attach(spark, session.lake)
+        spark.sql("USE lake")
+        return spark.sql(query).toArrow()
     finally:
         spark.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -82,30 +83,54 @@ def delete_matching_rows(
         include_metrics=True,
     )
     whole: list[DataFile] = []
+    rows = 0
+
+    def matches() -> Iterator[tuple[FileScanTask, npt.NDArray[np.int64]]]:
+        nonlocal rows
+        for task in plan_scan(scan, storage).tasks:
+            if task.residual == TRUE:
+                whole.append(task.data_file)
+                rows += task.data_file.record_count
+            else:
+                yield task, _positions(task, where, metadata, storage)
+
+    deletes = delete_positions(matches(), metadata, request, storage)
+    return replace(deletes, removed=tuple(whole), deleted_rows=rows + deletes.deleted_rows)
+
+
+def delete_positions(
+    matched: Iterable[tuple[FileScanTask, npt.NDArray[np.int64]]],
+    metadata: TableMetadata,
+    request: WriteRequest,
+    storage: Storage,
+) -> RowDeletes:
+    """Write delete files for rows by their positions.
+
+    Args:
+        matched: files as they were planned, each once, with the positions of live rows that go.
+        metadata: the table version decided on.
+        request: how new files are written.
+        storage: where the files are.
+    """
     superseded: list[DataFile] = []
     deletes: dict[int, list[FileDeletes]] = defaultdict(list)
     deleted_rows = 0
-    for task in plan_scan(scan, storage).tasks:
-        file = task.data_file
-        if task.residual == TRUE:
-            whole.append(file)
-            deleted_rows += file.record_count
+    for task, positions in matched:
+        if not len(positions):
             continue
-        matched = _positions(task, where, metadata, storage)
-        if not len(matched):
-            continue
-        deleted_rows += len(matched)
+        file, deleted = task.data_file, positions
+        deleted_rows += len(positions)
         if metadata.format_version >= 3:
-            matched = np.union1d(matched, _already_deleted(task, metadata, storage))
+            deleted = np.union1d(positions, _already_deleted(task, metadata, storage))
             superseded += [one for one in task.deletes if _only_for(one, file)]
-        deletes[file.spec_id].append(FileDeletes(file, matched))
+        deletes[file.spec_id].append(FileDeletes(file, deleted))
     written: list[DataFile] = []
     for spec_id, files in deletes.items():
         written += write_deletes(
             files, replace(request, spec=metadata.spec(spec_id)), storage, task=f"deletes{spec_id}"
         )
     referenced = tuple(one.data_file.file_path for files in deletes.values() for one in files)
-    return RowDeletes(tuple(whole), tuple(written), tuple(superseded), referenced, deleted_rows)
+    return RowDeletes((), tuple(written), tuple(superseded), referenced, deleted_rows)
 
 
 def _positions(

@@ -53,7 +53,6 @@ from pyiceberg.types import (
 )
 from pyspark import TaskContext
 from pyspark.sql import datasource as ds
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from lakehouse.arrow.reader import ReadRequest, read_tasks
@@ -63,8 +62,8 @@ from lakehouse.lake import load_catalog
 from lakehouse.scan.planner import plan_scan, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
 from lakehouse.scan.tasks import TaskGroup
-from lakehouse.spark.types import to_spark_schema
-from lakehouse.spark.worker_reader import plain
+from lakehouse.spark.reading.worker_reader import plain
+from lakehouse.spark.types import arrow_schema, to_spark_schema
 from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.load import storage_for
 from lakehouse.table.table import Table
@@ -187,7 +186,7 @@ class LakehouseReader(ds.DataSourceReader):
             name_mapping=metadata.properties.get("schema.name-mapping.default"),
             threads=1,
         )
-        target = to_arrow_schema(self._shown, timezone="UTC")
+        target = arrow_schema(self._shown)
         for rows in read_tasks(
             partition.group.tasks, request, storage_for(metadata.location, self._properties)
         ):

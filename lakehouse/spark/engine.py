@@ -12,9 +12,10 @@ from lakehouse.arrow.writer import WriteRequest
 from lakehouse.errors import InvalidInputError
 from lakehouse.scan.listeners import Listeners
 from lakehouse.scan.request import ScanRequest
-from lakehouse.spark import reader, writer
-from lakehouse.spark.compaction import SparkExecutor
+from lakehouse.spark.reading import scan_frame
 from lakehouse.spark.types import to_iceberg_schema
+from lakehouse.spark.writing import frame_files
+from lakehouse.spark.writing.compaction_tasks import SparkExecutor
 from lakehouse.spec.data_file import DataFile
 from lakehouse.storage.protocol import Storage
 
@@ -29,10 +30,10 @@ def to_schema(schema: object) -> Schema:
 
 
 def write_data_files(data: object, request: WriteRequest, storage: Storage) -> list[DataFile]:
-    """Write a frame as data files, in place, on Spark's workers (see `writer.write_data_files`)."""
+    """Write a frame as data files, in place, on Spark's workers (see `frame_files.write_data_files`)."""
     if not isinstance(data, DataFrame):
         raise InvalidInputError(f"Spark writes a DataFrame, not {type(data).__name__}")
-    return writer.write_data_files(data, request, storage)
+    return frame_files.write_data_files(data, request, storage)
 
 
 def group_executor(session: object) -> SparkExecutor:
@@ -47,8 +48,8 @@ def read(
     session: object,
     listeners: Listeners | None = None,
 ) -> DataFrame:
-    """A frame over one snapshot (see `reader.read`)."""
+    """A frame over one snapshot (see `scan_frame.read`)."""
     # a Spark Connect session is no subclass; the package that defines it takes extra dependencies to import
     if not isinstance(session, SparkSession) and type(session).__name__ != SparkSession.__name__:
         raise InvalidInputError(f"Spark reads with a SparkSession, not {type(session).__name__}")
-    return reader.read(cast("SparkSession", session), name, request, storage, listeners)
+    return scan_frame.read(cast("SparkSession", session), name, request, storage, listeners)

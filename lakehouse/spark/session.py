@@ -9,14 +9,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from lakehouse.spark.java import java_home
-
-READ_OPTIONS: Mapping[str, str] = {
-    # columns resolve by Iceberg field id; a file without any id is an error, where `true` would show it as all nulls
-    "spark.sql.parquet.fieldId.read.enabled": "true",
-    "spark.sql.parquet.fieldId.read.ignoreMissing": "false",
-    "spark.sql.timeType.enabled": "true",
-}
+from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.spark.catalog.registration import register
+from lakehouse.spark.jvm.jre import java_home
 
 _GIB = 1 << 30
 _MIB = 1 << 20
@@ -52,7 +47,8 @@ def spark_config(
         "spark.log.level": "WARN",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        **READ_OPTIONS,
+        # TIME columns, which Spark has behind a switch
+        "spark.sql.timeType.enabled": "true",
     }
     if master.startswith("local"):
         settings |= {
@@ -64,7 +60,11 @@ def spark_config(
 
 
 def build_session(
-    app_name: str, *, master: str = "local[*]", config: Mapping[str, str] | None = None
+    app_name: str,
+    *,
+    master: str = "local[*]",
+    config: Mapping[str, str] | None = None,
+    catalogs: Mapping[str, str | Lakehouse] | None = None,
 ) -> SparkSession:
     """Start (or get) a Spark session that reads and writes lakehouse tables.
 
@@ -72,14 +72,20 @@ def build_session(
         app_name: shown in Spark's UI and logs.
         master: where Spark runs.
         config: Spark configuration to add or to replace.
+        catalogs: lakehouses by the names that they have in SQL, such as `{"lake": "file:///data/warehouse"}`: opened ones, or
+            what `load_catalog` opens.
 
     Raises:
         NotFoundError: no Java 17 or newer.
+        InvalidInputError: a catalog's name or URI that cannot be used.
     """
     builder = SparkSession.builder.appName(app_name)
     for key, value in spark_config(master=master, config=config).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    for name, lake in (catalogs or {}).items():
+        register(spark, load_catalog(lake) if isinstance(lake, str) else lake, name)
+    return spark
 
 
 def prepare_environment(*, local: bool) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
+import pyarrow as pa
 from pyiceberg import types as ice
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyspark.sql import types as sp
@@ -21,6 +22,8 @@ from lakehouse.errors import UnsupportedTypeError
 
 FIELD_ID = "parquet.field.id"
 EXISTS_DEFAULT = "EXISTS_DEFAULT"
+CURRENT_DEFAULT = "CURRENT_DEFAULT"
+ICEBERG_TYPE = "lakehouse.type"
 COMMENT = "comment"
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - wall-clock time
 
@@ -58,6 +61,25 @@ _TO_ICEBERG: dict[type[sp.DataType], ice.PrimitiveType] = {
     sp.BinaryType: ice.BinaryType(),
 }
 
+_TO_ARROW: dict[type[sp.DataType], pa.DataType] = {
+    sp.BooleanType: pa.bool_(),
+    sp.ByteType: pa.int8(),
+    sp.ShortType: pa.int16(),
+    sp.IntegerType: pa.int32(),
+    sp.LongType: pa.int64(),
+    sp.FloatType: pa.float32(),
+    sp.DoubleType: pa.float64(),
+    sp.DateType: pa.date32(),
+    sp.TimeType: pa.time64("ns"),
+    sp.TimestampNTZType: pa.timestamp("us"),
+    sp.TimestampType: pa.timestamp("us", tz="UTC"),
+    sp.StringType: pa.string(),
+    sp.VarcharType: pa.string(),
+    sp.CharType: pa.string(),
+    sp.BinaryType: pa.binary(),
+    sp.NullType: pa.null(),
+}
+
 
 def to_spark_schema(schema: Schema) -> sp.StructType:
     """The Spark schema under which Spark's Parquet reader reads files of the Iceberg schema.
@@ -72,6 +94,42 @@ def to_spark_schema(schema: Schema) -> sp.StructType:
     return sp.StructType([_spark_field(field, field.name, top=True) for field in schema.fields])
 
 
+def shown_schema(schema: Schema) -> sp.StructType:
+    """The Spark schema that users see: as `to_spark_schema`, but a uuid is its text.
+
+    The field of such a column says so in its metadata (`lakehouse.type`), and one with a write default
+    has it in `CURRENT_DEFAULT`, which Spark gives to rows that an INSERT leaves it out of.
+
+    Raises:
+        UnsupportedTypeError: as `to_spark_schema`; also for a uuid inside a struct, list or map.
+    """
+    return sp.StructType(
+        [
+            _shown_field(field, physical)
+            for field, physical in zip(schema.fields, to_spark_schema(schema).fields, strict=True)
+        ]
+    )
+
+
+def shown_type(kind: ice.IcebergType, path: str) -> sp.DataType:
+    """The Spark type that users see for a column at `path`. Raises UnsupportedTypeError."""
+    return sp.StringType() if isinstance(kind, ice.UUIDType) else _spark_type(kind, path)
+
+
+def quoted(*path: str) -> str:
+    """A column path with every part quoted."""
+    return ".".join("`" + part.replace("`", "``") + "`" for part in path)
+
+
+def arrow_schema(schema: sp.StructType) -> pa.Schema:
+    """The Arrow schema in which Spark and Python workers exchange rows; timestamps are in UTC.
+
+    Raises:
+        UnsupportedTypeError: a type that does not cross.
+    """
+    return pa.schema([_arrow_field(field, field.name) for field in schema.fields])
+
+
 def to_iceberg_schema(schema: sp.StructType) -> Schema:
     """An Iceberg schema with ids assigned in order; comments become docs.
 
@@ -80,6 +138,56 @@ def to_iceberg_schema(schema: sp.StructType) -> Schema:
     """
     ids = itertools.count(1)
     return assign_fresh_schema_ids(Schema(*_iceberg_fields(schema, ids, "")))
+
+
+def _arrow_field(field: sp.StructField, path: str) -> pa.Field:
+    return pa.field(field.name, _arrow_type(field.dataType, path), nullable=field.nullable)
+
+
+def _arrow_type(kind: sp.DataType, path: str) -> pa.DataType:
+    if isinstance(kind, sp.StructType):
+        return pa.struct([_arrow_field(one, f"{path}.{one.name}") for one in kind.fields])
+    if isinstance(kind, sp.ArrayType):
+        element = _arrow_type(kind.elementType, f"{path}.element")
+        return pa.list_(pa.field("element", element, nullable=kind.containsNull))
+    if isinstance(kind, sp.MapType):
+        key, value = (_arrow_type(one, path) for one in (kind.keyType, kind.valueType))
+        return pa.map_(key, pa.field("value", value, nullable=kind.valueContainsNull))
+    if isinstance(kind, sp.DecimalType):
+        return pa.decimal128(kind.precision, kind.scale)
+    found = _TO_ARROW.get(type(kind))
+    if found is None:
+        raise UnsupportedTypeError(
+            f"column {path!r} is of Spark type {kind.simpleString()}, which does not cross to Python workers",
+            column=path,
+            type=kind.simpleString(),
+        )
+    return found
+
+
+def _shown_field(field: ice.NestedField, physical: sp.StructField) -> sp.StructField:
+    metadata = dict(physical.metadata)
+    kind = field.field_type
+    if isinstance(kind, ice.UUIDType):
+        metadata[ICEBERG_TYPE] = "uuid"
+    elif not kind.is_primitive and _holds_uuid(kind):
+        raise UnsupportedTypeError(
+            f"column {field.name!r} holds a uuid inside a struct, list or map, which Spark cannot show",
+            column=field.name,
+        )
+    if field.write_default is not None and kind.is_primitive:
+        metadata[CURRENT_DEFAULT] = sql_literal(kind, field.write_default)
+    return sp.StructField(field.name, shown_type(kind, field.name), physical.nullable, metadata)
+
+
+def _holds_uuid(kind: ice.IcebergType) -> bool:
+    if isinstance(kind, ice.StructType):
+        return any(_holds_uuid(field.field_type) for field in kind.fields)
+    if isinstance(kind, ice.ListType):
+        return _holds_uuid(kind.element_type)
+    if isinstance(kind, ice.MapType):
+        return _holds_uuid(kind.key_type) or _holds_uuid(kind.value_type)
+    return isinstance(kind, ice.UUIDType)
 
 
 def _spark_field(field: ice.NestedField, path: str, *, top: bool) -> sp.StructField:

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.spark.connect import read_paths
-from lakehouse.spark.file_index import sized
+from lakehouse.spark.connect.path_reader import read_paths
+from lakehouse.spark.reading.file_answer import sized
 from lakehouse.spark.types import to_spark_schema
 from lakehouse.storage.location import local_path
 from tests.integration.spark_support import collected, lake

@@ -15,7 +15,7 @@ import pytest
 from pyiceberg import transforms as t
 
 from lakehouse.expressions.transforms import transform_array
-from lakehouse.spark.distribution import transform_column
+from lakehouse.spark.writing.distribution import transform_column
 from lakehouse.spec.arrow_types import schema_from_arrow
 
 pytestmark = pytest.mark.spark

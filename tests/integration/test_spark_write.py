@@ -21,7 +21,7 @@ from pyiceberg.transforms import (
 )
 
 from lakehouse.errors import InvalidPropertyError, InvalidSchemaError
-from lakehouse.spark.distribution import SEED_ZERO, bucket_hash, transform_column
+from lakehouse.spark.writing.distribution import SEED_ZERO, bucket_hash, transform_column
 from lakehouse.spec.arrow_types import schema_from_arrow
 from tests.integration.spark_support import collected, lake, session
 

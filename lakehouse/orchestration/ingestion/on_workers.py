@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import LakehouseError
-from lakehouse.spark.failures import failure_of, marked
+from lakehouse.spark.jvm.failures import failure_of, marked
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from lakehouse.errors import NotFoundError
-from lakehouse.spark import java
-from lakehouse.spark.java import LOST_PACKAGE, VECTOR_MODULE, java_home, probe, shim_home
+from lakehouse.spark.jvm import jre as java
+from lakehouse.spark.jvm.jre import LOST_PACKAGE, VECTOR_MODULE, java_home, probe, shim_home
 
 
 def fake_java(home, version, *, accepts_vector=True):

@@ -1,0 +1,148 @@
+"""ALTER TABLE: every change that Spark's grammar has, in one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import types as sp
+
+from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
+from lakehouse.evolution.update_schema import UpdateSchema
+from lakehouse.spark.catalog.column_defaults import default_as_json
+from lakehouse.spark.types import to_iceberg_schema
+from lakehouse.spec.schema_json import default_from_json
+from lakehouse.table.table import Table
+
+_SCHEMA_CHANGES = frozenset(
+    {
+        "AddColumn",
+        "RenameColumn",
+        "DeleteColumn",
+        "UpdateColumnType",
+        "UpdateColumnNullability",
+        "UpdateColumnComment",
+        "UpdateColumnPosition",
+        "UpdateColumnDefaultValue",
+    }
+)
+
+
+def alter_table(table: Table, changes: Sequence[Mapping[str, Any]], spark: SparkSession) -> None:
+    """Apply changes (`TableChanges.java`) to a table, all or none.
+
+    Raises:
+        InvalidSchemaError: a change of columns that the format does not have.
+        UnsupportedFeatureError: a change that is none of a table of ours.
+    """
+    unknown = [
+        one["change"]
+        for one in changes
+        if one["change"] not in _SCHEMA_CHANGES | {"SetProperty", "RemoveProperty"}
+    ]
+    if unknown:
+        raise UnsupportedFeatureError(
+            f"ALTER TABLE {table.name}: Iceberg tables have no {unknown[0]}; their partition fields and sort "
+            "order are changed by CALL system.alter_partition_spec and system.alter_sort_order"
+        )
+    transaction = table.transaction()
+    update = UpdateSchema(table.metadata)
+    for one in changes:
+        if one["change"] in _SCHEMA_CHANGES:
+            _change_column(update, one, spark)
+    changed = update.changes()
+    if changed.updates:
+        transaction.update(changed.updates, changed.requirements)
+    set_properties = {
+        one["property"]: one["value"] for one in changes if one["change"] == "SetProperty"
+    }
+    if set_properties:
+        transaction.set_properties(_checked_properties(set_properties))
+    removed = [one["property"] for one in changes if one["change"] == "RemoveProperty"]
+    if removed:
+        transaction.remove_properties(removed)
+    if transaction.operations:
+        table.move_to(transaction.commit().version)
+
+
+def _checked_properties(given: Mapping[str, str]) -> Mapping[str, str]:
+    if "location" in given:
+        raise UnsupportedFeatureError(
+            "a table stays where it is: SET LOCATION would leave its files behind; use CALL system.register_table"
+        )
+    return given
+
+
+def _change_column(update: UpdateSchema, one: Mapping[str, Any], spark: SparkSession) -> None:
+    path, change = list(one["column"]), one["change"]
+    if change == "AddColumn":
+        _add(update, path, one)
+    elif change == "RenameColumn":
+        update.rename_column(path, one["to"])
+    elif change == "DeleteColumn":
+        if not one["if_exists"] or _exists(update, path):
+            update.drop_column(path)
+    elif change == "UpdateColumnType":
+        update.update_column(path, _iceberg_type(one["type"]))
+    elif change == "UpdateColumnNullability":
+        update.update_column(path, required=not one["nullable"])
+    elif change == "UpdateColumnComment":
+        update.update_column(path, doc=one["comment"] or None)
+    elif change == "UpdateColumnPosition":
+        _place(update, path, one)
+    else:
+        _set_default(update, path, one["default"], spark)
+
+
+def _add(update: UpdateSchema, path: list[str], one: Mapping[str, Any]) -> None:
+    kind = _iceberg_type(one["type"])
+    update.add_column(
+        path,
+        kind,
+        doc=one["comment"],
+        required=not one["nullable"],
+        default=default_as_json(kind, one["default"]),
+    )
+    _place(update, path, one)
+
+
+def _place(update: UpdateSchema, path: list[str], one: Mapping[str, Any]) -> None:
+    if one.get("first"):
+        update.move_first(path)
+    elif one.get("after") is not None:
+        update.move_after(path, [*path[:-1], one["after"]])
+
+
+def _set_default(update: UpdateSchema, path: list[str], text: str, spark: SparkSession) -> None:
+    """The default is an expression, which Spark computes."""
+    kind = update.schema().find_type(".".join(path))
+    if not text:
+        update.update_column(path, default=None)
+        return
+    value = spark.sql(f"SELECT {text}").first()
+    if value is None or value[0] is None:
+        update.update_column(path, default=None)
+        return
+    update.update_column(path, default=default_from_json(kind, _as_json(value[0])))
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, bytes | bytearray):
+        return bytes(value).hex()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _exists(update: UpdateSchema, path: list[str]) -> bool:
+    return ".".join(path) in update.schema().column_names
+
+
+def _iceberg_type(text: str) -> Any:
+    """The Iceberg type of a Spark type as JSON."""
+    kind = sp._parse_datatype_json_string(text)
+    if isinstance(kind, sp.NullType):
+        raise InvalidInputError("a column needs a type")
+    wrapped = sp.StructType([sp.StructField("column", kind)])
+    return to_iceberg_schema(wrapped).fields[0].field_type

@@ -1,0 +1,195 @@
+"""A lakehouse as Spark's catalog plugin asks for it: namespaces and tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from lakehouse.errors import InvalidInputError, NamespaceNotEmptyError
+from lakehouse.lake import Lakehouse
+from lakehouse.spark.catalog.alter_table import alter_table
+from lakehouse.spark.catalog.column_defaults import with_defaults
+from lakehouse.spark.catalog.table_names import NamedTable, find_table
+from lakehouse.spark.jvm.answers import Answers, Arguments
+from lakehouse.spark.locations import hadoop_reads
+from lakehouse.spark.reading.metadata_frames import MetadataTableAnswers
+from lakehouse.spark.reading.table_answers import TableAnswers
+from lakehouse.spark.types import to_iceberg_schema
+from lakehouse.spark.writing.writable_table import WritableTableAnswers
+from lakehouse.spec.identifier import Identifier
+
+PROVIDERS = frozenset({"iceberg", "lakehouse"})
+_RESERVED = frozenset(
+    {"provider", "location", "owner", "external", "is_managed_location", "table_type"}
+)
+_UNITS = re.compile(r"^(year|month|day|hour)s\(")
+
+
+class LakeAnswers(Answers):
+    """Answers for a lakehouse in one Spark session.
+
+    Args:
+        session: the session that reads and writes; asked for each time, because frames are made in it.
+        lake: the lakehouse.
+    """
+
+    def __init__(self, session: Callable[[], SparkSession], lake: Lakehouse) -> None:
+        super().__init__(
+            f"catalog {lake.name}",
+            {
+                "namespaces": self.namespaces,
+                "namespace_exists": self.namespace_exists,
+                "namespace_properties": self.namespace_properties,
+                "create_namespace": self.create_namespace,
+                "alter_namespace": self.alter_namespace,
+                "drop_namespace": self.drop_namespace,
+                "tables": self.tables,
+                "table_exists": self.table_exists,
+                "load": self.load,
+                "create_table": self.create_table,
+                "alter_table": self.alter_table,
+                "drop_table": self.drop_table,
+                "rename_table": self.rename_table,
+            },
+        )
+        self._session = session
+        self._lake = lake
+        self._catalog = lake.catalog
+
+    # Namespaces
+
+    def namespaces(self, told: Arguments, _thing: object) -> list[list[str]]:
+        """Directly below a namespace."""
+        return [list(one) for one in self._catalog.list_namespaces(tuple(told["namespace"]))]
+
+    def namespace_exists(self, told: Arguments, _thing: object) -> bool:
+        """Whether it is there."""
+        return self._catalog.namespace_exists(tuple(told["namespace"]))
+
+    def namespace_properties(self, told: Arguments, _thing: object) -> Mapping[str, str]:
+        """All of them."""
+        return dict(self._catalog.namespace_properties(tuple(told["namespace"])))
+
+    def create_namespace(self, told: Arguments, _thing: object) -> None:
+        """With `properties`."""
+        properties = {key: value for key, value in told["properties"].items() if key != "owner"}
+        self._catalog.create_namespace(tuple(told["namespace"]), properties)
+
+    def alter_namespace(self, told: Arguments, _thing: object) -> None:
+        """`set` and `removed` properties."""
+        self._catalog.update_namespace_properties(
+            tuple(told["namespace"]), told["set"], told["removed"]
+        )
+
+    def drop_namespace(self, told: Arguments, _thing: object) -> bool:
+        """Whether it is gone: False when it holds something and `cascade` was not asked for."""
+        namespace = tuple(told["namespace"])
+        if told["cascade"]:
+            for below in self._catalog.list_namespaces(namespace):
+                self.drop_namespace({"namespace": below, "cascade": True}, None)
+            for table in self._catalog.list_tables(namespace):
+                self._catalog.drop(table)
+        try:
+            self._catalog.drop_namespace(namespace)
+        except NamespaceNotEmptyError:
+            return False
+        return True
+
+    # Tables
+
+    def tables(self, told: Arguments, _thing: object) -> list[str]:
+        """Names in a namespace."""
+        return [one.name for one in self._catalog.list_tables(tuple(told["namespace"]))]
+
+    def table_exists(self, told: Arguments, _thing: object) -> bool:
+        """Whether `load` finds it."""
+        return self._find(told) is not None
+
+    def load(self, told: Arguments, _thing: object) -> Answers | None:
+        """A table, at `version` or `as_of_us` where one is said; None when there is none."""
+        found = self._find(told)
+        if found is None:
+            return None
+        return self._answers(found.at(told.get("version"), told.get("as_of_us")))
+
+    def create_table(self, told: Arguments, _thing: object) -> Answers:
+        """By `schema`, `partition_by` and `properties`."""
+        given = told["properties"]
+        schema = with_defaults(
+            to_iceberg_schema(StructType.fromJson(json.loads(told["schema"]))), told["defaults"]
+        )
+        table = self._lake.create_table(
+            _identifier(told),
+            schema,
+            partition_by=partition_terms(told["partition_by"]),
+            properties=table_properties(given),
+            location=given.get("location"),
+        )
+        return self._answers(NamedTable(table, table.name))
+
+    def alter_table(self, told: Arguments, _thing: object) -> Answers:
+        """Apply `changes` in one commit."""
+        table = self._lake.load_table(_identifier(told))
+        alter_table(table, told["changes"], self._session())
+        return self._answers(NamedTable(table, table.name))
+
+    def drop_table(self, told: Arguments, _thing: object) -> bool:
+        """Whether there was one; with `purge` its files go too."""
+        identifier = _identifier(told)
+        if not self._lake.table_exists(identifier):
+            return False
+        self._lake.drop_table(identifier, purge=told["purge"])
+        return True
+
+    def rename_table(self, told: Arguments, _thing: object) -> None:
+        """To `to_namespace` and `to_name`."""
+        to = Identifier(tuple(told["to_namespace"]), told["to_name"])
+        self._catalog.rename(_identifier(told), to)
+
+    def _find(self, told: Arguments) -> NamedTable | None:
+        return find_table(self._lake, told["namespace"], told["name"])
+
+    def _answers(self, found: NamedTable) -> Answers:
+        table, spark = found.table, self._session()
+        if found.metadata_table is not None:
+            return MetadataTableAnswers(spark, found)
+        by_workers = not hadoop_reads(spark, table.location)
+        if found.branch is not None:
+            return WritableTableAnswers(
+                self._session, found.shown, table, found.branch, by_workers=by_workers
+            )
+        return TableAnswers(
+            self._session,
+            found.shown,
+            found.scan().request,
+            table.storage,
+            table.listeners,
+            by_workers=by_workers,
+        )
+
+
+def partition_terms(described: list[str]) -> list[str]:
+    """Spark's transforms in our words: `days(ts)` is `day(ts)`."""
+    return [_UNITS.sub(r"\1(", one) for one in described]
+
+
+def table_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """What CREATE TABLE says that becomes table properties. Raises InvalidInputError for `USING` something else."""
+    provider = given.get("provider", "iceberg")
+    if provider.lower() not in PROVIDERS:
+        raise InvalidInputError(
+            f"tables of a lakehouse are Iceberg tables: write USING iceberg, or leave USING {provider} out"
+        )
+    return {
+        key: value
+        for key, value in given.items()
+        if key not in _RESERVED and not key.startswith("option.")
+    }
+
+
+def _identifier(told: Arguments) -> Identifier:
+    return Identifier(tuple(told["namespace"]), told["name"])

@@ -1,0 +1,192 @@
+"""Row-level deletes for Spark Connect sessions.
+
+Files without deletes are read as they are. Files with position deletes or deletion vectors are anti-joined with the deleted
+positions, on `_metadata.file_path` and `_metadata.row_index`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import orjson
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from lakehouse.arrow.deletes import POSITION_DELETE_SCHEMA
+from lakehouse.arrow.deletion_vector import decode_vector
+from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
+from lakehouse.scan.load import load_entries, load_manifests
+from lakehouse.scan.planner import ScanPlan
+from lakehouse.scan.tasks import FileScanTask
+from lakehouse.spark.reading.file_answer import sized
+from lakehouse.spark.types import to_spark_schema
+from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, STATUS_DELETED, DataFile
+from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.storage.load import storage_for
+from lakehouse.storage.protocol import Storage
+
+_PATH, _POSITION = "_lakehouse_path", "_lakehouse_position"
+_ROWS = pa.schema([pa.field(_PATH, pa.string()), pa.field(_POSITION, pa.int64())])
+_BATCH = 1 << 20
+_FEW = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotDeletes:
+    """The delete files of a snapshot, by how they are applied."""
+
+    positions: tuple[DataFile, ...] = ()
+    vectors: tuple[DataFile, ...] = ()
+    equality: tuple[DataFile, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.positions or self.vectors or self.equality)
+
+
+def deletes_of(
+    snapshot: Snapshot | None, metadata: TableMetadata, storage: Storage
+) -> SnapshotDeletes:
+    """Every live delete file of a snapshot.
+
+    Raises:
+        UnsupportedFeatureError: position deletes in another format than Parquet and Puffin.
+    """
+    if snapshot is None or snapshot.summary.get("total-delete-files") == "0":
+        return SnapshotDeletes()
+    found: list[DataFile] = []
+    for manifest in load_manifests(storage, snapshot):
+        if manifest.content != CONTENT_DATA_MANIFEST:
+            entries = load_entries(storage, manifest, metadata).to_manifest_entries()
+            found += [entry.data_file for entry in entries if entry.status != STATUS_DELETED]
+    equality = tuple(one for one in found if one.content == CONTENT_EQUALITY_DELETES)
+    vectors = tuple(one for one in found if one.is_deletion_vector)
+    positions = tuple(
+        one
+        for one in found
+        if one.content != CONTENT_EQUALITY_DELETES and not one.is_deletion_vector
+    )
+    for one in positions:
+        if one.file_format != "parquet":
+            raise UnsupportedFeatureError(
+                f"position deletes {one.file_path} are {one.file_format}; only parquet is read",
+                file=one.file_path,
+            )
+    return SnapshotDeletes(positions, vectors, equality)
+
+
+def has_equality_deletes(task: FileScanTask) -> bool:
+    """Whether some delete of the task compares column values."""
+    return any(one.content == CONTENT_EQUALITY_DELETES for one in task.deletes)
+
+
+def untouched_files(plan: ScanPlan) -> pa.Table:
+    """Files that no delete applies to."""
+    return sized(task.data_file for task in plan.tasks if not task.deletes)
+
+
+def files_with_positions(plan: ScanPlan) -> pa.Table:
+    """Files of which only positions are deleted."""
+    return sized(
+        task.data_file for task in plan.tasks if task.deletes and not has_equality_deletes(task)
+    )
+
+
+def without_deleted(frame: DataFrame, deleted: DataFrame) -> DataFrame:
+    """The rows of a planned relation whose position is not among the deleted ones."""
+    columns = [frame[field.name] for field in frame.schema.fields]
+    placed = frame.select(
+        *columns,
+        _comparable(
+            F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
+        ).alias(_PATH),
+        F.col("_metadata.row_index").alias(_POSITION),
+    )
+    return placed.join(deleted, [_PATH, _POSITION], "left_anti").drop(_PATH, _POSITION)
+
+
+def deleted_positions(
+    spark: SparkSession,
+    deletes: SnapshotDeletes,
+    storage: Storage,
+    read_parquet: Callable[[tuple[DataFile, ...]], DataFrame],
+) -> DataFrame:
+    """All deleted positions of a snapshot, as (path, position).
+
+    Args:
+        spark: the session.
+        deletes: of the snapshot.
+        storage: where they are.
+        read_parquet: a relation over position delete files, with the columns of `to_spark_schema(POSITION_DELETE_SCHEMA)`.
+    """
+    frames = []
+    if deletes.positions:
+        path, position = (field.name for field in to_spark_schema(POSITION_DELETE_SCHEMA).fields)
+        rows = read_parquet(deletes.positions)
+        frames.append(
+            rows.select(_comparable(F.col(path)).alias(_PATH), F.col(position).alias(_POSITION))
+        )
+    if deletes.vectors:
+        rows = _vector_positions(spark, deletes.vectors, storage)
+        frames.append(rows.select(_comparable(F.col(_PATH)).alias(_PATH), _POSITION))
+    deleted = frames[0]
+    for frame in frames[1:]:
+        deleted = deleted.union(frame)
+    return deleted
+
+
+def _vector_positions(
+    spark: SparkSession, vectors: tuple[DataFile, ...], storage: Storage
+) -> DataFrame:
+    """Decoded here when they are few, by the workers when they are many."""
+    if sum(one.record_count for one in vectors) <= _FEW:
+        return spark.createDataFrame(
+            pa.Table.from_batches(
+                [b for one in vectors for b in _decoded(one, storage)], schema=_ROWS
+            )
+        )
+    records = pa.table(
+        {"record": pa.array([orjson.dumps(one.to_record()) for one in vectors], pa.binary())}
+    )
+    return spark.createDataFrame(records).mapInArrow(
+        _vector_reader(storage.properties), f"{_PATH} string, {_POSITION} bigint"
+    )
+
+
+def _vector_reader(
+    properties: Mapping[str, str],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for record in batch.column(0).to_pylist():
+                one = DataFile.from_record(orjson.loads(record))
+                yield from _decoded(one, storage_for(one.file_path, properties))
+
+    return read
+
+
+def _decoded(vector: DataFile, storage: Storage) -> Iterator[pa.RecordBatch]:
+    offset, length, target = (
+        vector.content_offset,
+        vector.content_size_in_bytes,
+        vector.referenced_data_file,
+    )
+    if offset is None or length is None or target is None:
+        raise CorruptMetadataError(
+            f"the deletion vector in {vector.file_path} lacks its offset, length or data file"
+        )
+    blob = storage.read_range(vector.file_path, offset, length)
+    positions = decode_vector(blob, vector.file_path, vector.record_count)
+    for start in range(0, len(positions), _BATCH):
+        rows = pa.array(positions[start : start + _BATCH]).cast(pa.int64())
+        yield pa.RecordBatch.from_arrays(
+            [pa.repeat(pa.scalar(target, pa.string()), len(rows)), rows], schema=_ROWS
+        )
+
+
+def _comparable(path: Column) -> Column:
+    """A location spelled so that the table's spelling and Hadoop's agree."""
+    return F.regexp_replace(F.regexp_replace(path, "^file:/+", "/"), "^s3[an]?://", "s3a://")

@@ -1,0 +1,139 @@
+package lakehouse.spark;
+
+import java.util.ArrayList;
+import java.util.EnumSet;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.MetadataColumn;
+import org.apache.spark.sql.connector.catalog.SupportsMetadataColumns;
+import org.apache.spark.sql.connector.catalog.SupportsRead;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.Transform;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** One version of a table, or of one of its metadata tables: what Python told of it when it was loaded. */
+public class LakehouseTable implements SupportsRead, SupportsMetadataColumns {
+    final Answerer answerer;
+    final Map facts;
+    private final StructType schema;
+
+    LakehouseTable(Answerer answerer, Map facts) {
+        this.answerer = answerer;
+        this.facts = facts;
+        this.schema = (StructType) DataType.fromJson((String) facts.get("schema"));
+    }
+
+    static LakehouseTable of(Answerer answerer) {
+        Map facts = answerer.map("facts", null);
+        return Boolean.TRUE.equals(facts.get("writable")) ? new WritableTable(answerer, facts)
+            : new LakehouseTable(answerer, facts);
+    }
+
+    public String name() {
+        return (String) facts.get("name");
+    }
+
+    public String id() {
+        return (String) facts.get("id");
+    }
+
+    /** Names a version for Spark, which loads tables anew where a plan outlives a version. */
+    public String version() {
+        return (String) facts.get("version");
+    }
+
+    public StructType schema() {
+        return schema;
+    }
+
+    public Map properties() {
+        return (Map) facts.get("properties");
+    }
+
+    public Transform[] partitioning() {
+        List told = (List) facts.get("partitioning");
+        Transform[] out = new Transform[told.size()];
+        for (int i = 0; i < out.length; i++) {
+            out[i] = PartitionTerms.transform((Map) told.get(i));
+        }
+        return out;
+    }
+
+    public Set capabilities() {
+        return EnumSet.of(TableCapability.BATCH_READ);
+    }
+
+    public MetadataColumn[] metadataColumns() {
+        List told = (List) facts.get("metadata_columns");
+        MetadataColumn[] out = new MetadataColumn[told.size()];
+        for (int i = 0; i < out.length; i++) {
+            out[i] = new Hidden((Map) told.get(i));
+        }
+        return out;
+    }
+
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+        return new LakehouseScanBuilder(this, null);
+    }
+
+    boolean is(String fact) {
+        return Boolean.TRUE.equals(facts.get(fact));
+    }
+
+    long number(String fact) {
+        return ((Number) facts.get(fact)).longValue();
+    }
+
+    /** Names of columns by a fact that lists them. */
+    Set names(String fact) {
+        return new HashSet((List) facts.get(fact));
+    }
+
+    public boolean equals(Object other) {
+        return other instanceof LakehouseTable && facts.equals(((LakehouseTable) other).facts);
+    }
+
+    public int hashCode() {
+        return name().hashCode();
+    }
+
+    public String toString() {
+        return name();
+    }
+
+    /** A column that every table has beside its own. */
+    static final class Hidden implements MetadataColumn {
+        private final Map told;
+
+        Hidden(Map told) {
+            this.told = told;
+        }
+
+        public String name() {
+            return (String) told.get("name");
+        }
+
+        public DataType dataType() {
+            return DataType.fromJson((String) told.get("type"));
+        }
+
+        public boolean isNullable() {
+            return ((Boolean) told.get("nullable")).booleanValue();
+        }
+
+        public String comment() {
+            return (String) told.get("comment");
+        }
+
+        /** Row lineage goes with a row that moves; what tells where a row was does not. */
+        public String metadataInJSON() {
+            return (String) told.get("metadata");
+        }
+    }
+}

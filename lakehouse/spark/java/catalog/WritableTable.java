@@ -1,0 +1,68 @@
+package lakehouse.spark;
+
+import java.util.EnumSet;
+import java.util.HashMap;
+import java.util.Map;
+import java.util.Set;
+import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
+import org.apache.spark.sql.connector.catalog.SupportsRowLevelOperations;
+import org.apache.spark.sql.connector.catalog.SupportsWrite;
+import org.apache.spark.sql.connector.catalog.TableCapability;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
+import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+
+/** A table at the head of a branch, which can be written to. */
+final class WritableTable extends LakehouseTable
+        implements SupportsWrite, SupportsDeleteV2, SupportsRowLevelOperations {
+    WritableTable(Answerer answerer, Map facts) {
+        super(answerer, facts);
+    }
+
+    public Set capabilities() {
+        if (is("native_write")) {
+            return EnumSet.of(
+                TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE,
+                TableCapability.OVERWRITE_BY_FILTER, TableCapability.OVERWRITE_DYNAMIC);
+        }
+        return EnumSet.of(
+            TableCapability.BATCH_READ, TableCapability.V1_BATCH_WRITE, TableCapability.TRUNCATE,
+            TableCapability.OVERWRITE_BY_FILTER);
+    }
+
+    public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+        return new LakehouseWriteBuilder(this, info);
+    }
+
+    // DELETE by metadata: whole files alone
+
+    public boolean canDeleteWhere(Predicate[] predicates) {
+        return answerer.yes("drops_whole_files", asked(predicates));
+    }
+
+    public void deleteWhere(Predicate[] predicates) {
+        answerer.text("delete_where", asked(predicates));
+    }
+
+    public boolean truncateTable() {
+        deleteWhere(new Predicate[0]);
+        return true;
+    }
+
+    private static Map asked(Predicate[] predicates) {
+        HashMap asked = new HashMap();
+        asked.put("filters", PredicateJson.of(predicates));
+        return asked;
+    }
+
+    // DELETE, UPDATE, MERGE by rows
+
+    public RowLevelOperationBuilder newRowLevelOperationBuilder(RowLevelOperationInfo info) {
+        HashMap asked = new HashMap();
+        asked.put("command", info.command().toString());
+        Answerer operation = answerer.answerer("operation", asked);
+        return new RowLevelChange.Builder(this, operation, info.command());
+    }
+}

@@ -1,0 +1,125 @@
+package lakehouse.spark;
+
+import java.math.BigDecimal;
+import java.math.BigInteger;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.time.LocalDate;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.UUID;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.unsafe.Platform;
+import org.apache.spark.unsafe.hash.Murmur3_x86_32;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** Iceberg's partition transforms on the values that Spark holds (specification: Partition Transforms). */
+public final class Transforms {
+    private static final long DAY_US = 86400000000L;
+    private static final long HOUR_US = 3600000000L;
+
+    private Transforms() {
+    }
+
+    // bucket: a 32-bit murmur3 hash with seed 0
+
+    public static int hash(long value) {
+        return Murmur3_x86_32.hashLong(value, 0);
+    }
+
+    public static int hash(UTF8String value) {
+        return Murmur3_x86_32.hashUnsafeBytes2(
+            value.getBaseObject(), value.getBaseOffset(), value.numBytes(), 0);
+    }
+
+    public static int hash(byte[] value) {
+        return Murmur3_x86_32.hashUnsafeBytes2(
+            value, Platform.BYTE_ARRAY_OFFSET, value.length, 0);
+    }
+
+    /** Of the shortest two's complement of the unscaled value. */
+    public static int hash(Decimal value) {
+        return hash(value.toJavaBigDecimal().unscaledValue().toByteArray());
+    }
+
+    public static int bucket(int hash, int buckets) {
+        return (hash & Integer.MAX_VALUE) % buckets;
+    }
+
+    // truncate
+
+    public static int truncate(int value, int width) {
+        int over = Math.floorMod(value, width);
+        if (value < Integer.MIN_VALUE + over) {
+            throw outside(value, width);
+        }
+        return value - over;
+    }
+
+    public static long truncate(long value, int width) {
+        long over = Math.floorMod(value, (long) width);
+        if (value < Long.MIN_VALUE + over) {
+            throw outside(value, width);
+        }
+        return value - over;
+    }
+
+    /** As the same value is refused by Python (`failures.py`). */
+    private static IllegalArgumentException outside(long value, int width) {
+        String message = "truncate[" + width + "] of " + value + " lies outside its result type;"
+            + " the value cannot be partitioned or sorted by it";
+        HashMap told = new HashMap();
+        told.put("type", "InvalidInputError");
+        told.put("message", message);
+        told.put("retryable", Boolean.FALSE);
+        byte[] json = Answerer.json(told).getBytes(StandardCharsets.UTF_8);
+        return new IllegalArgumentException(
+            "lakehouse-failure:" + Base64.getEncoder().encodeToString(json) + ": " + message);
+    }
+
+    public static UTF8String truncate(UTF8String value, int width) {
+        return value.substring(0, width);
+    }
+
+    public static byte[] truncate(byte[] value, int width) {
+        return value.length <= width ? value : Arrays.copyOf(value, width);
+    }
+
+    public static Decimal truncate(Decimal value, int width) {
+        BigDecimal exact = value.toJavaBigDecimal();
+        BigInteger left = exact.unscaledValue().mod(BigInteger.valueOf(width));
+        BigDecimal cut = new BigDecimal(exact.unscaledValue().subtract(left), exact.scale());
+        return Decimal.apply(new scala.math.BigDecimal(cut), value.precision(), value.scale());
+    }
+
+    // units of time since 1970, of days and of microseconds
+
+    public static int yearsOfDays(int days) {
+        return LocalDate.ofEpochDay(days).getYear() - 1970;
+    }
+
+    public static int monthsOfDays(int days) {
+        LocalDate date = LocalDate.ofEpochDay(days);
+        return (date.getYear() - 1970) * 12 + date.getMonthValue() - 1;
+    }
+
+    public static int days(long micros) {
+        return (int) Math.floorDiv(micros, DAY_US);
+    }
+
+    public static int hours(long micros) {
+        return (int) Math.floorDiv(micros, HOUR_US);
+    }
+
+    /** The sixteen bytes of a uuid that Spark holds as text. */
+    public static byte[] uuid(UTF8String text) {
+        String given = text.toString();
+        if (given.length() != 36) {
+            throw new IllegalArgumentException("not a uuid: " + given);
+        }
+        UUID value = UUID.fromString(given);
+        return ByteBuffer.allocate(16).putLong(value.getMostSignificantBits())
+            .putLong(value.getLeastSignificantBits()).array();
+    }
+}

@@ -1,0 +1,195 @@
+package lakehouse.spark;
+
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.OptionalLong;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomSumMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.Statistics;
+import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.colstats.ColumnStatistics;
+import org.apache.spark.sql.types.StructType;
+
+/** A query's scan of a table: planned by Python when somebody asks for its size or its files, once. */
+public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
+    final LakehouseTable table;
+    final StructType required;
+    final String filters;
+    private final String description;
+    private final List rowGroupFilters;
+    private FilePlan plan;
+
+    LakehouseScan(
+            LakehouseTable table, StructType required, String filters, String description,
+            List rowGroupFilters) {
+        this.table = table;
+        this.required = required;
+        this.filters = filters;
+        this.description = description;
+        this.rowGroupFilters = rowGroupFilters;
+    }
+
+    public StructType readSchema() {
+        return required;
+    }
+
+    public String description() {
+        return "lakehouse" + (description.isEmpty() ? "" : " [files by " + description + "]");
+    }
+
+    public Batch toBatch() {
+        return this;
+    }
+
+    synchronized FilePlan plan() {
+        if (plan == null) {
+            HashMap question = new HashMap();
+            question.put("filters", filters);
+            question.put("columns", Arrays.asList(required.fieldNames()));
+            plan = FilePlan.parse(planner().text("plan", question));
+        }
+        return plan;
+    }
+
+    /** Who plans the files. */
+    Answerer planner() {
+        return table.answerer;
+    }
+
+    /** The files that are read. */
+    DataFileSlice[] files() {
+        return plan().files;
+    }
+
+    public InputPartition[] planInputPartitions() {
+        return Slicing.groups(files(), SparkSession.active());
+    }
+
+    public PartitionReaderFactory createReaderFactory() {
+        return DataFileReaderFactory.of(SparkSession.active(), table, required, rowGroupFilters, plan());
+    }
+
+    public Statistics estimateStatistics() {
+        long all = table.number("bytes");
+        long rows = table.number("rows");
+        if (!filters.equals("[]")) {
+            all = plan().bytes;
+            rows = plan().deletes || rows < 0L ? -1L : plan().rows;
+        }
+        double share = (double) required.defaultSize() / Math.max(1, table.schema().defaultSize());
+        return new Estimate(
+            share >= 1.0 ? all : (long) Math.ceil(all * share), rows, (Map) table.facts.get("distinct"));
+    }
+
+    public CustomMetric[] supportedCustomMetrics() {
+        return new CustomMetric[] {new NumberOfFiles()};
+    }
+
+    public CustomTaskMetric[] reportDriverMetrics() {
+        return new CustomTaskMetric[] {new FilesRead(files().length)};
+    }
+
+    /** Scans of the same rows are one: exchanges over them are reused. */
+    public boolean equals(Object other) {
+        if (other == null || other.getClass() != getClass()) {
+            return false;
+        }
+        LakehouseScan that = (LakehouseScan) other;
+        return that.table.equals(table) && that.required.equals(required)
+            && that.filters.equals(filters);
+    }
+
+    public int hashCode() {
+        return table.hashCode() * 31 + filters.hashCode();
+    }
+
+    /** What the optimizer is told; rows are -1 where nobody knows. */
+    static final class Estimate implements Statistics {
+        private final long bytes;
+        private final long rows;
+        private final Map distinct;
+
+        Estimate(long bytes, long rows, Map distinct) {
+            this.bytes = bytes;
+            this.rows = rows;
+            this.distinct = distinct;
+        }
+
+        public OptionalLong sizeInBytes() {
+            return OptionalLong.of(bytes);
+        }
+
+        public OptionalLong numRows() {
+            return rows < 0L ? OptionalLong.empty() : OptionalLong.of(rows);
+        }
+
+        public Map columnStats() {
+            HashMap out = new HashMap();
+            for (Object one : rows < 0L ? Collections.emptySet() : distinct.entrySet()) {
+                Map.Entry entry = (Map.Entry) one;
+                long found = Math.min(rows, ((Number) entry.getValue()).longValue());
+                out.put(Expressions.column("`" + ((String) entry.getKey()).replace("`", "``") + "`"),
+                    new Distinct(found));
+            }
+            return out;
+        }
+    }
+
+    /** Nobody counted nulls over all files, and Spark ignores a distinct count without them. */
+    static final class Distinct implements ColumnStatistics {
+        private final long count;
+
+        Distinct(long count) {
+            this.count = count;
+        }
+
+        public OptionalLong distinctCount() {
+            return OptionalLong.of(count);
+        }
+
+        public OptionalLong nullCount() {
+            return OptionalLong.of(0L);
+        }
+    }
+
+    /** Shown in Spark's UI. */
+    public static final class NumberOfFiles extends CustomSumMetric {
+        public NumberOfFiles() {
+        }
+
+        public String name() {
+            return "numFiles";
+        }
+
+        public String description() {
+            return "number of files read";
+        }
+    }
+
+    static final class FilesRead implements CustomTaskMetric {
+        private final long files;
+
+        FilesRead(long files) {
+            this.files = files;
+        }
+
+        public String name() {
+            return "numFiles";
+        }
+
+        public long value() {
+            return files;
+        }
+    }
+}

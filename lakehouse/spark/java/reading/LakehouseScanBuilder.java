@@ -1,0 +1,87 @@
+package lakehouse.spark;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
+import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
+import org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters;
+import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.types.StructType;
+import scala.Option;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/**
+ * Takes what a query asks of a table. Filters choose files (all of them, as Catalyst has them, go
+ * to the planner) and row groups (those that Spark's Parquet reader knows); Spark applies them to
+ * rows itself.
+ */
+final class LakehouseScanBuilder
+        implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownCatalystFilters {
+    private final LakehouseTable table;
+    private final RowLevelChange change;
+    private StructType required;
+    private String filters = "[]";
+    private String description = "";
+    private final ArrayList rowGroupFilters = new ArrayList();
+
+    /** `change` is what the rows are read for, null for a query. */
+    LakehouseScanBuilder(LakehouseTable table, RowLevelChange change) {
+        this.table = table;
+        this.change = change;
+        this.required = table.schema();
+    }
+
+    public void pruneColumns(StructType asked) {
+        required = asked;
+    }
+
+    public Seq pushFilters(Seq asked) {
+        List found = CollectionConverters.asJava(asked);
+        filters = FilterJson.of(found);
+        Set unsafe = table.names("misleading");
+        for (Object one : found) {
+            description += (description.isEmpty() ? "" : " AND ") + ((Expression) one).sql();
+            Option translated = DataSourceStrategy$.MODULE$.translateFilter((Expression) one, true);
+            if (translated.isDefined() && safe((Filter) translated.get(), unsafe)) {
+                rowGroupFilters.add(translated.get());
+            }
+        }
+        return asked;
+    }
+
+    public Predicate[] pushedFilters() {
+        return new Predicate[0];
+    }
+
+    public Scan build() {
+        if (change != null) {
+            return change.scanned(new RowLevelScan(
+                table, required, filters, description, rowGroupFilters, change.answerer));
+        }
+        if (table.is("by_workers")) {
+            return new WorkerScan(table, OutputColumns.whole(required, table), filters);
+        }
+        LakehouseScan scan = new LakehouseScan(table, required, filters, description, rowGroupFilters);
+        if (table.is("may_have_equality_deletes") && scan.plan().equalityDeletes) {
+            return new WorkerScan(table, OutputColumns.whole(required, table), filters);
+        }
+        return scan;
+    }
+
+    /** Whether no column is named that may be another one in some file. */
+    private static boolean safe(Filter filter, Set unsafe) {
+        String[][] paths = filter.v2references();
+        for (int i = 0; i < paths.length; i++) {
+            if (unsafe.contains(paths[i][0])) {
+                return false;
+            }
+        }
+        return true;
+    }
+}

@@ -1,0 +1,100 @@
+package lakehouse.spark;
+
+import java.util.ArrayList;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.RowLevelOperation;
+import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** DELETE, UPDATE or MERGE that replaces every file of which some row changes (copy-on-write). */
+class RowLevelChange implements RowLevelOperation {
+    final WritableTable table;
+    final Answerer answerer;
+    private final RowLevelOperation.Command command;
+    private final Map facts;
+    private final ArrayList scans = new ArrayList();
+
+    RowLevelChange(
+            WritableTable table, Answerer answerer, RowLevelOperation.Command command, Map facts) {
+        this.table = table;
+        this.answerer = answerer;
+        this.command = command;
+        this.facts = facts;
+    }
+
+    public String description() {
+        return "lakehouse " + command;
+    }
+
+    public RowLevelOperation.Command command() {
+        return command;
+    }
+
+    public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
+        return new LakehouseScanBuilder(table, this);
+    }
+
+    /** Remembers what is read for the change. */
+    Scan scanned(RowLevelScan scan) {
+        scans.add(scan);
+        return scan;
+    }
+
+    /** Locations of the files that were read, by `FileHash`: of all scans, as one statement may read the table twice. */
+    Map filesRead() {
+        LinkedHashMap out = new LinkedHashMap();
+        for (Object scan : scans) {
+            DataFileSlice[] files = ((RowLevelScan) scan).files();
+            for (int i = 0; i < files.length; i++) {
+                String location = files[i].location;
+                Object known = out.put(Long.valueOf(FileHash.of(location)), location);
+                if (known != null && !known.equals(location)) {
+                    throw new IllegalStateException(
+                        "two files of one hash: " + known + " and " + location);
+                }
+            }
+        }
+        return out;
+    }
+
+    public NamedReference[] requiredMetadataAttributes() {
+        List names = (List) facts.get("metadata");
+        NamedReference[] out = new NamedReference[names.size()];
+        for (int i = 0; i < out.length; i++) {
+            out[i] = Expressions.column((String) names.get(i));
+        }
+        return out;
+    }
+
+    public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+        return new ReplacementWrite.Builder(this);
+    }
+
+    /** Makes the operation that the table's properties ask for. */
+    static final class Builder implements RowLevelOperationBuilder {
+        private final WritableTable table;
+        private final Answerer answerer;
+        private final RowLevelOperation.Command command;
+
+        Builder(WritableTable table, Answerer answerer, RowLevelOperation.Command command) {
+            this.table = table;
+            this.answerer = answerer;
+            this.command = command;
+        }
+
+        public RowLevelOperation build() {
+            Map facts = answerer.map("facts", null);
+            return Boolean.TRUE.equals(facts.get("merge_on_read"))
+                ? new RowLevelDelta(table, answerer, command, facts)
+                : new RowLevelChange(table, answerer, command, facts);
+        }
+    }
+}

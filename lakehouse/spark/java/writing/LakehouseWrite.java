@@ -1,0 +1,140 @@
+package lakehouse.spark;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.connector.distributions.Distribution;
+import org.apache.spark.sql.connector.distributions.Distributions;
+import org.apache.spark.sql.connector.expressions.Expression;
+import org.apache.spark.sql.connector.expressions.Expressions;
+import org.apache.spark.sql.connector.expressions.NullOrdering;
+import org.apache.spark.sql.connector.expressions.SortDirection;
+import org.apache.spark.sql.connector.expressions.SortOrder;
+import org.apache.spark.sql.connector.write.BatchWrite;
+import org.apache.spark.sql.connector.write.DataWriterFactory;
+import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
+import org.apache.spark.sql.connector.write.RequiresDistributionAndOrdering;
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+
+/** Data files written by Spark's tasks in place, and committed by Python in one snapshot. */
+class LakehouseWrite implements BatchWrite, RequiresDistributionAndOrdering {
+    private final String table;
+    private final Answerer answerer;
+    private final Map plan;
+    private boolean committing;
+
+    /** `verb` asks how rows come to tasks, and what tasks do with them. */
+    LakehouseWrite(String table, Answerer answerer, String verb) {
+        this.table = table;
+        this.answerer = answerer;
+        this.plan = answerer.map(verb, null);
+    }
+
+    WriteOrder order() {
+        return WriteOrder.parse((String) plan.get("order"));
+    }
+
+    public String description() {
+        return "lakehouse " + table;
+    }
+
+    public BatchWrite toBatch() {
+        return this;
+    }
+
+    // How rows come: see `distribution` in `write_answers.py`
+
+    public Distribution requiredDistribution() {
+        return distribution(plan);
+    }
+
+    public boolean distributionStrictlyRequired() {
+        return false;
+    }
+
+    public long advisoryPartitionSizeInBytes() {
+        return advisory(plan);
+    }
+
+    public SortOrder[] requiredOrdering() {
+        return sortOrders(plan, "ordering");
+    }
+
+    static Distribution distribution(Map plan) {
+        SortOrder[] ordered = sortOrders(plan, "ordered_distribution");
+        if (ordered.length > 0) {
+            return Distributions.ordered(ordered);
+        }
+        List told = (List) plan.get("clustering");
+        Expression[] clustering = new Expression[told.size()];
+        for (int i = 0; i < clustering.length; i++) {
+            clustering[i] = PartitionTerms.transform((Map) told.get(i));
+        }
+        return clustering.length == 0 ? (Distribution) Distributions.unspecified()
+            : (Distribution) Distributions.clustered(clustering);
+    }
+
+    static long advisory(Map plan) {
+        boolean shuffled = !((List) plan.get("clustering")).isEmpty()
+            || !((List) plan.get("ordered_distribution")).isEmpty();
+        return shuffled ? ((Number) plan.get("advisory_bytes")).longValue() : 0L;
+    }
+
+    static SortOrder[] sortOrders(Map plan, String which) {
+        List told = (List) plan.get(which);
+        SortOrder[] out = new SortOrder[told.size()];
+        for (int i = 0; i < out.length; i++) {
+            Map one = (Map) told.get(i);
+            boolean up = Boolean.TRUE.equals(one.get("ascending"));
+            boolean nulls = Boolean.TRUE.equals(one.get("nulls_first"));
+            out[i] = Expressions.sort(
+                PartitionTerms.transform((Map) one.get("term")),
+                up ? SortDirection.ASCENDING : SortDirection.DESCENDING,
+                nulls ? NullOrdering.NULLS_FIRST : NullOrdering.NULLS_LAST);
+        }
+        return out;
+    }
+
+    // Writing
+
+    public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
+        return new RowWriterFactory(order());
+    }
+
+    /** A speculative twin of a task writes files of its own; the one that comes second is not heard. */
+    public boolean useCommitCoordinator() {
+        return true;
+    }
+
+    public void commit(WriterCommitMessage[] messages) {
+        committing = true;
+        answerer.text("commit", written(messages));
+    }
+
+    /** Files of a commit that failed are for Python to keep or delete: it knows whether it certainly failed. */
+    public void abort(WriterCommitMessage[] messages) {
+        if (!committing) {
+            answerer.text("discard", written(messages));
+        }
+    }
+
+    Map written(WriterCommitMessage[] messages) {
+        ArrayList files = new ArrayList();
+        HashMap deletes = new HashMap();
+        for (int i = 0; i < messages.length; i++) {
+            if (messages[i] != null) {
+                ((WrittenRows) messages[i]).addTo(files, deletes);
+            }
+        }
+        HashMap out = new HashMap();
+        out.put("files", files);
+        out.put("deletes", deletes);
+        return out;
+    }
+
+    public String toString() {
+        return description();
+    }
+}

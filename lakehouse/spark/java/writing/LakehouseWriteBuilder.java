@@ -1,0 +1,55 @@
+package lakehouse.spark;
+
+import java.util.HashMap;
+import java.util.Map;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.SupportsDynamicOverwrite;
+import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.WriteBuilder;
+
+/** A write that adds rows, replaces those of a condition, all of them, or those of whole partitions. */
+final class LakehouseWriteBuilder
+        implements WriteBuilder, SupportsOverwriteV2, SupportsDynamicOverwrite {
+    private final WritableTable table;
+    private final LogicalWriteInfo info;
+    private String mode = "append";
+    private String filters = "[]";
+
+    LakehouseWriteBuilder(WritableTable table, LogicalWriteInfo info) {
+        this.table = table;
+        this.info = info;
+    }
+
+    public WriteBuilder truncate() {
+        mode = "overwrite";
+        return this;
+    }
+
+    /** Python says what cannot be done, and why. */
+    public boolean canOverwrite(Predicate[] predicates) {
+        return true;
+    }
+
+    public WriteBuilder overwrite(Predicate[] predicates) {
+        mode = "overwrite";
+        filters = PredicateJson.of(predicates);
+        return this;
+    }
+
+    public WriteBuilder overwriteDynamicPartitions() {
+        mode = "dynamic";
+        return this;
+    }
+
+    public Write build() {
+        HashMap asked = new HashMap();
+        asked.put("mode", mode);
+        asked.put("filters", filters);
+        asked.put("options", info.options().asCaseSensitiveMap());
+        Answerer write = table.answerer.answerer("write", asked);
+        return table.is("native_write") ? (Write) new LakehouseWrite(table.name(), write, "plan")
+            : (Write) new WorkerWrite(write);
+    }
+}

@@ -1,0 +1,131 @@
+"""A plan's files as the JVM reads them (`FilePlan.java`)."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionSpec
+
+from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.scan.planner import ScanPlan
+from lakehouse.scan.tasks import FileScanTask
+from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.metadata_columns import LAST_UPDATED, ROW_ID
+
+_WITH_DETAILS = frozenset({"_spec_id", "_partition", ROW_ID, LAST_UPDATED})
+
+
+def file_answer(
+    plan: ScanPlan, columns: Collection[str], specs: Mapping[int, PartitionSpec]
+) -> str:
+    """A JSON object, NUL, then location, size and details of each file, each with a NUL behind it.
+
+    Args:
+        plan: the plan.
+        columns: names that are read; some metadata columns need details of each file.
+        specs: partition specs by id.
+    """
+    wanted = bool(_WITH_DETAILS.intersection(columns))
+    if not wanted and not plan.report.delete_files.planned:
+        return _text(plan.locations(), None, {})
+    tasks = list(plan.tasks)
+    details = [_details(task, specs, wanted=wanted) for task in tasks]
+    deletes = [one for task in tasks for one in task.deletes]
+    told = {
+        "deletes": bool(deletes),
+        "delete_files": any(
+            one.content != CONTENT_EQUALITY_DELETES and not one.is_deletion_vector
+            for one in deletes
+        ),
+        "equality_deletes": any(one.content == CONTENT_EQUALITY_DELETES for one in deletes),
+    }
+    return _text(sized([task.data_file for task in tasks]), details, told)
+
+
+def _text(files: pa.Table, details: Sequence[str] | None, told: Mapping[str, bool]) -> str:
+    """See `file_answer`. `files` has the columns `file_path`, `file_size_in_bytes` and `record_count`."""
+    head: dict[str, Any] = {"deletes": False, "delete_files": False, "equality_deletes": False}
+    head |= {"rows": 0, "prefix": "", **told}
+    if not files.num_rows:
+        return json.dumps(head) + "\0"
+    paths = files.column(0).combine_chunks()
+    ends = pc.min_max(paths)
+    prefix = os.path.commonprefix([ends["min"].as_py(), ends["max"].as_py()])
+    head |= {"rows": pc.sum(files.column(2)).as_py(), "prefix": prefix}
+    suffixes = pc.utf8_slice_codeunits(paths, len(prefix))
+    sizes = files.column(1).combine_chunks().cast(pa.string())
+    beside = pa.scalar("") if details is None else pa.array(details, pa.string())
+    lines = pc.binary_join_element_wise(suffixes, sizes, beside, "\0")
+    return json.dumps(head) + "\0" + "\0".join(lines.to_pylist()) + "\0"
+
+
+def parquet_only(name: str, plan: ScanPlan) -> None:
+    """Raise UnsupportedFeatureError when a planned file is not Parquet: Spark would take it for a damaged one."""
+    others = plan.formats() - {"parquet"}
+    if others:
+        raise UnsupportedFeatureError(
+            f"{name} holds {', '.join(sorted(others))} files, which Spark's Parquet reader cannot read. "
+            f"Compact it first: `lakehouse compact {name}` turns them into Parquet",
+            table=name,
+        )
+
+
+def sized(files: Iterable[DataFile]) -> pa.Table:
+    """Location, size and rows of files, as `ScanPlan.locations` has them."""
+    files = list(files)
+    return pa.table(
+        {
+            "file_path": pa.array([one.file_path for one in files], pa.string()),
+            "file_size_in_bytes": pa.array([one.file_size_in_bytes for one in files], pa.int64()),
+            "record_count": pa.array([one.record_count for one in files], pa.int64()),
+        }
+    )
+
+
+def _details(task: FileScanTask, specs: Mapping[int, PartitionSpec], *, wanted: bool) -> str:
+    told: dict[str, Any] = {}
+    if task.deletes:
+        told["deletes"] = [_delete(one) for one in task.deletes]
+    if wanted:
+        file = task.data_file
+        values = zip(specs[file.spec_id].fields, file.partition, strict=True)
+        told |= {
+            "spec": file.spec_id,
+            "partition": {field.name: plain_value(value) for field, value in values},
+            "first_row": file.first_row_id,
+            "sequence": None if file.first_row_id is None else task.sequence_number,
+        }
+    return json.dumps(told) if told else ""
+
+
+def _delete(one: DataFile) -> dict[str, Any]:
+    if not one.is_deletion_vector:
+        return {"path": one.file_path, "bytes": one.file_size_in_bytes}
+    return {
+        "path": one.file_path,
+        "offset": one.content_offset,
+        "length": one.content_size_in_bytes,
+        "target": one.referenced_data_file,
+        "cardinality": one.record_count,
+    }
+
+
+def plain_value(value: Any) -> Any:
+    """A partition value for `PartitionValues.java`: numbers as Iceberg counts them, bytes as base64."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, float):
+        return repr(value) if value != value or value in (float("inf"), float("-inf")) else value
+    return value

@@ -1,0 +1,112 @@
+"""Spark DataFrames over one snapshot of a table."""
+
+from __future__ import annotations
+
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from lakehouse.expressions.bind import bind, refuse_metadata_columns
+from lakehouse.expressions.bound import TRUE, Bound, columns
+from lakehouse.scan.listeners import Listeners
+from lakehouse.scan.planner import project_schema, schema_of, snapshot_of
+from lakehouse.scan.request import ScanRequest
+from lakehouse.spark.connect.path_reader import is_remote
+from lakehouse.spark.connect.remote_frame import read_remotely
+from lakehouse.spark.jvm.janino import java_object
+from lakehouse.spark.locations import hadoop_reads
+from lakehouse.spark.reading.scan_condition import to_condition
+from lakehouse.spark.reading.table_answers import TableAnswers
+from lakehouse.spark.types import quoted, shown_schema
+from lakehouse.storage.protocol import Storage
+
+
+def read(
+    spark: SparkSession,
+    name: str,
+    request: ScanRequest,
+    storage: Storage,
+    listeners: Listeners | None = None,
+) -> DataFrame:
+    """The rows of a scan; every query over the result is planned again, with the query's own filters.
+
+    The version and snapshot are those of the request, whatever is committed later; `listeners` are
+    told of every plan.
+
+    Raises:
+        NoSuchSnapshotError: the snapshot does not exist.
+        InvalidExpressionError: the scan's filter does not bind.
+        InvalidSchemaError: `select` names no column.
+        UnsupportedTypeError: a column is of a type that Spark cannot read.
+        UnsupportedFeatureError: a location that Spark cannot reach, or what a
+            Spark Connect session cannot read (see `connect.remote_frame`).
+    """
+    told = listeners or Listeners()
+    schema = schema_of(request, snapshot_of(request))
+    where = bind(request.where, schema, case_sensitive=request.case_sensitive)
+    refuse_metadata_columns(where, "a frame of Spark")
+    needed = needed_columns(schema, request, where)
+    if is_remote(spark):
+        frame = read_remotely(spark, name, request, needed, storage, told)
+    else:
+        shown_schema(needed)  # raises here what in the JVM would lose its type
+        answers = TableAnswers(
+            lambda: spark,
+            name,
+            request,
+            storage,
+            told,
+            by_workers=not hadoop_reads(spark, request.metadata.location),
+            schema=needed,
+        )
+        java = java_object(spark, "PythonSide")
+        frame = DataFrame(java.frame(spark._jsparkSession, answers), spark)
+    if where != TRUE:
+        frame = frame.where(to_condition(where))
+    if request.select is None:
+        return frame
+    projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
+    return frame.select(*projected_columns(schema, projected))
+
+
+def needed_columns(schema: Schema, request: ScanRequest, where: Bound) -> Schema:
+    """The top-level columns that the projection and the filter name: the others may be of types that Spark cannot read."""
+    if request.select is None:
+        return schema
+    projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)
+    named = {field.name for field in projected.fields}
+    named |= {one.path[0] for one in columns(where)}
+    return Schema(
+        *(field for field in schema.fields if field.name in named), schema_id=schema.schema_id
+    )
+
+
+def projected_columns(schema: Schema, projected: Schema) -> list[Column]:
+    """The projection's columns; structs of which only some fields were selected are rebuilt."""
+    whole = {field.field_id: field.field_type for field in schema.fields}
+    columns = []
+    for field in projected.fields:
+        column = F.col(quoted(field.name))
+        columns.append(
+            column
+            if field.field_type == whole[field.field_id]
+            else _narrowed(column, field.field_type).alias(field.name)
+        )
+    return columns
+
+
+def _narrowed(column: Column, kind: IcebergType) -> Column:
+    if isinstance(kind, StructType):
+        fields = [
+            _narrowed(column.getField(field.name), field.field_type).alias(field.name)
+            for field in kind.fields
+        ]
+        return F.when(column.isNotNull(), F.struct(*fields))
+    if isinstance(kind, ListType):
+        element = kind.element_type
+        return F.transform(column, lambda item: _narrowed(item, element))
+    if isinstance(kind, MapType):
+        value = kind.value_type
+        return F.transform_values(column, lambda _, item: _narrowed(item, value))
+    return column

@@ -1,0 +1,106 @@
+"""One version of a table as Spark asks for it: facts, and the files of each query."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from pyiceberg.schema import Schema
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from lakehouse.expressions.bind import bind
+from lakehouse.expressions.bound import Bound, conjunction
+from lakehouse.scan.listeners import ENGINE_SPARK, Listeners
+from lakehouse.scan.planner import (
+    ScanPlan,
+    plan_scan,
+    project_schema,
+    schema_of,
+    snapshot_of,
+)
+from lakehouse.scan.request import ScanRequest
+from lakehouse.scan.splits import combine
+from lakehouse.spark.filters import translate_filters
+from lakehouse.spark.jvm.answers import Answers, Arguments, Raw, Verb
+from lakehouse.spark.reading.file_answer import file_answer, parquet_only
+from lakehouse.spark.reading.table_facts import table_facts
+from lakehouse.spark.reading.worker_reader import read_on_workers
+from lakehouse.spark.types import quoted, shown_schema
+from lakehouse.spec.metadata_columns import METADATA_COLUMNS
+from lakehouse.storage.protocol import Storage
+
+logger = logging.getLogger(__name__)
+
+
+class TableAnswers(Answers):
+    """Answers for a table at the version and snapshot of a scan's request, whatever is committed later.
+
+    Args:
+        spark: the session that reads.
+        name: the table, for messages.
+        request: version, snapshot and filter; every query narrows its filter.
+        storage: where the files are.
+        listeners: told of every plan.
+        by_workers: whether Python workers read the files, because Spark cannot.
+        schema: the columns to show; all by default.
+    """
+
+    def __init__(
+        self,
+        spark: Callable[[], SparkSession],
+        name: str,
+        request: ScanRequest,
+        storage: Storage,
+        listeners: Listeners,
+        *,
+        by_workers: bool,
+        schema: Schema | None = None,
+    ) -> None:
+        super().__init__(name, self._verbs_of_table())
+        self._spark = spark
+        self.name = name
+        self.request = replace(request, select=None)
+        self.storage = storage
+        self.listeners = listeners
+        self.by_workers = by_workers
+        self.schema = schema or schema_of(request, snapshot_of(request))
+
+    def _verbs_of_table(self) -> Mapping[str, Verb]:
+        return {"facts": self.facts, "plan": self.answer_plan, "rows": self.rows}
+
+    def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
+        """See `table_facts`."""
+        return table_facts(self.name, self.request, self.schema, by_workers=self.by_workers)
+
+    def answer_plan(self, told: Arguments, _thing: object) -> Raw:
+        """Which files, with these `filters` of a query (`FilterJson.java`), for these `columns`?"""
+        plan = self.plan(told["filters"])
+        parquet_only(self.name, plan)
+        return Raw(file_answer(plan, told["columns"], self.request.metadata.specs()))
+
+    def rows(self, told: Arguments, _thing: object) -> Any:
+        """A frame of these `columns` of the planned files, read by Python workers."""
+        spark = self._spark()
+        plan = self.plan(told["filters"])
+        groups = list(combine(plan.tasks, plan.split_options))
+        schema = project_schema(self.schema, told["columns"], beside=METADATA_COLUMNS)
+        shown = shown_schema(schema)
+        frame = read_on_workers(spark, groups, self.request, self.storage, schema, shown)
+        return frame.select(*(F.col(quoted(name)) for name in told["columns"]))._jdf
+
+    def condition(self, filters: str) -> Bound:
+        """What is true of every row that the filters of a query leave, and perhaps of more."""
+        request = self.request
+        own = bind(request.where, self.schema, case_sensitive=request.case_sensitive)
+        return conjunction((own, bind(translate_filters(filters, self.schema), self.schema)))
+
+    def plan(self, filters: str) -> ScanPlan:
+        """Plan with the filters of a query."""
+        request = replace(self.request, where=self.condition(filters))
+        plan = plan_scan(request, self.storage)
+        logger.debug("planned %s for Spark: %s", self.name, plan.report)
+        self.listeners.planned(self.name, plan.report, engine=ENGINE_SPARK)
+        return plan

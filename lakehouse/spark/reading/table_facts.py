@@ -1,0 +1,193 @@
+"""What Spark is told of a version of a table when it loads it (`LakehouseTable.java`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+from pyspark.sql import types as sp
+
+from lakehouse.expressions.bind import field_path
+from lakehouse.maintenance.statistics import distinct_counts
+from lakehouse.scan.planner import snapshot_of
+from lakehouse.scan.request import ScanRequest
+from lakehouse.spark.reading.misleading_names import misleading_columns
+from lakehouse.spark.types import quoted, shown_schema, shown_type
+from lakehouse.spec.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.table_metadata import TableMetadata
+
+UNKNOWN_SIZE = 1 << 40
+PARTITION = "_partition"
+FILE_METADATA = "_metadata"
+FILE_HASH = "_lakehouse_file"
+_FILE_FIELDS = sp.StructType(
+    [
+        sp.StructField("file_path", sp.StringType(), nullable=False),
+        sp.StructField("file_name", sp.StringType(), nullable=False),
+        sp.StructField("file_size", sp.LongType(), nullable=False),
+        sp.StructField("file_block_start", sp.LongType(), nullable=False),
+        sp.StructField("file_block_length", sp.LongType(), nullable=False),
+        sp.StructField("file_modification_time", sp.TimestampType(), nullable=False),
+        sp.StructField("row_index", sp.LongType(), nullable=False),
+    ]
+)
+_PLURAL: Mapping[type[Transform[Any, Any]], str] = {
+    YearTransform: "years",
+    MonthTransform: "months",
+    DayTransform: "days",
+    HourTransform: "hours",
+}
+
+
+def table_facts(
+    name: str, request: ScanRequest, schema: Schema, *, by_workers: bool
+) -> dict[str, Any]:
+    """Facts of the version, snapshot and schema of a request, for `LakehouseTable.java`.
+
+    Args:
+        name: dotted name.
+        request: version and snapshot; its filter and projection do not matter.
+        schema: the columns to show.
+        by_workers: whether Python workers read the files, because Spark cannot.
+
+    Raises:
+        UnsupportedTypeError: a column is of a type that Spark cannot read.
+    """
+    metadata = request.metadata
+    snapshot = snapshot_of(request)
+    return {
+        "name": name,
+        "id": metadata.table_uuid,
+        "version": _version(metadata, snapshot, schema),
+        "schema": shown_schema(schema).json(),
+        "properties": dict(metadata.properties),
+        "partitioning": partition_terms(metadata.spec(), schema),
+        "metadata_columns": _metadata_columns(metadata, by_workers=by_workers),
+        "bytes": total_bytes(snapshot),
+        "rows": -1 if _may_have_deletes(snapshot) else total_rows(snapshot),
+        "distinct": _distinct(metadata, snapshot, schema),
+        "misleading": sorted(misleading_columns(schema, metadata)),
+        "by_workers": by_workers,
+        "may_have_equality_deletes": _may_have_equality_deletes(snapshot),
+    }
+
+
+def total_bytes(snapshot: Snapshot | None) -> int:
+    """Bytes of an unfiltered snapshot, from its summary; where that is silent too much rather than too little."""
+    if snapshot is None:
+        return 0
+    total = snapshot.summary.get("total-files-size", "")
+    return int(total) if total.isdigit() else UNKNOWN_SIZE
+
+
+def total_rows(snapshot: Snapshot | None) -> int:
+    """Rows of its data files, deleted ones too; -1 where the summary is silent."""
+    if snapshot is None:
+        return 0
+    total = snapshot.summary.get("total-records", "")
+    return int(total) if total.isdigit() else -1
+
+
+def partition_terms(spec: PartitionSpec, schema: Schema) -> list[dict[str, Any]]:
+    """The partition fields as Spark's transforms; fields without a column of this schema are left out."""
+    terms = [partition_term(one, schema) for one in spec.fields]
+    return [one for one in terms if one is not None]
+
+
+def partition_type(metadata: TableMetadata) -> sp.StructType:
+    """The type of `_partition`: the partition fields of all specs, by field id, under the newest name of each."""
+    fields: dict[int, sp.StructField] = {}
+    types = {one.field_id: one for schema in metadata.schemas for one in _nested(schema)}
+    for spec in metadata.partition_specs:
+        for field in spec.fields:
+            source = types.get(field.source_id)
+            if source is None or isinstance(field.transform, VoidTransform):
+                continue
+            kind = field.transform.result_type(source.field_type)
+            fields[field.field_id] = sp.StructField(field.name, shown_type(kind, field.name))
+    return sp.StructType([fields[one] for one in sorted(fields)])
+
+
+def _nested(schema: Schema) -> Sequence[Any]:
+    return [schema.find_field(one) for one in schema.field_ids]
+
+
+def partition_term(field: PartitionField, schema: Schema) -> dict[str, Any] | None:
+    """A partition field as `PartitionTerms.java` reads it; None without a column of this schema."""
+    path = field_path(schema.as_struct(), field.source_id)
+    if path is None or isinstance(field.transform, VoidTransform):
+        return None
+    column = quoted(*path)
+    if isinstance(field.transform, IdentityTransform):
+        return {"transform": "identity", "column": column}
+    if isinstance(field.transform, BucketTransform):
+        return {"transform": "bucket", "column": column, "width": field.transform.num_buckets}
+    if isinstance(field.transform, TruncateTransform):
+        return {"transform": "truncate", "column": column, "width": field.transform.width}
+    return {"transform": _PLURAL[type(field.transform)], "column": column}
+
+
+def _version(metadata: TableMetadata, snapshot: Snapshot | None, schema: Schema) -> str:
+    shown = 0 if snapshot is None else snapshot.snapshot_id
+    return f"{shown}.{schema.schema_id}.{metadata.last_updated_ms}"
+
+
+def _may_have_deletes(snapshot: Snapshot | None) -> bool:
+    return snapshot is not None and snapshot.summary.get("total-delete-files") != "0"
+
+
+def _may_have_equality_deletes(snapshot: Snapshot | None) -> bool:
+    return _may_have_deletes(snapshot) and (
+        snapshot is not None and snapshot.summary.get("total-equality-deletes") != "0"
+    )
+
+
+def _distinct(metadata: TableMetadata, snapshot: Snapshot | None, schema: Schema) -> dict[str, int]:
+    if snapshot is None:
+        return {}
+    counts = distinct_counts(metadata, snapshot.snapshot_id)
+    ids = {metadata.schema().find_field(name).field_id: count for name, count in counts.items()}
+    return {field.name: ids[field.field_id] for field in schema.fields if field.field_id in ids}
+
+
+def _metadata_columns(metadata: TableMetadata, *, by_workers: bool) -> list[dict[str, Any]]:
+    found = [
+        _metadata_column(one.name, shown_type(one.field_type, one.name), required=one.required)
+        for one in METADATA_COLUMNS.values()
+        if metadata.format_version >= 3 or one.name not in (ROW_ID, LAST_UPDATED)
+    ]
+    if not by_workers:
+        found.append(_metadata_column(PARTITION, partition_type(metadata), required=False))
+        found.append(_metadata_column(FILE_HASH, sp.LongType(), required=True))
+        found.append(_metadata_column(FILE_METADATA, _FILE_FIELDS, required=True))
+    return found
+
+
+def _metadata_column(name: str, kind: sp.DataType, *, required: bool) -> dict[str, Any]:
+    # a row that moves into another file keeps its id; a row that changes is updated now
+    keeps = {
+        "__preserve_on_update": name == ROW_ID,
+        "__preserve_on_reinsert": name == ROW_ID,
+    }
+    return {
+        "name": name,
+        "type": kind.json(),
+        "nullable": not required,
+        "comment": None,
+        "metadata": json.dumps(keeps) if name in (ROW_ID, LAST_UPDATED) else None,
+    }

@@ -1,0 +1,88 @@
+"""Reading on Spark's workers through our own Arrow reader.
+
+For what Spark's Parquet reader cannot do: equality deletes, and storages that Hadoop has no file system for. Files are chosen
+when the frame is made, by the scan's own filter; filters of later queries do not reach here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from lakehouse.arrow.reader import ReadRequest, read_tasks
+from lakehouse.scan.request import ScanRequest
+from lakehouse.scan.tasks import TaskGroup
+from lakehouse.spark.types import arrow_schema
+from lakehouse.storage.load import storage_for
+from lakehouse.storage.protocol import Storage
+
+
+def read_on_workers(
+    spark: SparkSession,
+    groups: Sequence[TaskGroup],
+    request: ScanRequest,
+    storage: Storage,
+    schema: Schema,
+    shown: StructType,
+) -> DataFrame:
+    """A frame of the groups' rows, one Spark task a group.
+
+    Args:
+        spark: the session.
+        groups: what to read.
+        request: the scan they belong to.
+        storage: where the files are; workers rebuild it from its properties.
+        schema: Iceberg columns to read.
+        shown: the Spark schema to show them in, column for column.
+    """
+    read = ReadRequest(
+        schema=schema,
+        older_schemas=tuple(request.metadata.schemas),
+        specs=request.metadata.specs(),
+        name_mapping=request.metadata.properties.get("schema.name-mapping.default"),
+        threads=1,
+    )
+    return read_groups(spark, groups, read, request.metadata.location, storage.properties, shown)
+
+
+def read_groups(
+    spark: SparkSession,
+    groups: Sequence[TaskGroup],
+    read: ReadRequest,
+    location: str,
+    properties: Mapping[str, str],
+    shown: StructType,
+) -> DataFrame:
+    """A frame of the groups' rows, one Spark task a group; workers open the storage of `location` from its properties."""
+    work = _reader(tuple(groups), read, location, properties, arrow_schema(shown))
+    return spark.range(0, len(groups), 1, max(len(groups), 1)).mapInArrow(work, shown)
+
+
+def _reader(
+    groups: tuple[TaskGroup, ...],
+    request: ReadRequest,
+    location: str,
+    properties: Mapping[str, str],
+    target: pa.Schema,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        storage = storage_for(location, properties)
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                for rows in read_tasks(groups[number].tasks, request, storage):
+                    columns = [
+                        plain(column).cast(field.type)
+                        for column, field in zip(rows.columns, target, strict=True)
+                    ]
+                    yield pa.RecordBatch.from_arrays(columns, schema=target)
+
+    return read
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """An extension array, such as uuid, as what it is stored as."""
+    return column.storage if isinstance(column, pa.ExtensionArray) else column

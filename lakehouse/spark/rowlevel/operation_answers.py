@@ -1,0 +1,176 @@
+"""DELETE, UPDATE or MERGE of a table: its files, how tasks write, and the commit."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pyroaring import BitMap64
+
+from lakehouse.dml.merge_on_read import delete_positions
+from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.expressions.bound import FALSE, Bound, disjunction
+from lakehouse.scan.tasks import FileScanTask
+from lakehouse.spark.jvm.answers import Answers, Arguments, Raw
+from lakehouse.spark.reading.file_answer import file_answer, parquet_only
+from lakehouse.spark.reading.table_answers import TableAnswers
+from lakehouse.spark.reading.table_facts import FILE_HASH
+from lakehouse.spark.writing.row_order import AS_THEY_COME, is_sorted, row_order
+from lakehouse.spark.writing.told_files import ToldFiles
+from lakehouse.spark.writing.write_order import write_order
+from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.metadata_columns import LAST_UPDATED, ROW_ID, with_lineage
+from lakehouse.spec.properties import TableProperties
+from lakehouse.table.row_write import RowWrite
+from lakehouse.table.table import Table
+
+MERGE_ON_READ = "merge-on-read"
+_DISTRIBUTION = "write.{}.distribution-mode"
+
+
+class OperationAnswers(Answers):
+    """Answers for one operation.
+
+    The files that Spark reads for it are planned here and remembered; they are those that the commit
+    replaces, or deletes rows of. It is based on the version that the statement was analyzed with: whatever
+    was committed since is looked at when it commits.
+
+    Args:
+        reading: answers for the table's rows.
+        table: the table, at the version of `reading`.
+        branch: written to.
+        command: DELETE, UPDATE or MERGE.
+        summary: entries for the snapshot's summary.
+    """
+
+    def __init__(
+        self,
+        reading: TableAnswers,
+        table: Table,
+        branch: str,
+        command: str,
+        summary: dict[str, str],
+    ) -> None:
+        super().__init__(
+            f"{command} {table.name}",
+            {
+                "facts": self.facts,
+                "plan": self.plan,
+                "write_plan": self.write_plan,
+                "commit": self.commit,
+                "discard": self.discard,
+            },
+        )
+        self._reading = reading
+        self._table = table
+        self._branch = branch
+        self._command = command.lower()
+        self._summary = summary
+        self._tasks: dict[str, FileScanTask] = {}
+        self._where: Bound = FALSE
+        properties = TableProperties(table.properties)
+        self._mode: str = getattr(properties, f"{self._command}_mode")
+        self._isolation: Literal["serializable", "snapshot"] = getattr(
+            properties, f"{self._command}_isolation"
+        )
+        self._lineage = table.metadata.format_version >= 3
+        request = table.write_request()
+        self._request = replace(
+            request, schema=with_lineage(request.schema, table.metadata.format_version)
+        )
+
+    def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
+        """The way rows are changed, and the metadata columns that go with it."""
+        lineage = [ROW_ID, LAST_UPDATED] if self._lineage else []
+        return {
+            "merge_on_read": self._mode == MERGE_ON_READ,
+            "metadata": lineage if self._mode == MERGE_ON_READ else [FILE_HASH, *lineage],
+        }
+
+    def plan(self, told: Arguments, _thing: object) -> Raw:
+        """The files in which rows may change."""
+        plan = self._reading.plan(told["filters"])
+        parquet_only(self._table.name, plan)
+        self._where = disjunction((self._where, self._reading.condition(told["filters"])))
+        self._tasks |= {task.data_file.file_path: task for task in plan.tasks}
+        if any(_by_equality(task.deletes) for task in self._tasks.values()):
+            raise UnsupportedFeatureError(
+                f"{self._table.name} has equality deletes, which Spark's reader cannot apply: compact it first "
+                f"(`lakehouse compact {self._table.name}`), then change its rows",
+                table=self._table.name,
+            )
+        return Raw(file_answer(plan, told["columns"], self._table.metadata.specs()))
+
+    def write_plan(self, _told: Arguments, _thing: object) -> dict[str, Any]:
+        """How rows come to tasks, and what tasks do with them."""
+        mode = self._table.properties.get(_DISTRIBUTION.format(self._command))
+        if mode is None and self._command != "merge" and self._mode != MERGE_ON_READ:
+            # the rows of a file are together already
+            mode = "none"
+        if self._command == "delete" and self._mode == MERGE_ON_READ:
+            order = AS_THEY_COME
+        else:
+            order = row_order(self._table.write_request(), mode)
+        written = write_order(self._request, grouped=is_sorted(order))
+        return {**order, "order": json.dumps({**written, "lineage": self._lineage})}
+
+    def commit(self, told: Arguments, _thing: object) -> None:
+        """Publish `files` in the place of `removed` ones, or beside `deletes` of rows by position."""
+        files = ToldFiles(self._request)
+        added = [files.data_file(one) for one in told["files"]]
+        if self._mode == MERGE_ON_READ:
+            self._add_delta(added, told["deletes"])
+        else:
+            self._replace(added, told["removed"])
+
+    def discard(self, told: Arguments, _thing: object) -> None:
+        """Delete `files` of tasks of a job that failed."""
+        files = ToldFiles(self._request)
+        self._table.storage.delete([files.location(json.loads(one)) for one in told["files"]])
+
+    def _replace(self, added: Sequence[DataFile], removed: Iterable[str]) -> None:
+        gone = [self._tasks[one].data_file for one in removed]
+        if not gone and not added:
+            return
+        with RowWrite(self._table, self._branch, self._summary, None) as write:
+            write.files += added
+            transaction = self._table.transaction(self._branch).overwrite(
+                added, gone, conflict_filter=self._where, isolation=self._isolation
+            )
+            write.commit(transaction)
+
+    def _add_delta(self, added: Sequence[DataFile], deletes: dict[str, list[str]]) -> None:
+        table = self._table
+        if not added and not deletes:
+            return
+        with RowWrite(table, self._branch, self._summary, None) as write:
+            write.files += added
+            matched = ((self._tasks[path], _positions(told)) for path, told in deletes.items())
+            gone = delete_positions(matched, table.metadata, table.write_request(), table.storage)
+            write.files += gone.delete_files
+            transaction = table.transaction(self._branch).row_delta(
+                added,
+                gone.delete_files,
+                removed_delete_files=gone.superseded,
+                referenced_files=gone.referenced,
+                conflict_filter=self._where,
+                isolation=self._isolation,
+            )
+            write.commit(transaction)
+
+
+def _positions(told: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Deleted positions of a file, as each task tells them: a 64-bit Roaring bitmap in base64."""
+    bitmap = BitMap64()
+    for one in told:
+        bitmap |= BitMap64.deserialize(base64.b64decode(one))
+    return np.frombuffer(bitmap.to_array(), dtype=np.uint64).astype(np.int64)
+
+
+def _by_equality(deletes: Iterable[DataFile]) -> bool:
+    return any(one.content == CONTENT_EQUALITY_DELETES for one in deletes)

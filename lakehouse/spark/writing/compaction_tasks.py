@@ -1,0 +1,178 @@
+"""Compaction as Spark tasks: file groups go to the executors, which rewrite them with our Arrow reader and writer.
+
+A group of bin-packing is one task: nothing is shuffled, no row passes the JVM. To sort a group or to arrange it by a Z-curve, its
+rows are shuffled by range, so a group may be larger than any executor's memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import orjson
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import LongType, StructField, StructType
+
+from lakehouse.arrow.coerce import coerce
+from lakehouse.arrow.zorder import ZOrder
+from lakehouse.errors import LakehouseError
+from lakehouse.maintenance.rewriting import GroupRewrite
+from lakehouse.scan.splits import SplitOptions, combine
+from lakehouse.spark.jvm.failures import failure_of, marked
+from lakehouse.spark.reading.worker_reader import read_groups
+from lakehouse.spark.types import to_spark_schema
+from lakehouse.spark.writing.distribution import sort_columns, transform_column
+from lakehouse.spark.writing.frame_files import written_files
+from lakehouse.spec.data_file import DataFile
+from lakehouse.storage.load import storage_for
+from lakehouse.storage.protocol import Storage
+
+_CURVE = "_lakehouse_curve"
+_SPLITS = SplitOptions(target_size_bytes=128 << 20, lookback=10, open_file_cost_bytes=4 << 20)
+_SAMPLE_ROWS = 100_000
+_Batches = Iterator[pa.RecordBatch]
+
+
+class SparkExecutor:
+    """A `GroupExecutor` on a Spark session.
+
+    Args:
+        spark: the session; its workers must reach the table's storage.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def run(
+        self, work: Sequence[GroupRewrite], storage: Storage
+    ) -> Iterator[tuple[int, list[DataFile]]]:
+        """See GroupExecutor. Files of tasks of a failed job stay, unreferenced, for orphan removal.
+
+        Raises:
+            LakehouseError: what the workers raised.
+        """
+        packed = {position: one for position, one in enumerate(work) if not one.arranged}
+        if packed:
+            yield from self._pack(packed, storage)
+        for position, one in enumerate(work):
+            if one.arranged:
+                yield position, self._arrange(one, storage)
+
+    def _pack(
+        self, work: Mapping[int, GroupRewrite], storage: Storage
+    ) -> Iterator[tuple[int, list[DataFile]]]:
+        """All at once, one task a group."""
+        positions = list(work)
+        frame = self._spark.range(0, len(work), 1, len(work))
+        packed = frame.mapInArrow(
+            _packer([work[one] for one in positions], storage.properties),
+            "number long, record binary",
+        )
+        with _failures():
+            rows = packed.toArrow()
+        files: dict[int, list[DataFile]] = {one: [] for one in positions}
+        for number, record in zip(
+            rows["number"].to_pylist(), rows["record"].to_pylist(), strict=True
+        ):
+            files[positions[number]].append(DataFile.from_record(orjson.loads(record)))
+        yield from files.items()
+
+    def _arrange(self, work: GroupRewrite, storage: Storage) -> list[DataFile]:
+        """Shuffled by range, one task an output file."""
+        shown = to_spark_schema(work.read.schema)
+        groups = list(combine(work.tasks, _SPLITS))
+        frame = read_groups(
+            self._spark, groups, work.read, work.write.location, storage.properties, shown
+        )
+        with _failures():
+            if work.zorder:
+                curve = self._curve(frame, work)
+                with_curve = StructType(
+                    [*shown.fields, StructField(_CURVE, LongType(), nullable=False)]
+                )
+                frame = frame.mapInArrow(_curver(work, curve), with_curve)
+                keys: list[Column] = [F.col(_CURVE)]
+            else:
+                keys = sort_columns(work.write.sort_order, work.write.schema)
+            if work.mixes_partitions:
+                spec = work.write.spec.fields
+                keys = [
+                    *(
+                        transform_column(one.transform, work.write.schema, one.source_id)
+                        for one in spec
+                    ),
+                    *keys,
+                ]
+            arranged = (
+                frame.repartitionByRange(work.expected_files, *keys)
+                .sortWithinPartitions(*keys)
+                .drop(_CURVE)
+            )
+            return written_files(arranged, work.write, storage)
+
+    def _curve(self, frame: DataFrame, work: GroupRewrite) -> ZOrder:
+        """Learned from about 100,000 rows."""
+        rows = sum(task.data_file.record_count for task in work.tasks)
+        columns = frame.select(*dict.fromkeys(name.partition(".")[0] for name in work.zorder))
+        fraction = min(1.0, _SAMPLE_ROWS / max(1, rows))
+        sampled = columns.sample(fraction=fraction, seed=0) if fraction < 1 else columns
+        schema = work.write.schema.select(*columns.columns)
+        return ZOrder.learn(
+            work.zorder, schema, pa.Table.from_batches(coerce(sampled.toArrow(), schema))
+        )
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """What workers raised, raised again here as what it was."""
+    try:
+        yield
+    except PySparkException as error:
+        failure = failure_of(str(error))
+        if failure is None:
+            raise
+        raise failure from error
+
+
+def _packer(
+    work: Sequence[GroupRewrite], properties: Mapping[str, str]
+) -> Callable[[_Batches], _Batches]:
+    def pack(numbers: _Batches) -> _Batches:
+        context = TaskContext.get()
+        task = "0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                one = work[number]
+                try:
+                    files = one.run(
+                        storage_for(one.write.location, properties), task=task, threads=1
+                    )
+                except LakehouseError as error:
+                    raise RuntimeError(marked(error)) from error
+                records = [orjson.dumps(file.to_record()) for file in files]
+                yield pa.RecordBatch.from_pydict(
+                    {
+                        "number": pa.array([number] * len(records), pa.int64()),
+                        "record": pa.array(records, pa.binary()),
+                    }
+                )
+
+    return pack
+
+
+def _curver(work: GroupRewrite, curve: ZOrder) -> Callable[[_Batches], _Batches]:
+    """Adds the position on the curve; the curve knows columns by where they stand among those it was learned from."""
+    names = list(dict.fromkeys(name.partition(".")[0] for name in work.zorder))
+    schema = work.write.schema.select(*names)
+
+    def add(batches: _Batches) -> _Batches:
+        for batch in batches:
+            (columns,) = coerce(batch.select(names), schema)
+            positions = pa.array(curve.positions(pa.Table.from_batches([columns])))
+            yield batch.append_column(_CURVE, positions)
+
+    return add

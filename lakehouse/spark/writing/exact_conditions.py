@@ -1,0 +1,173 @@
+"""Conditions of Spark that Iceberg has with exactly the same meaning.
+
+Rows are replaced and deleted by such a condition without Spark looking at them again, so it has to be
+true of the same rows, where `filters` may be true of more. What is not exact here is not translated:
+Spark then decides on the rows itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from pyiceberg.expressions import (
+    AlwaysFalse,
+    AlwaysTrue,
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    NotEqualTo,
+    NotNull,
+    Or,
+    Reference,
+    StartsWith,
+)
+from pyiceberg.expressions.literals import (
+    BinaryLiteral,
+    BooleanLiteral,
+    DateLiteral,
+    DecimalLiteral,
+    Literal,
+    LongLiteral,
+    StringLiteral,
+    TimestampLiteral,
+)
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from lakehouse.expressions.bind import bind
+from lakehouse.expressions.bound import Bound
+
+_COMPARED: Mapping[str, Callable[..., BooleanExpression]] = {
+    "=": EqualTo,
+    "<>": NotEqualTo,
+    "<": LessThan,
+    "<=": LessThanOrEqual,
+    ">": GreaterThan,
+    ">=": GreaterThanOrEqual,
+}
+_NULL_TESTS: Mapping[str, Callable[..., BooleanExpression]] = {
+    "IS_NULL": IsNull,
+    "IS_NOT_NULL": NotNull,
+}
+_SPARK_TYPES: Mapping[type[IcebergType], str] = {
+    BooleanType: "boolean",
+    IntegerType: "int",
+    LongType: "bigint",
+    DateType: "date",
+    TimestampType: "timestamp_ntz",
+    TimestamptzType: "timestamp",
+    StringType: "string",
+    BinaryType: "binary",
+}
+_LITERALS: Mapping[type[IcebergType], Callable[[str], Literal[Any]]] = {
+    BooleanType: lambda text: BooleanLiteral(text == "true"),
+    IntegerType: lambda text: LongLiteral(int(text)),
+    LongType: lambda text: LongLiteral(int(text)),
+    DateType: lambda text: DateLiteral(int(text)),
+    TimestampType: lambda text: TimestampLiteral(int(text)),
+    TimestamptzType: lambda text: TimestampLiteral(int(text)),
+    StringType: StringLiteral,
+    BinaryType: lambda text: BinaryLiteral(bytes.fromhex(text)),
+    DecimalType: lambda text: DecimalLiteral(Decimal(text)),
+}
+Node = Mapping[str, Any]
+
+
+def exact_condition(predicates: str, schema: Schema) -> Bound | None:
+    """The condition that all predicates (`PredicateJson.java`) hold; None when it cannot be said exactly.
+
+    Comparisons are of a column with a literal of its type. Floating point is left out: what is equal
+    and greater differs there.
+    """
+    result: BooleanExpression = AlwaysTrue()
+    for node in json.loads(predicates):
+        one = _condition(node, schema)
+        if one is None:
+            return None
+        result = And(result, one)
+    return bind(result, schema)
+
+
+def _condition(node: Node, schema: Schema) -> BooleanExpression | None:
+    operation, arguments = str(node.get("op")), node.get("args", [])
+    if operation in ("ALWAYS_TRUE", "ALWAYS_FALSE"):
+        return AlwaysTrue() if operation == "ALWAYS_TRUE" else AlwaysFalse()
+    if operation in ("AND", "OR", "NOT"):
+        inside = [_condition(one, schema) for one in arguments]
+        known = [one for one in inside if one is not None]
+        if len(known) != len(inside):
+            return None
+        if operation == "NOT":
+            return Not(known[0])
+        return And(*known) if operation == "AND" else Or(*known)
+    column = _column(arguments[0], schema) if arguments else None
+    if column is None:
+        return None
+    name, kind = column
+    if operation == "<=>":
+        is_null = arguments[1].get("value", "") is None
+        operation, arguments = ("IS_NULL" if is_null else "="), arguments[: 1 if is_null else 2]
+    if operation in _NULL_TESTS:
+        return _NULL_TESTS[operation](Reference(name))
+    return _compared(operation, name, kind, arguments[1:])
+
+
+def _compared(
+    operation: str, name: str, kind: IcebergType, others: Sequence[Node]
+) -> BooleanExpression | None:
+    literals = [_literal(one, kind) for one in others]
+    values = [one for one in literals if one is not None]
+    if len(values) != len(others) or not values:
+        return None
+    if operation in _COMPARED and len(values) == 1:
+        return _build(_COMPARED[operation], name, values[0])
+    if operation == "IN":
+        return _build(In, name, values)
+    if operation == "STARTS_WITH" and isinstance(kind, StringType):
+        return _build(StartsWith, name, values[0])
+    return None
+
+
+def _build(make: Callable[..., BooleanExpression], name: str, value: object) -> BooleanExpression:
+    return make(Reference(name), value)
+
+
+def _column(node: Node, schema: Schema) -> tuple[str, IcebergType] | None:
+    """A column that no struct stands around: a null struct makes its fields null, which is one more rule."""
+    path = node.get("column")
+    if path is None or len(path) != 1 or path[0] not in {one.name for one in schema.fields}:
+        return None
+    return path[0], schema.find_type(path[0])
+
+
+def _literal(node: Node, kind: IcebergType) -> Literal[Any] | None:
+    value = node.get("value")
+    if not isinstance(value, str) or type(kind) not in _LITERALS:
+        return None
+    expected = (
+        f"decimal({kind.precision},{kind.scale})"
+        if isinstance(kind, DecimalType)
+        else _SPARK_TYPES[type(kind)]
+    )
+    return _LITERALS[type(kind)](value) if node.get("type") == expected else None

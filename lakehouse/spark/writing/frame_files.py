@@ -1,0 +1,87 @@
+"""Spark DataFrames to data files: each task writes Parquet in place and reports what it wrote; the caller commits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+import orjson
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from lakehouse.arrow.coerce import coerce
+from lakehouse.arrow.writer import WriteRequest, write_all
+from lakehouse.errors import LakehouseError
+from lakehouse.spark.jvm.failures import failure_of, marked
+from lakehouse.spark.types import arrow_schema
+from lakehouse.spark.writing.distribution import distribute
+from lakehouse.spark.writing.native_files import frame_obstacle, write_in_jvm
+from lakehouse.spec.data_file import DataFile
+from lakehouse.storage.load import storage_for
+from lakehouse.storage.protocol import Storage
+
+logger = logging.getLogger(__name__)
+
+_RECORD = pa.schema([pa.field("record", pa.binary())])
+
+
+def write_data_files(frame: DataFrame, request: WriteRequest, storage: Storage) -> list[DataFile]:
+    """Write a frame as data files on Spark's workers.
+
+    Rows are shuffled by `write.distribution-mode`; then each task splits, sorts and writes its own: in its JVM where it can
+    (`native_files`), else in Python (`lakehouse.arrow.writer`). Nothing is renamed or listed.
+    A task that fails deletes what it wrote;
+    files of other tasks of a failed job stay, unreferenced, for orphan removal.
+
+    Raises:
+        InvalidSchemaError: the frame does not fit the table; known before the job starts where only the schema matters.
+        InvalidPropertyError: a table property that cannot be used.
+        StorageError: a file could not be written.
+    """
+    empty = arrow_schema(frame.schema).empty_table()
+    list(coerce(empty, request.schema, table=request.table))
+    problem = frame_obstacle(frame, request, storage)
+    try:
+        if problem is None:
+            return write_in_jvm(frame, request)
+        logger.debug("%s is written by Python workers: %s", request.table, problem)
+        return written_files(distribute(frame, request), request, storage)
+    except (PySparkException, Py4JJavaError) as error:
+        failure = failure_of(str(error))
+        if failure is None:
+            raise
+        raise failure from error
+
+
+def written_files(frame: DataFrame, request: WriteRequest, storage: Storage) -> list[DataFile]:
+    """Write the rows where they are, each task its own files.
+
+    Raises:
+        PySparkException: what workers raised, to be found by `failure_of`.
+    """
+    written = frame.mapInArrow(_writer(request, storage.properties), "record binary").toArrow()
+    return [
+        DataFile.from_record(orjson.loads(record))
+        for record in written.column("record").to_pylist()
+    ]
+
+
+def _writer(
+    request: WriteRequest, properties: Mapping[str, str]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        task = "0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
+        try:
+            files = write_all(
+                batches, request, storage_for(request.location, properties), task=task
+            )
+        except LakehouseError as error:
+            raise RuntimeError(marked(error)) from error
+        records = [orjson.dumps(one.to_record()) for one in files]
+        yield pa.RecordBatch.from_arrays([pa.array(records, pa.binary())], schema=_RECORD)
+
+    return write

@@ -1,0 +1,162 @@
+"""Spark DataFrames to data files without leaving the JVM: Spark's own Parquet writer in the tasks that make the rows.
+
+It writes what Spark holds exactly as Iceberg wants it, which is most tables: then nothing has to be converted, and no row crosses
+to a Python worker. `frame_obstacle` says what a table or frame has that it cannot write; Python workers write everything.
+Both make the same files, up to encoding.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyiceberg import transforms as t
+from pyiceberg import types as ice
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import types as sp
+
+from lakehouse.arrow.writer import WriteRequest
+from lakehouse.spark.jvm.janino import java_object
+from lakehouse.spark.types import quoted, shown_schema, sql_literal
+from lakehouse.spark.writing.distribution import (
+    distribute,
+    sort_columns,
+    transform_column,
+    usable_fields,
+)
+from lakehouse.spark.writing.told_files import ToldFiles
+from lakehouse.spark.writing.write_order import obstacle, write_order
+from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.properties import TableProperties
+from lakehouse.storage.protocol import Storage
+
+_WIDENED: Mapping[type[sp.DataType], tuple[type[sp.DataType], ...]] = {
+    sp.IntegerType: (sp.ByteType, sp.ShortType),
+    sp.LongType: (sp.ByteType, sp.ShortType, sp.IntegerType),
+    sp.DoubleType: (sp.FloatType,),
+}
+_SORTED = (
+    ice.BooleanType,
+    ice.IntegerType,
+    ice.LongType,
+    ice.DateType,
+    ice.StringType,
+    ice.TimestampType,
+    ice.TimestamptzType,
+)
+
+
+def frame_obstacle(frame: DataFrame, request: WriteRequest, storage: Storage) -> str | None:
+    """What keeps this writer from writing the frame, in words; None when nothing does."""
+    if getattr(frame.sparkSession, "_jvm", None) is None:
+        return "the session is a remote one"
+    problem = obstacle(request, storage)
+    if problem is not None:
+        return problem
+    shown = shown_schema(request.schema)
+    for field, target in zip(request.schema.fields, shown.fields, strict=True):
+        problem = _field_obstacle(field, target, frame.schema)
+        if problem is not None:
+            return f"column {field.name!r} {problem}"
+    for order in request.sort_order.fields:
+        kind = request.schema.find_type(order.source_id)
+        if not isinstance(order.transform, t.IdentityTransform) or not isinstance(kind, _SORTED):
+            return (
+                f"sort term {order.transform} of {kind} is not computed by Spark's own expressions"
+            )
+    return None
+
+
+def write_in_jvm(frame: DataFrame, request: WriteRequest) -> list[DataFile]:
+    """Write a frame that has no `frame_obstacle`.
+
+    Raises:
+        Py4JJavaError | PySparkException: what a task raised; `failures.failure_of` finds typed errors in it.
+    """
+    java = java_object(frame.sparkSession, "FrameWriter")
+    rows = frame.select(*_columns(frame, request))
+    fields = usable_fields(request.spec.fields, request.schema, rows.schema)
+    columns = [transform_column(one.transform, request.schema, one.source_id) for one in fields]
+    mode = TableProperties(request.properties).distribution_mode
+    if mode == "hash" and columns:
+        keys = rows.select(*columns)._jdf
+        rows = DataFrame(java.rebalance(rows._jdf, keys), frame.sparkSession)
+    elif mode == "range":
+        rows = distribute(rows, request)
+    if request.sort_order.fields:
+        rows = rows.sortWithinPartitions(
+            *columns, *sort_columns(request.sort_order, request.schema)
+        )
+    nullable = [
+        field.name not in frame.schema.names or frame.schema[field.name].nullable
+        for field in request.schema.fields
+    ]
+    order = write_order(request, nullable=nullable, grouped=bool(request.sort_order.fields))
+    written = java.write(rows._jdf, json.dumps(order))
+    told = ToldFiles(request)
+    return [told.data_file(one) for one in written]
+
+
+def _field_obstacle(
+    field: ice.NestedField, target: sp.StructField, given: sp.StructType
+) -> str | None:
+    if field.name not in given.names:
+        return (
+            "has a write default inside"
+            if not field.field_type.is_primitive and field.write_default is not None
+            else None
+        )
+    found = given[field.name].dataType
+    if _same(found, target.dataType) or _widens(found, target.dataType):
+        return None
+    return (
+        f"is {found.simpleString()} in the frame and {target.dataType.simpleString()} in the table"
+    )
+
+
+def _same(found: sp.DataType, target: sp.DataType) -> bool:
+    """Equal types, where the target may allow more nulls than there are."""
+    if isinstance(found, sp.StructType) and isinstance(target, sp.StructType):
+        return found.names == target.names and all(
+            _same(one.dataType, other.dataType) and (other.nullable or not one.nullable)
+            for one, other in zip(found.fields, target.fields, strict=True)
+        )
+    if isinstance(found, sp.ArrayType) and isinstance(target, sp.ArrayType):
+        return _same(found.elementType, target.elementType) and (
+            target.containsNull or not found.containsNull
+        )
+    if isinstance(found, sp.MapType) and isinstance(target, sp.MapType):
+        return (
+            _same(found.keyType, target.keyType)
+            and _same(found.valueType, target.valueType)
+            and (target.valueContainsNull or not found.valueContainsNull)
+        )
+    return found == target
+
+
+def _widens(found: sp.DataType, target: sp.DataType) -> bool:
+    if isinstance(found, sp.DecimalType) and isinstance(target, sp.DecimalType):
+        return found.scale == target.scale and found.precision <= target.precision
+    return type(found) in _WIDENED.get(type(target), ())
+
+
+def _columns(frame: DataFrame, request: WriteRequest) -> list[Column]:
+    """The table's columns out of the frame, in the table's order."""
+    found = []
+    for field, target in zip(
+        request.schema.fields, shown_schema(request.schema).fields, strict=True
+    ):
+        if field.name not in frame.schema.names:
+            value = (
+                F.lit(None)
+                if field.write_default is None
+                else F.expr(sql_literal(field.field_type, field.write_default))
+            )
+            column = value.cast(target.dataType)
+        else:
+            column = F.col(quoted(field.name))
+            if not _same(frame.schema[field.name].dataType, target.dataType):
+                column = column.cast(target.dataType)
+        found.append(column.alias(field.name))
+    return found

@@ -1,0 +1,96 @@
+"""What a task in the JVM tells of a file that it wrote, as a data file of the table."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+from uuid import UUID
+
+import pyarrow.parquet as pq
+from pyiceberg import types as ice
+
+from lakehouse.arrow.bounds import lower_bound
+from lakehouse.arrow.footer import as_metadata_file
+from lakehouse.arrow.leaves import leaf_field_ids
+from lakehouse.arrow.metrics import FileMetrics, footer_metrics, metrics_modes
+from lakehouse.arrow.writer import WriteRequest
+from lakehouse.spark.writing.write_order import floating_fields, write_order
+from lakehouse.spec.data_file import DataFile
+from lakehouse.storage.location import local_path
+
+
+class ToldFiles:
+    """Data files of one write.
+
+    Args:
+        request: what the tasks were told to write.
+    """
+
+    def __init__(self, request: WriteRequest) -> None:
+        self._request = request
+        flat, nested = floating_fields(request)
+        self._floating = [field for _, field in (*flat, *nested)]
+        self._keys = [
+            "int" if one["transform"] in ("bucket", "year", "month", "day", "hour") else one["type"]
+            for one in write_order(request)["fields"]
+        ]
+        self._modes = metrics_modes(request.schema, request.properties, request.sort_order)
+        self._root = local_path(request.location).rstrip("/")
+        self._location = request.location.rstrip("/")
+
+    def data_file(self, text: str) -> DataFile:
+        """The file that the JSON text of a task tells of."""
+        told = json.loads(text)
+        footer = pq.read_metadata(BytesIO(as_metadata_file(base64.b64decode(told["footer"]))))
+        measured = list(zip(self._floating, told["floating"], strict=True))
+        nans = {field.field_id: found[0] for field, found in measured}
+        metrics = footer_metrics(
+            footer, leaf_field_ids(footer), self._request.schema, self._modes, nans
+        )
+        for field, found in measured:
+            self._bound(metrics, field, found)
+        return metrics.data_file(
+            file_path=self.location(told),
+            partition=tuple(
+                None if value is None else _value(kind, base64.b64decode(value))
+                for kind, value in zip(self._keys, told["keys"], strict=True)
+            ),
+            spec_id=self._request.spec.spec_id,
+            file_size_in_bytes=told["size"],
+            sort_order_id=self._request.sort_order.order_id,
+        )
+
+    def location(self, told: dict[str, Any]) -> str:
+        """Where the file lies, as the table's metadata spells it."""
+        path = base64.b64decode(told["path"]).decode()
+        return self._location + path.removeprefix(self._root)
+
+    def _bound(self, metrics: FileMetrics, field: ice.NestedField, found: Sequence[Any]) -> None:
+        """Spark's Parquet leaves out the bounds of a row group that has a NaN; these are of all other values."""
+        metrics.lower_bounds.pop(field.field_id, None)
+        metrics.upper_bounds.pop(field.field_id, None)
+        kind = field.field_type
+        known = len(found) == 3 and isinstance(kind, ice.FloatType | ice.DoubleType)
+        if known and isinstance(kind, ice.PrimitiveType) and self._modes[field.field_id].bounds:
+            # as in Parquet's statistics, so that a zero of either sign lies within
+            metrics.lower_bounds[field.field_id] = lower_bound(float(found[1]) or -0.0, kind, None)
+            metrics.upper_bounds[field.field_id] = lower_bound(float(found[2]) or 0.0, kind, None)
+
+
+def _value(kind: str, told: bytes) -> Any:
+    if kind in ("binary", "fixed"):
+        return told
+    if kind == "uuid":
+        return UUID(bytes=told)
+    text = told.decode()
+    if kind == "string":
+        return text
+    if kind == "boolean":
+        return text == "true"
+    if kind == "decimal":
+        return Decimal(text)
+    return float(text) if kind in ("float", "double") else int(text)

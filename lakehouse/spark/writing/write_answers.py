@@ -1,0 +1,146 @@
+"""A write of rows to a table: how tasks write, and the commit (`LakehouseWrite.java`)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from lakehouse.arrow.writer import WriteRequest
+from lakehouse.dml.copy_on_write import remove_matching_rows
+from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.expressions.bound import Bound
+from lakehouse.spark.jvm.answers import Answers, Arguments
+from lakehouse.spark.writing.frame_files import write_data_files
+from lakehouse.spark.writing.row_order import is_sorted, row_order
+from lakehouse.spark.writing.told_files import ToldFiles
+from lakehouse.spark.writing.write_order import write_order
+from lakehouse.spec.data_file import DataFile
+from lakehouse.table.row_write import Decision, RowWrite
+from lakehouse.table.table import Table
+
+Commit = Callable[[Sequence[DataFile]], None]
+
+
+class WriteAnswers(Answers):
+    """Answers for one write.
+
+    Args:
+        name: for the log.
+        spark: the session.
+        request: how files are written.
+        commit: makes new files rows of the table.
+        table: whose storage keeps them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spark: Callable[[], SparkSession],
+        request: WriteRequest,
+        commit: Commit,
+        table: Table,
+    ) -> None:
+        super().__init__(
+            name,
+            {
+                "plan": self.plan,
+                "commit": self.commit,
+                "discard": self.discard,
+                "insert": self.insert,
+            },
+        )
+        self._spark = spark
+        self._request = request
+        self._commit = commit
+        self._table = table
+
+    def plan(self, _told: Arguments, _thing: object) -> dict[str, Any]:
+        """How rows come to tasks, and what tasks do with them."""
+        order = row_order(self._request)
+        written = write_order(self._request, grouped=is_sorted(order))
+        return {**order, "order": json.dumps(written)}
+
+    def commit(self, told: Arguments, _thing: object) -> None:
+        """Publish `files` of all tasks."""
+        files = ToldFiles(self._request)
+        self._commit([files.data_file(one) for one in told["files"]])
+
+    def discard(self, told: Arguments, _thing: object) -> None:
+        """Delete `files` of tasks of a job that failed."""
+        files = ToldFiles(self._request)
+        self._table.storage.delete([files.location(json.loads(one)) for one in told["files"]])
+
+    def insert(self, _told: Arguments, rows: Any) -> None:
+        """Write and publish a frame, by Python workers."""
+        frame = DataFrame(rows, self._spark())
+        self._commit(write_data_files(frame, self._request, self._table.storage))
+
+
+def table_commit(
+    table: Table, branch: str, mode: str, condition: Bound, summary: Mapping[str, str]
+) -> Commit:
+    """The commit of a write: `append`, `overwrite` the rows of a condition, or `dynamic`, whole partitions."""
+
+    def append(files: Sequence[DataFile]) -> None:
+        with RowWrite(table, branch, summary, None) as write:
+            write.files += files
+            write.commit(table.transaction(branch).append(files))
+
+    def overwrite(files: Sequence[DataFile]) -> None:
+        with RowWrite(table, branch, summary, None) as write:
+            write.files += files
+
+            def decide() -> Decision:
+                gone = remove_matching_rows(
+                    table.metadata,
+                    head_of_branch(table, branch),
+                    condition,
+                    table.write_request(),
+                    table.storage,
+                )
+                transaction = table.transaction(branch).overwrite(
+                    [*files, *gone.added], gone.removed, conflict_filter=condition
+                )
+                return Decision(transaction, gone.added)
+
+            write.commit_decision(decide)
+
+    def dynamic(files: Sequence[DataFile]) -> None:
+        with RowWrite(table, branch, {**summary, "replace-partitions": "true"}, None) as write:
+            write.files += files
+
+            def decide() -> Decision:
+                removed = replaced_files(table, branch, files)
+                return Decision(table.transaction(branch).overwrite(files, removed), ())
+
+            write.commit_decision(decide)
+
+    return {"append": append, "overwrite": overwrite, "dynamic": dynamic}[mode]
+
+
+def replaced_files(table: Table, branch: str, files: Sequence[DataFile]) -> list[DataFile]:
+    """The live files of the partitions of new ones.
+
+    Raises:
+        UnsupportedFeatureError: files of an older partition spec, which do not say whether they hold such rows.
+    """
+    partitions = {one.partition_key for one in files}
+    live = table.scan(ref=branch if branch in table.refs() else "main").plan().files
+    spec_id = table.metadata.default_spec_id
+    if any(one.spec_id != spec_id for one in live):
+        raise UnsupportedFeatureError(
+            f"{table.name} has files of an older partition spec, of which nobody knows whether they hold rows of the "
+            "partitions that this statement replaces: rewrite them first (CALL system.rewrite_data_files), or name the "
+            "rows to replace (INSERT INTO ... REPLACE WHERE)",
+            table=table.name,
+        )
+    return [one for one in live if one.partition_key in partitions]
+
+
+def head_of_branch(table: Table, branch: str) -> int | None:
+    """The snapshot that a write to a branch is about; of main for a branch that the commit makes."""
+    ref = table.metadata.refs.get(branch)
+    return table.metadata.current_snapshot_id if ref is None else ref.snapshot_id
