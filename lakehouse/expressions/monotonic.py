@@ -13,6 +13,8 @@ from typing import Any
 
 from pyiceberg.types import (
     DateType,
+    DoubleType,
+    FloatType,
     IcebergType,
     IntegerType,
     LongType,
@@ -69,6 +71,8 @@ def _shifted(call: Call, op: str, value: Value, compare: Compare) -> Term | None
     if call.name == "widen":
         return compare(op, first, Value(as_literal(value)))
     if call.name == "negative":
+        if isinstance(call.type, FloatType | DoubleType):
+            return None  # NaN stays above every other number
         return compare(_FLIPPED[op], first, Value(-value.value))
     if call.name == "shift":
         micros = call.args[1].value if isinstance(call.args[1], Value) else 0

@@ -143,12 +143,12 @@ def _literal(value: Any, kind: IcebergType) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(kind, DateType):
-        return _quoted(_moment(value * 86_400_000_000_000, "").removesuffix("T00:00:00"))
+        return _moment(value, value * 86_400_000_000_000, "").replace("T00:00:00", "")
     if isinstance(kind, TimeType):
         return _quoted((_EPOCH + dt.timedelta(microseconds=value)).time().isoformat())
     if isinstance(kind, (TimestampType, TimestamptzType, *_NANOS)):
         zone = "+00:00" if isinstance(kind, _ZONED) else ""
-        return _quoted(_moment(value if isinstance(kind, _NANOS) else value * 1000, zone))
+        return _moment(value, value if isinstance(kind, _NANOS) else value * 1000, zone)
     if isinstance(kind, BinaryType | FixedType):
         return f"X'{bytes(value).hex()}'"
     if isinstance(value, Decimal):
@@ -157,14 +157,15 @@ def _literal(value: Any, kind: IcebergType) -> str:
     return str(value) if number else _quoted(str(value))
 
 
-def _moment(nanos: int, zone: str) -> str:
+def _moment(value: int, nanos: int, zone: str) -> str:
+    """ISO text; the number itself, in the unit of its type, outside the years 1 to 9999."""
     micros, rest = divmod(nanos, 1000)
     try:
         moment = _EPOCH + dt.timedelta(microseconds=micros)
     except OverflowError:
-        return f"{micros} us since 1970"
+        return str(value)
     text = moment.replace(tzinfo=None).isoformat(timespec="microseconds" if rest else "auto")
-    return f"{text}{f'{rest:03d}' if rest else ''}{zone}"
+    return _quoted(f"{text}{f'{rest:03d}' if rest else ''}{zone}")
 
 
 def _quoted(text: str) -> str:

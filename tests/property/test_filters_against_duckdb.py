@@ -16,7 +16,7 @@ from functools import partial
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lakehouse as lh
@@ -356,7 +356,13 @@ CATALOG = lh.load_catalog(f"memory://filters-{uuid.uuid4().hex}/warehouse")
 SCHEMA = CATALOG.create_table("t.schema", ARROW, format_version=3).schema()
 
 
+NULLS = dict.fromkeys(VALUES) | {"st": None}
+
+
 @settings(max_examples=EXAMPLES * 10)
+@example(rows=[NULLS | {"f": math.nan}], predicate=("-f > -1.5", "-f > -1.5"))
+@example(rows=[NULLS | {"x": math.nan}], predicate=("-x < 1.5", "-x < 1.5"))
+@example(rows=[NULLS], predicate=("year(ts) > -1", "year(ts) > -1"))
 @given(rows=ROWS, predicate=predicates())
 def test_rows(oracle, rows, predicate):
     ours, duck = predicate
@@ -373,8 +379,12 @@ def test_rows(oracle, rows, predicate):
     assert again.tolist() == found.tolist(), describe(where)
 
 
-PARTITIONS = [[], ["i"], ["bucket(2, s)"], ["truncate(1, s)"], ["day(ts)"], ["month(tz)", "b"],
-["year(d)"], ["truncate(2, m)"], ["bin"], ["hour(ns)"]]  # fmt: skip
+PARTITIONS = [
+    [], ["i"], ["bucket(2, s)"], ["truncate(1, s)"], ["day(ts)"], ["month(tz)", "b"], ["year(d)"],
+    ["truncate(2, m)"], ["bin"], ["hour(ns)"], ["u"], ["bucket(3, u)"], ["f"], ["x"], ["w"],
+    ["truncate(3, w)"], ["truncate(10, l)", "t"], ["truncate(1, bin)"], ["day(d)", "year(tz)"], ["st.x"],
+    ["s", "ns"], ["bucket(2, m)"],
+]  # fmt: skip
 
 
 @settings(max_examples=EXAMPLES)

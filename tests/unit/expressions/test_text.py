@@ -21,6 +21,9 @@ from tests.unit.expressions.test_bind import SCHEMA
         ("not s like 'a%'", "s not like 'a%'"),
         ("m in (1.10, 2.20)", "m in (1.10, 2.20)"),
         ("n.X is not null", "n.X is not null"),
+        ("year(ts) >= 0", "ts >= -62167219200000000"),
+        ("day < -719528", "day < -719528"),
+        ("s like 'a\\c_' escape '!'", "s like 'a\\\\c_' escape '\\'"),
     ],
 )
 def test_text(where, text):
