@@ -46,8 +46,7 @@ def file_chunks(stream: pa.NativeFile, path: str, source: Source) -> Iterator[Ch
         UnreadableContentError: what is wrong with the file as a whole; what could be read was yielded before.
         OSError: the file cannot be read.
     """
-    kind = kind_of(stream.read(HEAD_BYTES))
-    stream.seek(0)
+    kind = _rewound_kind(stream)
     if kind == "parquet":
         chunks = parquet_chunks(stream)
     elif kind == "avro":
@@ -70,13 +69,12 @@ def count_lines(stream: pa.NativeFile, path: str, source: Source) -> int:
         path: see `file_chunks`.
         source: see `file_chunks`.
     """
-    stream.seek(0)
-    kind = kind_of(stream.read(HEAD_BYTES))
-    stream.seek(0)
+    kind = _rewound_kind(stream)
     count, ended = 0, True
     try:
-        if kind in ("parquet", "avro"):
+        if kind in ("parquet", "avro") or _holds_array(stream, kind, path, source):
             for chunk in file_chunks(stream, path, source):
+                count += len(chunk.rejects)
                 count += 0 if chunk.records is None else len(chunk.records.lines)
             return count
         for block in plain_blocks(stream, kind):
@@ -85,6 +83,19 @@ def count_lines(stream: pa.NativeFile, path: str, source: Source) -> int:
     except UnreadableContentError:
         pass  # what is before the damage is all there is
     return count + (not ended)
+
+
+def _rewound_kind(stream: pa.NativeFile) -> str:
+    stream.seek(0)
+    kind = kind_of(stream.read(HEAD_BYTES))
+    stream.seek(0)
+    return kind
+
+
+def _holds_array(stream: pa.NativeFile, kind: str, path: str, source: Source) -> bool:
+    head = next(plain_blocks(stream, kind), b"")
+    stream.seek(0)
+    return _format_of(source, path, head) == "jsonl" and _is_array(head)
 
 
 def _text_chunks(blocks: Iterator[bytes], path: str, source: Source) -> Iterator[Chunk]:
@@ -98,7 +109,7 @@ def _text_chunks(blocks: Iterator[bytes], path: str, source: Source) -> Iterator
     if kind_of(head) in ("parquet", "avro"):
         raise UnreadableContentError("unsupported file", "it is compressed as a whole: unpack it")
     text = chain([head], blocks if failure is None else _Failing(failure))
-    text_format = source.format if source.format != "auto" else _text_format(path, head)
+    text_format = _format_of(source, path, head)
     if text_format == "jsonl" and _is_array(head):
         yield from _array_chunks(text)
         return
@@ -123,7 +134,9 @@ class _Failing:
         raise self._failure
 
 
-def _text_format(path: str, head: bytes) -> str:
+def _format_of(source: Source, path: str, head: bytes) -> str:
+    if source.format != "auto":
+        return source.format
     suffixes = [one.lower() for one in PurePosixPath(path).suffixes]
     while suffixes and suffixes[-1] in _COMPRESSED:
         suffixes.pop()
