@@ -5,13 +5,14 @@
 >>> events = catalog.load_table("raw.events")
 >>> events.scan(where="event_ts >= '2026-06-01'").to_arrow()
 
-`lakehouse.spark` is imported when it is first used, because Spark is optional.
+Importing the package imports none of its parts: each name is loaded when it is first used, so that a
+program pays for what it needs alone.
 """
 
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 from lakehouse.errors import (
     CommitConflictError,
@@ -32,10 +33,12 @@ from lakehouse.errors import (
     TableAlreadyExistsError,
     ValidationConflictError,
 )
-from lakehouse.lake import Lakehouse, load_catalog
-from lakehouse.maintenance.compaction import CompactionOptions
-from lakehouse.spec.snapshot import Snapshot
-from lakehouse.table import Table, TableScan
+
+if TYPE_CHECKING:
+    from lakehouse.lake import Lakehouse, load_catalog
+    from lakehouse.maintenance.compaction import CompactionOptions
+    from lakehouse.spec.snapshot import Snapshot
+    from lakehouse.table import Table, TableScan
 
 __all__ = [
     "CommitConflictError",
@@ -63,8 +66,25 @@ __all__ = [
     "load_catalog",
 ]
 
+_LOADED_WHEN_USED = {
+    "Lakehouse": "lakehouse.lake",
+    "load_catalog": "lakehouse.lake",
+    "CompactionOptions": "lakehouse.maintenance.compaction",
+    "Snapshot": "lakehouse.spec.snapshot",
+    "Table": "lakehouse.table",
+    "TableScan": "lakehouse.table",
+}
 
-def __getattr__(name: str) -> ModuleType:
+
+def __getattr__(name: str) -> object:
     if name == "spark":
         return importlib.import_module("lakehouse.spark")
-    raise AttributeError(f"module 'lakehouse' has no attribute {name!r}")
+    if name not in _LOADED_WHEN_USED:
+        raise AttributeError(f"module 'lakehouse' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LOADED_WHEN_USED[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "spark"})

@@ -3,6 +3,5 @@
 from lakehouse.catalog.filesystem import FilesystemCatalog
 from lakehouse.catalog.load import open_catalog
 from lakehouse.catalog.protocol import Catalog, TableVersion
-from lakehouse.catalog.sql import SqlCatalog
 
-__all__ = ["Catalog", "FilesystemCatalog", "SqlCatalog", "TableVersion", "open_catalog"]
+__all__ = ["Catalog", "FilesystemCatalog", "TableVersion", "open_catalog"]

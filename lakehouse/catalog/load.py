@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 from lakehouse.catalog.filesystem import FilesystemCatalog
 from lakehouse.catalog.protocol import Catalog
 from lakehouse.catalog.redaction import hide_in_urls
-from lakehouse.catalog.rest import RestCatalog
-from lakehouse.catalog.sql import SqlCatalog
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
 from lakehouse.storage.location import canonical
@@ -45,7 +46,7 @@ def open_catalog(
             raise InvalidInputError(
                 "A SQL catalog needs a warehouse: the location below which tables are created."
             )
-        return SqlCatalog(
+        return _catalog_class("lakehouse.catalog.sql", "SqlCatalog")(
             uri, _absolute(warehouse), name=name, properties=properties, environment=environment
         )
     if scheme in _REST:
@@ -53,7 +54,7 @@ def open_catalog(
             raise InvalidInputError(
                 "A REST catalog needs a warehouse: the location below which tables are created."
             )
-        return RestCatalog(
+        return _catalog_class("lakehouse.catalog.rest", "RestCatalog")(
             uri, _absolute(warehouse), name=name, properties=properties, environment=environment
         )
     if hide_in_urls(uri) != uri:
@@ -77,6 +78,11 @@ def is_folder(uri: str) -> bool:
 
 def _scheme(uri: str) -> str:
     return uri.partition(":")[0].partition("+")[0].lower() if ":" in uri else ""
+
+
+def _catalog_class(module: str, name: str) -> Callable[..., Catalog]:
+    """A catalog whose libraries (SQLAlchemy, requests) take a second to import: only who uses it pays."""
+    return cast("Callable[..., Catalog]", getattr(importlib.import_module(module), name))
 
 
 def _absolute(location: str) -> str:

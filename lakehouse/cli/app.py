@@ -7,19 +7,12 @@ from typing import Annotated
 
 import typer
 
-from lakehouse.cli import (
-    catalog_commands,
-    demo,
-    maintenance_commands,
-    pipeline_commands,
-    scan_commands,
-    semantics_commands,
-    snapshot_commands,
-)
-from lakehouse.cli.session import CatalogOption, NameOption, PropertyOption, WarehouseOption
+from lakehouse.cli.command_list import CommandsByName
+from lakehouse.cli.options import CatalogOption, NameOption, PropertyOption, WarehouseOption
 
 app = typer.Typer(
     name="lakehouse",
+    cls=CommandsByName,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -56,15 +49,3 @@ def main(
         "name_": name,
         "property_": properties,
     }
-
-
-for _commands in (
-    demo,
-    catalog_commands,
-    snapshot_commands,
-    scan_commands,
-    maintenance_commands,
-    pipeline_commands,
-    semantics_commands,
-):
-    _commands.register(app)

@@ -18,6 +18,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 
+from lakehouse.cli.options import CatalogOption, NameOption, PropertyOption, WarehouseOption
 from lakehouse.cli.settings import CatalogOptions, catalog_options
 from lakehouse.cli.visible import Visible, visible
 from lakehouse.environment import Environment
@@ -28,37 +29,6 @@ from lakehouse.table import Table
 
 P = ParamSpec("P")
 
-CatalogOption = Annotated[
-    str | None,
-    typer.Option(
-        "--catalog",
-        "-c",
-        help="Catalog: a folder, file://, s3://, sqlite:/// or postgresql+psycopg:// URI.",
-        rich_help_panel="Catalog",
-    ),
-]
-WarehouseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--warehouse",
-        "-w",
-        help="Location of new tables, for SQL catalogs.",
-        rich_help_panel="Catalog",
-    ),
-]
-NameOption = Annotated[
-    str | None, typer.Option("--name", help="Name of the catalog.", rich_help_panel="Catalog")
-]
-PropertyOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--property",
-        "-P",
-        metavar="KEY=VALUE",
-        help="Catalog or storage property, repeatable.",
-        rich_help_panel="Catalog",
-    ),
-]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _COMMON: dict[str, tuple[Any, object]] = {
     "catalog": (CatalogOption, None),

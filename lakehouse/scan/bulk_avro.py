@@ -20,7 +20,6 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from datafusion import SessionConfig, SessionContext
 from isal import isal_zlib
 from pyiceberg.partitioning import PartitionSpec
 
@@ -127,6 +126,9 @@ def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
     DataFusion 55 never returns from a block that holds more bytes than its records take. So the block is said to hold more
     records than it can, and the batch ends where they should: what is left then is an error or one batch more, and refused.
     """
+    # takes most of a second to import, for manifests without twins alone
+    from datafusion import SessionConfig, SessionContext  # noqa: PLC0415
+
     session = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(rows))
     with _plain_file(header, rows + len(plain) + 1, plain) as path:
         try:

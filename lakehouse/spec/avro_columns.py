@@ -19,8 +19,6 @@ Segment: TypeAlias = "bytes | pa.Array"
 Encoder: TypeAlias = "Callable[[pa.Array], list[Segment]]"
 Integers = npt.NDArray[np.int64]
 
-_NOTHING = pa.scalar(b"", pa.binary())
-
 
 def join(segments: Sequence[Segment], rows: int) -> pa.Array:
     """Concatenate the segments of every row."""
@@ -34,7 +32,7 @@ def join(segments: Sequence[Segment], rows: int) -> pa.Array:
     if len(constants) == len(merged):
         return pa.array([b"".join(constants)] * rows, pa.binary())
     scalars = [pa.scalar(one, pa.binary()) if isinstance(one, bytes) else one for one in merged]
-    return pc.binary_join_element_wise(*scalars, _NOTHING)
+    return pc.binary_join_element_wise(*scalars, pa.scalar(b"", pa.binary()))
 
 
 def payload(column: pa.Array) -> bytes:
@@ -105,7 +103,9 @@ def lists(column: pa.Array) -> list[Segment]:
     ends = np.concatenate([[0], np.cumsum(lengths)])
     byte_ends = np.concatenate([[0], np.cumsum(sizes)])
     packed = _ragged(np.frombuffer(payload(encoded), "u1"), np.diff(byte_ends[ends]))
-    terminator = pc.if_else(pa.array(lengths > 0), pa.scalar(b"\x00", pa.binary()), _NOTHING)
+    terminator = pc.if_else(
+        pa.array(lengths > 0), pa.scalar(b"\x00", pa.binary()), pa.scalar(b"", pa.binary())
+    )
     return [longs(lengths), packed, terminator]
 
 

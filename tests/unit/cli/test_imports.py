@@ -1,0 +1,73 @@
+"""What importing costs: a program pays for what it uses alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import typer
+
+import lakehouse
+from lakehouse.cli import app
+from lakehouse.cli.command_list import COMMANDS
+
+HEAVY = {
+    "pandas", "datafusion", "sqlalchemy", "polars", "dagster", "pyspark", "duckdb", "requests", "sqlglot", "matplotlib",
+    "great_expectations",
+}  # fmt: skip
+
+
+def imported_by(program: str) -> set[str]:
+    """The top-level modules that a fresh process has after the program."""
+    code = f"{program}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in json.loads(out.stdout.splitlines()[-1])}
+
+
+def test_importing_the_package_imports_none_of_its_parts() -> None:
+    found = imported_by("import lakehouse")
+    assert not found & {*HEAVY, "pyarrow", "pyiceberg", "numpy"}
+
+
+def test_the_help_imports_no_engine() -> None:
+    program = """
+from click.testing import CliRunner
+import typer
+from lakehouse.cli import app
+result = CliRunner().invoke(typer.main.get_command(app), ["--help"])
+assert result.exit_code == 0 and "rewrite-manifests" in result.output, result.output
+"""
+    assert not imported_by(program) & {*HEAVY, "pyarrow", "pyiceberg", "numpy"}
+
+
+def test_opening_and_listing_a_catalog_on_disk_imports_no_engine(tmp_path) -> None:
+    program = f"""
+import lakehouse as lh
+lake = lh.load_catalog({str(tmp_path)!r})
+assert lake.list_tables() == []
+"""
+    assert not imported_by(program) & HEAVY
+
+
+@pytest.mark.parametrize("name", [*lakehouse.__all__, "spark"])
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(lakehouse, name) is not None
+    assert name in dir(lakehouse)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = lakehouse.nothing
+
+
+def test_each_listed_command_is_there_and_says_what_the_list_says() -> None:
+    group = typer.main.get_group(app)
+    context = typer.Context(group)
+    assert group.list_commands(context) == list(COMMANDS)
+    for name, listed in COMMANDS.items():
+        command = group.get_command(context, name)
+        assert command is not None
+        assert (command.help or "").startswith(listed.help), name
+    assert group.get_command(context, "nothing") is None
