@@ -43,6 +43,8 @@ class Daemon:
 
     def __init__(self, root: Path, stack: ExitStack, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("LANDING_ROOT", str(root))
+        # it reads the variable when it is imported, and each test has a folder of its own
+        monkeypatch.delitem(sys.modules, "tests.orchestration.landing_location", raising=False)
         self.root, self.now = root, dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)
         self.instance = stack.enter_context(instance_for_test(overrides={"run_launcher": LAUNCHER}))
         origin = InProcessCodeLocationOrigin(
