@@ -8,7 +8,7 @@ Dagster: a request under a key that a run has is skipped, whatever became of tha
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 
@@ -23,6 +23,7 @@ from lakehouse.orchestration.automation.run_requests import (
     landing_request,
     raw_op_name,
 )
+from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.ingestion.landing import LandingFile
 from tests.orchestration.conftest import EVENTS
 
@@ -30,6 +31,12 @@ TICK_MS = 30_000
 MINUTE_MS = 60_000
 FIRST_DAY = date(2026, 1, 1)
 Version = tuple[str, int, int]
+CLEAN = DerivedTable(
+    name="clean.events",
+    inputs=("raw.events",),
+    transform=lambda inputs: inputs["raw.events"],
+    day_column="event_ts",
+)
 
 
 @dataclass
@@ -59,6 +66,8 @@ class World:
         poisoned: days that make a run fail before it publishes.
         lethal: days that kill the process of a run.
         unreadable: paths that cannot be opened.
+        rejected: days that the derived table refuses.
+        clean: day -> files of the raw table that the derived table was computed from.
         outage_until_ms: every run fails before.
     """
 
@@ -73,6 +82,8 @@ class World:
     poisoned: set[date] = field(default_factory=set)
     lethal: set[date] = field(default_factory=set)
     unreadable: set[str] = field(default_factory=set)
+    rejected: set[date] = field(default_factory=set)
+    clean: dict[date, frozenset[Version]] = field(default_factory=dict)
     outage_until_ms: int = 0
     runs: list[ModelRun] = field(default_factory=list)
     skipped_keys: int = 0
@@ -98,7 +109,21 @@ class World:
     def state(self, seen_ms: int) -> dict[Work, str]:
         unread = [self.file(v) for path, v in self.landed.items() if self.known.get(path) != v]
         pending: list[Pending] = [(day, self.file(self.known[path])) for path, day in self.pending]
-        return waiting(EVENTS, unread, pending, seen_ms)
+        stale = {
+            Work(CLEAN.name, str(day)): str(hash(files)) for day, files in self.stale().items()
+        }
+        return waiting(EVENTS, unread, pending, seen_ms) | stale
+
+    def stale(self) -> dict[date, frozenset[Version]]:
+        """Days of the derived table that do not follow from the raw table -> what they should follow from."""
+        raw: dict[date, set[Version]] = {day: set() for day in self.clean}
+        for (_, day), version in self.raw.items():
+            raw.setdefault(day, set()).add(version)
+        return {
+            day: frozenset(files)
+            for day, files in raw.items()
+            if frozenset(files) != self.clean.get(day, frozenset())
+        }
 
     def last(self) -> Ended | None:
         if not self.runs:
@@ -119,7 +144,7 @@ class World:
         self.decision = decide(self.state(0 if last is None else last.seen_ms), last, self.now_ms)
         if self.decision.request is None:
             return
-        request = landing_request(EVENTS, self.decision)
+        request = landing_request(EVENTS, [CLEAN], self.decision)
         if any(run.request.run_key == request.run_key for run in self.runs):
             self.skipped_keys += 1
             return
@@ -142,13 +167,17 @@ class World:
                 run.status = "FAILURE"
                 return
 
-    def steps_of(self, run: ModelRun) -> Iterator:
-        yield lambda: self.index(run.created_ms)
-        if run.request.job_name == "ingest_events":
-            yield self.settle_deleted
-            yield lambda: self.ingest(run.request)
+    def steps_of(self, run: ModelRun) -> Iterator[Callable[[], bool]]:
+        request = run.request
+        if request.asset_selection is None:
+            yield self.index
+        if request.job_name == "ingest_events":
+            if request.asset_selection is None:
+                yield self.settle_deleted
+                yield lambda: self.ingest(request)
+            yield lambda: self.refresh(request)
 
-    def index(self, created_ms: int) -> bool:
+    def index(self) -> bool:
         for path, version in self.landed.items():
             if self.known.get(path) == version or path in self.unreadable:
                 continue
@@ -164,14 +193,8 @@ class World:
         return True
 
     def ingest(self, request: dg.RunRequest) -> bool:
-        first = date.fromisoformat(request.tags[RANGE_START])
-        last = date.fromisoformat(request.tags[RANGE_END])
-        leave = request.run_config["ops"][raw_op_name("events")]["config"]["leave"]
-        wanted = {
-            (path, day)
-            for path, day in self.pending
-            if first <= day <= last and str(day) not in leave
-        }
+        days_of_run = self.days_of_run(request, raw_op_name("events"))
+        wanted = {(path, day) for path, day in self.pending if day in days_of_run}
         days = {day for _, day in wanted}
         if days & (self.poisoned | self.lethal):
             return False
@@ -185,6 +208,20 @@ class World:
             else:
                 self.raw.pop((path, day), None)
         return not changed
+
+    def refresh(self, request: dg.RunRequest) -> bool:
+        days = self.stale().keys() & self.days_of_run(request, CLEAN.op_name)
+        if days & self.rejected:
+            return False
+        self.clean |= {day: files for day, files in self.stale().items() if day in days}
+        return True
+
+    def days_of_run(self, request: dg.RunRequest, op: str) -> set[date]:
+        first = date.fromisoformat(request.tags[RANGE_START])
+        last = date.fromisoformat(request.tags[RANGE_END])
+        leave = request.run_config["ops"][op]["config"]["leave"]
+        days = {first + timedelta(days=n) for n in range((last - first).days + 1)}
+        return {day for day in days if str(day) not in leave}
 
     # What must hold
 

@@ -17,6 +17,8 @@ from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.census import take_census
 from lakehouse.orchestration.automation.run_requests import (
     EXPIRE_JOB,
+    RANGE_END,
+    RANGE_START,
     RETAIN_LAST_TAG,
     TABLES_TAG,
     ingest_config,
@@ -107,6 +109,15 @@ class Deployment:
         found = self.instance.get_latest_materialization_event(lineages.parse_asset_key(asset))
         assert found is not None
         return {key: value.value for key, value in found.asset_materialization.metadata.items()}
+
+    def asked(self) -> list[dg.RunRequest]:
+        """What the landing sensor asks for now."""
+        sensor = self.definitions.resolve_sensor_def("landed_events")
+        resource = LakehouseResource(catalog=self.pipe.warehouse, landing=self.pipe.landing)
+        with dg.build_sensor_context(
+            resources={"lakehouse": resource}, instance=self.instance
+        ) as context:
+            return list(sensor(context).run_requests)
 
     def checks(self, result: dg.ExecuteInProcessResult) -> dict[str, bool]:
         return {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
@@ -213,6 +224,40 @@ def test_good_days_are_written_and_reported_when_one_is_bad(deployment: Deployme
     assert days == {"2026-06-01"}
     (failure,) = [e for e in result.all_events if e.is_step_failure]
     assert "2.jsonl.gz" in failure.step_failure_data.user_failure_data.description
+
+
+def test_what_a_run_left_stale_after_raw_is_asked_for_and_computed(deployment: Deployment) -> None:
+    pipe = deployment.pipe
+    pipe.land("1.jsonl.gz", [event(n, 1 + n % 3) for n in range(6)])
+    deployment.ingest(1, 3)
+    pipe.land("2.jsonl.gz", [event(10, 2), event(11, 5)])
+    pipe.index()
+    pipe.ingest(june(1, 5), "increment")  # as a run does that dies after it has written raw rows
+    before = deployment.lake.load_table("clean.events").metadata.current_snapshot_id
+    (request,) = deployment.asked()
+    assert request.asset_selection == [CLEAN.key, USERS.key]
+    assert (request.tags[RANGE_START], request.tags[RANGE_END]) == ("2026-06-02", "2026-06-05")
+    deployment.run(
+        request.job_name,
+        run_config=request.run_config,
+        tags=request.tags,
+        asset_selection=request.asset_selection,
+    )
+    clean = deployment.lake.load_table("clean.events")
+    assert sorted(clean.scan(select=["id"]).to_arrow()["id"].to_pylist()) == [
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        10,
+        11,
+    ]
+    assert clean.current_snapshot().parent_snapshot_id == before
+    users = deployment.lake.load_table("marts.users").scan().to_arrow()
+    assert sum(users["events"].to_pylist()) == 8
+    assert deployment.asked() == []
 
 
 def test_data_that_fails_a_blocking_check_is_never_on_main(deployment: Deployment) -> None:

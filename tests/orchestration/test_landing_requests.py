@@ -34,7 +34,8 @@ def quiet_hours(world: World, hours: int) -> None:
 
 
 def idle(world: World) -> bool:
-    return world.decision is not None and world.decision.request is None and not world.unfinished()
+    settled = not world.unfinished() and not world.stale()
+    return world.decision is not None and world.decision.request is None and settled
 
 
 def until_idle(world: World, most_ticks: int) -> int:
@@ -151,7 +152,7 @@ def test_whatever_happens_everything_is_ingested_or_named(seed: int) -> None:
                 {day(n) for n in some},
                 modified_ms=world.now_ms - 86_400_000 if late else None,
             )
-        for name, chance in (("poisoned", 0.01), ("lethal", 0.005)):
+        for name, chance in (("poisoned", 0.01), ("lethal", 0.005), ("rejected", 0.01)):
             if rng.random() < chance:
                 getattr(world, name).add(day(rng.randrange(days)))
             if rng.random() < chance:
@@ -175,9 +176,31 @@ def test_whatever_happens_everything_is_ingested_or_named(seed: int) -> None:
         assert part in named, (path, part)
         blocked = {str(d) for known, d in world.pending if known in world.unreadable}
         assert part in bad | blocked or path in world.unreadable
+    for which in world.stale():
+        assert which in world.rejected | world.poisoned | world.lethal
+        assert str(which) in {work.part for work in world.given_up()}
     # in two and a half quiet days: bisection, then each bad day alone at doubled waits
-    stuck = {which for _, which in world.unfinished()}
+    stuck = {which for _, which in world.unfinished()} | set(world.stale())
     assert len(world.runs) - busy <= 40 + 20 * max(1, len(stuck)) * 2, len(stuck)
+
+
+def test_a_run_that_failed_after_raw_leaves_no_day_stale() -> None:
+    world = World(random.Random(8))
+    world.land("a", {day(n) for n in range(20)})
+    world.rejected |= {day(n) for n in range(20)}
+    run_ticks(world, 30)
+    assert not world.unfinished()
+    assert len(world.stale()) == 20
+    world.rejected = {day(4)}
+    world.land("b", {day(4)})
+    quiet_hours(world, 10)
+    assert set(world.stale()) == {day(4)}
+    assert world.given_up() == {Work("clean.events", str(day(4)))}
+    world.rejected.clear()
+    quiet_hours(world, 26)
+    assert not world.stale()
+    derived = [run for run in world.runs if run.request.asset_selection is not None]
+    assert derived, "derived tables are asked for alone when nothing of the raw table waits"
 
 
 def test_a_request_survives_its_text() -> None:

@@ -8,7 +8,7 @@ import dagster as dg
 from lakehouse.errors import NoSuchFileError
 from lakehouse.orchestration.automation.attempts import Decision, Ended, Request, clock, decide
 from lakehouse.orchestration.automation.ingestion_jobs import AssetJob
-from lakehouse.orchestration.automation.landing_state import landed_work
+from lakehouse.orchestration.automation.landing_state import source_work
 from lakehouse.orchestration.automation.run_requests import (
     NOTHING_GIVEN_UP,
     REQUEST_TAG,
@@ -18,6 +18,7 @@ from lakehouse.orchestration.automation.run_requests import (
     ingest_job_name,
     landing_request,
 )
+from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.ingestion.source_assets import SourceAssets
 from lakehouse.orchestration.project import Pipeline
@@ -32,20 +33,21 @@ class LandingWatch:
 
     Attributes:
         source: the source.
+        derived: tables that follow from it alone, each after those that it reads.
         instance: where its runs are recorded.
         lakehouse: where its tables and files are.
     """
 
     source: Source
+    derived: Sequence[DerivedTable]
     instance: dg.DagsterInstance
     lakehouse: LakehouseResource
 
     def decision(self) -> Decision:
         """What to ask for now, if no run is in flight. Raises NoSuchFileError without a landing folder."""
         lake, last = self.lakehouse.lake(), self.last_request()
-        waiting = landed_work(
-            lake, self.lakehouse.landing, self.source, 0 if last is None else last.seen_ms
-        )
+        seen_ms = 0 if last is None else last.seen_ms
+        waiting = source_work(lake, self.lakehouse.landing, self.source, self.derived, seen_ms)
         return decide(waiting, last, lake.environment.now_ms())
 
     def in_flight(self) -> dg.DagsterRun | None:
@@ -76,15 +78,17 @@ class LandingWatch:
 
 def landing_sensors(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.SensorDefinition]:
     """One for each source, which asks for runs of the source's two jobs among `jobs`."""
-    return [_sensor(source, jobs) for source in pipeline.sources]
+    return [_sensor(source, pipeline.derived_from(source), jobs) for source in pipeline.sources]
 
 
 def landing_checks(pipeline: Pipeline) -> list[dg.AssetChecksDefinition]:
     """One for each source: fails while something of it failed so often that somebody should look at it."""
-    return [_check(source) for source in pipeline.sources]
+    return [_check(source, pipeline.derived_from(source)) for source in pipeline.sources]
 
 
-def _sensor(source: Source, jobs: Sequence[AssetJob]) -> dg.SensorDefinition:
+def _sensor(
+    source: Source, derived: Sequence[DerivedTable], jobs: Sequence[AssetJob]
+) -> dg.SensorDefinition:
     names = (index_job_name(source.name), ingest_job_name(source.name))
 
     @dg.sensor(
@@ -92,14 +96,14 @@ def _sensor(source: Source, jobs: Sequence[AssetJob]) -> dg.SensorDefinition:
         jobs=[job for job in jobs if job.name in names],
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
-        description="Asks for one run at a time, for new and changed landing files and for days "
-        "that wait. What fails is asked for again after a growing wait; the check "
+        description="Asks for one run at a time, for new and changed landing files, for days "
+        "that wait, and for derived tables that are stale. What fails is asked for again after a growing wait; the check "
         f"`{NOTHING_GIVEN_UP}` says what failed too often. Stop it with the switch beside its name.",
     )
     def landed(
         context: dg.SensorEvaluationContext, lakehouse: LakehouseResource
     ) -> dg.SensorResult | dg.SkipReason:
-        watch = LandingWatch(source, context.instance, lakehouse)
+        watch = LandingWatch(source, derived, context.instance, lakehouse)
         run = watch.in_flight()
         if run is not None:
             return dg.SkipReason(f"run {run.run_id} of {run.job_name} is in flight")
@@ -110,7 +114,9 @@ def _sensor(source: Source, jobs: Sequence[AssetJob]) -> dg.SensorDefinition:
         told = ",".join(map(str, sorted(decision.given_up))) or "nothing"
         changed = context.cursor != told
         return dg.SensorResult(
-            run_requests=[] if decision.request is None else [landing_request(source, decision)],
+            run_requests=[]
+            if decision.request is None
+            else [landing_request(source, derived, decision)],
             skip_reason=None
             if decision.request is not None
             else decision.reason or f"everything that landed for {source.name} is ingested",
@@ -149,7 +155,7 @@ def check_result(decision: Decision) -> dg.AssetCheckResult:
     )
 
 
-def _check(source: Source) -> dg.AssetChecksDefinition:
+def _check(source: Source, derived: Sequence[DerivedTable]) -> dg.AssetChecksDefinition:
     @dg.asset_check(
         asset=SourceAssets(source).raw_key,
         name=NOTHING_GIVEN_UP,
@@ -160,6 +166,6 @@ def _check(source: Source) -> dg.AssetChecksDefinition:
     def nothing_given_up(
         context: dg.AssetCheckExecutionContext, lakehouse: LakehouseResource
     ) -> dg.AssetCheckResult:
-        return check_result(LandingWatch(source, context.instance, lakehouse).decision())
+        return check_result(LandingWatch(source, derived, context.instance, lakehouse).decision())
 
     return nothing_given_up

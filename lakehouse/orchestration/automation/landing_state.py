@@ -1,12 +1,14 @@
-"""What of a source waits for a run: files that were not read, days that are not in the raw table."""
+"""What of a source waits for a run: files not read, days not in the raw table, stale derived days."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.automation.attempts import Work
+from lakehouse.orchestration.derived.derived_table import DerivedTable
+from lakehouse.orchestration.derived.staleness import Staleness
 from lakehouse.orchestration.ingestion.landing import (
     LandingFile,
     LedgerRow,
@@ -16,23 +18,68 @@ from lakehouse.orchestration.ingestion.landing import (
 )
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.ingestion.source_tables import read_ledger
+from lakehouse.orchestration.steps import today
 
 # files that were there for a run that succeeded, and are not in the ledger all the same
 LEFT_UNREAD = "unread"
 
 Pending = tuple[date | None, LandingFile]
 
+_MOST_KNOWN = 200
+_KNOWN: dict[tuple[str, ...], Staleness] = {}
 
-def landed_work(
-    lake: Lakehouse, landing_root: str, source: Source, seen_ms: int
+
+def source_work(
+    lake: Lakehouse,
+    landing_root: str,
+    source: Source,
+    derived: Sequence[DerivedTable],
+    seen_ms: int,
 ) -> dict[Work, str]:
-    """What waits of what landed, see `waiting`.
+    """What waits, of what landed (see `waiting`) and of the tables that derive from it.
+
+    Args:
+        lake: the tables.
+        landing_root: where the landing folders are.
+        source: whose work it is.
+        derived: tables that follow from this source alone.
+        seen_ms: files that landed before were there for a run that succeeded.
 
     Raises:
         NoSuchFileError: the landing folder does not exist.
     """
     unread, pending = look(lake, landing_root, source)
-    return waiting(source, unread, pending, seen_ms)
+    return waiting(source, unread, pending, seen_ms) | stale(lake, source, derived)
+
+
+def stale(lake: Lakehouse, source: Source, derived: Sequence[DerivedTable]) -> dict[Work, str]:
+    """Derived tables, or days of them, that do not follow from their inputs any more; from metadata alone."""
+    found: dict[Work, str] = {}
+    for table in derived:
+        if not all(lake.table_exists(name) for name in table.inputs):
+            continue
+        one = _staleness(lake, table)
+        if table.day_column is None:
+            found |= {Work(table.name): one.cause} if one.whole else {}
+            continue
+        last = source.last_day or today()
+        found |= {
+            Work(table.name, day.isoformat()): cause
+            for day, cause in one.days.items()
+            if source.first_day <= day <= last
+        }
+    return found
+
+
+def _staleness(lake: Lakehouse, table: DerivedTable) -> Staleness:
+    """Measured once for each version of the table and its inputs in this process."""
+    names = [name for name in (table.name, *table.inputs) if lake.table_exists(name)]
+    where = (table.name, *(lake.load_table(name).metadata_location for name in names))
+    if where not in _KNOWN:
+        _KNOWN[where] = table.staleness(lake)
+        while len(_KNOWN) > _MOST_KNOWN:
+            _KNOWN.pop(next(iter(_KNOWN)), None)
+    return _KNOWN[where]
 
 
 def look(

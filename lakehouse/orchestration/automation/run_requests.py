@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from datetime import date
 
 import dagster as dg
 
-from lakehouse.orchestration.automation.attempts import Decision
+from lakehouse.orchestration.automation.attempts import Decision, Work
+from lakehouse.orchestration.derived.derived_table import DerivedTable, RefreshMode
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.ingestion.source_assets import IngestMode
 
@@ -61,38 +63,80 @@ def ingest_tags(first: date, last: date) -> dict[str, str]:
     return {RANGE_START: str(first), RANGE_END: str(last)}
 
 
-def ingest_config(source: str, mode: IngestMode, leave: Sequence[str] = ()) -> dict[str, object]:
-    """Run configuration of an ingestion; days of `leave` are not touched."""
-    return {"ops": {raw_op_name(source): {"config": {"mode": mode.name, "leave": list(leave)}}}}
+def ingest_config(source: str, mode: IngestMode) -> dict[str, object]:
+    """Run configuration of an ingestion."""
+    return {"ops": raw_config(source, mode, ())}
 
 
-def landing_request(source: Source, decision: Decision) -> dg.RunRequest:
+def raw_config(source: str, mode: IngestMode, leave: Sequence[str]) -> dict[str, object]:
+    """Configuration of the step that writes raw rows; days of `leave` are not touched."""
+    return {raw_op_name(source): {"config": {"mode": mode.name, "leave": list(leave)}}}
+
+
+def refresh_config(tables: Sequence[DerivedTable], left_out: Sequence[Work]) -> dict[str, object]:
+    """Configuration of derived tables' steps: what is stale, without what is left out."""
+    leave = {table.name: [w.part for w in left_out if w.table == table.name] for table in tables}
+    return {
+        table.op_name: {"config": {"mode": RefreshMode.STALE.name, "leave": leave[table.name]}}
+        for table in tables
+    }
+
+
+def landing_request(
+    source: Source, derived: Sequence[DerivedTable], decision: Decision
+) -> dg.RunRequest:
     """The run that a decision about a source asks for.
 
-    Days are merged: the run covers the first to the last of them, and leaves alone what is not pending.
+    Days are merged: the run covers the first to the last of them, and leaves alone what neither is
+    pending nor stale. Without a day of the raw table it computes what is stale and what derives
+    from that.
 
     Args:
         source: what it is about.
+        derived: tables that follow from it alone, each after those that it reads.
         decision: with a request.
     """
     if decision.request is None:
         raise AssertionError("a decision without a request was to be asked for")
+    works = decision.request.works
     tags = {
         SOURCE_TAG: source.name,
         REQUEST_TAG: decision.request.to_json(),
         REASON_TAG: decision.reason,
     }
-    days = sorted(
-        date.fromisoformat(w.part) for w in decision.request.works if w.table == source.table
-    )
-    if not days:
-        return dg.RunRequest(
-            run_key=decision.run_key, job_name=index_job_name(source.name), tags=tags
-        )
-    leave = [work.part for work in decision.left_out if work.table == source.table]
+    written = {work.table for work in works} - {source.ledger_table}
+    if not written:
+        job = index_job_name(source.name)
+        return dg.RunRequest(run_key=decision.run_key, job_name=job, tags=tags)
+    days = sorted(date.fromisoformat(w.part) for w in works if w.part and w.table in written)
+    if days:
+        tags |= ingest_tags(days[0], days[-1])
+    if source.table in written:
+        leave = [work.part for work in decision.left_out if work.table == source.table]
+        raw = raw_config(source.name, IngestMode.INCREMENT, leave)
+        steps, selected = raw | refresh_config(derived, decision.left_out), None
+    else:
+        tables = _with_downstream(derived, written, daily=bool(days))
+        steps = refresh_config(tables, decision.left_out)
+        selected = [table.key for table in tables]
     return dg.RunRequest(
         run_key=decision.run_key,
         job_name=ingest_job_name(source.name),
-        run_config=ingest_config(source.name, IngestMode.INCREMENT, leave),
-        tags=tags | ingest_tags(days[0], days[-1]),
+        run_config={"ops": steps},
+        tags=tags,
+        asset_selection=selected,
     )
+
+
+def _with_downstream(
+    derived: Sequence[DerivedTable], names: AbstractSet[str], *, daily: bool
+) -> list[DerivedTable]:
+    """Tables and what derives from them; without days to compute only tables that have none."""
+    found: list[DerivedTable] = []
+    reached = set(names)
+    for table in derived:
+        if table.name in names or reached & set(table.inputs):
+            reached.add(table.name)
+            if daily or table.day_column is None:
+                found.append(table)
+    return found

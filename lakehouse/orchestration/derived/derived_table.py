@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from enum import Enum
 
 import dagster as dg
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
@@ -12,6 +13,7 @@ from lakehouse.errors import NoSuchTableError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome, write_audit_publish
 from lakehouse.orchestration.checks.expectations import Suite, validate
+from lakehouse.orchestration.derived.staleness import REFRESH_STATE, Staleness, staleness
 from lakehouse.orchestration.frames import read_frame
 from lakehouse.orchestration.ingestion.source import EVENT_TS
 from lakehouse.orchestration.ingestion.source_tables import day_in, event_ts_in
@@ -37,6 +39,38 @@ from lakehouse.table import Table
 
 Transform = Callable[[Mapping[str, DataFrame]], DataFrame]
 INPUTS_WHOLE = "inputs_whole"
+
+
+class RefreshMode(Enum):
+    """Compute the requested days, or those of them that are stale."""
+
+    REPLACE = "replace"
+    STALE = "stale"
+
+
+class RefreshConfig(dg.Config):
+    """Run configuration of a derived table.
+
+    Attributes:
+        mode: what of the run's days is computed.
+        leave: days among them that are not touched, ISO 8601; empty text is a table without days.
+    """
+
+    mode: RefreshMode = RefreshMode.REPLACE
+    leave: list[str] = []  # noqa: RUF012 - a pydantic field, copied for each instance
+
+    def chosen(self, found: Staleness, days: Sequence[date] | None) -> list[date] | None:
+        """The days to compute, None for a table without; an empty list is nothing at all.
+
+        Args:
+            found: what is stale.
+            days: of the run; None for a table without.
+        """
+        if days is None:
+            up_to_date = self.mode is RefreshMode.STALE and ("" in self.leave or not found.whole)
+            return [] if up_to_date else None
+        stale = found.days if self.mode is RefreshMode.STALE else days
+        return [day for day in days if day in stale and str(day) not in self.leave]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +113,22 @@ class DerivedTable:
     def key(self) -> dg.AssetKey:
         """The asset's key."""
         return dg.AssetKey(self.name.split("."))
+
+    @property
+    def op_name(self) -> str:
+        """The step that takes `RefreshConfig`."""
+        return self.name.replace(".", "__")
+
+    def staleness(self, lake: Lakehouse) -> Staleness:
+        """What of the table does not follow from its inputs as they are; from metadata alone.
+
+        Raises:
+            NoSuchTableError: an input does not exist.
+        """
+        _all_there(lake, self.inputs)
+        inputs = {name: lake.load_table(name) for name in self.inputs}
+        table = lake.load_table(self.name) if lake.table_exists(self.name) else None
+        return staleness(table, inputs, self.day_column, EVENT_TS)
 
     def where(self, days: Sequence[date] | None) -> BooleanExpression:
         """Which rows of the table belong to the days."""
@@ -149,7 +199,7 @@ class DerivedTable:
 
         # `multi_asset` with one spec: `asset` warns that its `backfill_policy` is beta
         @dg.multi_asset(
-            name=self.name.replace(".", "__"),
+            name=self.op_name,
             specs=[
                 dg.AssetSpec(
                     self.key,
@@ -166,14 +216,17 @@ class DerivedTable:
             check_specs=check_specs(self.key, self._suites),
         )
         def derived(
-            context: dg.AssetExecutionContext, lakehouse: LakehouseResource, spark: LakehouseSpark
+            context: dg.AssetExecutionContext,
+            config: RefreshConfig,
+            lakehouse: LakehouseResource,
+            spark: LakehouseSpark,
         ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
             lake, days = lakehouse.lake(), requested_days(context) if self.day_column else None
             try:
                 with explained():
-                    inputs = current_snapshots(lake, self.inputs)
-                    snapshot, outcomes = self._publish(
-                        lake, spark.spark_session, inputs, days, stamp(context, self.key)
+                    found = self.staleness(lake)
+                    snapshot, outcomes = self._refresh(
+                        lake, spark, found, config, days, stamp(context, self.key)
                     )
             except AuditFailedError as error:
                 yield from check_results(self.key, self._suites, error.outcomes)
@@ -182,20 +235,39 @@ class DerivedTable:
             yield dg.MaterializeResult(
                 asset_key=self.key,
                 data_version=data_version(snapshot),
-                metadata=materialization_metadata(table, snapshot, inputs, self.columns),
+                metadata=materialization_metadata(table, snapshot, found.inputs, self.columns),
             )
             yield from check_results(self.key, self._suites, outcomes)
 
         return derived
 
+    def _refresh(
+        self,
+        lake: Lakehouse,
+        spark: LakehouseSpark,
+        found: Staleness,
+        config: RefreshConfig,
+        days: Sequence[date] | None,
+        step: RunStamp,
+    ) -> tuple[Snapshot, list[CheckOutcome]]:
+        """Compute what the run asks for, or find that the table is up to date."""
+        chosen = config.chosen(found, days)
+        exists = lake.table_exists(self.name)
+        current = lake.load_table(self.name).current_snapshot() if exists else None
+        if chosen is None or chosen or current is None:
+            return self._publish(lake, spark.spark_session, found, chosen or days, step)
+        return current, []
+
     def _publish(
         self,
         lake: Lakehouse,
         spark: SparkSession,
-        inputs: Mapping[str, int | None],
+        found: Staleness,
         days: Sequence[date] | None,
         step: RunStamp,
     ) -> tuple[Snapshot, list[CheckOutcome]]:
+        inputs = found.inputs
+        summary = step.summary() | {REFRESH_STATE: found.after(days or ()).to_json()}
         frame = self.compute(lake, spark, inputs, days)
         table = self._table(lake, frame)
 
@@ -205,7 +277,7 @@ class DerivedTable:
                 self.where(days),
                 must_match=True,
                 branch=branch,
-                summary=step.summary(),
+                summary=summary,
                 commit_id=commit_id,
             )
 
@@ -238,11 +310,9 @@ class DerivedTable:
         return table
 
 
-def current_snapshots(lake: Lakehouse, names: Sequence[str]) -> dict[str, int | None]:
-    """The snapshots that a step reads: those of `main` when it starts. Raises NoSuchTableError."""
+def _all_there(lake: Lakehouse, names: Sequence[str]) -> None:
     for name in names:
         if not lake.table_exists(name):
             raise NoSuchTableError(
                 f"{name} does not exist yet: materialize {name.replace('.', '/')} first", table=name
             )
-    return {name: lake.load_table(name).metadata.current_snapshot_id for name in names}

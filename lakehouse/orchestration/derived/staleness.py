@@ -1,0 +1,253 @@
+"""Which days of a derived table do not follow from its inputs any more, told by metadata alone.
+
+A derived table says in the summary of the snapshot that it writes from which snapshots of its inputs
+it was computed, and which days were left out: its refresh state. What is stale are the days left
+out, and those that a snapshot of an input has changed since. Snapshots that only rewrite files
+(operation `replace`) change no day. Where the history between is gone, every day is stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import orjson
+import pyarrow.compute as pc
+from pyiceberg.conversions import from_bytes
+from pyiceberg.transforms import DayTransform
+from pyiceberg.types import DateType
+
+from lakehouse.errors import CorruptMetadataError
+from lakehouse.orchestration.ingestion.landing import day_ranges
+from lakehouse.scan.cache import DEFAULT_CACHE
+from lakehouse.scan.load import cached_entries, load_manifests
+from lakehouse.spec.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
+from lakehouse.spec.entries import Entries
+from lakehouse.spec.snapshot import OPERATION_REPLACE, Snapshot
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.table import Table
+
+REFRESH_STATE = "lakehouse.refresh-state"
+_EPOCH = date(1970, 1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshState:
+    """What a derived table was computed from.
+
+    Attributes:
+        inputs: table -> its snapshot; None: it had none.
+        behind: days that do not follow from these snapshots yet, sorted.
+    """
+
+    inputs: Mapping[str, int | None]
+    behind: tuple[date, ...] = ()
+
+    def to_json(self) -> str:
+        """As text; snapshot ids are text, days are ranges, first and last."""
+        inputs = {name: None if one is None else str(one) for name, one in self.inputs.items()}
+        behind = [(str(first), str(last)) for first, last in day_ranges(self.behind)]
+        return orjson.dumps({"inputs": inputs, "behind": behind}).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> RefreshState:
+        """A state from its text. Raises CorruptMetadataError."""
+        try:
+            found = orjson.loads(text)
+            inputs = {
+                str(name): None if one is None else int(one)
+                for name, one in found["inputs"].items()
+            }
+            ends = [(date.fromisoformat(a), date.fromisoformat(b)) for a, b in found["behind"]]
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CorruptMetadataError(f"{REFRESH_STATE} cannot be read: {text[:200]}") from error
+        behind = [a + timedelta(days=n) for a, b in ends for n in range((b - a).days + 1)]
+        return cls(inputs, tuple(sorted(behind)))
+
+
+@dataclass(frozen=True, slots=True)
+class Staleness:
+    """What of a derived table does not follow from its inputs.
+
+    Attributes:
+        inputs: snapshots of the inputs that were looked at.
+        days: stale days -> the newest snapshot that changed them, for a daily table.
+        whole: whether anything has changed at all.
+        cause: names what has changed last.
+    """
+
+    inputs: Mapping[str, int | None]
+    days: Mapping[date, str] = field(default_factory=dict)
+    whole: bool = False
+    cause: str = ""
+
+    def after(self, done: Iterable[date]) -> RefreshState:
+        """The state once these days were computed from the inputs."""
+        return RefreshState(self.inputs, tuple(sorted(self.days.keys() - set(done))))
+
+
+def refresh_state(table: Table | None) -> RefreshState | None:
+    """What the newest snapshot that says so was computed from; None: none says so.
+
+    Raises:
+        CorruptMetadataError: it cannot be read.
+    """
+    if table is None:
+        return None
+    for snapshot in table.metadata.ancestors(table.metadata.current_snapshot_id):
+        if REFRESH_STATE in snapshot.summary:
+            return RefreshState.from_json(snapshot.summary[REFRESH_STATE])
+    return None
+
+
+def staleness(
+    table: Table | None, inputs: Mapping[str, Table], day_column: str | None, input_day: str
+) -> Staleness:
+    """Compare a derived table with its inputs as they are. Reads manifests, never data.
+
+    Args:
+        table: the derived table; None: it does not exist.
+        inputs: what it reads, by name.
+        day_column: its column that tells the day, a date or a timestamp; None: it is one unit.
+        input_day: the column of each input that tells the day.
+
+    Raises:
+        CorruptMetadataError: its refresh state cannot be read.
+    """
+    heads = {name: one.metadata.current_snapshot_id for name, one in inputs.items()}
+    cause = ",".join(f"{name}@{head}" for name, head in sorted(heads.items()))
+    state = refresh_state(table)
+    known = {} if state is None else state.inputs
+    since = {
+        name: snapshots_since(one.metadata, known[name]) if name in known else None
+        for name, one in inputs.items()
+    }
+    changing = {
+        name: None if found is None else [s for s in found if s.operation != OPERATION_REPLACE]
+        for name, found in since.items()
+    }
+    if day_column is None:
+        newer = any(one is None or one for one in changing.values())
+        some = any(head is not None for head in heads.values())
+        return Staleness(heads, whole=newer and some, cause=cause)
+    days: dict[date, str] = {} if state is None else dict.fromkeys(state.behind, "left out before")
+    for name, snapshots in changing.items():
+        changed = _changes(inputs[name], snapshots, input_day)
+        if changed is None:
+            everything = days_of(inputs[name], input_day)
+            if table is not None:
+                everything |= days_of(table, day_column)
+            changed = dict.fromkeys(everything, heads[name] or 0)
+        days |= {day: f"{name}@{snapshot_id}" for day, snapshot_id in changed.items()}
+    return Staleness(heads, days, whole=bool(days), cause=cause)
+
+
+def snapshots_since(metadata: TableMetadata, since: int | None) -> list[Snapshot] | None:
+    """Snapshots of `main` after one of its ancestors, newest first; None: the history between is not whole.
+
+    Args:
+        metadata: of the table.
+        since: the ancestor, which may be expired itself; None: from the beginning.
+    """
+    found: list[Snapshot] = []
+    parent = metadata.current_snapshot_id
+    for snapshot in metadata.ancestors(parent):
+        if snapshot.snapshot_id == since:
+            return found
+        found.append(snapshot)
+        parent = snapshot.parent_snapshot_id
+    return found if parent == since else None
+
+
+def days_of(table: Table, column: str) -> set[date]:
+    """The days that a table has rows of."""
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return set()
+    entries = [
+        one.filter(pc.not_equal(one.table["status"], STATUS_DELETED))
+        for one in _entries(table, snapshot)
+    ]
+    found = _days(table, entries, column)
+    return _days_by_rows(table, column) if found is None else found
+
+
+def _changes(
+    table: Table, snapshots: Sequence[Snapshot] | None, column: str
+) -> dict[date, int] | None:
+    """Days that snapshots changed -> the newest of these; None: it cannot be told.
+
+    What a snapshot added, removed or deleted rows of is told by its own manifests, whether its parent exists or not.
+    """
+    if snapshots is None:
+        return None
+    changed: dict[date, int] = {}
+    for snapshot in reversed(snapshots):
+        entries = [
+            one.filter(
+                pc.and_(
+                    pc.equal(one.table["snapshot_id"], snapshot.snapshot_id),
+                    pc.not_equal(one.table["status"], STATUS_EXISTING),
+                )
+            )
+            for one in _entries(table, snapshot, own=True)
+        ]
+        days = _days(table, entries, column)
+        if days is None:
+            return None
+        changed |= dict.fromkeys(days, snapshot.snapshot_id)
+    return changed
+
+
+def _entries(table: Table, snapshot: Snapshot, *, own: bool = False) -> Iterator[Entries]:
+    for manifest in load_manifests(table.storage, snapshot):
+        if not own or manifest.added_snapshot_id == snapshot.snapshot_id:
+            yield cached_entries(table.storage, manifest, table.metadata, DEFAULT_CACHE)
+
+
+def _days(table: Table, parts: Sequence[Entries], column: str) -> set[date] | None:
+    """The days of files; None: one tells nothing, as a delete file of many partitions does."""
+    metadata = table.metadata
+    found: set[date] = set()
+    for part in filter(len, parts):
+        for entry in part.to_manifest_entries():
+            span = _span(entry.data_file, metadata, column)
+            if span is None:
+                return None
+            found |= {span[0] + timedelta(days=n) for n in range((span[1] - span[0]).days + 1)}
+    return found
+
+
+def _span(file: DataFile, metadata: TableMetadata, column: str) -> tuple[date, date] | None:
+    """First and last day of a file, by its partition, else by its bounds."""
+    source = metadata.schema().find_field(column)
+    for term, value in zip(metadata.spec(file.spec_id).fields, file.partition, strict=True):
+        if (
+            term.source_id == source.field_id
+            and isinstance(term.transform, DayTransform)
+            and value is not None
+        ):
+            day = _EPOCH + timedelta(days=value)
+            return day, day
+    low, high = file.lower_bounds.get(source.field_id), file.upper_bounds.get(source.field_id)
+    if low is None or high is None:
+        return None
+    return _day(source.field_type, low), _day(source.field_type, high)
+
+
+def _day(kind: Any, bound: bytes) -> date:
+    value = from_bytes(kind, bound)
+    if isinstance(kind, DateType):
+        return _EPOCH + timedelta(days=int(value))
+    return _EPOCH + timedelta(days=int(value) // 86_400_000_000)
+
+
+def _days_by_rows(table: Table, column: str) -> set[date]:
+    values = table.scan(select=[column]).to_arrow()[column].unique().to_pylist()
+    return {
+        value.astimezone(UTC).date() if isinstance(value, datetime) else value
+        for value in values
+        if value is not None
+    }

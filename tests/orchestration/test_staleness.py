@@ -1,0 +1,185 @@
+"""What is stale, against the rows themselves: over random histories no day that differs is missed,
+and none is named for a rewrite."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from lakehouse.errors import CorruptMetadataError
+from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.orchestration.derived.staleness import (
+    REFRESH_STATE,
+    RefreshState,
+    Staleness,
+    staleness,
+)
+from lakehouse.orchestration.ingestion.source_tables import event_ts_in
+from lakehouse.table import Table
+
+DAYS = [dt.date(2026, 6, number) for number in range(1, 13)]
+SCHEMA = pa.schema([("event_ts", pa.timestamp("us", "UTC")), ("id", pa.int64())])
+
+
+def rows(days: list[dt.date], start: int) -> pa.Table:
+    at = [dt.datetime(one.year, one.month, one.day, 13, tzinfo=dt.UTC) for one in days]
+    return pa.table({"event_ts": at, "id": list(range(start, start + len(days)))}, SCHEMA)
+
+
+def by_day(table: Table) -> dict[dt.date, list[int]]:
+    found: dict[dt.date, list[int]] = {}
+    for row in table.scan().to_arrow().to_pylist():
+        found.setdefault(row["event_ts"].date(), []).append(row["id"])
+    return {one: sorted(ids) for one, ids in found.items()}
+
+
+@dataclass
+class Pair:
+    """An input, and a table that copies it day by day."""
+
+    lake: Lakehouse
+    rng: random.Random
+    partition_by: list[str]
+    serial: int = 0
+    # input rows of each day when it was copied for the last time
+    seen: dict[dt.date, list[int]] = field(default_factory=dict)
+    # days that snapshots changed since they were copied, and whether any did since the last copy
+    touched: set[dt.date] = field(default_factory=set)
+    changed: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("raw.events", "clean.events"):
+            self.lake.create_table(name, SCHEMA, partition_by=self.partition_by)
+
+    @property
+    def raw(self) -> Table:
+        return self.lake.load_table("raw.events")
+
+    @property
+    def clean(self) -> Table:
+        return self.lake.load_table("clean.events")
+
+    def stale(self, day_column: str | None = "event_ts") -> Staleness:
+        return staleness(self.clean, {"raw.events": self.raw}, day_column, "event_ts")
+
+    def some_days(self) -> list[dt.date]:
+        return sorted(self.rng.sample(DAYS, self.rng.choice([1, 1, 3])))
+
+    def append(self, days: list[dt.date] | None = None) -> None:
+        days = self.some_days() if days is None else days
+        self.serial += 100
+        self.raw.append(rows(days, self.serial))
+        self.touched |= set(days)
+        self.changed = True
+
+    def overwrite(self) -> None:
+        days = self.some_days()
+        self.serial += 100
+        self.raw.overwrite(rows(days, self.serial), event_ts_in(days))
+        self.touched |= set(days)
+        self.changed = True
+
+    def delete(self) -> None:
+        day = self.rng.choice(DAYS)
+        ids = by_day(self.raw).get(day, [])
+        if ids:
+            self.raw.delete(f"id = {self.rng.choice(ids)}")
+            self.touched.add(day)
+            self.changed = True
+
+    def rewrite(self) -> None:
+        self.raw.compact()
+        self.raw.rewrite_manifests()
+
+    def refresh(self, days: list[dt.date]) -> None:
+        """What a run does: it copies days, and says from what."""
+        found = self.stale()
+        data = self.raw.scan(event_ts_in(days)).to_arrow().cast(SCHEMA)
+        summary = {REFRESH_STATE: found.after(days).to_json()}
+        self.clean.overwrite(data, event_ts_in(days), summary=summary)
+        now = by_day(self.raw)
+        self.seen |= {day: now.get(day, []) for day in days}
+        self.touched -= set(days)
+        self.changed = False
+
+    def differ(self) -> set[dt.date]:
+        now = by_day(self.raw)
+        return {day for day in DAYS if now.get(day, []) != self.seen.get(day, [])}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lakehouse:
+    return load_catalog((tmp_path / "warehouse").as_uri())
+
+
+@pytest.mark.parametrize("partition_by", [["day(event_ts)"], ["month(event_ts)"], []])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_stale_is_what_changed(lake: Lakehouse, seed: int, partition_by: list[str]) -> None:
+    rng = random.Random(seed)
+    pair = Pair(lake, rng, partition_by)
+    pair.append(DAYS)
+    mode = rng.choice(["copy-on-write", "merge-on-read"])
+    pair.raw.set_properties({"write.delete.mode": mode})
+    pair.refresh(DAYS)
+    for _ in range(25):
+        rng.choice([pair.append, pair.append, pair.overwrite, pair.delete, pair.rewrite])()
+        found = set(pair.stale().days)
+        assert pair.differ() <= found
+        if partition_by == ["day(event_ts)"]:
+            assert found == pair.touched
+        assert pair.stale(None).whole == pair.changed
+        if rng.random() < 0.3:
+            pair.refresh(pair.some_days())
+    pair.refresh(sorted(pair.stale().days) or DAYS)
+    assert by_day(pair.clean) == by_day(pair.raw)
+    assert not pair.stale().days
+
+
+def test_where_the_history_is_gone_everything_is_stale(lake: Lakehouse) -> None:
+    pair = Pair(lake, random.Random(1), ["day(event_ts)"])
+    pair.append(DAYS[:4])
+    pair.refresh(DAYS)
+    pair.append([DAYS[0]])
+    pair.append([DAYS[1]])
+    assert set(pair.stale().days) == {DAYS[0], DAYS[1]}
+    old = pair.raw.metadata.current_snapshot_id
+    pair.raw.delete(event_ts_in([DAYS[0]]))
+    pair.raw.expire_snapshots(older_than=dt.datetime(2100, 1, 1, tzinfo=dt.UTC), retain_last=1)
+    assert set(pair.stale().days) == set(DAYS[:4]), "days that only the derived table has as well"
+    pair.refresh(DAYS)
+    assert by_day(pair.clean) == by_day(pair.raw)
+    assert pair.raw.metadata.current_snapshot_id != old
+
+
+def test_a_rollback_of_the_input_is_a_change(lake: Lakehouse) -> None:
+    pair = Pair(lake, random.Random(1), ["day(event_ts)"])
+    pair.append(DAYS[:2])
+    first = pair.raw.metadata.current_snapshot_id
+    pair.append([DAYS[5]])
+    pair.refresh(DAYS)
+    pair.raw.rollback_to(first)
+    assert pair.differ() <= set(pair.stale().days)
+    pair.refresh(sorted(pair.stale().days))
+    assert by_day(pair.clean) == by_day(pair.raw)
+
+
+def test_a_table_that_was_never_computed_and_one_whose_state_is_damaged(lake: Lakehouse) -> None:
+    pair = Pair(lake, random.Random(1), ["day(event_ts)"])
+    assert pair.stale().days == {}
+    assert not pair.stale(None).whole, "nothing has been read yet"
+    pair.append(DAYS[:2])
+    assert set(pair.stale().days) == set(DAYS[:2])
+    assert staleness(None, {"raw.events": pair.raw}, None, "event_ts").whole
+    pair.clean.append(rows(DAYS[:1], 1), summary={REFRESH_STATE: "{}"})
+    with pytest.raises(CorruptMetadataError, match=REFRESH_STATE):
+        pair.stale()
+
+
+def test_a_state_survives_its_text() -> None:
+    state = RefreshState({"raw.events": 5, "raw.other": None}, (DAYS[0], DAYS[1], DAYS[7]))
+    assert RefreshState.from_json(state.to_json()) == state
