@@ -6,21 +6,25 @@ operation carries requirements on the refs that it builds on.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NoReturn, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+import orjson
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg import exceptions as theirs
 from pyiceberg.catalog.rest import RestCatalog as Client
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.table import Table as TheirTable
 from pyiceberg.table.update import TableRequirement, TableUpdate
+from requests import Response, Session
 from requests.exceptions import RequestException
 
 from lakehouse.catalog.confinement import allowed_roots, check_locations, own_folder
 from lakehouse.catalog.metadata_files import next_metadata
+from lakehouse.catalog.outcome import before_the_swap
 from lakehouse.catalog.protocol import Namespace, TableVersion
 from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.environment import Environment
@@ -57,7 +61,24 @@ _ERRORS: tuple[tuple[type[Exception], type[LakehouseError]], ...] = (
     (theirs.BadRequestError, InvalidInputError),
     (theirs.RESTError, StorageError),
     (RequestException, StorageError),
+    (ValidationError, UnsupportedFeatureError),
 )
+_WRITTEN_VERSION_MAX = 2
+"""pyiceberg's client leaves row ids out of the snapshots that it sends."""
+
+
+class _Answer(threading.local):
+    """The last answer to a request of this thread."""
+
+    text = ""
+
+    def keep(self, response: Response, **_arguments: object) -> None:
+        """Take note of an answer."""
+        self.text = response.text
+
+    def metadata(self) -> bytes:
+        """The table metadata in it."""
+        return orjson.dumps(orjson.loads(self.text)["metadata"])
 
 
 class _NoFiles(FileIO):
@@ -80,7 +101,21 @@ class _NoFiles(FileIO):
 
 
 class _Client(Client):
-    """pyiceberg's client without its file access, whose class a table property would choose (`py-io-impl`)."""
+    """pyiceberg's client without its file access, whose class a table property would choose (`py-io-impl`).
+
+    Attributes:
+        answer: what the server said last in this thread, as it said it: pyiceberg's models leave
+            out what they do not know, and cannot be written as JSON for version 3.
+    """
+
+    def __init__(self, name: str, **properties: Any) -> None:
+        self.answer = _Answer()
+        super().__init__(name, **properties)
+
+    def _create_session(self) -> Session:
+        session = super()._create_session()
+        session.hooks["response"].append(self.answer.keep)
+        return session
 
     def _load_file_io(
         self,
@@ -223,6 +258,7 @@ class RestCatalog:
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
         """See Catalog; the server chooses the table's uuid and renumbers its columns."""
+        _check_version(identifier, metadata)
         check_locations(metadata, allowed_roots(self._warehouse, self._properties))
         with _translated(str(identifier)):
             made = self._client.create_table(
@@ -243,20 +279,22 @@ class RestCatalog:
         updates: Sequence[Update],
     ) -> TableVersion:
         """See Catalog."""
-        new = next_metadata(base, requirements, updates, self._environment.now_ms())
-        if new is base.metadata:
-            return base
-        check_locations(new, allowed_roots(self._warehouse, self._properties))
-        table = self._known.get(identifier) or self._loaded(identifier)
-        try:
-            sent_requirements = tuple(
-                _REQUIREMENT.validate_python(one.to_json()) for one in requirements
-            )
-            sent_updates = tuple(_UPDATE.validate_python(one.to_json()) for one in updates)
-        except ValidationError as error:
-            raise InvalidInputError(
-                f"Table {identifier}: the REST client cannot send this change: {error}"
-            ) from error
+        with before_the_swap():
+            new = next_metadata(base, requirements, updates, self._environment.now_ms())
+            if new is base.metadata:
+                return base
+            _check_version(identifier, new)
+            check_locations(new, allowed_roots(self._warehouse, self._properties))
+            table = self._known.get(identifier) or self._loaded(identifier)
+            try:
+                sent_requirements = tuple(
+                    _REQUIREMENT.validate_python(one.to_json()) for one in requirements
+                )
+                sent_updates = tuple(_UPDATE.validate_python(one.to_json()) for one in updates)
+            except ValidationError as error:
+                raise InvalidInputError(
+                    f"Table {identifier}: the REST client cannot send this change: {error}"
+                ) from error
         try:
             answer = self._client.commit_table(table, sent_requirements, sent_updates)
         except theirs.CommitFailedException as error:
@@ -287,9 +325,10 @@ class RestCatalog:
                 "deleted. Refresh the table and look for the snapshot id.",
                 table=str(identifier),
             ) from error
-        data = answer.metadata.model_dump_json().encode()
         return TableVersion(
-            identifier, parse(data, answer.metadata_location), answer.metadata_location
+            identifier,
+            parse(self._client.answer.metadata(), answer.metadata_location),
+            answer.metadata_location,
         )
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:  # noqa: ARG002 - the server decides alone
@@ -324,7 +363,7 @@ class RestCatalog:
         self._known[identifier] = table
         return TableVersion(
             identifier,
-            parse(table.metadata.model_dump_json().encode(), table.metadata_location),
+            parse(self._client.answer.metadata(), table.metadata_location),
             table.metadata_location,
         )
 
@@ -353,6 +392,16 @@ def _without_login(uri: str) -> tuple[str, dict[str, Any]]:
     user, _, password = login.partition(":")
     basic = {"username": unquote(user), "password": unquote(password)}
     return urlunsplit(parts._replace(netloc=host)), {"auth": {"type": "basic", "basic": basic}}
+
+
+def _check_version(identifier: Identifier, metadata: TableMetadata) -> None:
+    if metadata.format_version > _WRITTEN_VERSION_MAX:
+        raise UnsupportedFeatureError(
+            f"Table {identifier} has format version {metadata.format_version}: tables of REST "
+            f"catalogs are read at any version and written up to {_WRITTEN_VERSION_MAX}. Write it "
+            "through a filesystem or SQL catalog.",
+            table=str(identifier),
+        )
 
 
 def _tuple(identifier: Identifier) -> tuple[str, ...]:
