@@ -24,7 +24,9 @@ from lakehouse.errors import (
     ValidationConflictError,
 )
 from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.updates import apply_updates
 from lakehouse.transaction.append import Append
+from lakehouse.transaction.changes import MetadataChange
 from lakehouse.transaction.commit_ids import snapshots_of_commit
 from lakehouse.transaction.committed import Committed
 from lakehouse.transaction.delete_files import DeleteFiles
@@ -104,8 +106,11 @@ def _prepare(job: Run, workspace: Workspace) -> None:
     if _rewrites_manifests(job):
         newest = job.catalog.refresh(job.base)
         version = newest if newest.metadata.table_uuid == job.base.metadata.table_uuid else job.base
+    metadata = version.metadata
     for operation in job.operations:
-        operation.prepare(workspace, version.metadata)
+        operation.prepare(workspace, metadata)
+        if isinstance(operation, MetadataChange):
+            metadata = apply_updates(metadata, operation.updates, now_ms=metadata.last_updated_ms)
     if version is not job.base:
         workspace.flush()
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from typing import Any
 
+from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
@@ -13,6 +15,14 @@ from lakehouse.errors import InvalidInputError, NamespaceNotEmptyError
 from lakehouse.lake import Lakehouse
 from lakehouse.spark.catalog.alter_table import alter_table
 from lakehouse.spark.catalog.column_defaults import with_defaults
+from lakehouse.spark.catalog.procedure import Call
+from lakehouse.spark.catalog.procedures import PROCEDURES
+from lakehouse.spark.catalog.staged_tables import (
+    NewTable,
+    Staged,
+    StagedTableAnswers,
+    replaced_table,
+)
 from lakehouse.spark.catalog.table_names import NamedTable, find_table
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.locations import hadoop_reads
@@ -35,11 +45,12 @@ class LakeAnswers(Answers):
     Args:
         session: the session that reads and writes; asked for each time, because frames are made in it.
         lake: the lakehouse.
+        name: its name in the session.
     """
 
-    def __init__(self, session: Callable[[], SparkSession], lake: Lakehouse) -> None:
+    def __init__(self, session: Callable[[], SparkSession], lake: Lakehouse, name: str) -> None:
         super().__init__(
-            f"catalog {lake.name}",
+            f"catalog {name}",
             {
                 "namespaces": self.namespaces,
                 "namespace_exists": self.namespace_exists,
@@ -51,11 +62,16 @@ class LakeAnswers(Answers):
                 "table_exists": self.table_exists,
                 "load": self.load,
                 "create_table": self.create_table,
+                "stage": self.stage,
                 "alter_table": self.alter_table,
                 "drop_table": self.drop_table,
                 "rename_table": self.rename_table,
+                "procedures": self.procedures,
+                "procedure": self.procedure,
+                "call": self.call,
             },
         )
+        self._name = name
         self._session = session
         self._lake = lake
         self._catalog = lake.catalog
@@ -118,18 +134,34 @@ class LakeAnswers(Answers):
 
     def create_table(self, told: Arguments, _thing: object) -> Answers:
         """By `schema`, `partition_by` and `properties`."""
-        given = told["properties"]
-        schema = with_defaults(
-            to_iceberg_schema(StructType.fromJson(json.loads(told["schema"]))), told["defaults"]
-        )
         table = self._lake.create_table(
             _identifier(told),
-            schema,
+            _schema(told),
             partition_by=partition_terms(told["partition_by"]),
-            properties=table_properties(given),
-            location=given.get("location"),
+            properties=table_properties(told["properties"]),
+            location=told["properties"].get("location"),
         )
         return self._answers(NamedTable(table, table.name))
+
+    def stage(self, told: Arguments, _thing: object) -> Answers:
+        """A table that is made when its first rows are there, in the place of one that there is."""
+        identifier, partition_by = _identifier(told), partition_terms(told["partition_by"])
+        schema, properties = _schema(told), table_properties(told["properties"])
+        staged: Staged
+        if self._lake.table_exists(identifier):
+            before = self._lake.load_table(identifier)
+            staged = replaced_table(before, schema, partition_by, properties)
+        else:
+            made = self._lake.create_table(
+                identifier,
+                schema,
+                partition_by=partition_by,
+                properties=properties,
+                location=told["properties"].get("location"),
+            )
+            staged = NewTable(made)
+        by_workers = not hadoop_reads(self._session(), staged.table.location)
+        return StagedTableAnswers(self._session, staged, by_workers=by_workers)
 
     def alter_table(self, told: Arguments, _thing: object) -> Answers:
         """Apply `changes` in one commit."""
@@ -149,6 +181,28 @@ class LakeAnswers(Answers):
         """To `to_namespace` and `to_name`."""
         to = Identifier(tuple(told["to_namespace"]), told["to_name"])
         self._catalog.rename(_identifier(told), to)
+
+    # Procedures
+
+    def procedures(self, _told: Arguments, _thing: object) -> list[str]:
+        """Their names."""
+        return sorted(PROCEDURES)
+
+    def procedure(self, told: Arguments, _thing: object) -> dict[str, Any]:
+        """What one takes and returns. Raises InvalidInputError."""
+        found = PROCEDURES.get(told["name"])
+        if found is None or [one.lower() for one in told["namespace"]] != ["system"]:
+            raise InvalidInputError(
+                f"there is no procedure {'.'.join((*told['namespace'], told['name']))}; CALL "
+                f"{self._name}.system. knows {', '.join(sorted(PROCEDURES))}"
+            )
+        return found.told()
+
+    def call(self, told: Arguments, _thing: object) -> dict[str, Any]:
+        """The rows that a procedure gives."""
+        given = {name: value for name, value in told["arguments"].items() if value is not None}
+        call = Call(self._lake, self._session(), self._name, given)
+        return {"rows": PROCEDURES[told["name"]].rows(call)}
 
     def _find(self, told: Arguments) -> NamedTable | None:
         return find_table(self._lake, told["namespace"], told["name"])
@@ -189,6 +243,12 @@ def table_properties(given: Mapping[str, str]) -> dict[str, str]:
         for key, value in given.items()
         if key not in _RESERVED and not key.startswith("option.")
     }
+
+
+def _schema(told: Arguments) -> Schema:
+    """Columns of CREATE TABLE, with their defaults."""
+    shown = StructType.fromJson(json.loads(told["schema"]))
+    return with_defaults(to_iceberg_schema(shown), told["defaults"])
 
 
 def _identifier(told: Arguments) -> Identifier:

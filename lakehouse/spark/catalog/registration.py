@@ -41,7 +41,7 @@ def register(spark: SparkSession, lake: Lakehouse, name: str) -> None:
                 f"catalog {name} of this session is a {known}: choose another name"
             )
         key = spark.conf.get(f"{setting}.lake", None) or uuid.uuid4().hex
-        java.register(key, LakeAnswers(_Session(spark), lake))
+        java.register(key, LakeAnswers(_Session(spark), lake, name))
         spark.conf.set(f"{setting}.lake", key)
         spark.conf.set(setting, PLUGIN)
 

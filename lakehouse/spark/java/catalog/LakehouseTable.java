@@ -31,6 +31,9 @@ public class LakehouseTable implements SupportsRead, SupportsMetadataColumns {
 
     static LakehouseTable of(Answerer answerer) {
         Map facts = answerer.map("facts", null);
+        if (Boolean.TRUE.equals(facts.get("staged"))) {
+            return new StagedLakeTable(answerer, facts);
+        }
         return Boolean.TRUE.equals(facts.get("writable")) ? new WritableTable(answerer, facts)
             : new LakehouseTable(answerer, facts);
     }

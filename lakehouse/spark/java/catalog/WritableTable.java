@@ -15,7 +15,7 @@ import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 
 /** A table at the head of a branch, which can be written to. */
-final class WritableTable extends LakehouseTable
+class WritableTable extends LakehouseTable
         implements SupportsWrite, SupportsDeleteV2, SupportsRowLevelOperations {
     WritableTable(Answerer answerer, Map facts) {
         super(answerer, facts);

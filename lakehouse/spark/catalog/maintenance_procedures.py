@@ -1,0 +1,249 @@
+"""Procedures that tidy up a table, measure it, or take files in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakehouse.errors import InvalidInputError
+from lakehouse.maintenance.file_groups import CompactionOptions
+from lakehouse.maintenance.manifests import ManifestRewriteOptions
+from lakehouse.maintenance.orphans import OrphanOptions, plan_orphan_removal
+from lakehouse.maintenance.reachability import FileKind
+from lakehouse.maintenance.survey import advise_table
+from lakehouse.spark.catalog.procedure import Call, Procedure, Rows
+from lakehouse.table.times import to_ms
+
+_OPTIONS: Mapping[str, tuple[str, Any]] = {
+    "target-file-size-bytes": ("target_file_size_bytes", int),
+    "min-input-files": ("min_input_files", int),
+    "max-file-group-size-bytes": ("max_group_bytes", int),
+    "max-concurrent-file-group-rewrites": ("max_workers", int),
+    "delete-ratio-threshold": ("delete_ratio_threshold", float),
+    "delete-file-threshold": ("delete_files_per_file", int),
+    "rewrite-all": ("rewrite_all", lambda text: text.lower() == "true"),
+}
+_REWRITTEN = {
+    "rewritten_data_files_count": "INT",
+    "added_data_files_count": "INT",
+    "rewritten_bytes_count": "BIGINT",
+    "failed_data_files_count": "INT",
+    "removed_delete_files_count": "INT",
+}
+_REWRITTEN_DELETES = {
+    "rewritten_delete_files_count": "INT",
+    "added_delete_files_count": "INT",
+    "rewritten_bytes_count": "BIGINT",
+    "added_bytes_count": "BIGINT",
+}
+_DELETED = {
+    "deleted_data_files_count": "BIGINT",
+    "deleted_position_delete_files_count": "BIGINT",
+    "deleted_equality_delete_files_count": "BIGINT",
+    "deleted_manifest_files_count": "BIGINT",
+    "deleted_manifest_lists_count": "BIGINT",
+    "deleted_statistics_files_count": "BIGINT",
+}
+
+
+def _rewrite_data_files(call: Call) -> Rows:
+    """Turn small files into few of target size, sorted or along a Z-curve where asked."""
+    result = call.table().compact(_compaction(call), spark=call.spark)
+    return [
+        (
+            result.rewritten_files,
+            result.added_files,
+            result.rewritten_bytes,
+            0,
+            result.removed_delete_files,
+        )
+    ]
+
+
+def _compaction(call: Call) -> CompactionOptions:
+    options: dict[str, Any] = {"where": call.get("where"), "branch": call.get("branch") or "main"}
+    for name, text in call.options().items():
+        if name not in _OPTIONS:
+            raise InvalidInputError(
+                f"CALL system.rewrite_data_files: no option {name!r}; there are {', '.join(_OPTIONS)}"
+            )
+        key, parse = _OPTIONS[name]
+        options[key] = parse(text)
+    strategy, order = (call.get("strategy") or "").lower(), call.get("sort_order")
+    if strategy not in ("", "binpack", "sort"):
+        raise InvalidInputError(
+            f"CALL system.rewrite_data_files: strategy is binpack or sort, not {strategy!r}"
+        )
+    if order is not None:
+        options |= _arranged(order)
+    elif strategy == "sort":
+        options["sort_by"] = tuple(_sort_terms(call))
+    return CompactionOptions(**options)
+
+
+def _arranged(order: str) -> dict[str, Any]:
+    text = order.strip()
+    if text.lower().startswith("zorder(") and text.endswith(")"):
+        return {"zorder_by": tuple(one.strip() for one in text[len("zorder(") : -1].split(","))}
+    return {"sort_by": tuple(one.strip() for one in text.split(","))}
+
+
+def _sort_terms(call: Call) -> list[str]:
+    table = call.table()
+    schema, order = table.schema(), table.metadata.sort_order()
+    if not order.fields:
+        raise InvalidInputError(f"{table.name} has no sort order: say sort_order => 'a, b desc'")
+    return [
+        f"{schema.find_column_name(one.source_id)} {one.direction.value} {one.null_order.value}"
+        if str(one.transform) == "identity"
+        else f"{one.transform}({schema.find_column_name(one.source_id)}) {one.direction.value}"
+        for one in order.fields
+    ]
+
+
+def _rewrite_position_delete_files(call: Call) -> Rows:
+    """Apply deletes where they are many: files that have any are rewritten without their deleted rows."""
+    options = CompactionOptions(
+        where=call.get("where"), delete_ratio_threshold=1e-9, min_input_files=2**31 - 1
+    )
+    result = call.table().compact(options, spark=call.spark)
+    return [(result.removed_delete_files, 0, result.rewritten_bytes, result.added_bytes)]
+
+
+def _rewrite_manifests(call: Call) -> Rows:
+    """Cluster manifests by partition."""
+    result = call.table().rewrite_manifests(ManifestRewriteOptions(force=True))
+    return [(result.replaced_manifests, result.added_manifests)]
+
+
+def _expire_snapshots(call: Call) -> Rows:
+    """Forget old snapshots and remove exactly the files that only they reached."""
+    found = call.table().expire_snapshots(
+        older_than=call.time("older_than"),
+        retain_last=call.get("retain_last"),
+        snapshot_ids=call.get("snapshot_ids") or (),
+    )
+    kinds = (
+        FileKind.DATA,
+        FileKind.DELETES,
+        None,
+        FileKind.MANIFEST,
+        FileKind.MANIFEST_LIST,
+        FileKind.STATISTICS,
+    )
+    return [tuple(0 if one is None else found.deleted_files.get(one, 0) for one in kinds)]
+
+
+def _remove_orphan_files(call: Call) -> Rows:
+    """Move files that nothing reaches to the trash, and say which they are."""
+    table, older_than = call.table(), call.time("older_than")
+    options = OrphanOptions(older_than_ms=None if older_than is None else to_ms(older_than))
+    plan = plan_orphan_removal(
+        table.catalog, table.identifier, options, environment=table.environment
+    )
+    if not call.get("dry_run"):
+        table.remove_orphan_files(older_than=older_than)
+    return [(one.location,) for one in plan.orphans]
+
+
+def _compute_table_stats(call: Call) -> Rows:
+    """Count the different values of columns into the snapshot's statistics file."""
+    result = call.table().compute_statistics(
+        call.get("columns"), snapshot_id=call.get("snapshot_id")
+    )
+    return [(result.location,)]
+
+
+def _add_files(call: Call) -> Rows:
+    """Take in the Parquet files of a folder, or of a table of this session, as they lie there."""
+    table = call.table()
+    snapshot = table.import_hive(_folder(call, call.arguments["source_table"]))
+    counts = (snapshot.summary.get(one) for one in ("added-data-files", "changed-partition-count"))
+    return [tuple(int(one or 0) for one in counts)]
+
+
+def _folder(call: Call, source: str) -> str:
+    """The folder of `parquet.`path`` or of a table of the session."""
+    kind, found, path = source.partition(".")
+    if found and kind.strip("`").lower() == "parquet":
+        return path.strip("`")
+    described = call.spark.sql(f"DESCRIBE TABLE EXTENDED {source}").collect()
+    places = [row[1] for row in described if row[0] == "Location"]
+    if not places:
+        raise InvalidInputError(f"{source} has no folder of files that could be taken in")
+    return str(places[0])
+
+
+def _health(call: Call) -> Rows:
+    """Small files, manifests, snapshots and skew, from metadata alone."""
+    return [(str(fact), str(value)) for fact, value in call.table().health().facts()]
+
+
+def _advise(call: Call) -> Rows:
+    """What maintenance can do, and what a person should look at."""
+    table = call.table()
+    advice = advise_table(table.catalog, table.identifier, environment=table.environment)
+    return [(str(fact), str(value)) for fact, value in advice.facts()]
+
+
+_TABLE = {"table": "STRING"}
+_FACTS = {"fact": "STRING", "value": "STRING"}
+PROCEDURES = (
+    Procedure(
+        "rewrite_data_files",
+        _TABLE,
+        {
+            "strategy": "STRING",
+            "sort_order": "STRING",
+            "options": "MAP<STRING, STRING>",
+            "where": "STRING",
+            "branch": "STRING",
+        },
+        _REWRITTEN,
+        _rewrite_data_files,
+    ),
+    Procedure(
+        "rewrite_position_delete_files",
+        _TABLE,
+        {"where": "STRING"},
+        _REWRITTEN_DELETES,
+        _rewrite_position_delete_files,
+    ),
+    Procedure(
+        "rewrite_manifests",
+        _TABLE,
+        {},
+        {"rewritten_manifests_count": "INT", "added_manifests_count": "INT"},
+        _rewrite_manifests,
+    ),
+    Procedure(
+        "expire_snapshots",
+        _TABLE,
+        {"older_than": "TIMESTAMP", "retain_last": "INT", "snapshot_ids": "ARRAY<BIGINT>"},
+        _DELETED,
+        _expire_snapshots,
+    ),
+    Procedure(
+        "remove_orphan_files",
+        _TABLE,
+        {"older_than": "TIMESTAMP", "dry_run": "BOOLEAN"},
+        {"orphan_file_location": "STRING"},
+        _remove_orphan_files,
+    ),
+    Procedure(
+        "compute_table_stats",
+        _TABLE,
+        {"snapshot_id": "BIGINT", "columns": "ARRAY<STRING>"},
+        {"statistics_file": "STRING"},
+        _compute_table_stats,
+    ),
+    Procedure(
+        "add_files",
+        {**_TABLE, "source_table": "STRING"},
+        {},
+        {"added_files_count": "BIGINT", "changed_partition_count": "BIGINT"},
+        _add_files,
+    ),
+    Procedure("health", _TABLE, {}, _FACTS, _health),
+    Procedure("advise", _TABLE, {}, _FACTS, _advise),
+)

@@ -1,0 +1,16 @@
+"""Procedures: `CALL lake.system.rewrite_data_files(table => 'raw.events')`.
+
+Names, arguments and columns are those of Iceberg's procedures on Spark, so that scripts carry over;
+`health` and `advise` are this project's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakehouse.spark.catalog import maintenance_procedures, snapshot_procedures
+from lakehouse.spark.catalog.procedure import Procedure
+
+PROCEDURES: Mapping[str, Procedure] = {
+    one.name: one for one in (*snapshot_procedures.PROCEDURES, *maintenance_procedures.PROCEDURES)
+}

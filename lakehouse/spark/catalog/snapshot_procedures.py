@@ -1,0 +1,167 @@
+"""Procedures about snapshots, branches and names."""
+
+from __future__ import annotations
+
+from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
+from lakehouse.spark.catalog.procedure import Call, Procedure, Rows
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.table.table import Table
+from lakehouse.table.times import to_ms
+
+_MOVED = {"previous_snapshot_id": "BIGINT", "current_snapshot_id": "BIGINT"}
+
+
+def _rollback_to_snapshot(call: Call) -> Rows:
+    """Point main back at one of its ancestors."""
+    table = call.table()
+    before = table.metadata.current_snapshot_id
+    table.rollback_to(call.arguments["snapshot_id"])
+    return [(before, table.metadata.current_snapshot_id)]
+
+
+def _rollback_to_timestamp(call: Call) -> Rows:
+    """Point main back at what was current at a time."""
+    table = call.table()
+    at_ms = to_ms(call.time("timestamp") or 0)
+    before = table.metadata.current_snapshot_id
+    earlier = [one for one in _ancestors(table, before) if one.timestamp_ms < at_ms]
+    if not earlier:
+        raise NoSuchSnapshotError(f"{table.name} has no snapshot that is older than that")
+    table.rollback_to(earlier[0].snapshot_id)
+    return [(before, table.metadata.current_snapshot_id)]
+
+
+def _set_current_snapshot(call: Call) -> Rows:
+    """Make any snapshot, or the head of a branch or tag, the current one."""
+    table = call.table()
+    snapshot_id, ref = call.get("snapshot_id"), call.get("ref")
+    if (snapshot_id is None) == (ref is None):
+        raise InvalidInputError("CALL system.set_current_snapshot: give snapshot_id or ref")
+    if snapshot_id is None:
+        snapshot_id = table.scan(ref=ref).request.snapshot_id
+    before = table.metadata.current_snapshot_id
+    table.move_to(table.transaction().set_current_snapshot(snapshot_id).commit().version)
+    return [(before, table.metadata.current_snapshot_id)]
+
+
+def _cherrypick_snapshot(call: Call) -> Rows:
+    """Apply what a snapshot appended onto main."""
+    table = call.table()
+    table.cherry_pick(call.arguments["snapshot_id"])
+    return [(call.arguments["snapshot_id"], table.metadata.current_snapshot_id)]
+
+
+def _fast_forward(call: Call) -> Rows:
+    """Point a branch at the head of another one, its descendant."""
+    table = call.table()
+    branch = call.arguments["branch"]
+    before = table.refs().get(branch)
+    table.fast_forward(branch, call.arguments["to"])
+    after = table.refs()[branch].snapshot_id
+    return [(branch, None if before is None else before.snapshot_id, after)]
+
+
+def _ancestors_of(call: Call) -> Rows:
+    """The ancestors of a snapshot, the current one by default, newest first."""
+    table = call.table()
+    head = call.get("snapshot_id") or table.metadata.current_snapshot_id
+    return [(one.snapshot_id, one.timestamp_ms) for one in _ancestors(table, head)]
+
+
+def _register_table(call: Call) -> Rows:
+    """Take an existing table into the catalog by the location of its metadata file."""
+    table = call.lake.register_table(call.name(), call.arguments["metadata_file"])
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        return [(None, None, None)]
+    counts = (snapshot.summary.get(one) for one in ("total-records", "total-data-files"))
+    return [(snapshot.snapshot_id, *(None if one is None else int(one) for one in counts))]
+
+
+def _create_changelog_view(call: Call) -> Rows:
+    """A temporary view of the rows that came and went after one snapshot up to another."""
+    table, options = call.table(), call.options()
+    known = ("start-snapshot-id", "end-snapshot-id")
+    if not set(known).issuperset(options):
+        raise InvalidInputError(
+            f"CALL system.create_changelog_view: options are {' and '.join(known)}"
+        )
+    bounds = [None if one not in options else int(options[one]) for one in known]
+    rows = table.changelog(*bounds, net=bool(call.get("net_changes"))).to_arrow()
+    view = call.get("changelog_view") or f"{table.identifier.name}_changes"
+    # PySpark takes an empty first chunk for the end
+    call.spark.createDataFrame(rows.combine_chunks()).createOrReplaceTempView(view)
+    return [(view,)]
+
+
+def _ancestors(table: Table, snapshot_id: int | None) -> list[Snapshot]:
+    return [] if snapshot_id is None else list(table.metadata.ancestors(snapshot_id))
+
+
+_TABLE = {"table": "STRING"}
+PROCEDURES = (
+    Procedure(
+        "rollback_to_snapshot",
+        {**_TABLE, "snapshot_id": "BIGINT"},
+        {},
+        _MOVED,
+        _rollback_to_snapshot,
+    ),
+    Procedure(
+        "rollback_to_timestamp",
+        {**_TABLE, "timestamp": "TIMESTAMP"},
+        {},
+        _MOVED,
+        _rollback_to_timestamp,
+    ),
+    Procedure(
+        "set_current_snapshot",
+        _TABLE,
+        {"snapshot_id": "BIGINT", "ref": "STRING"},
+        _MOVED,
+        _set_current_snapshot,
+    ),
+    Procedure(
+        "cherrypick_snapshot",
+        {**_TABLE, "snapshot_id": "BIGINT"},
+        {},
+        {"source_snapshot_id": "BIGINT", "current_snapshot_id": "BIGINT"},
+        _cherrypick_snapshot,
+    ),
+    Procedure(
+        "fast_forward",
+        {**_TABLE, "branch": "STRING", "to": "STRING"},
+        {},
+        {"branch_updated": "STRING", "previous_ref": "BIGINT", "updated_ref": "BIGINT"},
+        _fast_forward,
+    ),
+    Procedure(
+        "ancestors_of",
+        _TABLE,
+        {"snapshot_id": "BIGINT"},
+        {"snapshot_id": "BIGINT", "timestamp": "BIGINT"},
+        _ancestors_of,
+    ),
+    Procedure(
+        "register_table",
+        {**_TABLE, "metadata_file": "STRING"},
+        {},
+        {
+            "current_snapshot_id": "BIGINT",
+            "total_records_count": "BIGINT",
+            "total_data_files_count": "BIGINT",
+        },
+        _register_table,
+    ),
+    Procedure(
+        "create_changelog_view",
+        _TABLE,
+        {
+            "changelog_view": "STRING",
+            "options": "MAP<STRING, STRING>",
+            "net_changes": "BOOLEAN",
+        },
+        {"changelog_view": "STRING"},
+        _create_changelog_view,
+    ),
+)

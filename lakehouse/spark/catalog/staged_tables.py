@@ -1,0 +1,177 @@
+"""Tables that are made, or made anew, with their first rows: CTAS, RTAS, `createOrReplace`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+from pyspark.sql import SparkSession
+
+from lakehouse.catalog.protocol import TableVersion
+from lakehouse.errors import CommitStateUnknownError, LakehouseError
+from lakehouse.spark.jvm.answers import Arguments, Verb
+from lakehouse.spark.writing.writable_table import WritableTableAnswers
+from lakehouse.spark.writing.write_answers import WriteAnswers
+from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.field_ids import assign_fresh_ids
+from lakehouse.spec.partitioning import parse_partition_spec
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.spec.updates import (
+    AddPartitionSpec,
+    AddSchema,
+    AddSortOrder,
+    SetCurrentSchema,
+    SetDefaultSortOrder,
+    SetDefaultSpec,
+    Update,
+)
+from lakehouse.table.row_write import RowWrite
+from lakehouse.table.table import Table
+from lakehouse.transaction.transaction import Transaction
+
+
+class Staged(Protocol):
+    """A table whose first rows nobody else sees before they are published."""
+
+    @property
+    def table(self) -> Table:
+        """The table as it will be."""
+
+    def publish(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> None:
+        """Make it visible with these files. Raises CommitError; then nothing has changed."""
+
+    def abandon(self) -> None:
+        """Leave everything as it was."""
+
+
+@dataclass(frozen=True)
+class NewTable:
+    """A table that was made just now, without rows: its name is taken, and its folder is its own."""
+
+    table: Table
+
+    def publish(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> None:
+        """See `Staged`. A table of no rows has no snapshot."""
+        if not files:
+            return
+        with RowWrite(self.table, "main", summary, None) as write:
+            write.files += files
+            try:
+                write.commit(self.table.transaction().append(files))
+            except CommitStateUnknownError:
+                raise
+            except LakehouseError:
+                self.abandon()
+                raise
+
+    def abandon(self) -> None:
+        """See `Staged`."""
+        self.table.catalog.drop(self.table.identifier, purge=True)
+
+
+@dataclass(frozen=True)
+class ReplacedTable:
+    """A table whose columns, partitioning and rows are others from now on; its history stays.
+
+    Attributes:
+        before: the table that is replaced.
+        transaction: its new schema, partition spec and properties.
+    """
+
+    table: Table
+    before: Table
+    transaction: Transaction
+
+    def publish(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> None:
+        """See `Staged`. Raises ValidationConflictError when somebody changed rows meanwhile."""
+        removed = self.before.scan().plan().files
+        with RowWrite(self.before, "main", summary, None) as write:
+            write.files += files
+            if files or removed:
+                write.commit(self.transaction.overwrite(files, removed))
+            else:
+                self.before.move_to(self.transaction.commit(summary).version)
+
+    def abandon(self) -> None:
+        """See `Staged`."""
+
+
+def replaced_table(
+    before: Table, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
+) -> ReplacedTable:
+    """The table with other columns, which have ids of their own, and with these properties beside those that it has."""
+    transaction = before.transaction()
+    transaction.update(_shape(before.metadata, schema, partition_by))
+    if properties:
+        transaction.set_properties(properties)
+    version = TableVersion(before.identifier, transaction.metadata, before.metadata_location)
+    table = Table(before.catalog, version, before.environment, before.listeners)
+    return ReplacedTable(table, before, transaction)
+
+
+def _shape(
+    metadata: TableMetadata, schema: Schema, partition_by: Sequence[str]
+) -> tuple[Update, ...]:
+    fresh, _ = assign_fresh_ids(schema, metadata.last_column_id + 1)
+    spec = parse_partition_spec(partition_by, fresh)
+    first = metadata.last_partition_id + 1
+    fields = [
+        PartitionField(one.source_id, first + position, one.transform, one.name)
+        for position, one in enumerate(spec.fields)
+    ]
+    return (
+        AddSchema(fresh),
+        SetCurrentSchema(),
+        AddPartitionSpec(PartitionSpec(*fields)),
+        SetDefaultSpec(),
+        AddSortOrder(UNSORTED_SORT_ORDER),
+        SetDefaultSortOrder(),
+    )
+
+
+class StagedTableAnswers(WritableTableAnswers):
+    """Answers for a staged table: what is written to it waits to be published.
+
+    Args:
+        spark: the session.
+        staged: the table.
+        by_workers: whether Python workers write the files, because Spark cannot.
+    """
+
+    def __init__(
+        self, spark: Callable[[], SparkSession], staged: Staged, *, by_workers: bool
+    ) -> None:
+        super().__init__(spark, staged.table.name, staged.table, "main", by_workers=by_workers)
+        self._staged = staged
+        self._files: list[DataFile] = []
+
+    def _verbs_of_table(self) -> Mapping[str, Verb]:
+        return {
+            **super()._verbs_of_table(),
+            "publish": self.publish,
+            "abandon": self.abandon,
+        }
+
+    def write(self, _told: Arguments, _thing: object) -> WriteAnswers:
+        """A write of the table's first rows."""
+        table = self._staged.table
+        return WriteAnswers(
+            f"write to {self.name}", self._spark, table.write_request(), self._files.extend, table
+        )
+
+    def publish(self, _told: Arguments, _thing: object) -> None:
+        """Make the table visible."""
+        self._staged.publish(self._files, self._summary())
+
+    def abandon(self, _told: Arguments, _thing: object) -> None:
+        """The statement failed: its files go, and a table that it made."""
+        self.storage.delete([one.file_path for one in self._files])
+        self._staged.abandon()
+
+    def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
+        """See `table_facts`; nothing is to be read."""
+        return {**super().facts(told, thing), "staged": True, "bytes": 0, "rows": 0}

@@ -1,0 +1,147 @@
+"""Procedures, and tables that are made or made anew with their first rows."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
+
+from tests.integration.spark_support import lake, session
+
+__all__ = ["lake", "session"]
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def sql(spark, session):
+    def run(text):
+        return [tuple(row) for row in spark.sql(text).collect()]
+
+    run("CREATE NAMESPACE lake.raw")
+    return run
+
+
+@pytest.fixture
+def table(sql, lake):
+    sql("CREATE TABLE lake.raw.rows (id BIGINT, k STRING)")
+    for number in (1, 2, 3):
+        sql(f"INSERT INTO lake.raw.rows VALUES ({number}, 'k{number}')")
+    return lake.load_table("raw.rows")
+
+
+def test_tables_come_with_their_first_rows_or_not_at_all(sql, lake, tmp_path):
+    sql("CREATE TABLE lake.raw.made PARTITIONED BY (bucket(2, id)) AS SELECT 1L AS id, 'a' AS k")
+    assert sql("SELECT * FROM lake.raw.made") == [(1, "a")]
+    files = set(tmp_path.rglob("*.parquet"))
+    for text in (
+        "CREATE TABLE lake.raw.failed AS SELECT CAST(raise_error('no') AS INT) AS x",
+        "CREATE OR REPLACE TABLE lake.raw.made AS SELECT CAST(raise_error('no') AS INT) AS x",
+    ):
+        with pytest.raises(PySparkException, match="no"):
+            sql(text)
+    assert sql("SHOW TABLES IN lake.raw") == [("raw", "made", False)]
+    assert sql("SELECT * FROM lake.raw.made") == [(1, "a")]
+    assert set(tmp_path.rglob("*.parquet")) == files
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_ALREADY_EXISTS"):
+        sql("CREATE TABLE lake.raw.made AS SELECT 1 AS x")
+
+
+def test_a_replaced_table_keeps_its_history(sql, lake, spark):
+    sql("CREATE TABLE lake.raw.made PARTITIONED BY (bucket(2, id)) AS SELECT 1L AS id, 'a' AS k")
+    before = lake.load_table("raw.made")
+    sql(
+        "CREATE OR REPLACE TABLE lake.raw.made PARTITIONED BY (z) TBLPROPERTIES ('a' = 'b') "
+        "AS SELECT id + 10 AS k, 'z' AS z FROM lake.raw.made"
+    )
+    assert sql("SELECT * FROM lake.raw.made") == [(11, "z")]
+    after = lake.load_table("raw.made")
+    assert after.metadata.table_uuid == before.metadata.table_uuid
+    assert after.properties["a"] == "b"
+    assert [field.name for field in after.spec().fields] == ["z"]
+    first = after.snapshots()[0].snapshot_id
+    assert sql(f"SELECT * FROM lake.raw.made VERSION AS OF {first}") == [(1, "a")]
+    sql("REPLACE TABLE lake.raw.made (q INT)")
+    assert sql("SELECT * FROM lake.raw.made") == []
+    spark.range(2).writeTo("lake.raw.made").createOrReplace()
+    assert sql("SELECT * FROM lake.raw.made ORDER BY id") == [(0,), (1,)]
+
+
+def test_history_is_moved(sql, table):
+    first, second, third = (one.snapshot_id for one in table.snapshots())
+    call = "CALL lake.system."
+    assert sql(f"{call}rollback_to_snapshot('raw.rows', {second})") == [(third, second)]
+    assert sql("SELECT count(*) FROM lake.raw.rows") == [(2,)]
+    assert sql(f"{call}set_current_snapshot(table => 'lake.raw.rows', snapshot_id => {third})") == [
+        (second, third)
+    ]
+    assert [row[0] for row in sql(f"{call}ancestors_of('raw.rows')")] == [third, second, first]
+    assert sql(f"{call}rollback_to_timestamp('raw.rows', TIMESTAMP '2100-01-01 00:00:00')") == [
+        (third, third)
+    ]
+    assert sql(f"{call}create_changelog_view(table => 'raw.rows', changelog_view => 'came')") == [
+        ("came",)
+    ]
+    assert sql("SELECT id, _change_type FROM came ORDER BY id") == [
+        (1, "INSERT"),
+        (2, "INSERT"),
+        (3, "INSERT"),
+    ]
+    sql(f"{call}rollback_to_snapshot('raw.rows', {first})")
+    table.refresh().create_branch("audit")
+    sql("INSERT INTO lake.raw.rows.branch_audit VALUES (9, 'audited')")
+    head = table.refresh().refs()["audit"].snapshot_id
+    assert sql(f"{call}cherrypick_snapshot('raw.rows', {head})") == [(head, head)]
+    sql("INSERT INTO lake.raw.rows.branch_audit VALUES (10, 'audited')")
+    head, before = table.refresh().refs()["audit"].snapshot_id, head
+    assert sql(f"{call}fast_forward('raw.rows', 'main', 'audit')") == [("main", before, head)]
+    place = table.refresh().metadata_location
+    sql("DROP TABLE lake.raw.rows")
+    again = f"{call}register_table(table => 'raw.again', metadata_file => '{place}')"
+    assert sql(again) == [(head, 3, 3)]
+    assert sql("SELECT count(*) FROM lake.raw.again") == [(3,)]
+
+
+def test_tables_are_tidied_up(sql, table, lake):
+    call = "CALL lake.system."
+    rewritten = sql(
+        f"{call}rewrite_data_files(table => 'raw.rows', strategy => 'sort', sort_order => 'id desc', "
+        "options => map('rewrite-all', 'true'))"
+    )
+    assert (rewritten[0][0], rewritten[0][1], rewritten[0][3]) == (3, 1, 0)
+    assert sql("SELECT id FROM lake.raw.rows") == [(3,), (2,), (1,)]
+    assert len(sql(f"{call}rewrite_manifests('raw.rows')")) == 1
+    deleted = sql(
+        f"{call}expire_snapshots(table => 'raw.rows', older_than => TIMESTAMP '2100-01-01 00:00:00', "
+        "retain_last => 1)"
+    )
+    assert deleted[0][0] == 3
+    assert sql("SELECT count(*) FROM lake.raw.rows.snapshots") == [(1,)]
+    assert sql(f"{call}remove_orphan_files(table => 'raw.rows', dry_run => true)") == []
+    (statistics,) = sql(f"{call}compute_table_stats(table => 'raw.rows', columns => array('id'))")
+    assert statistics[0].endswith(".stats")
+    assert dict(sql(f"{call}health('raw.rows')"))
+    assert dict(sql(f"{call}advise('raw.rows')"))
+    sql(
+        "CREATE TABLE spark_catalog.default.old (id BIGINT, k STRING) USING parquet "
+        f"LOCATION '{lake.warehouse}/old'"
+    )
+    try:
+        sql("INSERT INTO spark_catalog.default.old VALUES (7, 'old')")
+        sql(f"{call}add_files(table => 'raw.rows', source_table => 'spark_catalog.default.old')")
+    finally:
+        sql("DROP TABLE spark_catalog.default.old")
+    assert sql("SELECT count(*) FROM lake.raw.rows") == [(4,)]
+
+
+def test_calls_that_cannot_be_done_say_why(sql, table):
+    for text, told in {
+        "nope('x')": "FAILED_TO_LOAD_ROUTINE",
+        "rollback_to_snapshot('raw.rows', 1)": "1",
+        "rollback_to_snapshot('raw.nope', 1)": "raw.nope",
+        "rewrite_data_files(table => 'raw.rows', options => map('nope', '1'))": "no option 'nope'",
+        "rewrite_data_files(table => 'raw.rows', strategy => 'magic')": "binpack or sort",
+        "set_current_snapshot('raw.rows')": "snapshot_id or ref",
+        "rollback_to_timestamp('raw.rows', TIMESTAMP '2000-01-01 00:00:00')": "no snapshot",
+    }.items():
+        with pytest.raises((AnalysisException, IllegalArgumentException), match=told):
+            sql(f"CALL lake.system.{text}")
