@@ -4,6 +4,8 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.InSet;
+import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.ScanBuilder;
@@ -11,6 +13,8 @@ import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
 import org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters;
 import org.apache.spark.sql.sources.Filter;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import scala.Option;
 import scala.collection.immutable.Seq;
@@ -23,6 +27,9 @@ import scala.jdk.javaapi.CollectionConverters;
  */
 final class LakehouseScanBuilder
         implements ScanBuilder, SupportsPushDownRequiredColumns, SupportsPushDownCatalystFilters {
+    /** Days from 1582-10-17 to 1970: the first of the calendar, whatever the zone. */
+    private static final long FIRST_DAY = -141425L;
+    private static final long DAY_US = 86400000000L;
     private final LakehouseTable table;
     private final RowLevelChange change;
     private StructType required;
@@ -48,7 +55,8 @@ final class LakehouseScanBuilder
         for (Object one : found) {
             description += (description.isEmpty() ? "" : " AND ") + ((Expression) one).sql();
             Option translated = DataSourceStrategy$.MODULE$.translateFilter((Expression) one, true);
-            if (translated.isDefined() && safe((Filter) translated.get(), unsafe)) {
+            if (translated.isDefined() && safe((Filter) translated.get(), unsafe)
+                    && !namesOldTimes((Expression) one)) {
                 rowGroupFilters.add(translated.get());
             }
         }
@@ -72,6 +80,31 @@ final class LakehouseScanBuilder
             return new WorkerScan(table, OutputColumns.whole(required, table), filters);
         }
         return scan;
+    }
+
+    /**
+     * Whether a day or an instant from before the Gregorian calendar is named: on their way to the
+     * Parquet reader those of October 1582 become others, and it would skip rows.
+     */
+    private static boolean namesOldTimes(Expression expression) {
+        if (expression instanceof Literal) {
+            Object value = ((Literal) expression).value();
+            DataType type = ((Literal) expression).dataType();
+            return value != null
+                && (type.equals(DataTypes.DateType) && ((Integer) value).intValue() < FIRST_DAY
+                || type.equals(DataTypes.TimestampType)
+                && ((Long) value).longValue() < FIRST_DAY * DAY_US);
+        }
+        if (expression instanceof InSet) {
+            DataType type = ((InSet) expression).child().dataType();
+            return type.equals(DataTypes.DateType) || type.equals(DataTypes.TimestampType);
+        }
+        for (Object child : CollectionConverters.asJava(expression.children())) {
+            if (namesOldTimes((Expression) child)) {
+                return true;
+            }
+        }
+        return false;
     }
 
     /** Whether no column is named that may be another one in some file. */
