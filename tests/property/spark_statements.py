@@ -74,7 +74,8 @@ CONDITIONS = [
     "m['k'] = 1", "m IS NULL", "element_at(m, 'l') IS NULL", "i = id", "i + id > 3", "f = d", "s = i",
     "id IN (SELECT id FROM {0} WHERE b)", "EXISTS (SELECT 1 FROM {1} o WHERE o.id = {2}.id)",
     "id NOT IN (SELECT o.id FROM {1} o WHERE o.id > 2)", "i > (SELECT avg(i) FROM {0})",
-    "id = (SELECT max(id) FROM {0})", "coalesce(i, 0) = 0", "i IS DISTINCT FROM 1", "true", "false", "NULL",
+    "id = (SELECT max(id) FROM {0})", "coalesce(i, 0) = 0", "i IS DISTINCT FROM 1", "true", "false",
+    "CAST(NULL AS BOOLEAN)",
 ]  # fmt: skip
 """`{0}` is the table, `{1}` the other one, `{2}` what the table is called in the statement."""
 
