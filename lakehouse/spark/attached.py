@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse.errors import InvalidInputError, NoSuchTableError
+from lakehouse.errors import InvalidInputError, NoSuchTableError, UnsupportedFeatureError
 from lakehouse.lake import Lakehouse
 from lakehouse.spark.catalog.registration import register
 from lakehouse.spark.catalog.table_names import NamedTable, find_table
@@ -33,7 +33,15 @@ class LakehouseSession:
 
         When the statement is done, the session's current catalog and namespace are what they were. They are
         the session's: beside this call other threads should write names in full.
+
+        Raises:
+            UnsupportedFeatureError: a Spark Connect session, whose server does not know the catalog.
         """
+        if path_reader.is_remote(self.spark):
+            raise UnsupportedFeatureError(
+                "A Spark Connect session knows the catalogs of its server alone. Read a table with "
+                "`.table(...)` and name it for SQL with `.createOrReplaceTempView(...)`."
+            )
         catalog = self.spark.catalog
         before = catalog.currentCatalog(), catalog.currentDatabase()
         if before[0] == self.name:
@@ -96,7 +104,7 @@ def attach(spark: SparkSession, lake: Lakehouse, name: str = "lake") -> Lakehous
     """Make a lakehouse a catalog of a running Spark session: `SELECT * FROM lake.raw.events`.
 
     It stays one as long as this process, which answers for it. A lakehouse attached before under the same name goes. A Spark
-    Connect session has the catalogs of its server (`lakehouse spark-connect` starts one that has yours).
+    Connect session has the catalogs of its server alone; tables are read with `table`.
 
     Args:
         spark: the session.

@@ -547,7 +547,9 @@ def test_first_row_id_assignment_follows_the_example_of_the_spec():
         )
         for path, added, existing, first in counts
     ]
-    deletes = dataclasses.replace(manifests[1], content=CONTENT_DELETE_MANIFEST)
+    deletes = dataclasses.replace(
+        manifests[1], manifest_path="deletes", content=CONTENT_DELETE_MANIFEST
+    )
     data, next_row_id = write_manifest_list(
         [*manifests, deletes],
         snapshot_id=9,

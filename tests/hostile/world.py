@@ -105,6 +105,7 @@ class World:
         current = Path(table.metadata_location)
         document = json.loads(current.read_bytes())
         lists = {Path(one["manifest-list"]) for one in document["snapshots"]}
+        statistics = {Path(one["statistics-path"]) for one in document.get("statistics", ())}
         found += [("metadata", current, as_json), ("metadata bytes", current, raw)]
         for path in sorted(self.folder.rglob("*")):
             match path.suffix:
@@ -116,7 +117,7 @@ class World:
                     found += [("twin", path, raw), ("twin values", path, as_twin)]
                 case ".parquet":
                     found.append(("data file", path, raw))
-                case ".puffin" if "stats" in path.name:
+                case _ if path in statistics:
                     found.append(("statistics", path, raw))
                 case ".puffin":
                     found.append(("deletion vector", path, raw))

@@ -60,8 +60,10 @@ def read(spark: object, lake: lh.Lakehouse) -> dict[str, object]:
     )
     found["planned"] = list(Kept.planned)
     found["first"] = rows(session.table("raw.events", snapshot_id=first))
-    both = f"raw.events e JOIN raw.events FOR VERSION AS OF {first} f ON e.id = f.id"
-    found["sql"] = rows(session.sql(f"SELECT e.day, count(*) n, '{{}}' FROM {both} GROUP BY 1"))
+    session.table("raw.events").createOrReplaceTempView("events")
+    session.table("raw.events", snapshot_id=first).createOrReplaceTempView("first")
+    both = "events e JOIN first f ON e.id = f.id"
+    found["sql"] = rows(spark.sql(f"SELECT e.day, count(*) n, '{{}}' FROM {both} GROUP BY 1"))
     found["snapshots"] = session.table("raw.events.snapshots").count()
     found["empty"] = rows(session.table("raw.empty"))
     found["positions"] = rows(session.table("raw.positions"))

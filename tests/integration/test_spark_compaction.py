@@ -20,7 +20,7 @@ from pyiceberg.types import (
     TimestamptzType,
     UUIDType,
 )
-from pyspark.errors import IllegalArgumentException
+from pyspark.errors import UnsupportedOperationException
 
 from lakehouse.errors import InvalidInputError, NoSuchFileError
 from lakehouse.maintenance.file_groups import CompactionOptions
@@ -170,7 +170,7 @@ def test_landed_avro_is_named_until_workers_have_turned_it_into_parquet(spark, l
         partition=("r0",),
     )
     with pytest.raises(
-        IllegalArgumentException, match=r"holds avro files.*lakehouse compact raw\.events"
+        UnsupportedOperationException, match=r"holds avro files.*lakehouse compact raw\.events"
     ):
         attach(spark, lake).table("raw.events").collect()
     table.compact(spark=spark)

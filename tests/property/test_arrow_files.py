@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema, index_by_id
-from pyiceberg.types import BinaryType, DecimalType, FloatType, PrimitiveType, StringType
+from pyiceberg.types import (
+    BinaryType,
+    DecimalType,
+    FloatType,
+    PrimitiveType,
+    StringType,
+    UUIDType,
+)
 
 from lakehouse.arrow.reader import ReadRequest, read_table
 from lakehouse.arrow.writer import WriteRequest, write_all
@@ -62,7 +69,8 @@ def test_metrics_bound_the_values(kind, data):
     storage = MemoryStorage()
     properties = {
         "write.metadata.metrics.default": f"truncate({length})",
-        "write.parquet.row-group-limit": "7",
+        # files of uuids have one row group
+        **({} if isinstance(kind, UUIDType) else {"write.parquet.row-group-limit": "7"}),
     }
     for one in write_all(table, request(schema, properties=properties), storage):
         values = comparable(plain(table.column(0)), kind)
@@ -74,6 +82,11 @@ def test_metrics_bound_the_values(kind, data):
             assert one.nan_value_counts == {1: len(present) - len(numbers)}
         else:
             assert one.nan_value_counts == {}
+        if isinstance(kind, UUIDType):
+            # bounds that neither order misreads, or none: tests/unit/spec/test_uuid_order.py
+            assert not one.lower_bounds or decode(kind, one.lower_bounds[1]) <= min(numbers)
+            assert not one.upper_bounds or decode(kind, one.upper_bounds[1]) >= max(numbers)
+            continue
         assert (1 in one.lower_bounds) == bool(numbers)
         if numbers:
             low = comparable([decode(kind, one.lower_bounds[1])], kind)[0]

@@ -1,6 +1,6 @@
 """Statements on a lakehouse table do what they do on tables of Spark's own.
 
-`LAKEHOUSE_SPARK_STATEMENTS` is how many are tried (default 300), `LAKEHOUSE_SPARK_SEED` where the
+`LAKEHOUSE_SPARK_STATEMENTS` is how many are tried (default 60), `LAKEHOUSE_SPARK_SEED` where the
 first table begins.
 """
 
@@ -21,7 +21,7 @@ from tests.property.spark_statements import TYPES, Generator, Statement
 pytestmark = pytest.mark.spark
 
 PER_TABLE = 12
-STATEMENTS = int(os.environ.get("LAKEHOUSE_SPARK_STATEMENTS", "300"))
+STATEMENTS = int(os.environ.get("LAKEHOUSE_SPARK_STATEMENTS", "60"))
 SEED = int(os.environ.get("LAKEHOUSE_SPARK_SEED", "1"))
 PARTITIONS = ["", "bucket(2, id)", "days(at)", "truncate(2, s)", "p", "i", "months(wall), b", "day"]
 ZONES = ["UTC", "Asia/Tokyo", "America/New_York"]

@@ -1,8 +1,7 @@
 """Frames of a Spark Connect session over one snapshot of a table: planned once, read by paths.
 
 Spark cannot ask back, so files are chosen once, when the frame is made, by the scan's own filter; filters of later queries
-prune row groups only. Give the filter to the scan: `table.scan(where=...).to_spark(spark)`. A server started by
-`lakehouse spark-connect` has the catalog and none of these limits.
+prune row groups only. Give the filter to the scan: `table.scan(where=...).to_spark(spark)`.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ def java_object(spark: SparkSession, name: str) -> Any:
     """
     if getattr(spark, "_jvm", None) is None:
         raise UnsupportedFeatureError(
-            "this Spark session is a remote one (Spark Connect): it has no JVM in reach. Start its "
-            "server with `lakehouse spark-connect`, which has the catalog"
+            "this Spark session is a remote one (Spark Connect): it has no JVM in reach. Its "
+            "catalogs are those of its server"
         )
     context = spark.sparkContext
     with _lock:

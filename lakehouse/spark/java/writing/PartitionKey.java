@@ -213,7 +213,7 @@ final class PartitionKey {
             long hour = ((Number) value).longValue();
             return LocalDate.ofEpochDay(Math.floorDiv(hour, 24L)) + "-" + two(Math.floorMod(hour, 24L));
         }
-        return value instanceof byte[] ? Base64.getUrlEncoder().encodeToString((byte[]) value)
+        return value instanceof byte[] ? Base64.getEncoder().encodeToString((byte[]) value)
             : String.valueOf(value);
     }
 
