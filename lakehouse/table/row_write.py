@@ -6,18 +6,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, ValidationConflictError
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.properties import TableProperties
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.table.loaded_table import LoadedTable
 from lakehouse.transaction.commit_ids import snapshots_of_commit
 from lakehouse.transaction.transaction import Transaction
-
-if TYPE_CHECKING:
-    from lakehouse.table.table import Table
 
 _LOG = logging.getLogger(__name__)
 
@@ -43,7 +41,11 @@ class RowWrite:
     """
 
     def __init__(
-        self, table: Table, branch: str, summary: Mapping[str, str] | None, commit_id: str | None
+        self,
+        table: LoadedTable,
+        branch: str,
+        summary: Mapping[str, str] | None,
+        commit_id: str | None,
     ) -> None:
         self.files: list[DataFile] = []
         self._table = table

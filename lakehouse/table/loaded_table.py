@@ -1,0 +1,116 @@
+"""A table at one of its versions: what all verbs on it share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+
+from lakehouse.catalog.protocol import Catalog, TableVersion
+from lakehouse.environment import Environment
+from lakehouse.scan.listeners import Listeners
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.storage.protocol import Storage
+from lakehouse.transaction.committed import Committed
+from lakehouse.transaction.transaction import Transaction
+
+
+class LoadedTable:
+    """A table at the version it had when it was loaded, or last changed through this object.
+
+    Attributes:
+        catalog: the catalog underneath.
+        environment: clock, ids and randomness.
+        listeners: told of every scan planned.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        version: TableVersion,
+        environment: Environment | None = None,
+        listeners: Listeners | None = None,
+    ) -> None:
+        self.catalog = catalog
+        self.environment = environment or Environment.system()
+        self.listeners = Listeners(self.environment.now_ms) if listeners is None else listeners
+        self._version = version
+
+    @property
+    def identifier(self) -> Identifier:
+        """Namespace and name."""
+        return self._version.identifier
+
+    @property
+    def name(self) -> str:
+        """Dotted name."""
+        return str(self.identifier)
+
+    @property
+    def version(self) -> TableVersion:
+        """Metadata and where it lies."""
+        return self._version
+
+    @property
+    def metadata(self) -> TableMetadata:
+        """The metadata of this version."""
+        return self._version.metadata
+
+    @property
+    def metadata_location(self) -> str:
+        """The metadata file of this version; any Iceberg engine opens the table by it."""
+        return self._version.metadata_location
+
+    @property
+    def location(self) -> str:
+        """The table's folder."""
+        return self.metadata.location
+
+    @property
+    def storage(self) -> Storage:
+        """Where its files are."""
+        return self.catalog.storage(self.location)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Table properties."""
+        return self.metadata.properties
+
+    def schema(self) -> Schema:
+        """The current schema."""
+        return self.metadata.schema()
+
+    def spec(self) -> PartitionSpec:
+        """The current partition spec."""
+        return self.metadata.spec()
+
+    def refresh(self) -> Self:
+        """Move to the newest version; returns the table itself."""
+        self._version = self.catalog.refresh(self._version)
+        return self
+
+    def move_to(self, version: TableVersion) -> Self:
+        """Move to a version of this table; returns the table itself."""
+        self._version = version
+        return self
+
+    def transaction(self, branch: str = "main") -> Transaction:
+        """Several operations in one commit, based on this version. Call `refresh()` afterwards to see it here."""
+        return Transaction(
+            self.catalog,
+            self.identifier,
+            base=self._version,
+            branch=branch,
+            environment=self.environment,
+        )
+
+    def _head(self, branch: str) -> int | None:
+        """The head of a branch; of main for a branch that the commit will create."""
+        ref = self.metadata.refs.get(branch)
+        return self.metadata.current_snapshot_id if ref is None else ref.snapshot_id
+
+    def _moved(self, committed: Committed) -> Self:
+        return self.move_to(committed.version)

@@ -1,0 +1,133 @@
+"""Verbs that read: rows of a snapshot, rows between two, snapshots, refs and metadata tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from lakehouse.expressions.bind import Where, bind
+from lakehouse.inspect.tables import MetadataTables
+from lakehouse.scan.planner import schema_of, snapshot_of
+from lakehouse.scan.request import ScanRequest
+from lakehouse.spec.refs import SnapshotRef
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.table.changelog import Changelog
+from lakehouse.table.loaded_table import LoadedTable
+from lakehouse.table.scan import TableScan, columns
+from lakehouse.table.times import Moment
+from lakehouse.table.travel import Point, point_of
+
+
+class ReadVerbs(LoadedTable):
+    """Reads see the version that the table was loaded at."""
+
+    def scan(
+        self,
+        where: Where = None,
+        select: Sequence[str] | str | None = None,
+        *,
+        snapshot_id: int | None = None,
+        as_of: Moment | None = None,
+        ref: str = "main",
+        run: str | None = None,
+        case_sensitive: bool = True,
+    ) -> TableScan:
+        """Rows of one snapshot.
+
+        Args:
+            where: filter in SQL (docs/filters.md), or an expression of pyiceberg.
+            select: columns; `a.b` reaches into structs.
+            snapshot_id: this snapshot.
+            as_of: what was current at this time: datetime (naive means UTC), ISO text or milliseconds.
+            ref: head of this branch, or this tag.
+            run: what this Dagster run wrote last, by its run id.
+            case_sensitive: whether column names must match exactly.
+
+        Raises:
+            InvalidInputError: more than one of `snapshot_id`, `as_of` and `run`.
+            NoSuchSnapshotError | NoSuchRefError: nothing there.
+        """
+        point = point_of(
+            self.metadata, self.name, snapshot_id=snapshot_id, as_of=as_of, ref=ref, run=run
+        )
+        request = self._scan_request(point, where, select, case_sensitive=case_sensitive)
+        return TableScan(self.name, request, self.storage, listeners=self.listeners)
+
+    def scan_appends(
+        self,
+        from_snapshot_id: int,
+        to_snapshot_id: int | None = None,
+        *,
+        where: Where = None,
+        select: Sequence[str] | str | None = None,
+    ) -> TableScan:
+        """Rows that append snapshots added after one snapshot up to another (the current one by default).
+
+        Raises:
+            NoSuchSnapshotError: `from_snapshot_id` is no ancestor of `to_snapshot_id`; raised when planned.
+        """
+        request = self._scan_request(Point(to_snapshot_id), where, select)
+        return TableScan(self.name, request, self.storage, from_snapshot_id, self.listeners)
+
+    def changelog(
+        self,
+        from_snapshot_id: int | None = None,
+        to_snapshot_id: int | None = None,
+        *,
+        where: Where = None,
+        select: Sequence[str] | str | None = None,
+        net: bool = False,
+    ) -> Changelog:
+        """Rows inserted and deleted after one snapshot (None: ever) up to another (the current one by default).
+
+        Rewrites change nothing, and rows that an overwrite only carried over are left out; with `net` also rows that came and
+        went within the range.
+        """
+        return Changelog(
+            self._scan_request(Point(to_snapshot_id), where, select),
+            self.storage,
+            from_snapshot_id,
+            net,
+        )
+
+    def _scan_request(
+        self,
+        point: Point,
+        where: Where,
+        select: Sequence[str] | str | None,
+        *,
+        case_sensitive: bool = True,
+    ) -> ScanRequest:
+        request = ScanRequest(
+            metadata=self.metadata,
+            snapshot_id=point.snapshot_id,
+            current_schema=point.current_schema,
+            select=columns(select),
+            case_sensitive=case_sensitive,
+        )
+        if where is None:
+            return request
+        schema = schema_of(request, snapshot_of(request))
+        return replace(request, where=bind(where, schema, case_sensitive=case_sensitive))
+
+    def snapshots(self) -> list[Snapshot]:
+        """Every snapshot kept, oldest first."""
+        return sorted(self.metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp_ms))
+
+    def current_snapshot(self) -> Snapshot | None:
+        """The head of main; None when nothing was written yet."""
+        return self.metadata.current_snapshot()
+
+    def history(self) -> list[Snapshot]:
+        """The current snapshot and its ancestors, oldest first: history by parent, not by clock."""
+        current = self.metadata.current_snapshot_id
+        return [] if current is None else list(self.metadata.ancestors(current))[::-1]
+
+    def refs(self) -> Mapping[str, SnapshotRef]:
+        """Branches and tags by name."""
+        return self.metadata.refs
+
+    @property
+    def inspect(self) -> MetadataTables:
+        """Metadata tables as Arrow: `inspect.files()`, `inspect.snapshots()`, ..."""
+        return MetadataTables(self._version, self.storage)

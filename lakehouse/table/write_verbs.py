@@ -1,0 +1,208 @@
+"""Verbs that add, replace and remove rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from lakehouse.arrow.writer import WriteRequest, write_data_files
+from lakehouse.catalog.own_folders import check_table
+from lakehouse.dml.add_files import AddedFiles, describe_hive, describe_paths
+from lakehouse.dml.added_rows import refuse_other_rows
+from lakehouse.dml.copy_on_write import remove_matching_rows
+from lakehouse.dml.merge_on_read import delete_matching_rows
+from lakehouse.engines import engine_for
+from lakehouse.expressions.bind import Where, bind
+from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.table_metadata import refuse_encrypted, refuse_v1
+from lakehouse.table.loaded_table import LoadedTable
+from lakehouse.table.row_write import Decision, RowWrite
+from lakehouse.table.rows import WrittenFiles, arrow_rows
+
+
+class WriteVerbs(LoadedTable):
+    """Each verb is one commit, and moves the table to the version that it made."""
+
+    def append(
+        self,
+        data: object,
+        *,
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
+    ) -> Snapshot:
+        """Add rows.
+
+        Args:
+            data: pyarrow Table, RecordBatch or RecordBatchReader, an iterable of batches, a Spark DataFrame, or WrittenFiles.
+            branch: where to.
+            summary: entries for the snapshot's summary.
+            commit_id: a name for this write: done once in the history of the branch, however often
+                it is tried.
+
+        Raises:
+            InvalidSchemaError: the data does not fit the schema.
+            CommitError: see `lakehouse.errors`.
+        """
+        with RowWrite(self, branch, summary, commit_id) as write:
+            if (done := write.replayed()) is not None:
+                return done
+            write.files += self.write_files(data)
+            return write.commit(self.transaction(branch).append(write.files))
+
+    def add_files(
+        self,
+        paths: Iterable[str],
+        *,
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
+    ) -> Snapshot:
+        """Take in Parquet files without field ids as they lie there, read by column name.
+
+        Files in the table's own folders are the table's from then on: once no snapshot reaches one
+        any more, expiry deletes it. Files elsewhere stay where they are.
+
+        Raises:
+            InvalidInputError | InvalidSchemaError: see `dml.add_files`.
+            ValidationConflictError: somebody else has added one of the files since this version.
+        """
+        added = partial(
+            describe_paths, paths, self.metadata, self._head(branch), self.storage, self.name
+        )
+        return self._take_in(added, branch, summary, commit_id)
+
+    def import_hive(
+        self,
+        path: str,
+        *,
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
+    ) -> Snapshot:
+        """Take in a Hive-style folder (`dt=2026-06-09/region=eu/`) without rewriting it; partition values come from the paths."""
+        added = partial(
+            describe_hive, path, self.metadata, self._head(branch), self.storage, self.name
+        )
+        return self._take_in(added, branch, summary, commit_id)
+
+    def overwrite(
+        self,
+        data: object,
+        where: Where = None,
+        *,
+        must_match: bool = False,
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
+    ) -> Snapshot:
+        """Replace the rows that match `where` (all rows by default) by `data`, atomically.
+
+        Arguments as for `append`. As with Spark's `overwrite(condition)`, rows of `data` need not
+        match `where`: what does not match is added, and added again when it is run again. With
+        `must_match` such rows are refused (Iceberg's `validateAddedFilesMatchOverwriteFilter`).
+
+        Raises:
+            InvalidInputError: with `must_match`, rows do not match `where`.
+            ValidationConflictError: a concurrent commit changed rows that this overwrite decided on. Compaction changes none.
+        """
+        condition = bind(where, self.schema())
+        with RowWrite(self, branch, summary, commit_id) as write:
+            if (done := write.replayed()) is not None:
+                return done
+            new = self.write_files(data)
+            write.files += new
+            if must_match:
+                refuse_other_rows(new, condition, self.metadata, self.storage, self.name)
+
+            def decide() -> Decision:
+                gone = remove_matching_rows(
+                    self.metadata, self._head(branch), condition, self.write_request(), self.storage
+                )
+                transaction = self.transaction(branch).overwrite(
+                    [*new, *gone.added], gone.removed, conflict_filter=condition
+                )
+                return Decision(transaction, gone.added)
+
+            return write.commit_decision(decide)
+
+    def delete(
+        self,
+        where: Where,
+        *,
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
+    ) -> Snapshot | None:
+        """Remove the rows for which `where` is true; rows for which it is unknown (null) stay.
+
+        `write.delete.mode` decides between rewriting files (copy-on-write, the default) and delete files (merge-on-read).
+
+        Returns:
+            The snapshot, or None when no row matched and nothing was committed.
+        """
+        condition = bind(where, self.schema())
+        merge_on_read = TableProperties(self.properties).delete_mode == "merge-on-read"
+        remove = delete_matching_rows if merge_on_read else remove_matching_rows
+
+        def decide() -> Decision | None:
+            gone = remove(
+                self.metadata, self._head(branch), condition, self.write_request(), self.storage
+            )
+            if not gone:
+                return None
+            transaction = self.transaction(branch)
+            gone.stage(transaction, condition)
+            return Decision(transaction, gone.written)
+
+        with RowWrite(self, branch, summary, commit_id) as write:
+            return write.replayed() or write.commit_decision(decide)
+
+    def write_request(self) -> WriteRequest:
+        """What a writer has to know to write data files for this version.
+
+        Raises:
+            UnsupportedFeatureError: a v1 table, or one whose files are encrypted.
+            InvalidLocationError: its metadata says to write outside the warehouse.
+        """
+        metadata = self.metadata
+        refuse_v1(metadata)
+        refuse_encrypted(metadata.location, metadata.properties, metadata.current_snapshot())
+        check_table(self.catalog, metadata)
+        return WriteRequest(
+            schema=metadata.schema(),
+            spec=metadata.spec(),
+            sort_order=metadata.write_sort_order(),
+            location=TableProperties(metadata.properties).data_location(metadata.location),
+            properties=metadata.properties,
+            format_version=metadata.format_version,
+            write_id=str(self.environment.new_uuid()),
+            table=self.name,
+        )
+
+    def write_files(self, data: object) -> list[DataFile]:
+        """Write data files without committing them; give them to a transaction.
+
+        Args:
+            data: as for `append`.
+        """
+        if isinstance(data, WrittenFiles):
+            return list(data.files)
+        engine = engine_for(data)
+        if engine is not None:
+            return engine.write_data_files(data, self.write_request(), self.storage)
+        return list(
+            write_data_files(arrow_rows(data, self.name), self.write_request(), self.storage)
+        )
+
+    def _take_in(
+        self,
+        describe: Callable[[], AddedFiles],
+        branch: str,
+        summary: Mapping[str, str] | None,
+        commit_id: str | None,
+    ) -> Snapshot:
+        write = RowWrite(self, branch, summary, commit_id)
+        return write.replayed() or write.commit(describe().stage(self.transaction(branch)))
