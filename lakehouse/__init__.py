@@ -37,15 +37,20 @@ from lakehouse.errors import (
 if TYPE_CHECKING:
     from lakehouse.lake import Lakehouse, load_catalog
     from lakehouse.maintenance.compaction import CompactionOptions
+    from lakehouse.maintenance.expiry import ExpiryOptions
+    from lakehouse.maintenance.manifests import ManifestRewriteOptions
+    from lakehouse.maintenance.orphans import OrphanOptions
     from lakehouse.spec.snapshot import Snapshot
-    from lakehouse.table import Table, TableScan
+    from lakehouse.table import Changelog, Table, TableScan, WriteResult, WrittenFiles
 
 __all__ = [
+    "Changelog",
     "CommitConflictError",
     "CommitError",
     "CommitStateUnknownError",
     "CompactionOptions",
     "CorruptMetadataError",
+    "ExpiryOptions",
     "InvalidExpressionError",
     "InvalidIdentifierError",
     "InvalidInputError",
@@ -54,25 +59,35 @@ __all__ = [
     "Lakehouse",
     "LakehouseError",
     "MaintenanceRefusedError",
+    "ManifestRewriteOptions",
     "NoSuchNamespaceError",
     "NoSuchRefError",
     "NoSuchSnapshotError",
     "NoSuchTableError",
+    "OrphanOptions",
     "Snapshot",
     "Table",
     "TableAlreadyExistsError",
     "TableScan",
     "ValidationConflictError",
+    "WriteResult",
+    "WrittenFiles",
     "load_catalog",
 ]
 
 _LOADED_WHEN_USED = {
     "Lakehouse": "lakehouse.lake",
     "load_catalog": "lakehouse.lake",
+    "Changelog": "lakehouse.table",
     "CompactionOptions": "lakehouse.maintenance.compaction",
+    "ExpiryOptions": "lakehouse.maintenance.expiry",
+    "ManifestRewriteOptions": "lakehouse.maintenance.manifests",
+    "OrphanOptions": "lakehouse.maintenance.orphans",
     "Snapshot": "lakehouse.spec.snapshot",
     "Table": "lakehouse.table",
     "TableScan": "lakehouse.table",
+    "WriteResult": "lakehouse.table",
+    "WrittenFiles": "lakehouse.table",
 }
 
 

@@ -86,7 +86,7 @@ class StatementStore:
         if kept == known:
             return None
         ordered = [kept[key] for key in sorted(kept)]
-        snapshot = table.overwrite(statement_rows(ordered))
+        snapshot = table.overwrite(statement_rows(ordered)).snapshot
         self._stamp(ordered, tables)
         return snapshot
 
@@ -98,7 +98,7 @@ class StatementStore:
         kept = [one for one in known if one.statement_id not in gone]
         if len(kept) == len(known):
             return None
-        snapshot = table.overwrite(statement_rows(kept))
+        snapshot = table.overwrite(statement_rows(kept)).snapshot
         removed = [one.subject for one in known if one.statement_id in gone]
         self._stamp(kept, {one.table_uuid: one.table for one in removed})
         return snapshot
@@ -108,7 +108,7 @@ class StatementStore:
         if not verifications:
             return None
         table = self._table(VERIFICATIONS, VERIFICATION_SCHEMA)
-        return table.append(verification_rows(verifications))
+        return table.append(verification_rows(verifications)).snapshot
 
     def _rows(self, name: str, as_of_ms: int | None) -> pa.Table | None:
         if not self.lake.table_exists(name):

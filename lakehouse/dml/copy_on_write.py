@@ -15,7 +15,7 @@ from lakehouse.expressions.bound import TRUE, Bound, columns
 from lakehouse.expressions.evaluation import passing
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.request import ScanRequest
-from lakehouse.scan.tasks import FileScanTask
+from lakehouse.scan.tasks import FileScanTask, total_rows
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.metadata_columns import METADATA_COLUMNS, with_lineage
 from lakehouse.spec.properties import TableProperties
@@ -32,13 +32,14 @@ class RowRewrite:
         removed: data files that go, dropped or replaced.
         added: new data files with the rows that stay.
         rewritten: how many of `removed` were read, the others were dropped by metadata alone.
-        deleted_rows: rows that matched, before row-level deletes in files that were dropped whole.
+        deleted_rows: rows that matched; None when a file that was dropped whole has deletes, which
+            were not read.
     """
 
     removed: tuple[DataFile, ...]
     added: tuple[DataFile, ...]
     rewritten: int
-    deleted_rows: int
+    deleted_rows: int | None
 
     @property
     def written(self) -> tuple[DataFile, ...]:
@@ -99,10 +100,11 @@ def remove_matching_rows(
     replaced: list[DataFile] = []
     added: list[DataFile] = []
     deleted_rows = 0
+    whole_rows: list[int | None] = []
     for index, task in enumerate(plan_scan(scan, storage).tasks):
         if task.residual == TRUE:
             whole.append(task.data_file)
-            deleted_rows += task.data_file.record_count
+            whole_rows.append(task.live_rows)
             continue
         kept, gone = _split_rows(task, where, metadata, storage)
         if gone == 0:
@@ -111,7 +113,9 @@ def remove_matching_rows(
         replaced.append(task.data_file)
         if kept.num_rows:
             added += write_data_files(kept, keeping, storage, task=f"keep{index}")
-    return RowRewrite((*whole, *replaced), tuple(added), len(replaced), deleted_rows)
+    return RowRewrite(
+        (*whole, *replaced), tuple(added), len(replaced), total_rows([deleted_rows, *whole_rows])
+    )
 
 
 def _split_rows(

@@ -16,7 +16,7 @@ from lakehouse.arrow.writer import WriteRequest
 from lakehouse.expressions.bound import TRUE, Bound
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.request import ScanRequest
-from lakehouse.scan.tasks import FileScanTask
+from lakehouse.scan.tasks import FileScanTask, total_rows
 from lakehouse.spec.data_file import CONTENT_POSITION_DELETES, DataFile
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.storage.protocol import Storage
@@ -35,14 +35,15 @@ class RowDeletes:
         delete_files: new delete files.
         superseded: deletion vectors that the new ones contain (v3 allows one a data file).
         referenced: locations of the data files that the delete files are about.
-        deleted_rows: rows that matched, before row-level deletes in files that go whole.
+        deleted_rows: rows that matched; None when a file that goes whole has deletes, which were
+            not read.
     """
 
     removed: tuple[DataFile, ...]
     delete_files: tuple[DataFile, ...]
     superseded: tuple[DataFile, ...]
     referenced: tuple[str, ...]
-    deleted_rows: int
+    deleted_rows: int | None
 
     @property
     def written(self) -> tuple[DataFile, ...]:
@@ -83,19 +84,20 @@ def delete_matching_rows(
         include_metrics=True,
     )
     whole: list[DataFile] = []
-    rows = 0
+    whole_rows: list[int | None] = []
 
     def matches() -> Iterator[tuple[FileScanTask, npt.NDArray[np.int64]]]:
-        nonlocal rows
         for task in plan_scan(scan, storage).tasks:
             if task.residual == TRUE:
                 whole.append(task.data_file)
-                rows += task.data_file.record_count
+                whole_rows.append(task.live_rows)
             else:
                 yield task, _positions(task, where, metadata, storage)
 
     deletes = delete_positions(matches(), metadata, request, storage)
-    return replace(deletes, removed=tuple(whole), deleted_rows=rows + deletes.deleted_rows)
+    return replace(
+        deletes, removed=tuple(whole), deleted_rows=total_rows([deletes.deleted_rows, *whole_rows])
+    )
 
 
 def delete_positions(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakehouse.expressions.bound import TRUE, Bound
@@ -27,6 +28,25 @@ class FileScanTask:
     start: int = 0
     length: int = 0
     sequence_number: int = 0
+
+    @property
+    def live_rows(self) -> int | None:
+        """Rows of the file that no delete removed; None when only reading the deletes tells.
+
+        A deletion vector tells how many rows it deletes (specification: Delete Formats), of a
+        file that no older delete is about.
+        """
+        rows = self.data_file.record_count
+        if not self.deletes:
+            return rows
+        if len(self.deletes) == 1 and self.deletes[0].is_deletion_vector:
+            return rows - self.deletes[0].record_count
+        return None
+
+
+def total_rows(counts: Sequence[int | None]) -> int | None:
+    """The sum; None when one of the counts is not known."""
+    return None if None in counts else sum(one or 0 for one in counts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """The table as users meet it: a thin facade over scan, transaction, evolution, maintenance and inspect."""
 
+from lakehouse.table.changelog import Changelog
 from lakehouse.table.rows import WrittenFiles
 from lakehouse.table.scan import TableScan
 from lakehouse.table.table import Table
+from lakehouse.table.write_result import WriteResult
 
-__all__ = ["Table", "TableScan", "WrittenFiles"]
+__all__ = ["Changelog", "Table", "TableScan", "WriteResult", "WrittenFiles"]

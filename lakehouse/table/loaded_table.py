@@ -97,7 +97,7 @@ class LoadedTable:
         self._version = version
         return self
 
-    def transaction(self, branch: str = "main") -> Transaction:
+    def transaction(self, *, branch: str = "main") -> Transaction:
         """Several operations in one commit, based on this version. Call `refresh()` afterwards to see it here."""
         return Transaction(
             self.catalog,

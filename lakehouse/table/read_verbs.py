@@ -15,7 +15,7 @@ from lakehouse.table.changelog import Changelog
 from lakehouse.table.loaded_table import LoadedTable
 from lakehouse.table.scan import TableScan, columns
 from lakehouse.table.times import Moment
-from lakehouse.table.travel import Point, point_of
+from lakehouse.table.travel import Point, chosen_point, point_of, point_of_ref
 
 
 class ReadVerbs(LoadedTable):
@@ -60,13 +60,16 @@ class ReadVerbs(LoadedTable):
         *,
         where: Where = None,
         select: Sequence[str] | str | None = None,
+        ref: str = "main",
     ) -> TableScan:
-        """Rows that append snapshots added after one snapshot up to another (the current one by default).
+        """Rows that append snapshots added after one snapshot up to another, or to the head of `ref`.
 
         Raises:
+            InvalidInputError: both `to_snapshot_id` and `ref`.
             NoSuchSnapshotError: `from_snapshot_id` is no ancestor of `to_snapshot_id`; raised when planned.
         """
-        request = self._scan_request(Point(to_snapshot_id), where, select)
+        end = chosen_point(self.metadata, self.name, to_snapshot_id, ref)
+        request = self._scan_request(end, where, select)
         return TableScan(self.name, request, self.storage, from_snapshot_id, self.listeners)
 
     def changelog(
@@ -77,18 +80,19 @@ class ReadVerbs(LoadedTable):
         where: Where = None,
         select: Sequence[str] | str | None = None,
         net: bool = False,
+        ref: str = "main",
     ) -> Changelog:
-        """Rows inserted and deleted after one snapshot (None: ever) up to another (the current one by default).
+        """Rows inserted and deleted after one snapshot (None: ever) up to another, or to the head of `ref`.
 
         Rewrites change nothing, and rows that an overwrite only carried over are left out; with `net` also rows that came and
         went within the range.
+
+        Raises:
+            InvalidInputError: both `to_snapshot_id` and `ref`.
         """
-        return Changelog(
-            self._scan_request(Point(to_snapshot_id), where, select),
-            self.storage,
-            from_snapshot_id,
-            net,
-        )
+        end = chosen_point(self.metadata, self.name, to_snapshot_id, ref)
+        request = self._scan_request(end, where, select)
+        return Changelog(request, self.storage, from_snapshot_id, net)
 
     def _scan_request(
         self,
@@ -114,14 +118,18 @@ class ReadVerbs(LoadedTable):
         """Every snapshot kept, oldest first."""
         return sorted(self.metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp_ms))
 
-    def current_snapshot(self) -> Snapshot | None:
-        """The head of main; None when nothing was written yet."""
-        return self.metadata.current_snapshot()
+    def current_snapshot(self, *, ref: str = "main") -> Snapshot | None:
+        """The head of a branch, or a tag's snapshot; None when nothing was written yet. Raises NoSuchRefError."""
+        found = point_of_ref(self.metadata, ref).snapshot_id
+        return self.metadata.current_snapshot() if found is None else self.metadata.snapshot(found)
 
-    def history(self) -> list[Snapshot]:
-        """The current snapshot and its ancestors, oldest first: history by parent, not by clock."""
-        current = self.metadata.current_snapshot_id
-        return [] if current is None else list(self.metadata.ancestors(current))[::-1]
+    def history(self, *, ref: str = "main") -> list[Snapshot]:
+        """The snapshot of `ref` and its ancestors, oldest first: history by parent, not by clock.
+
+        Raises NoSuchRefError.
+        """
+        head = self.current_snapshot(ref=ref)
+        return [] if head is None else list(self.metadata.ancestors(head.snapshot_id))[::-1]
 
     def refs(self) -> Mapping[str, SnapshotRef]:
         """Branches and tags by name."""

@@ -5,26 +5,55 @@ from __future__ import annotations
 from typing import Self
 
 from lakehouse.table.loaded_table import LoadedTable
+from lakehouse.table.travel import chosen_point
 
 
 class RefVerbs(LoadedTable):
     """Each verb is one commit, and moves the table to the version that it made."""
 
     def create_tag(
-        self, name: str, snapshot_id: int | None = None, *, max_ref_age_ms: int | None = None
+        self,
+        name: str,
+        snapshot_id: int | None = None,
+        *,
+        ref: str = "main",
+        max_ref_age_ms: int | None = None,
     ) -> Self:
-        """Name a snapshot for good (the current one by default). Raises RefAlreadyExistsError, NoSuchSnapshotError."""
+        """Name a snapshot for good: by default that of `ref`.
+
+        Raises:
+            InvalidInputError: both `snapshot_id` and `ref`.
+            RefAlreadyExistsError | NoSuchSnapshotError | NoSuchRefError: the name is taken, or
+                there is nothing to name.
+        """
+        target = chosen_point(self.metadata, self.name, snapshot_id, ref).snapshot_id
         return self._moved(
-            self.transaction().create_tag(name, snapshot_id, max_ref_age_ms=max_ref_age_ms).commit()
+            self.transaction().create_tag(name, target, max_ref_age_ms=max_ref_age_ms).commit()
         )
 
     def create_branch(
-        self, name: str, snapshot_id: int | None = None, **retention: int | None
+        self,
+        name: str,
+        snapshot_id: int | None = None,
+        *,
+        ref: str = "main",
+        **retention: int | None,
     ) -> Self:
-        """Start a branch (at the current snapshot by default). Raises RefAlreadyExistsError, NoSuchSnapshotError."""
-        return self._moved(
-            self.transaction().create_branch(name, snapshot_id, **retention).commit()
-        )
+        """Start a branch: by default at the snapshot of `ref`.
+
+        Args:
+            name: of the branch.
+            snapshot_id: where it starts.
+            ref: the branch or tag where it starts.
+            retention: `min_snapshots_to_keep`, `max_snapshot_age_ms`, `max_ref_age_ms`.
+
+        Raises:
+            InvalidInputError: both `snapshot_id` and `ref`.
+            RefAlreadyExistsError | NoSuchSnapshotError | NoSuchRefError: the name is taken, or
+                there is nothing to start at.
+        """
+        target = chosen_point(self.metadata, self.name, snapshot_id, ref).snapshot_id
+        return self._moved(self.transaction().create_branch(name, target, **retention).commit())
 
     def remove_ref(self, name: str) -> Self:
         """Remove a branch or tag. Raises NoSuchRefError."""
@@ -32,12 +61,12 @@ class RefVerbs(LoadedTable):
 
     def fast_forward(self, branch: str, source: str) -> Self:
         """Point `branch` at the head of `source`, its descendant. Raises ValidationConflictError when it is none."""
-        return self._moved(self.transaction(branch).fast_forward(source).commit())
+        return self._moved(self.transaction(branch=branch).fast_forward(source).commit())
 
     def cherry_pick(self, snapshot_id: int, *, branch: str = "main") -> Self:
         """Apply what a snapshot appended onto a branch."""
-        return self._moved(self.transaction(branch).cherry_pick(snapshot_id).commit())
+        return self._moved(self.transaction(branch=branch).cherry_pick(snapshot_id).commit())
 
     def rollback_to(self, snapshot_id: int, *, branch: str = "main") -> Self:
         """Point a branch back at one of its ancestors. Raises NoSuchSnapshotError, ValidationConflictError."""
-        return self._moved(self.transaction(branch).rollback_to(snapshot_id).commit())
+        return self._moved(self.transaction(branch=branch).rollback_to(snapshot_id).commit())

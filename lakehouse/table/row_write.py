@@ -11,9 +11,9 @@ from typing import overload
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, ValidationConflictError
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.properties import TableProperties
-from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import TableMetadata
 from lakehouse.table.loaded_table import LoadedTable
+from lakehouse.table.write_result import WriteResult
 from lakehouse.transaction.commit_ids import snapshots_of_commit
 from lakehouse.transaction.transaction import Transaction
 
@@ -27,10 +27,12 @@ class Decision:
     Attributes:
         transaction: based on that version.
         written: files written for this decision; another decision has no use for them.
+        rows_deleted: how many rows go; None when nobody counted.
     """
 
     transaction: Transaction
     written: Sequence[DataFile]
+    rows_deleted: int | None = None
 
 
 class RowWrite:
@@ -65,7 +67,7 @@ class RowWrite:
         if isinstance(error, LakehouseError) and not isinstance(error, CommitStateUnknownError):
             self._discard(self.files)
 
-    def replayed(self) -> Snapshot | None:
+    def replayed(self) -> WriteResult | None:
         """What an earlier run committed to the branch under the same commit id.
 
         Then nothing is written again. The table moves to the newest version then.
@@ -79,9 +81,15 @@ class RowWrite:
         if not found:
             return None
         self._table.move_to(version)
-        return found[-1]
+        return WriteResult(found[-1], replayed=True)
 
-    def commit(self, transaction: Transaction) -> Snapshot:
+    def commit(
+        self,
+        transaction: Transaction,
+        *,
+        rows_inserted: int | None = None,
+        rows_deleted: int | None = None,
+    ) -> WriteResult:
         """Commit, and move the table to the version made. Raises CommitError."""
         committed = transaction.commit(self._summary, commit_id=self._commit_id)
         self._table.move_to(committed.version)
@@ -89,15 +97,23 @@ class RowWrite:
             self._discard(self.files)
         if committed.snapshot is None:
             raise AssertionError(f"a commit of rows to {self._table.name} made no snapshot")
-        return committed.snapshot
+        if committed.replayed:
+            return WriteResult(committed.snapshot, replayed=True)
+        return WriteResult(committed.snapshot, rows_inserted, rows_deleted, committed.retries)
 
     @overload
-    def commit_decision(self, decide: Callable[[], Decision]) -> Snapshot: ...
+    def commit_decision(
+        self, decide: Callable[[], Decision], *, rows_inserted: int | None = None
+    ) -> WriteResult: ...
 
     @overload
-    def commit_decision(self, decide: Callable[[], Decision | None]) -> Snapshot | None: ...
+    def commit_decision(
+        self, decide: Callable[[], Decision | None], *, rows_inserted: int | None = None
+    ) -> WriteResult | None: ...
 
-    def commit_decision(self, decide: Callable[[], Decision | None]) -> Snapshot | None:
+    def commit_decision(
+        self, decide: Callable[[], Decision | None], *, rows_inserted: int | None = None
+    ) -> WriteResult | None:
         """Commit what `decide` makes of the table's version; None when it finds nothing to do.
 
         A `replace` snapshot (compaction, Iceberg spec "Snapshots") moves rows to other files and changes none. So when nothing
@@ -114,7 +130,11 @@ class RowWrite:
             kept = len(self.files)
             self.files += decision.written
             try:
-                return self.commit(decision.transaction)
+                return self.commit(
+                    decision.transaction,
+                    rows_inserted=rows_inserted,
+                    rows_deleted=decision.rows_deleted,
+                )
             except ValidationConflictError:
                 found = self._table.catalog.load(self._table.identifier)
                 if not left or not only_moved_rows(before, found.metadata, self._branch):

@@ -36,12 +36,17 @@ def point_of(
     """The snapshot to read.
 
     Raises:
-        InvalidInputError: more than one of `snapshot_id`, `as_of` and `run`.
+        InvalidInputError: more than one of `snapshot_id`, `as_of` and `run`, or a `ref` beside a
+            snapshot that is named already.
         NoSuchSnapshotError | NoSuchRefError: nothing there.
     """
     if sum(one is not None for one in (snapshot_id, as_of, run)) > 1:
         raise InvalidInputError(
             f"scan of {table}: give one of snapshot_id, as_of and run, not both", table=table
+        )
+    if ref != MAIN_BRANCH and (snapshot_id is not None or run is not None):
+        raise InvalidInputError(
+            f"scan of {table}: give a ref, or one of snapshot_id and run, not both", table=table
         )
     if snapshot_id is not None:
         return Point(metadata.snapshot(snapshot_id).snapshot_id)
@@ -49,10 +54,30 @@ def point_of(
         return Point(metadata.snapshot_as_of(to_ms(as_of), ref).snapshot_id)
     if run is not None:
         return Point(snapshot_of_run(metadata, run).snapshot_id)
+    return point_of_ref(metadata, ref)
+
+
+def point_of_ref(metadata: TableMetadata, ref: str) -> Point:
+    """The head of a branch, or a tag. Raises NoSuchRefError."""
     if ref == MAIN_BRANCH:
         return Point(None, current_schema=True)
     named = metadata.ref(ref)
     return Point(named.snapshot_id, current_schema=named.type == "branch")
+
+
+def chosen_point(metadata: TableMetadata, table: str, snapshot_id: int | None, ref: str) -> Point:
+    """A snapshot that is named by its id, or by a branch or tag.
+
+    Raises:
+        InvalidInputError: both are given.
+        NoSuchRefError: no such branch or tag.
+    """
+    if snapshot_id is not None and ref != MAIN_BRANCH:
+        raise InvalidInputError(
+            f"{table}: name the snapshot by its id, {snapshot_id}, or by the ref {ref!r}, not by both",
+            table=table,
+        )
+    return point_of_ref(metadata, ref) if snapshot_id is None else Point(snapshot_id)
 
 
 def snapshot_of_run(metadata: TableMetadata, run_id: str) -> Snapshot:

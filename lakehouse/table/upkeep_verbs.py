@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from lakehouse.engines import executor_for
+from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.compaction import CompactionOptions, CompactionResult, compact
 from lakehouse.maintenance.expiry import ExpiryOptions, ExpiryResult, expire_snapshots
 from lakehouse.maintenance.health import TableHealth, health
@@ -17,7 +18,10 @@ from lakehouse.maintenance.manifests import (
 from lakehouse.maintenance.orphans import OrphanOptions, OrphanResult, remove_orphan_files
 from lakehouse.maintenance.statistics import StatisticsResult, compute_statistics
 from lakehouse.table.loaded_table import LoadedTable
-from lakehouse.table.times import to_ms
+from lakehouse.table.times import Moment, to_ms
+from lakehouse.table.travel import chosen_point
+
+Options = TypeVar("Options", ExpiryOptions, OrphanOptions)
 
 
 class UpkeepVerbs(LoadedTable):
@@ -39,25 +43,33 @@ class UpkeepVerbs(LoadedTable):
 
     def expire_snapshots(
         self,
+        options: ExpiryOptions | None = None,
         *,
-        older_than: dt.datetime | None = None,
+        older_than: Moment | None = None,
         retain_last: int | None = None,
         snapshot_ids: Iterable[int] = (),
     ) -> ExpiryResult:
         """Forget old snapshots and remove exactly the files that only they reached.
 
         Args:
+            options: everything that can be said about an expiry; the other arguments are the usual
+                part of it, and are given instead.
             older_than: snapshots before this time; by `history.expire.max-snapshot-age-ms` by default.
             retain_last: keep at least so many of each branch; by `history.expire.min-snapshots-to-keep` by default.
             snapshot_ids: these as well, whatever their age.
+
+        Raises:
+            InvalidInputError: options beside other arguments.
+            MaintenanceRefusedError: a ref names one of `snapshot_ids`, or `gc.enabled` is false.
         """
-        options = ExpiryOptions(
+        said = ExpiryOptions(
             older_than_ms=None if older_than is None else to_ms(older_than),
             retain_last=retain_last,
             snapshot_ids=tuple(snapshot_ids),
         )
+        chosen = self._chosen(options, said, ExpiryOptions())
         result = expire_snapshots(
-            self.catalog, self.identifier, options, environment=self.environment
+            self.catalog, self.identifier, chosen, environment=self.environment
         )
         self.refresh()
         return result
@@ -73,25 +85,52 @@ class UpkeepVerbs(LoadedTable):
         return result
 
     def remove_orphan_files(
-        self, *, older_than: dt.datetime | None = None, force: bool = False
+        self,
+        options: OrphanOptions | None = None,
+        *,
+        older_than: Moment | None = None,
+        force: bool = False,
     ) -> OrphanResult:
-        """Move files that nothing reaches to the trash (three days old by default; below 24 hours only with `force`)."""
-        options = OrphanOptions(
+        """Move files that nothing reaches to the trash.
+
+        Args:
+            options: everything that can be said about it; the other arguments are the usual part
+                of it, and are given instead.
+            older_than: files last modified before this time; three days ago by default.
+            force: allow a time within the last 24 hours. Files of writers that still run are lost.
+
+        Raises:
+            InvalidInputError: options beside other arguments.
+            MaintenanceRefusedError: a time within the last 24 hours without `force`.
+        """
+        said = OrphanOptions(
             older_than_ms=None if older_than is None else to_ms(older_than), force=force
         )
+        chosen = self._chosen(options, said, OrphanOptions())
         return remove_orphan_files(
-            self.catalog, self.identifier, options, environment=self.environment
+            self.catalog, self.identifier, chosen, environment=self.environment
         )
 
     def compute_statistics(
-        self, columns: Sequence[str] | None = None, *, snapshot_id: int | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        snapshot_id: int | None = None,
+        ref: str = "main",
     ) -> StatisticsResult:
-        """Count the different values of columns (all of a primitive type by default) into the snapshot's statistics file."""
+        """Count the different values of columns into the snapshot's statistics file.
+
+        Args:
+            columns: their names; all of a primitive type by default.
+            snapshot_id: the snapshot counted; that of `ref` by default.
+            ref: a branch or tag.
+        """
+        counted = chosen_point(self.metadata, self.name, snapshot_id, ref).snapshot_id
         result = compute_statistics(
             self.catalog,
             self.identifier,
             columns=columns,
-            snapshot_id=snapshot_id,
+            snapshot_id=counted,
             environment=self.environment,
         )
         self.refresh()
@@ -100,3 +139,14 @@ class UpkeepVerbs(LoadedTable):
     def health(self) -> TableHealth:
         """Small files, manifests, snapshots and skew, from metadata alone."""
         return health(self.catalog, self.identifier, environment=self.environment)
+
+    def _chosen(self, options: Options | None, said: Options, default: Options) -> Options:
+        """The options given, or what the other arguments said."""
+        if options is None:
+            return said
+        if said != default:
+            raise InvalidInputError(
+                f"{self.name}: say it in the options or beside them, not both: {options}, {said}",
+                table=self.name,
+            )
+        return options

@@ -15,11 +15,11 @@ from lakehouse.engines import engine_for
 from lakehouse.expressions.bind import Where, bind
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.properties import TableProperties
-from lakehouse.spec.snapshot import Snapshot
 from lakehouse.spec.table_metadata import refuse_encrypted, refuse_v1
 from lakehouse.table.loaded_table import LoadedTable
 from lakehouse.table.row_write import Decision, RowWrite
 from lakehouse.table.rows import WrittenFiles, arrow_rows
+from lakehouse.table.write_result import WriteResult
 
 
 class WriteVerbs(LoadedTable):
@@ -32,7 +32,7 @@ class WriteVerbs(LoadedTable):
         branch: str = "main",
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
-    ) -> Snapshot:
+    ) -> WriteResult:
         """Add rows.
 
         Args:
@@ -50,7 +50,11 @@ class WriteVerbs(LoadedTable):
             if (done := write.replayed()) is not None:
                 return done
             write.files += self.write_files(data)
-            return write.commit(self.transaction(branch).append(write.files))
+            return write.commit(
+                self.transaction(branch=branch).append(write.files),
+                rows_inserted=rows_of(write.files),
+                rows_deleted=0,
+            )
 
     def add_files(
         self,
@@ -59,7 +63,7 @@ class WriteVerbs(LoadedTable):
         branch: str = "main",
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
-    ) -> Snapshot:
+    ) -> WriteResult:
         """Take in Parquet files without field ids as they lie there, read by column name.
 
         Files in the table's own folders are the table's from then on: once no snapshot reaches one
@@ -81,7 +85,7 @@ class WriteVerbs(LoadedTable):
         branch: str = "main",
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
-    ) -> Snapshot:
+    ) -> WriteResult:
         """Take in a Hive-style folder (`dt=2026-06-09/region=eu/`) without rewriting it; partition values come from the paths."""
         added = partial(
             describe_hive, path, self.metadata, self._head(branch), self.storage, self.name
@@ -97,7 +101,7 @@ class WriteVerbs(LoadedTable):
         branch: str = "main",
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
-    ) -> Snapshot:
+    ) -> WriteResult:
         """Replace the rows that match `where` (all rows by default) by `data`, atomically.
 
         Arguments as for `append`. As with Spark's `overwrite(condition)`, rows of `data` need not
@@ -121,12 +125,12 @@ class WriteVerbs(LoadedTable):
                 gone = remove_matching_rows(
                     self.metadata, self._head(branch), condition, self.write_request(), self.storage
                 )
-                transaction = self.transaction(branch).overwrite(
+                transaction = self.transaction(branch=branch).overwrite(
                     [*new, *gone.added], gone.removed, conflict_filter=condition
                 )
-                return Decision(transaction, gone.added)
+                return Decision(transaction, gone.added, gone.deleted_rows)
 
-            return write.commit_decision(decide)
+            return write.commit_decision(decide, rows_inserted=rows_of(new))
 
     def delete(
         self,
@@ -135,13 +139,13 @@ class WriteVerbs(LoadedTable):
         branch: str = "main",
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
-    ) -> Snapshot | None:
+    ) -> WriteResult | None:
         """Remove the rows for which `where` is true; rows for which it is unknown (null) stay.
 
         `write.delete.mode` decides between rewriting files (copy-on-write, the default) and delete files (merge-on-read).
 
         Returns:
-            The snapshot, or None when no row matched and nothing was committed.
+            None when no row matched and nothing was committed.
         """
         condition = bind(where, self.schema())
         merge_on_read = TableProperties(self.properties).delete_mode == "merge-on-read"
@@ -153,12 +157,12 @@ class WriteVerbs(LoadedTable):
             )
             if not gone:
                 return None
-            transaction = self.transaction(branch)
+            transaction = self.transaction(branch=branch)
             gone.stage(transaction, condition)
-            return Decision(transaction, gone.written)
+            return Decision(transaction, gone.written, gone.deleted_rows)
 
         with RowWrite(self, branch, summary, commit_id) as write:
-            return write.replayed() or write.commit_decision(decide)
+            return write.replayed() or write.commit_decision(decide, rows_inserted=0)
 
     def write_request(self) -> WriteRequest:
         """What a writer has to know to write data files for this version.
@@ -203,6 +207,18 @@ class WriteVerbs(LoadedTable):
         branch: str,
         summary: Mapping[str, str] | None,
         commit_id: str | None,
-    ) -> Snapshot:
+    ) -> WriteResult:
         write = RowWrite(self, branch, summary, commit_id)
-        return write.replayed() or write.commit(describe().stage(self.transaction(branch)))
+        if (done := write.replayed()) is not None:
+            return done
+        added = describe()
+        return write.commit(
+            added.stage(self.transaction(branch=branch)),
+            rows_inserted=rows_of(added.files),
+            rows_deleted=0,
+        )
+
+
+def rows_of(files: Iterable[DataFile]) -> int:
+    """How many rows new data files hold."""
+    return sum(one.record_count for one in files)

@@ -279,7 +279,7 @@ class DerivedTable:
                 branch=branch,
                 summary=summary,
                 commit_id=commit_id,
-            )
+            ).snapshot
 
         def audit(snapshot: Snapshot) -> list[CheckOutcome]:
             staged = read_frame(

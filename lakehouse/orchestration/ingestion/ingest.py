@@ -358,8 +358,8 @@ def _write(
                 branch=branch,
                 summary=summary,
                 commit_id=commit_id,
-            )
-        return raw.append(rows, branch=branch, summary=summary, commit_id=commit_id)
+            ).snapshot
+        return raw.append(rows, branch=branch, summary=summary, commit_id=commit_id).snapshot
 
     _, checks = write_audit_publish(
         raw, work.stamp, "rows", write, lambda snapshot: audit(snapshot, plan.days)

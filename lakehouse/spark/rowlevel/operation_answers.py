@@ -139,7 +139,7 @@ class OperationAnswers(Answers):
             return
         with RowWrite(self._table, self._branch, self._summary, None) as write:
             write.files += added
-            transaction = self._table.transaction(self._branch).overwrite(
+            transaction = self._table.transaction(branch=self._branch).overwrite(
                 added, gone, conflict_filter=self._where, isolation=self._isolation
             )
             write.commit(transaction)
@@ -153,7 +153,7 @@ class OperationAnswers(Answers):
             matched = ((self._tasks[path], _positions(told)) for path, told in deletes.items())
             gone = delete_positions(matched, table.metadata, table.write_request(), table.storage)
             write.files += gone.delete_files
-            transaction = table.transaction(self._branch).row_delta(
+            transaction = table.transaction(branch=self._branch).row_delta(
                 added,
                 gone.delete_files,
                 removed_delete_files=gone.superseded,

@@ -87,7 +87,7 @@ def table_commit(
     def append(files: Sequence[DataFile]) -> None:
         with RowWrite(table, branch, summary, None) as write:
             write.files += files
-            write.commit(table.transaction(branch).append(files))
+            write.commit(table.transaction(branch=branch).append(files))
 
     def overwrite(files: Sequence[DataFile]) -> None:
         with RowWrite(table, branch, summary, None) as write:
@@ -101,7 +101,7 @@ def table_commit(
                     table.write_request(),
                     table.storage,
                 )
-                transaction = table.transaction(branch).overwrite(
+                transaction = table.transaction(branch=branch).overwrite(
                     [*files, *gone.added], gone.removed, conflict_filter=condition
                 )
                 return Decision(transaction, gone.added)
@@ -114,7 +114,7 @@ def table_commit(
 
             def decide() -> Decision:
                 removed = replaced_files(table, branch, files)
-                return Decision(table.transaction(branch).overwrite(files, removed), ())
+                return Decision(table.transaction(branch=branch).overwrite(files, removed), ())
 
             write.commit_decision(decide)
 

@@ -1,0 +1,64 @@
+"""What a verb that writes rows gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from lakehouse.spec.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """The snapshot that a write made, and how many rows it changed.
+
+    >>> result = events.append(more)
+    >>> result.rows_inserted, result.rows_deleted, result.operation
+    (1, 0, 'append')
+    >>> events.scan(snapshot_id=result.snapshot_id).count()
+    4
+
+    Attributes:
+        snapshot: the last snapshot that the write made; a merge-on-read delete may make two.
+        rows_inserted: rows of the data; None when an earlier run had committed them.
+        rows_deleted: rows that are gone; None when they were not counted: an earlier run had
+            committed the write, or a file that went whole had deletes that were not read.
+        retries: attempts that lost against other writers before the one that won.
+        replayed: whether an earlier run with the same `commit_id` had committed already.
+    """
+
+    snapshot: Snapshot
+    rows_inserted: int | None = None
+    rows_deleted: int | None = None
+    retries: int = 0
+    replayed: bool = False
+
+    @property
+    def snapshot_id(self) -> int:
+        """Of the snapshot."""
+        return self.snapshot.snapshot_id
+
+    @property
+    def parent_snapshot_id(self) -> int | None:
+        """The snapshot before it; None for the first one of a table."""
+        return self.snapshot.parent_snapshot_id
+
+    @property
+    def sequence_number(self) -> int:
+        """Order of commits."""
+        return self.snapshot.sequence_number
+
+    @property
+    def timestamp_ms(self) -> int:
+        """When it was committed, in milliseconds since the epoch."""
+        return self.snapshot.timestamp_ms
+
+    @property
+    def operation(self) -> str | None:
+        """`append`, `overwrite` or `delete`."""
+        return self.snapshot.operation
+
+    @property
+    def summary(self) -> Mapping[str, str]:
+        """The snapshot's summary (specification: Snapshot Summary), which counts files as well."""
+        return self.snapshot.summary
