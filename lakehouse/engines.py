@@ -41,8 +41,13 @@ class Engine(Protocol):
         storage: Storage,
         session: object,
         listeners: Listeners | None = None,
+        *,
+        limit: int | None = None,
     ) -> object:
-        """A frame over one snapshot, pruned again by each query that uses it; `listeners` are told of every plan."""
+        """A frame over one snapshot, pruned again by each query that uses it.
+
+        `listeners` are told of every plan; `limit` is the most rows that the frame has.
+        """
 
 
 _ENGINES = {"pyspark": "lakehouse.spark.engine"}

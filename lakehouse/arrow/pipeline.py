@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import count
@@ -187,7 +187,7 @@ class Pipeline(Generic[Group]):
         self._waiting: deque[tuple[_Task[Group], Group]] = deque()
         self._units: deque[_Unit | _Ready] = deque()
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
+    def __iter__(self) -> Generator[pa.RecordBatch, None, None]:
         try:
             while self._fill():
                 yield from self._units[0].drain()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -73,8 +73,8 @@ class ReadRequest:
 
 def read_tasks(
     tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage
-) -> Iterator[pa.RecordBatch]:
-    """Stream the rows of the tasks, in their order, with bounded memory.
+) -> Generator[pa.RecordBatch, None, None]:
+    """Stream the rows of the tasks, in their order, with bounded memory; close it to stop early.
 
     Every batch has exactly the schema `schema_to_arrow(request.schema)`; empty batches are left out. Files are read by
     several threads; memory holds about `buffer_bytes` and what decoding takes, however large files and row groups are.
@@ -91,7 +91,7 @@ def read_tasks(
 
 def _stream(
     tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage, buffer_bytes: int | None
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch, None, None]:
     session = _Session(request, storage)
     openers = (partial(session.open, task) for task in tasks)
     return iter(Pipeline(openers, request.threads or pa.cpu_count(), buffer_bytes))

@@ -17,7 +17,8 @@ from pyiceberg.types import NestedField
 
 from lakehouse.errors import InvalidSchemaError, NoSuchSnapshotError
 from lakehouse.expressions.bind import bind, widen
-from lakehouse.expressions.bound import TRUE
+from lakehouse.expressions.bound import TRUE, Bound
+from lakehouse.expressions.prune import must_match
 from lakehouse.expressions.residual import Residuals
 from lakehouse.expressions.text import describe
 from lakehouse.scan.cache import DEFAULT_CACHE, ManifestCache
@@ -33,6 +34,7 @@ from lakehouse.scan.tasks import FileScanTask, TaskGroup
 from lakehouse.scan.types_of import types_of
 from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.entries import BOUNDS, COUNTS, Entries
+from lakehouse.spec.field_types import FieldTypes
 from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
 from lakehouse.spec.metadata_columns import METADATA_COLUMNS
 from lakehouse.spec.properties import TableProperties
@@ -100,6 +102,17 @@ class ScanPlan:
             for part in parts
             for one in pc.unique(part.table["file_format"]).to_pylist()
         }
+
+    def all_rows_match(self, where: Bound, types: FieldTypes) -> list[bool]:
+        """For each file whether its partition and its bounds prove that every row matches.
+
+        Args:
+            where: the filter of the plan, for the metrics of its columns alone are at hand.
+            types: of all fields that the table ever had.
+        """
+        parts: Sequence[Entries] = self.files.parts if isinstance(self.files, LazyItems) else ()
+        wide = widen(where, types)
+        return [bool(one) for part in parts for one in must_match(part, wide, types)]
 
     def splits(self) -> Iterator[TaskGroup]:
         """Tasks cut at split offsets and packed to `read.split.target-size` (properties `read.split.*`)."""

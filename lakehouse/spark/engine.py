@@ -47,9 +47,12 @@ def read(
     storage: Storage,
     session: object,
     listeners: Listeners | None = None,
+    *,
+    limit: int | None = None,
 ) -> DataFrame:
     """A frame over one snapshot (see `scan_frame.read`)."""
     # a Spark Connect session is no subclass; the package that defines it takes extra dependencies to import
     if not isinstance(session, SparkSession) and type(session).__name__ != SparkSession.__name__:
         raise InvalidInputError(f"Spark reads with a SparkSession, not {type(session).__name__}")
-    return scan_frame.read(cast("SparkSession", session), name, request, storage, listeners)
+    frame = scan_frame.read(cast("SparkSession", session), name, request, storage, listeners)
+    return frame if limit is None else frame.limit(limit)

@@ -13,7 +13,7 @@ from lakehouse.spec.refs import SnapshotRef
 from lakehouse.spec.snapshot import Snapshot
 from lakehouse.table.changelog import Changelog
 from lakehouse.table.loaded_table import LoadedTable
-from lakehouse.table.scan import TableScan, columns
+from lakehouse.table.scan import TableScan, checked_limit, columns
 from lakehouse.table.times import Moment
 from lakehouse.table.travel import Point, chosen_point, point_of, point_of_ref
 
@@ -31,6 +31,7 @@ class ReadVerbs(LoadedTable):
         ref: str = "main",
         run: str | None = None,
         case_sensitive: bool = True,
+        limit: int | None = None,
     ) -> TableScan:
         """Rows of one snapshot.
 
@@ -42,16 +43,18 @@ class ReadVerbs(LoadedTable):
             ref: head of this branch, or this tag.
             run: what this Dagster run wrote last, by its run id.
             case_sensitive: whether column names must match exactly.
+            limit: most rows to read; which ones is not said. Reading stops when it has them.
 
         Raises:
-            InvalidInputError: more than one of `snapshot_id`, `as_of` and `run`.
+            InvalidInputError: more than one of `snapshot_id`, `as_of` and `run`; a negative limit.
             NoSuchSnapshotError | NoSuchRefError: nothing there.
         """
         point = point_of(
             self.metadata, self.name, snapshot_id=snapshot_id, as_of=as_of, ref=ref, run=run
         )
         request = self._scan_request(point, where, select, case_sensitive=case_sensitive)
-        return TableScan(self.name, request, self.storage, listeners=self.listeners)
+        most = checked_limit(limit, self.name)
+        return TableScan(self.name, request, self.storage, listeners=self.listeners, limit=most)
 
     def scan_appends(
         self,
@@ -61,6 +64,7 @@ class ReadVerbs(LoadedTable):
         where: Where = None,
         select: Sequence[str] | str | None = None,
         ref: str = "main",
+        limit: int | None = None,
     ) -> TableScan:
         """Rows that append snapshots added after one snapshot up to another, or to the head of `ref`.
 
@@ -70,7 +74,8 @@ class ReadVerbs(LoadedTable):
         """
         end = chosen_point(self.metadata, self.name, to_snapshot_id, ref)
         request = self._scan_request(end, where, select)
-        return TableScan(self.name, request, self.storage, from_snapshot_id, self.listeners)
+        most = checked_limit(limit, self.name)
+        return TableScan(self.name, request, self.storage, from_snapshot_id, self.listeners, most)
 
     def changelog(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,6 +11,9 @@ import pyarrow as pa
 from lakehouse.arrow.coerce import ArrowData
 from lakehouse.errors import InvalidInputError
 from lakehouse.spec.data_file import DataFile
+from lakehouse.table.scan import TableScan
+
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,32 +26,67 @@ class WrittenFiles:
     files: tuple[DataFile, ...]
 
 
-def arrow_rows(data: object, table: str) -> ArrowData:
-    """Anything that speaks Arrow's C interfaces (PyArrow, Polars, DuckDB) or yields batches. Raises InvalidInputError."""
+def arrow_rows(data: object, table: str, columns: Collection[str] = ()) -> ArrowData:
+    """Anything that speaks Arrow's C interfaces, or yields what does.
+
+    The unnamed index that pandas gives a frame is no column, unless the table has it.
+
+    Args:
+        data: pyarrow's and Polars' tables and batches, a frame of pandas (NaN becomes null), a
+            relation of DuckDB, a scan, or several of these.
+        table: the name of the table that takes the rows, for messages.
+        columns: names of the table's columns.
+
+    Raises:
+        InvalidInputError: these are no rows.
+    """
     if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-        return data
-    if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
-    if hasattr(data, "__arrow_c_array__"):
+        return _without_index(data, columns)
+    if isinstance(data, TableScan):
+        return data.to_batches()  # through C its errors would lose their types
+    if not (hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__")):
+        if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
+            return _batches(data, table, columns)
+        raise _wrong(type(data).__name__, table)
+    try:
+        if hasattr(data, "__arrow_c_stream__"):
+            return _without_index(pa.RecordBatchReader.from_stream(data), columns)
         return pa.record_batch(data)
-    if isinstance(data, Iterable) and not isinstance(data, str | bytes | Mapping):
-        return _batches(data, table)
-    raise _wrong(type(data).__name__, table)
+    except (pa.ArrowInvalid, TypeError) as error:
+        raise _wrong(f"{type(data).__name__} ({error})", table) from error
 
 
-def _batches(items: Iterable[object], table: str) -> Iterator[pa.RecordBatch]:
+def _without_index(
+    data: pa.Table | pa.RecordBatch | pa.RecordBatchReader, columns: Collection[str]
+) -> pa.Table | pa.RecordBatch | pa.RecordBatchReader:
+    if b"pandas" not in (data.schema.metadata or {}):
+        return data
+    kept = [one for one in data.schema.names if one in columns or not _UNNAMED_INDEX.fullmatch(one)]
+    if len(kept) == len(data.schema):
+        return data
+    if not isinstance(data, pa.RecordBatchReader):
+        return data.select(kept)
+    schema = pa.schema([data.schema.field(one) for one in kept])
+    return pa.RecordBatchReader.from_batches(schema, (batch.select(kept) for batch in data))
+
+
+def _batches(
+    items: Iterable[object], table: str, columns: Collection[str]
+) -> Iterator[pa.RecordBatch]:
     for item in items:
-        if isinstance(item, pa.RecordBatch):
-            yield item
-        elif isinstance(item, pa.Table):
-            yield from item.to_batches()
-        else:
+        if not (hasattr(item, "__arrow_c_stream__") or hasattr(item, "__arrow_c_array__")):
             raise _wrong(f"{type(item).__name__} by {type(item).__name__}", table)
+        rows = arrow_rows(item, table, columns)
+        if isinstance(rows, pa.RecordBatch):
+            yield rows
+        else:
+            yield from rows.to_batches() if isinstance(rows, pa.Table) else rows
 
 
 def _wrong(given: str, table: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{table}: rows come as a pyarrow Table, RecordBatch, RecordBatchReader, several batches or tables, or a Spark "
-        f"DataFrame, not {given}; a list of dictionaries becomes a table with pyarrow.Table.from_pylist(rows)",
+        f"{table}: rows come as a table, batch or stream of Arrow (pyarrow, Polars, pandas, DuckDB, a "
+        f"scan), several of these, or a Spark DataFrame, not {given}; a list of dictionaries becomes "
+        "a table with pyarrow.Table.from_pylist(rows), a LazyFrame a frame with collect()",
         table=table,
     )

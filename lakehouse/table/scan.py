@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import importlib
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -12,16 +16,21 @@ from pyiceberg.schema import Schema
 from lakehouse.arrow.reader import ReadRequest, read_table, read_tasks
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
-from lakehouse.expressions.bound import TRUE
+from lakehouse.expressions.bind import Where, bind
+from lakehouse.expressions.bound import TRUE, Bound
+from lakehouse.expressions.text import describe
 from lakehouse.scan.listeners import ENGINE_ARROW, Listeners
 from lakehouse.scan.planner import ScanPlan, plan_appends, plan_scan, schema_of, snapshot_of
 from lakehouse.scan.request import ScanRequest
+from lakehouse.scan.tasks import FileScanTask
+from lakehouse.scan.types_of import types_of
 from lakehouse.spec.arrow_types import schema_to_arrow
+from lakehouse.spec.metadata_columns import METADATA_COLUMNS
 from lakehouse.spec.properties import NAME_MAPPING
 from lakehouse.storage.protocol import Storage
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TableScan:
     """Rows of one snapshot that match a filter; nothing is read before it is asked for.
 
@@ -31,13 +40,15 @@ class TableScan:
         storage: where the files are.
         appended_after: only rows that appends added after this snapshot; None for all rows.
         listeners: told once, when the scan is planned.
+        limit: most rows to read; None is all of them. Which ones, is not said.
     """
 
     name: str
     request: ScanRequest
     storage: Storage
     appended_after: int | None = None
-    listeners: Listeners = field(default_factory=Listeners, repr=False, compare=False)
+    listeners: Listeners = field(default_factory=Listeners, compare=False)
+    limit: int | None = None
 
     @cached_property
     def _plan(self) -> ScanPlan:
@@ -48,20 +59,49 @@ class TableScan:
         self.listeners.planned(self.name, plan.report, engine=ENGINE_ARROW)
         return plan
 
+    def __repr__(self) -> str:
+        where = "" if self.request.where is None else f", where={_text(self.request.where)!r}"
+        select = "" if self.request.select is None else f", select={list(self.request.select)}"
+        limit = "" if self.limit is None else f", limit={self.limit}"
+        snapshot = self.request.snapshot_id or self.request.metadata.current_snapshot_id
+        return f"TableScan({self.name!r}, snapshot={snapshot}{where}{select}{limit})"
+
     def plan(self) -> ScanPlan:
-        """The files to read: `.files`, `.tasks`, `.report` (what was read, what was skipped and why)."""
+        """The files that may hold rows: `.files`, `.tasks`, `.report` (what was skipped, and why).
+
+        A limit changes no plan: the rows are found in the first of these files.
+        """
         return self._plan
 
     def to_arrow(self) -> pa.Table:
-        """All matching rows."""
+        """All rows, in memory."""
+        if self.limit is not None:
+            return self.to_batches().read_all()
         return read_table(self._plan.tasks, self._read_request(), self.storage)
 
     def to_batches(self) -> pa.RecordBatchReader:
-        """Matching rows as a stream with bounded memory; DuckDB, Polars and DataFusion read it as it is."""
+        """The rows as a stream with bounded memory.
+
+        Reading begins with the first batch, and files and threads are released with the last one,
+        or as soon as nobody holds the stream any more.
+        """
         schema = schema_to_arrow(self._plan.schema)
-        return pa.RecordBatchReader.from_batches(
-            schema, read_tasks(self._plan.tasks, self._read_request(), self.storage)
-        )
+        return pa.RecordBatchReader.from_batches(schema, self._batches())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """The rows as a stream of Arrow's C interface, which Polars, pandas, DuckDB and pyarrow take.
+
+        https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html
+        """
+        return self.to_batches().__arrow_c_stream__(requested_schema)
+
+    def to_polars(self) -> Any:
+        """All rows as a `polars.DataFrame`; a program that imports no Polars pays for it here."""
+        return importlib.import_module("polars").from_arrow(self.to_arrow())
+
+    def to_pandas(self) -> Any:
+        """All rows as a `pandas.DataFrame`. Raises ImportError without pandas."""
+        return self.to_arrow().to_pandas()
 
     def to_spark(self, spark: object) -> object:
         """A Spark DataFrame over the snapshot; every query that uses it is planned again with its own filters.
@@ -76,23 +116,83 @@ class TableScan:
         engine = engine_for(spark)
         if engine is None:
             raise InvalidInputError(f"to_spark takes a SparkSession, not {type(spark).__name__}")
-        return engine.read(self.name, self.request, self.storage, spark, self.listeners)
+        return engine.read(
+            self.name, self.request, self.storage, spark, self.listeners, limit=self.limit
+        )
 
     def count(self) -> int:
-        """How many rows match; from metadata alone when no file needs to be opened."""
+        """How many rows there are, exactly.
+
+        Metadata answers for files without deletes all of whose rows match by partition or bounds,
+        also with a deletion vector. Of the others, the deletes and the columns of the filter are
+        read, and no others.
+        """
+        most = math.inf if self.limit is None else self.limit
         rows = 0
         unsure = []
-        for task in self._plan.tasks:
-            if task.deletes or task.residual != TRUE:
+        for task in self._certain_tasks():
+            if rows >= most:
+                break
+            if task.residual != TRUE or task.live_rows is None:
                 unsure.append(task)
             else:
-                rows += task.data_file.record_count
-        for batch in read_tasks(unsure, self._read_request(), self.storage):
-            rows += batch.num_rows
-        return rows
+                rows += task.live_rows
+        positions = read_request(self.request, Schema(METADATA_COLUMNS["_pos"]))
+        with closing(read_tasks(unsure, positions, self.storage)) as batches:
+            while rows < most and (batch := next(batches, None)) is not None:
+                rows += batch.num_rows
+        return rows if self.limit is None else min(rows, self.limit)
+
+    def _certain_tasks(self) -> Iterator[FileScanTask]:
+        """The tasks, without the filter where metrics prove that all rows of the file match."""
+        request = self.request
+        schema = schema_of(request, snapshot_of(request))
+        where = bind(request.where, schema, case_sensitive=request.case_sensitive)
+        if where == TRUE:
+            yield from self._plan.tasks
+            return
+        proven = self._plan.all_rows_match(where, types_of(request.metadata))
+        for task, certain in zip(self._plan.tasks, proven, strict=True):
+            yield replace(task, residual=TRUE) if certain else task
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        request = self._read_request()
+        if self.limit is None:
+            yield from read_tasks(self._plan.tasks, request, self.storage)
+            return
+        left = self.limit
+        small = replace(request, batch_rows=max(1, min(request.batch_rows, left)))
+        with closing(read_tasks(enough(self._plan.tasks, left), small, self.storage)) as batches:
+            while left and (batch := next(batches, None)) is not None:
+                yield batch.slice(0, left)
+                left -= min(left, batch.num_rows)
 
     def _read_request(self) -> ReadRequest:
         return read_request(self.request, self._plan.schema)
+
+
+def enough(tasks: Iterable[FileScanTask], limit: int) -> Iterator[FileScanTask]:
+    """The first tasks, up to the one with which so many rows are certain."""
+    rows = 0
+    for task in tasks:
+        if rows >= limit:
+            return
+        yield task
+        if task.residual == TRUE:
+            rows += task.live_rows or 0
+
+
+def checked_limit(limit: int | None, table: str) -> int | None:
+    """A limit as it was given. Raises InvalidInputError for what is no number of rows."""
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        raise InvalidInputError(
+            f"{table}: limit is a number of rows, 0 or more, not {limit!r}", table=table
+        )
+    return limit
+
+
+def _text(where: Where) -> str:
+    return describe(where) if isinstance(where, Bound) else str(where)
 
 
 def columns(select: Sequence[str] | str | None) -> Sequence[str] | None:

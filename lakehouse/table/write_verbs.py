@@ -36,7 +36,9 @@ class WriteVerbs(LoadedTable):
         """Add rows.
 
         Args:
-            data: pyarrow Table, RecordBatch or RecordBatchReader, an iterable of batches, a Spark DataFrame, or WrittenFiles.
+            data: whatever speaks Arrow's C interfaces (a table, batch or stream of pyarrow, a frame
+                of Polars or pandas, a relation of DuckDB, a scan, also of this table), several of
+                these, a Spark DataFrame, or WrittenFiles.
             branch: where to.
             summary: entries for the snapshot's summary.
             commit_id: a name for this write: done once in the history of the branch, however often
@@ -197,9 +199,8 @@ class WriteVerbs(LoadedTable):
         engine = engine_for(data)
         if engine is not None:
             return engine.write_data_files(data, self.write_request(), self.storage)
-        return list(
-            write_data_files(arrow_rows(data, self.name), self.write_request(), self.storage)
-        )
+        rows = arrow_rows(data, self.name, self.schema().column_names)
+        return list(write_data_files(rows, self.write_request(), self.storage))
 
     def _take_in(
         self,

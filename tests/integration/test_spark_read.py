@@ -297,6 +297,8 @@ def test_every_type_comes_through(lake, session):
     assert found[1] == row | {"u": str(number), "li": [{"x": 1}, None], "m": {"k": 1.5, "n": None}}
     assert frame.where(f"u = '{number}'").count() == 1
     assert table.scan(where=f"u = '{number}'").to_spark(session.spark).count() == 1
+    assert table.scan(limit=1).to_spark(session.spark).count() == 1
+    assert table.scan(limit=0).to_spark(session.spark).count() == 0
 
 
 def test_a_type_spark_lacks_is_refused_by_name(lake, session):
