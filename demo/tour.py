@@ -28,6 +28,7 @@ from demo.runs import Runner, bars, end_dead_runs
 from demo.synthetic import EVENTS_PER_FILE, synthetic_days
 from lakehouse.lake import Lakehouse
 from lakehouse.maintenance.report import human_bytes
+from lakehouse.orchestration.automation.landing_state import look
 from lakehouse.orchestration.automation.run_requests import (
     COMPACT_JOB,
     EXPIRE_JOB,
@@ -42,9 +43,6 @@ from lakehouse.orchestration.ingestion.ingest_plan import combined
 from lakehouse.orchestration.ingestion.landing import (
     LedgerRow,
     day_ranges,
-    list_landing,
-    pending_days,
-    unindexed,
 )
 from lakehouse.orchestration.ingestion.source_assets import IngestMode
 from lakehouse.orchestration.ingestion.source_tables import read_ledger
@@ -90,10 +88,13 @@ class Tour:
     def catch_up(self, what: str) -> int:
         """Index what landed and ingest what is pending; returns how many runs it took."""
         runs = 0
-        if unindexed(list_landing(self.pipeline.landing_root, FLIGHTS), self.ledger()):
+        unread, _ = look(self.lake, self.pipeline.landing_root, FLIGHTS)
+        if unread.num_rows:
             self.runner.run(f"index {what}", index_job_name(FLIGHTS.name))
             runs += 1
-        ranges, mode = day_ranges(pending_days(self.ledger())), IngestMode.INCREMENT
+        _, pending = look(self.lake, self.pipeline.landing_root, FLIGHTS)
+        days = [day for day, _ in pending if day is not None]
+        ranges, mode = day_ranges(days), IngestMode.INCREMENT
         if ranges and not self.lake.table_exists(FLIGHTS.table):
             # the first time one run takes all days, with and without events: one snapshot
             ranges, mode = [(ranges[0][0], ranges[-1][1])], IngestMode.REPLACE

@@ -15,7 +15,7 @@ from datetime import date, timedelta
 import dagster as dg
 
 from lakehouse.orchestration.automation.attempts import Decision, Ended, Request, Work, decide
-from lakehouse.orchestration.automation.landing_state import Pending, waiting
+from lakehouse.orchestration.automation.landing_state import waiting
 from lakehouse.orchestration.automation.run_requests import (
     RANGE_END,
     RANGE_START,
@@ -25,6 +25,7 @@ from lakehouse.orchestration.automation.run_requests import (
 )
 from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.ingestion.landing import LandingFile
+from lakehouse.orchestration.ingestion.landing_listing import landed
 from tests.orchestration.conftest import EVENTS
 
 TICK_MS = 30_000
@@ -108,11 +109,13 @@ class World:
 
     def state(self, seen_ms: int) -> dict[Work, str]:
         unread = [self.file(v) for path, v in self.landed.items() if self.known.get(path) != v]
-        pending: list[Pending] = [(day, self.file(self.known[path])) for path, day in self.pending]
+        pending = [(self.file(self.known[path]), day) for path, day in self.pending]
+        newest_first = sorted(pending, key=lambda one: (one[0].modified_ms, one[0]), reverse=True)
+        oldest: dict[date | None, LandingFile] = {day: file for file, day in newest_first}
         stale = {
             Work(CLEAN.name, str(day)): str(hash(files)) for day, files in self.stale().items()
         }
-        return waiting(EVENTS, unread, pending, seen_ms) | stale
+        return waiting(EVENTS, landed(unread), oldest.items(), seen_ms) | stale
 
     def stale(self) -> dict[date, frozenset[Version]]:
         """Days of the derived table that do not follow from the raw table -> what they should follow from."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lakehouse.orchestration.ingestion.landing import list_landing
+from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
 from lakehouse.orchestration.ingestion.reading.chunks import Rejects
 from lakehouse.orchestration.ingestion.reading.event_time import EventClock
 from lakehouse.orchestration.ingestion.reading.landing_file import file_chunks
@@ -82,7 +82,7 @@ from dataclasses import replace
 from pathlib import Path
 from lakehouse.lake import load_catalog
 from lakehouse.orchestration.ingestion.index_pass import index_files
-from lakehouse.orchestration.ingestion.landing import list_landing
+from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
 from lakehouse.orchestration.ingestion.landing_reader import LandingReader
 from lakehouse.orchestration.ingestion.quarantine_files import TableFiles
 from lakehouse.orchestration.ingestion.source_tables import quarantine_table
@@ -95,7 +95,8 @@ def index(root):
     target = TableFiles(table.write_request(), dict(table.storage.properties))
     reader = LandingReader(str(root / "landing" / "events"), SOURCE, TODAY, {})
     began = time.process_time()
-    result = index_files(list_landing(str(root / "landing"), SOURCE), reader, target, "0")
+    files = landing_files(list_landing(str(root / "landing"), SOURCE))
+    result = index_files(files, reader, target, "0")
     (one,) = result.found
     lines = 0 if one.index is None else sum(one.index.lines.values())
     return {
@@ -154,7 +155,8 @@ def test_what_is_no_file_of_the_feed_is_never_opened_and_breaks_nothing(pipe: Pi
     os.mkfifo(pipe.folder / "pipe.jsonl.gz")
     Path(os.fsdecode(os.fsencode(pipe.folder) + b"/\xff.jsonl.gz")).write_bytes(event(3, 1))
 
-    refused = {file.path: file.refused for file in list_landing(pipe.landing, pipe.source)}
+    listing = list_landing(pipe.landing, pipe.source)
+    refused = {file.path: file.refused for file in landing_files(listing)}
     assert refused == {
         "good.jsonl.gz": None,
         "in.jsonl.gz": None,

@@ -27,7 +27,8 @@ from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.automation.attempts import GIVE_UP_AFTER
 from lakehouse.orchestration.automation.landing_state import LEFT_UNREAD
 from lakehouse.orchestration.automation.run_requests import NOTHING_GIVEN_UP
-from lakehouse.orchestration.ingestion.landing import LedgerRow, ledger_to_arrow, list_landing
+from lakehouse.orchestration.ingestion.landing import LedgerRow, ledger_to_arrow
+from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
 from lakehouse.orchestration.ingestion.source_tables import ledger_table
 from lakehouse.orchestration.resources import LakehouseResource
 from tests.orchestration.conftest import EVENTS
@@ -96,7 +97,7 @@ class Daemon:
                 lines=1,
                 pending=pending,
             )
-            for file in list_landing(str(self.root / "landing"), EVENTS)
+            for file in landing_files(list_landing(str(self.root / "landing"), EVENTS))
             for day in days
         ]
         ledger_table(self.lake, EVENTS).overwrite(ledger_to_arrow(rows))

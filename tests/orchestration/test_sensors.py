@@ -31,8 +31,8 @@ from lakehouse.orchestration.ingestion.landing import (
     LandingFile,
     LedgerRow,
     ledger_to_arrow,
-    list_landing,
 )
+from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
 from lakehouse.orchestration.ingestion.source_tables import ledger_table
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource
@@ -106,7 +106,7 @@ def test_landed_files_ask_for_an_index_then_for_the_days(
         "as long as there was no run it is the same request"
     )
 
-    lake, files = resource.lake(), list_landing(resource.landing, EVENTS)
+    lake, files = resource.lake(), landing_files(list_landing(resource.landing, EVENTS))
     remember(lake, files, pending=True, days=[1, 2, 5])
     (request,), _, _ = tick(sensor, resource)
     assert (request.job_name, request.tags[RANGE_START], request.tags[RANGE_END]) == (

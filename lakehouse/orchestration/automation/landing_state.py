@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.automation.attempts import Work
 from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.derived.staleness import Staleness
-from lakehouse.orchestration.ingestion.landing import (
-    LandingFile,
-    LedgerRow,
+from lakehouse.orchestration.ingestion.landing import LandingFile
+from lakehouse.orchestration.ingestion.landing_listing import (
     digest,
+    landed,
     list_landing,
     unindexed,
 )
 from lakehouse.orchestration.ingestion.source import Source
-from lakehouse.orchestration.ingestion.source_tables import read_ledger
+from lakehouse.orchestration.ingestion.source_tables import indexed_versions, oldest_pending
 from lakehouse.orchestration.steps import today
 
 # files that were there for a run that succeeded, and are not in the ledger all the same
@@ -82,45 +85,39 @@ def _staleness(lake: Lakehouse, table: DerivedTable) -> Staleness:
     return _KNOWN[where]
 
 
-def look(
-    lake: Lakehouse, landing_root: str, source: Source
-) -> tuple[list[LandingFile], list[Pending]]:
-    """Landing files that the ledger does not know, and what it knows to be pending.
+def look(lake: Lakehouse, landing_root: str, source: Source) -> tuple[pa.Table, Sequence[Pending]]:
+    """What of the landing folder the ledger does not know, and what it knows to be pending.
+
+    Returns:
+        Landing files whose present version is not in the ledger, as a listing has them; and each
+        pending day with the oldest of its pending files.
 
     Raises:
         NoSuchFileError: the landing folder does not exist.
     """
-    landed = list_landing(landing_root, source)
-    ledger: list[LedgerRow] = []
-    if lake.table_exists(source.ledger_table):
-        ledger = read_ledger(lake.load_table(source.ledger_table))
-    return unindexed(landed, ledger), [(row.event_day, row.file) for row in ledger if row.pending]
+    listing = list_landing(landing_root, source)
+    if not lake.table_exists(source.ledger_table):
+        return listing, []
+    ledger = lake.load_table(source.ledger_table)
+    return unindexed(listing, indexed_versions(ledger)), oldest_pending(ledger)
 
 
 def waiting(
-    source: Source, unread: Iterable[LandingFile], pending: Iterable[Pending], seen_ms: int
+    source: Source, unread: pa.Table, pending: Iterable[Pending], seen_ms: int
 ) -> dict[Work, str]:
     """What waits, each with a name for its cause, which changes when something new may help. Pure.
 
     Args:
         source: whose work it is.
-        unread: landing files that the ledger does not know.
-        pending: days, each with a file whose lines of that day are not in the raw table.
+        unread: landing files that the ledger does not know, as a listing has them.
+        pending: days, each with the oldest file whose lines of that day are not in the raw table.
         seen_ms: files that landed before were there for a run that succeeded.
     """
-    fresh = list(unread)
+    is_new = pc.greater(unread["modified_ms"], seen_ms)
     parts = {
-        Work(source.ledger_table): [file for file in fresh if file.modified_ms > seen_ms],
-        Work(source.ledger_table, LEFT_UNREAD): [f for f in fresh if f.modified_ms <= seen_ms],
+        Work(source.ledger_table): unread.filter(is_new),
+        Work(source.ledger_table, LEFT_UNREAD): unread.filter(pc.invert(is_new)),
     }
-    oldest: dict[Work, LandingFile] = {}
     for day, file in pending:
-        work = Work(source.table, "" if day is None else day.isoformat())
-        oldest[work] = min(oldest.get(work, file), file, key=lambda one: (one.modified_ms, one))
-    return dict(_named(parts.items())) | dict(
-        _named((work, [file]) for work, file in oldest.items())
-    )
-
-
-def _named(parts: Iterable[tuple[Work, list[LandingFile]]]) -> Iterator[tuple[Work, str]]:
-    return ((work, digest(files)[:12]) for work, files in parts if files)
+        parts[Work(source.table, "" if day is None else day.isoformat())] = landed([file])
+    return {work: digest(files)[:12] for work, files in parts.items() if files.num_rows}

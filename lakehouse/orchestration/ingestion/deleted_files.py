@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.ingestion.ingest_plan import IngestPlan
 from lakehouse.orchestration.ingestion.landing import (
-    LandingFile,
     LedgerRow,
     landing_folder,
     ledger_to_arrow,
@@ -23,40 +22,39 @@ from lakehouse.orchestration.ingestion.source_tables import (
     read_ledger,
 )
 from lakehouse.orchestration.lineage.stamp import RunStamp
+from lakehouse.table import Table
 
 PROBLEM = "deleted before all of it was ingested"
 
 
-def settle_deleted(
-    lake: Lakehouse, source: Source, landed: Sequence[LandingFile], stamp: RunStamp
-) -> list[LedgerRow]:
-    """The ledger's rows, after those of deleted files were settled: they have no lines to be taken.
+def settle_deleted(lake: Lakehouse, source: Source, listing: pa.Table, stamp: RunStamp) -> Table:
+    """The ledger, after the rows of deleted files were settled: they have no lines to be taken.
 
     Rows that a run left in the tables before it died stay there, and are counted.
 
     Args:
         lake: the tables.
         source: whose ledger it is.
-        landed: what is in the landing folder now.
+        listing: what is in the landing folder now.
         stamp: the step that writes.
     """
     ledger = ledger_table(lake, source)
-    known, there = read_ledger(ledger), {file.path for file in landed}
-    gone = {row.landing_file for row in known if row.pending and row.landing_file not in there}
+    pending = ledger.scan(EqualTo(term="pending", value=True), [LANDING_FILE]).to_arrow()
+    there = listing.select([LANDING_FILE])
+    gone = pending.join(there, keys=LANDING_FILE, join_type="left anti")[LANDING_FILE].to_pylist()
     if not gone:
-        return known
+        return ledger
+    of_these = In(term=LANDING_FILE, literals=set(gone))
     rows = [
-        _settled(lake, source, row) if row.pending else row
-        for row in known
-        if row.landing_file in gone
+        _settled(lake, source, row) if row.pending else row for row in read_ledger(ledger, of_these)
     ]
     ledger.overwrite(
         ledger_to_arrow(rows),
-        In(term=LANDING_FILE, literals=sorted(gone)),
+        of_these,
         summary=stamp.summary(),
         commit_id=stamp.commit_id("deleted"),
     )
-    return read_ledger(ledger)
+    return ledger
 
 
 def missing_files(landing_root: str, source: Source, plan: IngestPlan) -> tuple[str, list[str]]:

@@ -30,6 +30,7 @@ from lakehouse.orchestration.ingestion.ingest_plan import (
     IngestPlan,
     Mode,
     combined,
+    combined_by_day,
     plan_ingest,
     settled,
 )
@@ -39,6 +40,10 @@ from lakehouse.orchestration.ingestion.landing import (
     LineCount,
     landing_folder,
     ledger_to_arrow,
+)
+from lakehouse.orchestration.ingestion.landing_listing import (
+    landed_among,
+    landing_files,
     list_landing,
     unindexed,
 )
@@ -51,11 +56,14 @@ from lakehouse.orchestration.ingestion.passes import (
 )
 from lakehouse.orchestration.ingestion.quarantine_files import TableFiles
 from lakehouse.orchestration.ingestion.row_pass import TakenRows
-from lakehouse.orchestration.ingestion.source import Column, Source
+from lakehouse.orchestration.ingestion.source import LANDING_FILE, Column, Source
 from lakehouse.orchestration.ingestion.source_tables import (
     day_in,
     event_ts_in,
+    file_problems,
+    indexed_versions,
     ledger_table,
+    pending_days,
     quarantine_table,
     raw_table,
     read_ledger,
@@ -159,10 +167,12 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
         NoSuchFileError: the landing folder or files vanished; whatever could be read is in the ledger all the same.
     """
     ledger = ledger_table(work.lake, source)
-    known = read_ledger(ledger)
-    fresh = unindexed(list_landing(work.landing_root, source), known)
+    listing = list_landing(work.landing_root, source)
+    fresh = landing_files(unindexed(listing, indexed_versions(ledger)))
     if not fresh:
-        return IndexOutcome(ledger.current_snapshot(), 0, 0, 0, _problems(known), _pending(known))
+        return IndexOutcome(
+            ledger.current_snapshot(), 0, 0, 0, file_problems(ledger), pending_days(ledger)
+        )
     found = first_pass(
         work.spark,
         work.reader(source),
@@ -176,12 +186,13 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     ]
     _quarantine_undated(work, source, fresh, found.rejects)
     indexed = [row for one in found.found if one.lost is None for row in ledger_rows(one)]
-    rows = reindexed(indexed, known)
-    if rows:
-        paths = sorted({row.landing_file for row in rows})
+    rows: list[LedgerRow] = []
+    if indexed:
+        of_these = In(term=LANDING_FILE, literals={row.landing_file for row in indexed})
+        rows = reindexed(indexed, read_ledger(ledger, of_these))
         ledger.overwrite(
             ledger_to_arrow(rows),
-            In(term="landing_file", literals=paths),
+            of_these,
             summary=work.stamp.summary(),
             commit_id=work.stamp.commit_id("ledger"),
         )
@@ -193,9 +204,8 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
             "the other files are indexed",
             files=vanished,
         )
-    after = read_ledger(ledger)
     undated = sum(row.lines for row in rows if row.event_day is None)
-    problems = _problems(after)
+    problems = file_problems(ledger)
     problems |= {o.file.path: o.problem or "" for o in found.found if o.lost == UNREADABLE}
     return IndexOutcome(
         ledger.current_snapshot(),
@@ -203,7 +213,7 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
         sum(row.lines for row in rows),
         undated,
         problems,
-        _pending(after),
+        pending_days(ledger),
     )
 
 
@@ -270,35 +280,35 @@ def ingest_days(
         DaysLeftAloneError: files that some days need are gone; those days are as they were, the others are written.
         AuditFailedError: a blocking check failed; nothing was published.
     """
-    ledger = ledger_table(work.lake, source)
-    landed = list_landing(work.landing_root, source)
-    known = settle_deleted(work.lake, source, landed, work.stamp)
-    ledger.refresh()
+    listing = list_landing(work.landing_root, source)
+    ledger = settle_deleted(work.lake, source, listing, work.stamp)
     read_id = ledger.metadata.current_snapshot_id
-    plan = plan_ingest(known, landed, days, mode)
+    known = read_ledger(ledger, day_in(days)) if days else []
+    there = landed_among(listing, known)
+    plan = plan_ingest(known, there, days, mode)
     if not plan.replace and _half_done(work.lake, source, plan):
-        plan = plan_ingest(known, landed, plan.days, "replace")
-    columns, drift = _columns(work.lake, source, plan, known)
+        plan = plan_ingest(known, there, plan.days, "replace")
+    columns, drift = _columns(work.lake, source, plan, ledger)
     counts = LineCount()
     checks: tuple[CheckOutcome, ...] = ()
     if plan.days and (plan.rows or work.lake.table_exists(source.table)):
         raw_table(work.lake, source, drift)
         done, checks = _write(work, source, plan, columns, audit)
         counts = combined(done)
+        known = [*done, *_untouched(known, plan)]
         ledger.overwrite(
-            ledger_to_arrow([*done, *_untouched(known, plan)]),
+            ledger_to_arrow(known),
             day_in(plan.days),
             summary=work.stamp.summary(),
             commit_id=work.stamp.commit_id("ledger"),
         )
-    after = [row for row in read_ledger(ledger) if row.event_day in plan.days]
     outcome = IngestOutcome(
         snapshot=_current(work.lake, source.table),
         quarantine_snapshot=_current(work.lake, source.quarantine_table),
         ledger_snapshot_id=read_id,
         days=plan.days,
         counts=counts,
-        by_day={day: combined([row for row in after if row.event_day == day]) for day in plan.days},
+        by_day=combined_by_day(known, plan.days),
         drift=drift,
         checks=checks,
     )
@@ -319,8 +329,10 @@ def rows_at(
     Raises:
         NoSuchFileError: a landing file is gone or is not the version that the ledger named.
     """
-    known = read_ledger(ledger_table(work.lake, source), ledger_snapshot_id)
-    plan = plan_ingest(known, list_landing(work.landing_root, source), days, "replace")
+    ledger = ledger_table(work.lake, source)
+    known = read_ledger(ledger, day_in(days), snapshot_id=ledger_snapshot_id)
+    there = landed_among(list_landing(work.landing_root, source), known)
+    plan = plan_ingest(known, there, days, "replace")
     if plan.missing:
         message, files = missing_files(work.landing_root, source, plan)
         raise NoSuchFileError(message, files=files)
@@ -409,10 +421,11 @@ def _without_duplicates(
 
 
 def _columns(
-    lake: Lakehouse, source: Source, plan: IngestPlan, known: Sequence[LedgerRow]
+    lake: Lakehouse, source: Source, plan: IngestPlan, ledger: Table
 ) -> tuple[list[Column], Drift]:
-    current, files = source_columns(lake, source), {row.landing_file for row in plan.rows}
-    observed = merge([row.observed() for row in known if row.landing_file in files])
+    current = source_columns(lake, source)
+    undated = And(IsNull(term="event_day"), In(term=LANDING_FILE, literals=plan.files))
+    observed = merge([row.observed() for row in read_ledger(ledger, undated)])
     if not lake.table_exists(source.table) and not source.columns:
         source = replace(source, drift="evolve")
     drift = resolve(source, current, observed)
@@ -424,15 +437,8 @@ def _half_done(lake: Lakehouse, source: Source, plan: IngestPlan) -> bool:
     """Whether rows of pending files are in the raw table already: a run died before it could say so in the ledger."""
     if not plan.days or not lake.table_exists(source.table):
         return False
-    files = sorted({row.landing_file for row in plan.rows})
-    return (
-        lake.load_table(source.table)
-        .scan(
-            And(event_ts_in(plan.days), In(term="landing_file", literals=files)), ["landing_file"]
-        )
-        .count()
-        > 0
-    )
+    of_these = And(event_ts_in(plan.days), In(term=LANDING_FILE, literals=plan.files))
+    return lake.load_table(source.table).scan(of_these, [LANDING_FILE]).count() > 0
 
 
 def _quarantine_undated(
@@ -448,8 +454,7 @@ def _quarantine_dated(
 ) -> None:
     where = day_in(plan.days)
     if not plan.replace:
-        files = In(term="landing_file", literals=sorted({row.landing_file for row in plan.rows}))
-        where = And(where, files)
+        where = And(where, In(term=LANDING_FILE, literals=plan.files))
     _quarantine(work, quarantine, taken.rejects, where, "dated")
 
 
@@ -481,16 +486,6 @@ def _untouched(known: Sequence[LedgerRow], plan: IngestPlan) -> list[LedgerRow]:
         for row in known
         if row.event_day in plan.days and (row.landing_file, row.event_day) not in taken
     ]
-
-
-def _problems(ledger: Sequence[LedgerRow]) -> dict[str, str]:
-    return {row.landing_file: row.problem for row in ledger if row.problem}
-
-
-def _pending(ledger: Sequence[LedgerRow]) -> tuple[date, ...]:
-    return tuple(
-        sorted({row.event_day for row in ledger if row.pending and row.event_day is not None})
-    )
 
 
 def _current(lake: Lakehouse, name: str) -> Snapshot | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Literal
@@ -31,6 +31,11 @@ class IngestPlan:
     missing: Mapping[str, tuple[date, ...]]
 
     @property
+    def files(self) -> set[str]:
+        """Paths of the files of `rows`."""
+        return {row.landing_file for row in self.rows}
+
+    @property
     def tasks(self) -> list[FileTask]:
         """One for each file that has lines."""
         days: dict[LandingFile, set[date]] = {}
@@ -41,13 +46,13 @@ class IngestPlan:
 
 
 def plan_ingest(
-    ledger: Sequence[LedgerRow], landed: Sequence[LandingFile], days: Sequence[date], mode: Mode
+    ledger: Sequence[LedgerRow], there: Set[LandingFile], days: Sequence[date], mode: Mode
 ) -> IngestPlan:
     """Plan the days.
 
     Args:
-        ledger: of the source.
-        landed: what is in the landing folder now.
+        ledger: its rows of the days, at least.
+        there: versions of files that are in the landing folder now; of the ledger's at least.
         days: requested.
         mode: `replace` writes each requested day anew from every file that carries it. `increment` adds what is pending and
             leaves days with nothing pending alone; a file that replaces an earlier version of itself makes it a replacement.
@@ -61,7 +66,6 @@ def plan_ingest(
         wanted = {row.event_day for row in rows if row.pending and row.event_day is not None}
         replacing = any(row.pending and row.replaces for row in rows)
         rows = [row for row in rows if row.event_day in wanted and (replacing or row.pending)]
-    there = set(landed)
     missing: dict[str, set[date]] = {}
     for row in rows:
         if row.lines and row.file not in there and row.event_day is not None:
@@ -116,3 +120,11 @@ def combined(outcomes: Sequence[LedgerRow]) -> LineCount:
         quarantined=sum(row.quarantined for row in outcomes),
         duplicates=sum(row.duplicates for row in outcomes),
     )
+
+
+def combined_by_day(outcomes: Iterable[LedgerRow], days: Iterable[date]) -> dict[date, LineCount]:
+    """What became of the lines of each of the days."""
+    found: dict[date | None, list[LedgerRow]] = {}
+    for row in outcomes:
+        found.setdefault(row.event_day, []).append(row)
+    return {day: combined(found.get(day, [])) for day in days}

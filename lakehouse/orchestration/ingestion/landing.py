@@ -1,4 +1,4 @@
-"""The landing folder, and the ledger: which files were seen, in which state, and how many lines of which day each carries.
+"""A landing file, and the ledger: which files were seen, in which state, and how many lines of which day each carries.
 
 The ledger of a source is the table `raw.<name>_landing` with one row for each file and day (and one without a day for the
 lines that have no usable event time). It answers the three questions of ingestion: is this file new or changed (path, size,
@@ -7,23 +7,15 @@ modification time), which files carry events of day D, and which of those are no
 
 from __future__ import annotations
 
-import hashlib
-import os
-import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
-from fnmatch import fnmatchcase
-from pathlib import Path
 
 import orjson
 import pyarrow as pa
 
-from lakehouse.errors import NoSuchFileError
 from lakehouse.orchestration.ingestion.drift import Observed
 from lakehouse.orchestration.ingestion.source import Source
-from lakehouse.storage.load import storage_for
-from lakehouse.storage.protocol import path_on_disk
 
 LEDGER_SCHEMA = pa.schema(
     [
@@ -118,94 +110,6 @@ class LineCount:
 def landing_folder(landing_root: str, source: Source) -> str:
     """Where the source's files land."""
     return f"{landing_root.rstrip('/')}/{source.name}"
-
-
-def list_landing(landing_root: str, source: Source) -> list[LandingFile]:
-    """The source's files, sorted by path.
-
-    Hidden and temporary files (a path part that starts with `.` or `_`) are not looked at.
-
-    Raises:
-        NoSuchFileError: the landing folder does not exist, or is empty on a store that has no
-            folders.
-    """
-    folder = landing_folder(landing_root, source)
-    on_disk = path_on_disk(storage_for(folder), folder)
-    there = _in_store(folder) if on_disk is None else _on_disk(Path(on_disk), "")
-    found = sorted(
-        file
-        for file in there
-        if not any(part[0] in "._" for part in file.path.split("/"))
-        and (source.pattern == "*" or fnmatchcase(file.path, source.pattern))
-    )
-    if not found and not folder_exists(folder):
-        raise NoSuchFileError(
-            f"source {source.name!r}: landing folder {folder} does not exist; "
-            "create it or fix LAKEHOUSE_LANDING",
-            file=folder,
-        )
-    return found
-
-
-def _in_store(folder: str) -> Iterator[LandingFile]:
-    for info in storage_for(folder).list(folder):
-        path = info.location[len(folder) :].lstrip("/")
-        yield LandingFile(path, info.size, info.modified_ms)
-
-
-def _on_disk(root: Path, folder: str) -> Iterator[LandingFile]:
-    """Files below a folder of a disk, where links and names exist that an object store has not."""
-    try:
-        with os.scandir(root / folder) as listed:
-            entries = list(listed)
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        path = f"{folder}{entry.name}"
-        if entry.is_dir(follow_symlinks=False):
-            yield from _on_disk(root, f"{path}/")
-            continue
-        try:
-            facts = entry.stat()
-        except FileNotFoundError:
-            continue  # gone since, or a link to nothing
-        except OSError as error:
-            yield LandingFile(_label(path), 0, 0, f"it cannot be looked at: {error.strerror}")
-            continue
-        label = _label(path)
-        refused = "its name is not UTF-8: rename it" if label != path else None
-        if not stat.S_ISREG(facts.st_mode):
-            refused = "it is no regular file"
-        elif entry.is_symlink() and not Path(entry.path).resolve().is_relative_to(root.resolve()):
-            refused = "it is a link out of the landing folder: copy the file"
-        yield LandingFile(label, facts.st_size, facts.st_mtime_ns // 1_000_000, refused)
-
-
-def _label(path: str) -> str:
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def folder_exists(folder: str) -> bool:
-    """Whether the folder is there (an object store has it as soon as it holds an object)."""
-    parent, _, name = folder.rstrip("/").rpartition("/")
-    return name in storage_for(folder).list_folders(parent)
-
-
-def digest(files: Iterable[LandingFile]) -> str:
-    """A short name of exactly these versions of these files."""
-    lines = "\n".join(f"{f.path}\t{f.size_bytes}\t{f.modified_ms}" for f in sorted(files))
-    return hashlib.blake2b(lines.encode(), digest_size=12).hexdigest()
-
-
-def unindexed(files: Sequence[LandingFile], ledger: Sequence[LedgerRow]) -> list[LandingFile]:
-    """Files whose present version is not in the ledger."""
-    known = {row.file for row in ledger}
-    return [file for file in files if file not in known]
-
-
-def pending_days(ledger: Sequence[LedgerRow]) -> list[date]:
-    """Days with lines that are not in the raw table yet, sorted."""
-    return sorted({row.event_day for row in ledger if row.pending and row.event_day is not None})
 
 
 def day_ranges(days: Sequence[date]) -> list[tuple[date, date]]:

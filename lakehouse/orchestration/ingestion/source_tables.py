@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
 
 import pyarrow as pa
-from pyiceberg.expressions import And, BooleanExpression, GreaterThanOrEqual, LessThan, Or
+from pyiceberg.expressions import (
+    And,
+    BooleanExpression,
+    EqualTo,
+    GreaterThanOrEqual,
+    LessThan,
+    NotNull,
+    Or,
+)
 
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.ingestion.drift import Drift
 from lakehouse.orchestration.ingestion.landing import (
     LEDGER_SCHEMA,
+    LandingFile,
     LedgerRow,
     day_ranges,
     ledger_from_arrow,
 )
+from lakehouse.orchestration.ingestion.landing_listing import VERSION
 from lakehouse.orchestration.ingestion.reading.chunks import REJECTS_SCHEMA
 from lakehouse.orchestration.ingestion.reading.typed_columns import arrow_type
 from lakehouse.orchestration.ingestion.source import (
@@ -87,11 +97,52 @@ def source_columns(lake: Lakehouse, source: Source, snapshot_id: int | None = No
     ]
 
 
-def read_ledger(table: Table, snapshot_id: int | None = None) -> list[LedgerRow]:
-    """All rows of the ledger: now, or at a snapshot."""
-    if table.metadata.current_snapshot_id is None:
+def read_ledger(
+    ledger: Table, where: BooleanExpression | None = None, *, snapshot_id: int | None = None
+) -> list[LedgerRow]:
+    """Rows of the ledger, by file and day: now, or at a snapshot."""
+    if ledger.metadata.current_snapshot_id is None:
         return []
-    return ledger_from_arrow(table.scan(snapshot_id=snapshot_id).to_arrow())
+    return ledger_from_arrow(ledger.scan(where, snapshot_id=snapshot_id).to_arrow())
+
+
+def file_problems(ledger: Table) -> dict[str, str]:
+    """Files of which something is wrong as a whole, and what."""
+    return {
+        row.landing_file: row.problem
+        for row in read_ledger(ledger, NotNull(term="problem"))
+        if row.problem
+    }
+
+
+def pending_days(ledger: Table) -> tuple[date, ...]:
+    """Days with lines that are not in the raw table yet, sorted."""
+    return tuple(sorted(day for day, _ in oldest_pending(ledger) if day is not None))
+
+
+def indexed_versions(ledger: Table) -> Iterator[pa.RecordBatch]:
+    """The versions of files that the ledger knows (columns `VERSION`), some at a time; a file may come more than once."""
+    if ledger.metadata.current_snapshot_id is not None:
+        yield from ledger.scan(select=VERSION).to_batches()
+
+
+def oldest_pending(ledger: Table) -> list[tuple[date | None, LandingFile]]:
+    """For each day with lines that are not in the raw table the file of them that landed first."""
+    if ledger.metadata.current_snapshot_id is None:
+        return []
+    columns = ["event_day", "modified_ms", LANDING_FILE, "size_bytes"]
+    schema = pa.schema([LEDGER_SCHEMA.field(name) for name in columns])
+    found = schema.empty_table()
+    for batch in ledger.scan(EqualTo(term="pending", value=True), columns).to_batches():
+        together = pa.concat_tables([found, pa.Table.from_batches([batch.select(columns)])])
+        ordered = together.sort_by([(name, "ascending") for name in columns])
+        days = ordered.group_by("event_day", use_threads=False)
+        first = days.aggregate([(name, "first") for name in columns[1:]])
+        found = first.rename_columns(columns).cast(schema)
+    return [
+        (row["event_day"], LandingFile(row[LANDING_FILE], row["size_bytes"], row["modified_ms"]))
+        for row in found.to_pylist()
+    ]
 
 
 def event_ts_in(days: Sequence[date], column: str = EVENT_TS) -> BooleanExpression:

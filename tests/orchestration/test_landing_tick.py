@@ -1,0 +1,270 @@
+"""What a tick of the landing sensor finds, against brute force over files and rows; and what it has to touch for it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.counting_storage import CountingStorage
+from lakehouse.catalog.filesystem import FilesystemCatalog
+from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.orchestration.automation.attempts import Work
+from lakehouse.orchestration.automation.landing_state import LEFT_UNREAD, look, waiting
+from lakehouse.orchestration.ingestion import landing_listing
+from lakehouse.orchestration.ingestion.landing import LandingFile, LedgerRow, ledger_to_arrow
+from lakehouse.orchestration.ingestion.landing_listing import digest, landed, landing_files
+from lakehouse.orchestration.ingestion.source_tables import ledger_table, pending_days
+from tests.orchestration.conftest import EVENTS, Pipe, event, june
+
+Version = tuple[str, int, int]
+_numbers = itertools.count(1)
+NAMES = [
+    "1.jsonl",
+    "2.jsonl.gz",
+    "with space.jsonl",
+    "it's.jsonl",
+    'quo"te.jsonl',
+    "new\nline.jsonl",
+    "tab\t1.jsonl",
+    "grüße-東京-🚆.jsonl",
+    "a\\b.jsonl",
+    "100%25.jsonl",
+    "..jsonl",
+    "_partial.jsonl",
+    "plain",
+]
+FOLDERS = ["", "a/", "a/b/", "dt=2026-06-01/", "x y/ü/", ".tmp/", "a/_tmp/"]
+paths = st.builds("{}{}".format, st.sampled_from(FOLDERS), st.sampled_from(NAMES))
+days = st.one_of(st.none(), st.integers(1, 4).map(lambda day: dt.date(2026, 6, day)))
+files = st.tuples(paths, st.integers(0, 2), st.integers(1, 3).map(lambda n: n * 1_000))
+ledger_rows = st.tuples(files, days, st.booleans())
+changes = st.lists(
+    st.one_of(
+        st.tuples(st.just("land"), files),
+        st.tuples(st.just("delete"), paths),
+        st.tuples(st.just("rename"), paths, paths),
+    ),
+    max_size=6,
+)
+
+
+@dataclass
+class Folder:
+    """A landing folder on a disk, and what lies in it."""
+
+    root: Path
+    there: dict[str, Version] = field(default_factory=dict)
+
+    def land(self, file: Version) -> None:
+        path = self.root / "events" / file[0]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x" * file[1])
+        os.utime(path, ns=(file[2] * 1_000_000 + 999, file[2] * 1_000_000 + 999))
+        self.there[file[0]] = file
+
+    def delete(self, path: str) -> None:
+        if self.there.pop(path, None):
+            (self.root / "events" / path).unlink()
+
+    def rename(self, old: str, new: str) -> None:
+        if old in self.there:
+            (_, size, modified) = self.there[old]
+            self.delete(old)
+            self.land((new, size, modified))
+
+    def looked_at(self, pattern: str) -> set[Version]:
+        return {
+            file
+            for path, file in self.there.items()
+            if not any(part.startswith((".", "_")) for part in path.split("/"))
+            and fnmatchcase(path, pattern)
+        }
+
+
+def row(file: Version, day: dt.date | None, *, pending: bool) -> LedgerRow:
+    path, size, modified = file
+    return LedgerRow(
+        landing_file=path,
+        size_bytes=size,
+        modified_ms=modified,
+        event_day=day,
+        lines=1,
+        pending=pending,
+    )
+
+
+def cause(versions: set[Version]) -> str:
+    lines = "".join(f"{path}\t{size}\t{at}\n" for path, size, at in sorted(versions))
+    return hashlib.blake2b(lines.encode(), digest_size=12).hexdigest()[:12]
+
+
+@given(
+    before=st.lists(files, max_size=10),
+    indexed=st.lists(st.tuples(st.integers(0, 9), days, st.booleans()), max_size=15),
+    others=st.lists(ledger_rows, max_size=8),
+    after=changes,
+    commits=st.integers(0, 3),
+    pattern=st.sampled_from(["*", "*.jsonl", "a/*", "*[!z]"]),
+    seen_ms=st.sampled_from([0, 1_000, 2_000, 5_000]),
+    at_once=st.sampled_from([1, 2, 1 << 18]),
+)
+def test_a_tick_finds_what_brute_force_finds(
+    before: list[Version],
+    indexed: list[tuple[int, dt.date | None, bool]],
+    others: list[tuple[Version, dt.date | None, bool]],
+    after: list[tuple],
+    commits: int,
+    pattern: str,
+    seen_ms: int,
+    at_once: int,
+) -> None:
+    """Varied: names, folders, versions, rows of a file, commits of the ledger, rows joined at once.
+
+    The ledger has rows of files as they were before they changed, and of files that never were.
+    """
+    source = replace(EVENTS, pattern=pattern)
+    lake = load_catalog(f"memory://tick-{next(_numbers)}/warehouse")
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(landing_listing, "_JOINED_ROWS", at_once)
+        patched.setattr(landing_listing, "_BATCH_ROWS", at_once)
+        folder = Folder(Path(name))
+        (folder.root / "events").mkdir()
+        for file in before:
+            folder.land(file)
+        landed_before = sorted(folder.there.values())
+        rows = [
+            row(landed_before[at % len(landed_before)], day, pending=pending)
+            for at, day, pending in indexed
+            if landed_before
+        ]
+        rows += [row(file, day, pending=pending) for file, day, pending in others]
+        ledger = ledger_table(lake, source) if commits else None
+        for number in range(commits - 1):
+            some = rows[number :: commits - 1]
+            if some:
+                ledger.append(ledger_to_arrow(some))
+        for what, *how in after:
+            getattr(folder, what)(*how)
+
+        unread, pending = look(lake, name, source)
+        named = waiting(source, unread, pending, seen_ms)
+
+    rows = rows if commits > 1 else []
+    expected = folder.looked_at(pattern) - {
+        (one.landing_file, one.size_bytes, one.modified_ms) for one in rows
+    }
+    assert {(f.path, f.size_bytes, f.modified_ms) for f in landing_files(unread)} == expected
+    assert unread.num_rows == len(expected)
+    oldest: dict[dt.date | None, Version] = {}
+    for one in rows:
+        if one.pending:
+            version = (one.landing_file, one.size_bytes, one.modified_ms)
+            first = oldest.setdefault(one.event_day, version)
+            oldest[one.event_day] = min(first, version, key=lambda v: (v[2], v[0], v[1]))
+    assert dict(pending) == {day: LandingFile(*file) for day, file in oldest.items()}
+    assert len(pending) == len(oldest)
+    parts = {
+        Work("raw.events_landing"): {file for file in expected if file[2] > seen_ms},
+        Work("raw.events_landing", LEFT_UNREAD): {file for file in expected if file[2] <= seen_ms},
+    }
+    parts |= {Work("raw.events", str(day or "")): {file} for day, file in oldest.items()}
+    assert named == {work: cause(found) for work, found in parts.items() if found}
+
+
+def test_two_files_that_the_ledger_cannot_tell_apart_by_name_are_told_apart(tmp_path: Path) -> None:
+    """A name that is not UTF-8 is spelled with escapes, as another file may really be called."""
+    folder = Folder(tmp_path)
+    folder.land(("\\xff.jsonl", 1, 1_000))
+    spelled = os.fsencode(tmp_path / "events") + b"/\xff.jsonl"
+    Path(os.fsdecode(spelled)).write_bytes(b"xx")
+    lake = load_catalog((tmp_path / "warehouse").as_uri())
+    source = replace(EVENTS, pattern="*")
+    both = landing_files(look(lake, str(tmp_path), source)[0])
+    assert [file.path for file in both] == ["\\xff.jsonl", "\\xff.jsonl"]
+    for known in both:
+        rows = [row((known.path, known.size_bytes, known.modified_ms), None, pending=False)]
+        ledger_table(lake, source).overwrite(ledger_to_arrow(rows))
+        (left,) = landing_files(look(lake, str(tmp_path), source)[0])
+        assert {left, known} == set(both)
+
+
+def test_a_cause_changes_with_every_fact_of_a_version_and_not_with_the_order() -> None:
+    one, two = LandingFile("a", 1, 2), LandingFile("b", 1, 2)
+    assert digest(landed([one, two])) == digest(landed([two, one]))
+    others = [replace(two, path="c"), replace(two, size_bytes=2), replace(two, modified_ms=3)]
+    names = {digest(landed([one, *more])) for more in ([], [two], *([other] for other in others))}
+    assert len(names) == 5
+
+
+@pytest.fixture
+def objects(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
+    """How many objects of each kind were made."""
+    made = {"LandingFile": 0, "LedgerRow": 0}
+    for kind in (LandingFile, LedgerRow):
+
+        def counted(self: object, *args: object, _made=kind.__init__, **more: object) -> None:
+            made[type(self).__name__] += 1
+            _made(self, *args, **more)
+
+        monkeypatch.setattr(kind, "__init__", counted)
+    return made
+
+
+def landed_and_indexed(lake: Lakehouse, root: Path, count: int, *, pending: bool) -> Folder:
+    """So many files, all of them in the ledger with ten days each."""
+    folder = Folder(root)
+    versions = [(f"{n % 7}/{n:06}.jsonl.gz", 1, 1_000 + n) for n in range(count)]
+    for file in versions:
+        folder.land(file)
+    all_days: list[dt.date | None] = [None, *june(1, 10)]
+    rows = [
+        row(file, day, pending=pending and day is not None) for file in versions for day in all_days
+    ]
+    ledger_table(lake, EVENTS).overwrite(ledger_to_arrow(rows))
+    return folder
+
+
+@pytest.mark.parametrize("count", [50, 1_000])
+def test_a_tick_makes_no_object_for_a_file_and_reads_of_the_ledger_only_what_it_compares(
+    count: int, tmp_path: Path, objects: dict[str, int]
+) -> None:
+    """Held fixed: what is new and how many days wait. Varied: how many files landed and are known."""
+    storage = CountingStorage()
+    catalog = FilesystemCatalog("memory://tick/warehouse", storage_factory=lambda *_: storage)
+    lake = Lakehouse(catalog)
+    folder = landed_and_indexed(lake, tmp_path, count, pending=True)
+    for number in range(3):
+        folder.land((f"new-{number}.jsonl.gz", 1, 9_000_000))
+    storage.forget()
+    objects.update(LandingFile=0, LedgerRow=0)
+    unread, pending = look(lake, str(tmp_path), EVENTS)
+    assert (unread.num_rows, len(pending)) == (3, 10)
+    assert objects == {"LandingFile": 10, "LedgerRow": 0}, "one for each day that waits"
+    assert sum(one.verb != "LIST" for one in storage.requests) <= 40
+
+
+@pytest.mark.parametrize("count", [50, 1_000])
+def test_a_run_makes_objects_of_what_it_works_on(
+    count: int, pipe: Pipe, objects: dict[str, int]
+) -> None:
+    """Held fixed: one new file of one day. Varied: how many files of other days are known."""
+    landed_and_indexed(pipe.lake, Path(pipe.landing), count, pending=False)
+    pipe.land("new.jsonl.gz", [event(1, 15), event(2, 15)])
+    objects.update(LandingFile=0, LedgerRow=0)
+    assert pipe.index().files == 1
+    assert pending_days(pipe.lake.load_table(EVENTS.ledger_table)) == tuple(june(15))
+    outcome = pipe.ingest(june(15), "increment")
+    assert outcome.by_day.keys() == set(june(15))
+    assert outcome.by_day[june(15)[0]].rows == 2
+    assert sum(objects.values()) < 30
