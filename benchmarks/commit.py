@@ -29,12 +29,12 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.types import LongType, NestedField
 
 from lakehouse.catalog import open_catalog
-from lakehouse.spec.data_file import DataFile
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata_file import parse, serialize
-from lakehouse.spec.snapshot import Snapshot
-from lakehouse.spec.table_metadata import new_table_metadata
-from lakehouse.spec.updates import AddSnapshot, SetSnapshotRef, apply_updates
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.metadata_json import parse, serialize
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import new_table_metadata
+from lakehouse.spec.metadata.table_updates import AddSnapshot, SetSnapshotRef, apply_updates
 from lakehouse.storage import LocalStorage
 from lakehouse.transaction import Transaction
 

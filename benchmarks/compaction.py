@@ -39,9 +39,9 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 import lakehouse as lh
-from lakehouse.arrow.writer import write_data_files
-from lakehouse.maintenance.compaction import execute_compaction, plan_compaction
-from lakehouse.maintenance.file_groups import CompactionOptions
+from lakehouse.data.writing.data_file_writer import write_data_files
+from lakehouse.maintenance.compaction.compaction import execute_compaction, plan_compaction
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.table import Table
 
 RESULTS = Path(__file__).parent / "results" / "compaction.json"

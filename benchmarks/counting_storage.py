@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.memory import BufferedOutput, MemoryStorage
-from lakehouse.storage.protocol import DeleteReport, FileInfo
+from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
 
 PAGE_KEYS = 1000
 

@@ -28,12 +28,12 @@ from pyiceberg.manifest import ManifestEntry as PyManifestEntry  # noqa: E402
 from pyiceberg.manifest import write_manifest  # noqa: E402
 
 from benchmarks.atlas import SCHEMA, SPEC, partition_files  # noqa: E402
-from lakehouse.scan.avro import decode_avro  # noqa: E402
-from lakehouse.spec.columnar_manifest import encode_twin  # noqa: E402
-from lakehouse.spec.entries import Entries  # noqa: E402
-from lakehouse.spec.field_types import field_types  # noqa: E402
-from lakehouse.spec.manifest import encode_manifest  # noqa: E402
-from lakehouse.storage.load import storage_for  # noqa: E402
+from lakehouse.scan.manifests.avro_manifests import decode_avro  # noqa: E402
+from lakehouse.spec.manifests.columnar_manifest import encode_twin  # noqa: E402
+from lakehouse.spec.manifests.manifest import encode_manifest  # noqa: E402
+from lakehouse.spec.manifests.manifest_entries import Entries  # noqa: E402
+from lakehouse.spec.schema.field_types import field_types  # noqa: E402
+from lakehouse.storage.storage_by_scheme import storage_for  # noqa: E402
 
 TARGET_ENTRIES_PER_SECOND = 100_000
 TARGET_BYTES_PER_ENTRY = 120

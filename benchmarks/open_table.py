@@ -26,7 +26,7 @@ import pyarrow as pa  # noqa: E402
 from pyiceberg.table.metadata import TableMetadataUtil  # noqa: E402
 
 import lakehouse as lh  # noqa: E402
-from lakehouse.spec.metadata_file import parse, serialize  # noqa: E402
+from lakehouse.spec.metadata.metadata_json import parse, serialize  # noqa: E402
 
 
 def document(snapshots: int) -> bytes:

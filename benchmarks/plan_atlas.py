@@ -28,12 +28,12 @@ from pyiceberg.table import StaticTable  # noqa: E402
 
 from benchmarks.atlas import FULL_FILES_PER_PARTITION, build, metric  # noqa: E402
 from lakehouse.lake import load_catalog  # noqa: E402
-from lakehouse.maintenance.twins import execute_twins, plan_twins  # noqa: E402
+from lakehouse.maintenance.manifests.missing_twins import execute_twins, plan_twins  # noqa: E402
 from lakehouse.scan.planner import plan_scan  # noqa: E402
-from lakehouse.scan.request import ScanRequest  # noqa: E402
-from lakehouse.spec.columnar_manifest import TWIN_SUFFIX  # noqa: E402
-from lakehouse.spec.metadata_file import parse  # noqa: E402
-from lakehouse.storage.load import storage_for  # noqa: E402
+from lakehouse.scan.scan_request import ScanRequest  # noqa: E402
+from lakehouse.spec.manifests.columnar_manifest import TWIN_SUFFIX  # noqa: E402
+from lakehouse.spec.metadata.metadata_json import parse  # noqa: E402
+from lakehouse.storage.storage_by_scheme import storage_for  # noqa: E402
 
 TARGETS = {"with twins": 150.0, "without twins": 12.0}
 RSS_MIB_MAX = 400

@@ -34,19 +34,22 @@ import numpy as np  # noqa: E402
 import pyarrow as pa  # noqa: E402
 
 from benchmarks.counting_storage import CountingStorage, Request  # noqa: E402
-from lakehouse.catalog.filesystem import FilesystemCatalog  # noqa: E402
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog  # noqa: E402
 from lakehouse.environment import Environment  # noqa: E402
 from lakehouse.lake import Lakehouse  # noqa: E402
 from lakehouse.scan.planner import plan_scan  # noqa: E402
-from lakehouse.scan.request import ScanRequest  # noqa: E402
-from lakehouse.spec.entries import Entries  # noqa: E402
+from lakehouse.scan.scan_request import ScanRequest  # noqa: E402
 from lakehouse.spec.identifier import Identifier  # noqa: E402
-from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, write_manifest_list  # noqa: E402
-from lakehouse.spec.metadata_file import parse  # noqa: E402
-from lakehouse.spec.snapshot import Snapshot  # noqa: E402
-from lakehouse.spec.table_metadata import TableMetadata  # noqa: E402
-from lakehouse.spec.updates import AddSnapshot, SetSnapshotRef  # noqa: E402
-from lakehouse.transaction.workspace import Workspace  # noqa: E402
+from lakehouse.spec.manifests.manifest_entries import Entries  # noqa: E402
+from lakehouse.spec.manifests.manifest_list import (  # noqa: E402
+    CONTENT_DATA_MANIFEST,
+    write_manifest_list,
+)
+from lakehouse.spec.metadata.metadata_json import parse  # noqa: E402
+from lakehouse.spec.metadata.snapshot import Snapshot  # noqa: E402
+from lakehouse.spec.metadata.table_metadata import TableMetadata  # noqa: E402
+from lakehouse.spec.metadata.table_updates import AddSnapshot, SetSnapshotRef  # noqa: E402
+from lakehouse.transaction.attempt.uncommitted_files import Workspace  # noqa: E402
 
 DAYS = 730
 FILES_PER_DAY = 1400

@@ -29,7 +29,7 @@ from benchmarks.spark_support import (
 )
 from lakehouse.lake import load_catalog
 from lakehouse.spark import LakehouseSession, attach, build_session
-from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.manifests.data_file import DataFile
 
 TARGETS = {
     "unpartitioned, all rows": 1.05,

@@ -47,10 +47,10 @@ import pyarrow.compute as pc
 import lakehouse as lh
 from benchmarks.week_report import WORLDS, draw, report
 from lakehouse.environment import Environment
-from lakehouse.maintenance.advisor import Choice
-from lakehouse.maintenance.compaction import CompactionResult
-from lakehouse.maintenance.decision import ActionKind
-from lakehouse.maintenance.survey import advise_table
+from lakehouse.maintenance.advice.advice import Choice
+from lakehouse.maintenance.advice.due_actions import ActionKind
+from lakehouse.maintenance.advice.table_survey import advise_table
+from lakehouse.maintenance.compaction.compaction import CompactionResult
 from lakehouse.orchestration.automation.maintenance_jobs import (
     PROJECT_POLICY,
     Request,
@@ -59,7 +59,7 @@ from lakehouse.orchestration.automation.maintenance_jobs import (
     expire,
 )
 from lakehouse.orchestration.automation.maintenance_sensors import actions_due, expiry_due
-from lakehouse.scan.lists import LISTS
+from lakehouse.scan.manifests.manifest_list_cache import LISTS
 from lakehouse.scan.planner import plan_scan
 from lakehouse.table import Table
 

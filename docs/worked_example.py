@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 
 import lakehouse as lh
 from lakehouse.environment import Environment
-from lakehouse.scan.avro import decode_avro
-from lakehouse.scan.load import load_manifests
-from lakehouse.scan.types_of import types_of
-from lakehouse.spec.avro_container import inflated_blocks, read_blocks, read_header
-from lakehouse.spec.columnar_manifest import encode_twin, sealed_name, twin_path
+from lakehouse.scan.manifests.avro_manifests import decode_avro
+from lakehouse.scan.manifests.snapshot_entries import load_manifests
+from lakehouse.spec.manifests.avro_container import inflated_blocks, read_blocks, read_header
+from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
+from lakehouse.spec.metadata.all_field_types import types_of
 
 PAGE = Path(__file__).resolve().parent / "format.md"
 BEGIN, END = (

@@ -36,11 +36,11 @@ from lakehouse.errors import (
 
 if TYPE_CHECKING:
     from lakehouse.lake import Lakehouse, load_catalog
-    from lakehouse.maintenance.compaction import CompactionOptions
-    from lakehouse.maintenance.expiry import ExpiryOptions
-    from lakehouse.maintenance.manifests import ManifestRewriteOptions
-    from lakehouse.maintenance.orphans import OrphanOptions
-    from lakehouse.spec.snapshot import Snapshot
+    from lakehouse.maintenance.compaction.compaction import CompactionOptions
+    from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
+    from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions
+    from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions
+    from lakehouse.spec.metadata.snapshot import Snapshot
     from lakehouse.table import Changelog, Table, TableScan, WriteResult, WrittenFiles
 
 __all__ = [
@@ -79,11 +79,11 @@ _LOADED_WHEN_USED = {
     "Lakehouse": "lakehouse.lake",
     "load_catalog": "lakehouse.lake",
     "Changelog": "lakehouse.table",
-    "CompactionOptions": "lakehouse.maintenance.compaction",
-    "ExpiryOptions": "lakehouse.maintenance.expiry",
-    "ManifestRewriteOptions": "lakehouse.maintenance.manifests",
-    "OrphanOptions": "lakehouse.maintenance.orphans",
-    "Snapshot": "lakehouse.spec.snapshot",
+    "CompactionOptions": "lakehouse.maintenance.compaction.compaction",
+    "ExpiryOptions": "lakehouse.maintenance.retention.snapshot_expiry",
+    "ManifestRewriteOptions": "lakehouse.maintenance.manifests.manifest_rewrite",
+    "OrphanOptions": "lakehouse.maintenance.orphans.orphan_removal",
+    "Snapshot": "lakehouse.spec.metadata.snapshot",
     "Table": "lakehouse.table",
     "TableScan": "lakehouse.table",
     "WriteResult": "lakehouse.table",

@@ -11,13 +11,13 @@ from typing import Protocol, cast
 
 from pyiceberg.schema import Schema
 
-from lakehouse.arrow.writer import WriteRequest
+from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.errors import InvalidInputError
-from lakehouse.maintenance.rewriting import GroupExecutor
-from lakehouse.scan.listeners import Listeners
-from lakehouse.scan.request import ScanRequest
-from lakehouse.spec.data_file import DataFile
-from lakehouse.storage.protocol import Storage
+from lakehouse.maintenance.compaction.group_rewriting import GroupExecutor
+from lakehouse.scan.reports.listeners import Listeners
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.storage.storage_protocol import Storage
 
 
 class Engine(Protocol):
@@ -50,7 +50,7 @@ class Engine(Protocol):
         """
 
 
-_ENGINES = {"pyspark": "lakehouse.spark.engine"}
+_ENGINES = {"pyspark": "lakehouse.spark.spark_engine"}
 
 
 def executor_for(session: object | None) -> GroupExecutor | None:

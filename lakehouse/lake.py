@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from lakehouse.catalog.load import open_catalog
-from lakehouse.catalog.protocol import Catalog, TableVersion
-from lakehouse.catalog.walk import walk_namespaces, walk_tables
+from lakehouse.catalog.catalog_by_uri import open_catalog
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.catalog_walk import walk_namespaces, walk_tables
 from lakehouse.engines import engine_for
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidSchemaError, NamespaceAlreadyExistsError
-from lakehouse.maintenance.neighbours import check_not_shared
-from lakehouse.scan.listeners import Listeners, PlanListener
-from lakehouse.spec.arrow_types import schema_from_arrow
+from lakehouse.maintenance.reachability.neighbours import check_not_shared
+from lakehouse.scan.reports.listeners import Listeners, PlanListener
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.partitioning import parse_partition_spec, parse_sort_order
-from lakehouse.spec.properties import check_property_texts, parse_format_version
-from lakehouse.spec.table_metadata import new_table_metadata
+from lakehouse.spec.metadata.table_metadata import new_table_metadata
+from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
+from lakehouse.spec.table_properties import check_property_texts, parse_format_version
+from lakehouse.spec.types.arrow_types import schema_from_arrow
 from lakehouse.table import Table
 
 Name = str | tuple[str, ...] | Identifier
@@ -174,7 +174,7 @@ class Lakehouse:
         self.catalog.drop_namespace(_namespace(namespace))
 
     def add_listener(self, listener: PlanListener) -> None:
-        """Tell `listener` (see `lakehouse.scan.listeners`) of every scan planned from now on, by tables old and new."""
+        """Tell `listener` (see `lakehouse.scan.reports.listeners`) of every scan planned from now on, by tables old and new."""
         self.listeners.add(listener)
 
     def remove_listener(self, listener: PlanListener) -> None:

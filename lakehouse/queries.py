@@ -23,12 +23,12 @@ from sqlglot import exp
 
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidExpressionError, InvalidInputError, NoSuchTableError
-from lakehouse.expressions.bind import Names, to_bound
-from lakehouse.expressions.bound import TRUE, Bound, conjunction
-from lakehouse.expressions.sql_terms import read_parsed
-from lakehouse.inspect.tables import METADATA_TABLES
+from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
+from lakehouse.expressions.filter_binding import Names, to_bound
+from lakehouse.expressions.sql.sql_terms import read_parsed
+from lakehouse.inspect.metadata_tables import METADATA_TABLES
 from lakehouse.lake import Lakehouse
-from lakehouse.spec.arrow_types import schema_to_arrow
+from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table import Table
 from lakehouse.table.times import moment_ms
 

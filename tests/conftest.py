@@ -21,7 +21,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 @pytest.fixture(scope="session")
 def spark():
     """One local Spark session for the whole run, configured as users get it."""
-    from lakehouse.spark.session import build_session
+    from lakehouse.spark.spark_session import build_session
 
     session = build_session(
         "lakehouse-tests",

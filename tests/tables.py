@@ -11,16 +11,16 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
-from lakehouse.catalog.protocol import Catalog, TableVersion
-from lakehouse.scan.load import load_entries, load_manifests
-from lakehouse.spec.data_file import (
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
     CONTENT_POSITION_DELETES,
     STATUS_DELETED,
     DataFile,
 )
-from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.table_metadata import TableMetadata, new_table_metadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from lakehouse.catalog.protocol import TableVersion
+from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidLocationError, MaintenanceRefusedError
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.properties import TableProperties
-from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.location import canonical, is_within, join, overlap
-from lakehouse.storage.protocol import Storage
+from lakehouse.storage.storage_protocol import Storage
 
 ALLOWED_LOCATIONS = "allowed-locations"
 """Catalog property: comma-separated locations, besides the warehouse, below which tables may live."""

@@ -6,7 +6,7 @@ import re
 import zlib
 from collections.abc import Sequence
 
-from lakehouse.catalog.protocol import TableVersion
+from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.errors import (
     CommitConflictError,
     CorruptMetadataError,
@@ -16,13 +16,13 @@ from lakehouse.errors import (
     NoSuchFileError,
     StorageError,
 )
-from lakehouse.spec.metadata_file import parse, serialize
-from lakehouse.spec.properties import TableProperties
-from lakehouse.spec.requirements import Requirement, check_requirements
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.spec.updates import Update, apply_updates, expired_metadata_files
+from lakehouse.spec.metadata.metadata_json import parse, serialize
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_requirements import Requirement, check_requirements
+from lakehouse.spec.metadata.table_updates import Update, apply_updates, expired_metadata_files
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.location import canonical, lies_within
-from lakehouse.storage.protocol import Storage
+from lakehouse.storage.storage_protocol import Storage
 
 _NUMBERED = re.compile(
     r"^(\d+)-.*\.metadata\.json$|^(\d+)-.*\.metadata\.json\.gz$|^(\d+)-.*\.gz\.metadata\.json$"

@@ -10,15 +10,15 @@ from __future__ import annotations
 import os.path
 from collections.abc import Callable, Iterable
 
+from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.catalog.catalog_walk import walk_tables
 from lakehouse.catalog.confinement import allowed_roots, check_locations
-from lakehouse.catalog.protocol import Catalog
-from lakehouse.catalog.walk import walk_tables
 from lakehouse.errors import InvalidLocationError
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.properties import TableProperties
-from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.location import basename, lies_within, parent
-from lakehouse.storage.protocol import Storage, path_on_disk
+from lakehouse.storage.storage_protocol import Storage, path_on_disk
 
 OTHER_PATHS = ("write.object-storage.path", "write.folder-storage.path")
 """Path properties of older writers. They add a folder where they name an allowed one."""

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from lakehouse.cli.catalog_options import CatalogOption, NameOption, PropertyOption, WarehouseOption
 from lakehouse.cli.command_list import CommandsByName
-from lakehouse.cli.options import CatalogOption, NameOption, PropertyOption, WarehouseOption
 
 app = typer.Typer(
     name="lakehouse",

@@ -10,17 +10,17 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from lakehouse.catalog.redaction import hide_secrets
+from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.semantics_commands import (
     edit_statements,
     result_json,
     statement_lines,
     statements_about,
 )
-from lakehouse.cli.session import Session, command
-from lakehouse.maintenance.health import health
-from lakehouse.maintenance.report import human_bytes, listing
-from lakehouse.maintenance.statistics import distinct_counts
-from lakehouse.spec.snapshot import Snapshot
+from lakehouse.maintenance.column_sketches import distinct_counts
+from lakehouse.maintenance.health.table_health import health
+from lakehouse.maintenance.shown_plan import human_bytes, listing
+from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
 
 TableArgument = Annotated[str, typer.Argument(help="Table, as namespace.name.")]

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lakehouse.cli.optional import load_module
-from lakehouse.cli.session import Session, command
+from lakehouse.cli.command_session import Session, command
+from lakehouse.cli.optional_parts import load_module
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +32,7 @@ def demo(
 ) -> None:
     """Run the whole pipeline once on real events, with late files, checks and maintenance. Run again it changes no row."""
     checkout: Any = load_module("lakehouse.orchestration.checkout", "dagster")
-    instances: Any = load_module("lakehouse.orchestration.instance", "dagster")
+    instances: Any = load_module("lakehouse.orchestration.dagster_instance", "dagster")
     folder: Path = checkout.find_checkout(Path.cwd())
     if synthetic:
         _elsewhere(folder / ".lakehouse" / f"synthetic-{synthetic}")

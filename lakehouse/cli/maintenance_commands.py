@@ -14,27 +14,35 @@ from rich.console import Group
 from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
-from lakehouse.cli.optional import load_module
+from lakehouse.cli.command_session import Session, command
+from lakehouse.cli.optional_parts import load_module
 from lakehouse.cli.scan_commands import EngineName
-from lakehouse.cli.session import Session, command
 from lakehouse.engines import executor_for
 from lakehouse.errors import InvalidInputError
-from lakehouse.maintenance.compaction import execute_compaction, plan_compaction
-from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots, plan_expiry
-from lakehouse.maintenance.file_groups import CompactionOptions
-from lakehouse.maintenance.health import health as measure
-from lakehouse.maintenance.manifests import (
+from lakehouse.maintenance.advice.table_survey import advise_table
+from lakehouse.maintenance.column_sketches import compute_statistics, plan_statistics
+from lakehouse.maintenance.compaction.compaction import execute_compaction, plan_compaction
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.compaction.group_rewriting import GroupExecutor
+from lakehouse.maintenance.health.table_health import health as measure
+from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
+from lakehouse.maintenance.manifests.manifest_rewrite import (
     ManifestRewriteOptions,
     execute_manifest_rewrite,
     plan_manifest_rewrite,
 )
-from lakehouse.maintenance.orphans import OrphanOptions, execute_orphan_removal, plan_orphan_removal
-from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
-from lakehouse.maintenance.rewriting import GroupExecutor
-from lakehouse.maintenance.statistics import compute_statistics, plan_statistics
-from lakehouse.maintenance.survey import advise_table
-from lakehouse.maintenance.twins import execute_twins, plan_twins
-from lakehouse.spec.properties import TableProperties
+from lakehouse.maintenance.manifests.missing_twins import execute_twins, plan_twins
+from lakehouse.maintenance.orphans.orphan_removal import (
+    OrphanOptions,
+    execute_orphan_removal,
+    plan_orphan_removal,
+)
+from lakehouse.maintenance.retention.snapshot_expiry import (
+    ExpiryOptions,
+    expire_snapshots,
+    plan_expiry,
+)
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
 from lakehouse.table.times import duration_ms, moment_ms
 
@@ -293,7 +301,9 @@ def _executor(engine: EngineName) -> Iterator[GroupExecutor | None]:
     if engine is EngineName.ARROW:
         yield None
         return
-    spark: Any = load_module("lakehouse.spark.session", "spark").build_session("lakehouse-compact")
+    spark: Any = load_module("lakehouse.spark.spark_session", "spark").build_session(
+        "lakehouse-compact"
+    )
     try:
         yield executor_for(spark)
     finally:

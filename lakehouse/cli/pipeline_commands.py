@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lakehouse.cli.optional import load_module
-from lakehouse.cli.session import Session, command
+from lakehouse.cli.command_session import Session, command
+from lakehouse.cli.optional_parts import load_module
 
 
 def register(app: typer.Typer) -> None:

@@ -11,11 +11,11 @@ import typer
 from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
-from lakehouse.cli.optional import load_module
-from lakehouse.cli.session import Session, command
+from lakehouse.cli.command_session import Session, command
+from lakehouse.cli.optional_parts import load_module
 from lakehouse.cli.snapshot_commands import find_snapshot
-from lakehouse.maintenance.report import human_bytes, listing
-from lakehouse.spec.partitioning import partition_path
+from lakehouse.maintenance.shown_plan import human_bytes, listing
+from lakehouse.spec.partitioning.partition_terms import partition_path
 from lakehouse.table import Table, TableScan
 from lakehouse.table.times import moment_ms
 
@@ -170,7 +170,7 @@ def _arrow(session: Session, query: str) -> pa.Table:
 
 
 def _spark(session: Session, query: str) -> pa.Table:
-    sessions = load_module("lakehouse.spark.session", "spark")
+    sessions = load_module("lakehouse.spark.spark_session", "spark")
     attach: Any = load_module("lakehouse.spark", "spark").attach
     spark: Any = sessions.build_session("lakehouse-sql")
     try:

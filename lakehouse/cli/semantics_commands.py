@@ -13,14 +13,14 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from lakehouse.cli.session import Session, command
+from lakehouse.cli.command_session import Session, command
 from lakehouse.curation.checkup import Checked, Survey, accept, check, check_statements, survey
 from lakehouse.curation.profiles import profile
 from lakehouse.curation.proposals import propose
 from lakehouse.curation.standard_fields import standard_fields, write_standard_fields
 from lakehouse.curation.statement_store import DIGEST, NAMESPACE, StatementStore
 from lakehouse.errors import InvalidInputError
-from lakehouse.maintenance.report import listing
+from lakehouse.maintenance.shown_plan import listing
 from lakehouse.semantics.binding import bind
 from lakehouse.semantics.foreign_formats import parse_any
 from lakehouse.semantics.osi import osi_document

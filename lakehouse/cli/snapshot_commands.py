@@ -9,9 +9,9 @@ import typer
 from rich.text import Text
 
 from lakehouse.cli.catalog_commands import TableArgument
-from lakehouse.cli.session import Session, command
+from lakehouse.cli.command_session import Session, command
 from lakehouse.errors import InvalidInputError
-from lakehouse.maintenance.report import listing
+from lakehouse.maintenance.shown_plan import listing
 from lakehouse.table import Table
 from lakehouse.table.times import duration_ms, moment_ms
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.scan.cache import DEFAULT_CACHE
-from lakehouse.scan.load import cached_entries, load_manifests
+from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.scan.manifests.snapshot_entries import cached_entries, load_manifests
 from lakehouse.semantics.binding import TableNames
 from lakehouse.semantics.facts import (
     Change,
@@ -19,9 +19,9 @@ from lakehouse.semantics.facts import (
     lineage_since,
     table_facts,
 )
-from lakehouse.spec.data_file import STATUS_DELETED
-from lakehouse.spec.entries import Entries
-from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST
+from lakehouse.spec.manifests.data_file import STATUS_DELETED
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
 from lakehouse.table import Table
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.curation.profiles import ColumnProfile, TableProfile
-from lakehouse.maintenance.scans import scan_use
+from lakehouse.maintenance.health.scan_use import scan_use
 from lakehouse.semantics.claims import plain
 from lakehouse.semantics.statement_yaml import draft_of
 from lakehouse.semantics.statements import Draft
@@ -40,7 +40,7 @@ def propose(
 
     Args:
         profiles: the tables; references and sums are looked for among these.
-        reports: scan reports, see `lakehouse.scan.listeners`.
+        reports: scan reports, see `lakehouse.scan.reports.listeners`.
     """
     keys = {one.name: single_keys(one) for one in profiles}
     used = list(reports)

@@ -22,7 +22,7 @@ from lakehouse.semantics.statement_rows import (
 )
 from lakehouse.semantics.statements import Statement, table_digest
 from lakehouse.semantics.states import Verification
-from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
 
 NAMESPACE = "semantics"

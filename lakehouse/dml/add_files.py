@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from lakehouse.arrow.foreign_file import ForeignRequest, describe_file
+from lakehouse.data.writing.foreign_file import ForeignRequest, describe_file
 from lakehouse.errors import InvalidInputError
 from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.request import ScanRequest
-from lakehouse.spec.data_file import DataFile
-from lakehouse.spec.hive_path import is_hidden, partition_texts
-from lakehouse.spec.name_mapping import covering
-from lakehouse.spec.properties import NAME_MAPPING
-from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.partitioning.hive_path import is_hidden, partition_texts
+from lakehouse.spec.schema.name_mapping import covering
+from lakehouse.spec.table_properties import NAME_MAPPING
 from lakehouse.storage.location import canonical
-from lakehouse.storage.protocol import FileInfo, Storage
+from lakehouse.storage.storage_protocol import FileInfo, Storage
 from lakehouse.transaction.transaction import Transaction
 
 _THREADS = 8

@@ -7,17 +7,17 @@ from collections.abc import Iterable
 
 from pyiceberg.schema import Schema
 
-from lakehouse.arrow.reader import METADATA_COLUMNS, ReadRequest, read_table
+from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table
 from lakehouse.errors import InvalidInputError
-from lakehouse.expressions.bound import Bound
-from lakehouse.expressions.prune import must_match
-from lakehouse.expressions.text import describe
-from lakehouse.scan.tasks import FileScanTask
-from lakehouse.scan.types_of import types_of
-from lakehouse.spec.data_file import STATUS_ADDED, DataFile, ManifestEntry
-from lakehouse.spec.entries import Entries
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.storage.protocol import Storage
+from lakehouse.expressions.bound_filter import Bound
+from lakehouse.expressions.filter_text import describe
+from lakehouse.scan.pruning.entry_pruning import must_match
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.data_file import STATUS_ADDED, DataFile, ManifestEntry
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.storage.storage_protocol import Storage
 
 
 def refuse_other_rows(

@@ -8,19 +8,19 @@ from functools import partial
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from lakehouse.arrow.columns import FieldReader
-from lakehouse.arrow.reader import ReadRequest, read_table
-from lakehouse.arrow.writer import WriteRequest, write_data_files
-from lakehouse.expressions.bound import TRUE, Bound, columns
-from lakehouse.expressions.evaluation import passing
+from lakehouse.data.conversion.columns_by_id import FieldReader
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table
+from lakehouse.data.writing.data_file_writer import WriteRequest, write_data_files
+from lakehouse.expressions.bound_filter import TRUE, Bound, columns
+from lakehouse.expressions.row_evaluation import passing
 from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.request import ScanRequest
-from lakehouse.scan.tasks import FileScanTask, total_rows
-from lakehouse.spec.data_file import DataFile
-from lakehouse.spec.metadata_columns import METADATA_COLUMNS, with_lineage
-from lakehouse.spec.properties import TableProperties
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.storage.protocol import Storage
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.scan_tasks import FileScanTask, total_rows
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS, with_lineage
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.transaction import Transaction
 
 

@@ -10,16 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from pyiceberg.schema import Schema
 
-from lakehouse.arrow.delete_writer import FileDeletes, write_deletes
-from lakehouse.arrow.reader import METADATA_COLUMNS, ReadRequest, read_table
-from lakehouse.arrow.writer import WriteRequest
-from lakehouse.expressions.bound import TRUE, Bound
+from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table
+from lakehouse.data.writing.data_file_writer import WriteRequest
+from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
+from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.request import ScanRequest
-from lakehouse.scan.tasks import FileScanTask, total_rows
-from lakehouse.spec.data_file import CONTENT_POSITION_DELETES, DataFile
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.storage.protocol import Storage
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.scan_tasks import FileScanTask, total_rows
+from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES, DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.transaction import Transaction
 
 _POSITION = METADATA_COLUMNS["_pos"]

@@ -11,8 +11,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
 from lakehouse.errors import InvalidSchemaError
-from lakehouse.spec.schema_json import make_field
-from lakehouse.spec.types import child_fields
+from lakehouse.spec.schema.iceberg_types import child_fields
+from lakehouse.spec.schema.schema_json import make_field
 
 Path = str | Sequence[str]
 

@@ -6,18 +6,18 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import VoidTransform
 
 from lakehouse.errors import InvalidPartitionSpecError
-from lakehouse.evolution.changes import Changes
-from lakehouse.spec.compatibility import check_spec
-from lakehouse.spec.partitioning import Term, check_field_name, parse_term
-from lakehouse.spec.requirements import (
+from lakehouse.evolution.schema_changes import Changes
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_requirements import (
     AssertCurrentSchemaId,
     AssertDefaultSpecId,
     AssertLastAssignedPartitionId,
     AssertTableUUID,
     Requirement,
 )
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.spec.updates import AddPartitionSpec, SetDefaultSpec
+from lakehouse.spec.metadata.table_updates import AddPartitionSpec, SetDefaultSpec
+from lakehouse.spec.partitioning.compatibility import check_spec
+from lakehouse.spec.partitioning.partition_terms import Term, check_field_name, parse_term
 
 
 class UpdatePartitionSpec:

@@ -11,18 +11,16 @@ from pyiceberg.transforms import VoidTransform
 from pyiceberg.types import IcebergType, NestedField
 
 from lakehouse.errors import InvalidSchemaError
-from lakehouse.evolution.changes import Changes
-from lakehouse.evolution.promotion import (
+from lakehouse.evolution.schema_changes import Changes
+from lakehouse.evolution.schema_tree import Node, Path, find, node_of, root_of, schema_of
+from lakehouse.evolution.type_promotion import (
     changes_partition_values,
     is_narrower,
     promoted_default,
     promotion_obstacle,
 )
-from lakehouse.evolution.schema_tree import Node, Path, find, node_of, root_of, schema_of
-from lakehouse.spec.arrow_types import schema_from_arrow
-from lakehouse.spec.compatibility import check_schema_for_version
-from lakehouse.spec.field_ids import check_names, fresh_type
-from lakehouse.spec.requirements import (
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_requirements import (
     AssertCurrentSchemaId,
     AssertDefaultSortOrderId,
     AssertDefaultSpecId,
@@ -30,11 +28,13 @@ from lakehouse.spec.requirements import (
     AssertTableUUID,
     Requirement,
 )
-from lakehouse.spec.schema_json import default_from_json, make_field
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.spec.type_text import to_iceberg_type
-from lakehouse.spec.types import MAX_COLUMN_ID
-from lakehouse.spec.updates import AddSchema, SetCurrentSchema
+from lakehouse.spec.metadata.table_updates import AddSchema, SetCurrentSchema
+from lakehouse.spec.partitioning.compatibility import check_schema_for_version
+from lakehouse.spec.schema.fresh_field_ids import check_names, fresh_type
+from lakehouse.spec.schema.iceberg_types import MAX_COLUMN_ID
+from lakehouse.spec.schema.schema_json import default_from_json, make_field
+from lakehouse.spec.types.arrow_types import schema_from_arrow
+from lakehouse.spec.types.type_text import to_iceberg_type
 
 
 class _Unset:

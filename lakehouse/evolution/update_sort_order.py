@@ -6,17 +6,17 @@ from typing import Literal
 
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 
-from lakehouse.evolution.changes import Changes
-from lakehouse.spec.compatibility import check_sort_order
-from lakehouse.spec.partitioning import parse_sort_term, parse_term
-from lakehouse.spec.requirements import (
+from lakehouse.evolution.schema_changes import Changes
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_requirements import (
     AssertCurrentSchemaId,
     AssertDefaultSortOrderId,
     AssertTableUUID,
     Requirement,
 )
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.spec.updates import AddSortOrder, SetDefaultSortOrder
+from lakehouse.spec.metadata.table_updates import AddSortOrder, SetDefaultSortOrder
+from lakehouse.spec.partitioning.compatibility import check_sort_order
+from lakehouse.spec.partitioning.partition_terms import parse_sort_term, parse_term
 
 Nulls = Literal["first", "last"]
 

@@ -3,26 +3,20 @@
 `plan_x(catalog, identifier, options) -> XPlan`, `execute_x(catalog, plan) -> XResult`, and `x(...)`, which does both.
 """
 
-from lakehouse.maintenance.advisor import Advice, Choice, CostModel, advise
-from lakehouse.maintenance.compaction import (
+from lakehouse.maintenance.advice.advice import Advice, Choice, CostModel, advise
+from lakehouse.maintenance.advice.due_actions import Action, ActionKind, decide
+from lakehouse.maintenance.advice.table_survey import advise_table
+from lakehouse.maintenance.compaction.compaction import (
     CompactionPlan,
     CompactionResult,
     compact,
     execute_compaction,
     plan_compaction,
 )
-from lakehouse.maintenance.decision import Action, ActionKind, decide
-from lakehouse.maintenance.expiry import (
-    ExpiryOptions,
-    ExpiryPlan,
-    ExpiryResult,
-    execute_expiry,
-    expire_snapshots,
-    plan_expiry,
-)
-from lakehouse.maintenance.file_groups import CompactionOptions
-from lakehouse.maintenance.health import PartitionHealth, TableHealth, health
-from lakehouse.maintenance.manifests import (
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.health.table_health import PartitionHealth, TableHealth, health
+from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
+from lakehouse.maintenance.manifests.manifest_rewrite import (
     ManifestRewriteOptions,
     ManifestRewritePlan,
     ManifestRewriteResult,
@@ -30,7 +24,7 @@ from lakehouse.maintenance.manifests import (
     plan_manifest_rewrite,
     rewrite_manifests,
 )
-from lakehouse.maintenance.orphans import (
+from lakehouse.maintenance.orphans.orphan_removal import (
     OrphanOptions,
     OrphanPlan,
     OrphanResult,
@@ -38,8 +32,14 @@ from lakehouse.maintenance.orphans import (
     plan_orphan_removal,
     remove_orphan_files,
 )
-from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
-from lakehouse.maintenance.survey import advise_table
+from lakehouse.maintenance.retention.snapshot_expiry import (
+    ExpiryOptions,
+    ExpiryPlan,
+    ExpiryResult,
+    execute_expiry,
+    expire_snapshots,
+    plan_expiry,
+)
 
 __all__ = [
     "Action",

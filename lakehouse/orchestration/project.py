@@ -12,15 +12,15 @@ from pyspark.sql import DataFrame
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.asset_results import today
 from lakehouse.orchestration.derived.derived_table import DerivedTable
-from lakehouse.orchestration.frames import read_frame
 from lakehouse.orchestration.ingestion.ingest import Workplace, rows_at
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.ingestion.source_assets import SourceAssets, daily_partitions
 from lakehouse.orchestration.ingestion.source_tables import event_ts_in
 from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.lineage.trace import Lineage, Replay
-from lakehouse.orchestration.steps import today
+from lakehouse.orchestration.snapshot_frame import read_frame
 
 _EXAMPLES = 3
 

@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse, load_catalog
-from lakehouse.spark.session import build_session
+from lakehouse.spark.spark_session import build_session
 
 
 class LakehouseResource(dg.ConfigurableResource[Any]):
@@ -59,7 +59,7 @@ def _options(properties: str) -> dict[str, str]:
 
 
 class LakehouseSpark(LazyPySparkResource):
-    """dagster-pyspark's lazy session, configured by `lakehouse.spark.session`: no JVM starts before the first step asks for it.
+    """dagster-pyspark's lazy session, configured by `lakehouse.spark.spark_session`: no JVM starts before the first step asks for it.
 
     Attributes:
         spark_config: Spark configuration to add or to replace.

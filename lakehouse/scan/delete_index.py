@@ -8,12 +8,12 @@ from typing import Any
 
 from pyiceberg.partitioning import PartitionSpec
 
-from lakehouse.spec.data_file import (
+from lakehouse.spec.manifests.data_file import (
     CONTENT_EQUALITY_DELETES,
     DataFile,
     ManifestEntry,
 )
-from lakehouse.spec.partitioning import is_unpartitioned
+from lakehouse.spec.partitioning.partition_terms import is_unpartitioned
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,31 +16,31 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from lakehouse.errors import InvalidSchemaError, NoSuchSnapshotError
-from lakehouse.expressions.bind import bind, widen
-from lakehouse.expressions.bound import TRUE, Bound
-from lakehouse.expressions.prune import must_match
-from lakehouse.expressions.residual import Residuals
-from lakehouse.expressions.text import describe
-from lakehouse.scan.cache import DEFAULT_CACHE, ManifestCache
+from lakehouse.expressions.bound_filter import TRUE, Bound
+from lakehouse.expressions.filter_binding import bind, widen
+from lakehouse.expressions.filter_text import describe
+from lakehouse.expressions.residual_filter import Residuals
 from lakehouse.scan.delete_index import DeleteIndex
-from lakehouse.scan.lazy import LazyItems
-from lakehouse.scan.load import load_manifests
-from lakehouse.scan.manifest_source import SourceContext
-from lakehouse.scan.report import PlanReport
-from lakehouse.scan.request import ScanRequest
-from lakehouse.scan.splits import SplitOptions, combine
-from lakehouse.scan.survivors import Found, Search, prune_files, prune_manifests
-from lakehouse.scan.tasks import FileScanTask, TaskGroup
-from lakehouse.scan.types_of import types_of
-from lakehouse.spec.data_file import DataFile
-from lakehouse.spec.entries import BOUNDS, COUNTS, Entries
-from lakehouse.spec.field_types import FieldTypes
-from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
-from lakehouse.spec.metadata_columns import METADATA_COLUMNS
-from lakehouse.spec.properties import TableProperties
-from lakehouse.spec.snapshot import OPERATION_APPEND, Snapshot
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.storage.protocol import Storage
+from lakehouse.scan.lazy_items import LazyItems
+from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, ManifestCache
+from lakehouse.scan.manifests.manifest_source import SourceContext
+from lakehouse.scan.manifests.snapshot_entries import load_manifests
+from lakehouse.scan.pruning.entry_pruning import must_match
+from lakehouse.scan.pruning.surviving_files import Found, Search, prune_files, prune_manifests
+from lakehouse.scan.reports.plan_report import PlanReport
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.scan_tasks import FileScanTask, TaskGroup
+from lakehouse.scan.task_splits import SplitOptions, combine
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, Entries
+from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
+from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.storage.storage_protocol import Storage
 
 PLAN_COLUMNS = (
     "status",

@@ -26,10 +26,10 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakehouse.spec.entries import Entries
-from lakehouse.spec.field_types import field_types
-from lakehouse.spec.snapshot import OPERATION_APPEND, OPERATION_REPLACE
-from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, OPERATION_REPLACE
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.schema.field_types import field_types
 
 _ENCLOSING = (StringType, BinaryType, FixedType)
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without zone have none

@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lakehouse.spark.attached import LakehouseSession, attach
-    from lakehouse.spark.session import build_session, spark_config
+    from lakehouse.spark.attached_session import LakehouseSession, attach
+    from lakehouse.spark.spark_session import build_session, spark_config
 
 __all__ = ["LakehouseSession", "attach", "build_session", "spark_config"]
 

@@ -55,17 +55,17 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
-from lakehouse.arrow.reader import ReadRequest, read_tasks
-from lakehouse.arrow.writer import WriteRequest, write_all
+from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
+from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import load_catalog
 from lakehouse.scan.planner import plan_scan, schema_of, snapshot_of
-from lakehouse.scan.request import ScanRequest
-from lakehouse.scan.tasks import TaskGroup
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.scan_tasks import TaskGroup
 from lakehouse.spark.reading.worker_reader import plain
-from lakehouse.spark.types import arrow_schema, to_spark_schema
-from lakehouse.spec.data_file import DataFile
-from lakehouse.storage.load import storage_for
+from lakehouse.spark.spark_types import arrow_schema, to_spark_schema
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.table.table import Table
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from lakehouse.storage.protocol import Storage
+from lakehouse.storage.storage_protocol import Storage
 
 
 class _RangeFile:

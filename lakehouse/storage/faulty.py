@@ -11,7 +11,7 @@ import pyarrow.fs as pafs
 from lakehouse.errors import StorageError
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.memory import BufferedOutput
-from lakehouse.storage.protocol import DeleteReport, FileInfo, OutputStream, Storage
+from lakehouse.storage.storage_protocol import DeleteReport, FileInfo, OutputStream, Storage
 
 
 class Fault(enum.Enum):

@@ -14,9 +14,9 @@ import pyarrow.fs as pafs
 
 from lakehouse.errors import FileAlreadyExistsError, NoSuchFileError, StorageError
 from lakehouse.storage.arrow_filesystem import StorageHandler
-from lakehouse.storage.disk import Disk, PosixDisk
+from lakehouse.storage.durable_disk import Disk, PosixDisk
 from lakehouse.storage.location import local_path
-from lakehouse.storage.protocol import DeleteReport, FileInfo
+from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
 
 _RETRYABLE = frozenset(
     {

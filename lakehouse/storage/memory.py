@@ -13,7 +13,7 @@ import pyarrow.fs as pafs
 from lakehouse.errors import FileAlreadyExistsError, InvalidLocationError, NoSuchFileError
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.location import MEMORY_SCHEME, canonical, parse
-from lakehouse.storage.protocol import DeleteReport, FileInfo
+from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
 
 _SHARED: dict[str, tuple[bytes, int]] = {}
 _SHARED_LOCK = RLock()

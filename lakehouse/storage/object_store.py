@@ -33,7 +33,7 @@ from lakehouse.errors import (
 )
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.location import parse
-from lakehouse.storage.protocol import DeleteReport, FileInfo
+from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
 
 WRITER_ID = "lakehousewriterid"
 """Metadata of created objects. Azure takes identifiers only, and some proxies drop names with underscores."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakehouse.arrow.changelog import read_changelog
-from lakehouse.expressions.bind import bind, refuse_metadata_columns
-from lakehouse.scan.changelog import ChangelogStep, plan_changelog
+from lakehouse.data.reading.changelog_rows import read_changelog
+from lakehouse.expressions.filter_binding import bind, refuse_metadata_columns
+from lakehouse.scan.changelog_plan import ChangelogStep, plan_changelog
 from lakehouse.scan.planner import project_schema, schema_of, snapshot_of
-from lakehouse.scan.request import ScanRequest
-from lakehouse.storage.protocol import Storage
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table.scan import read_request
 
 

@@ -8,13 +8,13 @@ from typing import Self
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from lakehouse.catalog.protocol import Catalog, TableVersion
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
-from lakehouse.scan.listeners import Listeners
+from lakehouse.scan.reports.listeners import Listeners
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.storage.protocol import Storage
-from lakehouse.transaction.committed import Committed
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.commit.committed import Committed
 from lakehouse.transaction.transaction import Transaction
 
 

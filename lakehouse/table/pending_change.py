@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Generic, Protocol, TypeVar
 
-from lakehouse.evolution.changes import Changes
+from lakehouse.evolution.schema_changes import Changes
 
 
 class Builder(Protocol):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lakehouse.expressions.bind import Where, bind
-from lakehouse.inspect.tables import MetadataTables
+from lakehouse.expressions.filter_binding import Where, bind
+from lakehouse.inspect.metadata_tables import MetadataTables
 from lakehouse.scan.planner import schema_of, snapshot_of
-from lakehouse.scan.request import ScanRequest
-from lakehouse.spec.refs import SnapshotRef
-from lakehouse.spec.snapshot import Snapshot
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.snapshot_refs import SnapshotRef
 from lakehouse.table.changelog import Changelog
 from lakehouse.table.loaded_table import LoadedTable
 from lakehouse.table.scan import TableScan, checked_limit, columns

@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import overload
 
 from lakehouse.errors import CommitStateUnknownError, LakehouseError, ValidationConflictError
-from lakehouse.spec.data_file import DataFile
-from lakehouse.spec.properties import TableProperties
-from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.loaded_table import LoadedTable
 from lakehouse.table.write_result import WriteResult
-from lakehouse.transaction.commit_ids import snapshots_of_commit
+from lakehouse.transaction.commit.commit_ids import snapshots_of_commit
 from lakehouse.transaction.transaction import Transaction
 
 _LOG = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakehouse.arrow.coerce import ArrowData
+from lakehouse.data.writing.input_columns import ArrowData
 from lakehouse.errors import InvalidInputError
-from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.table.scan import TableScan
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")

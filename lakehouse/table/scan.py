@@ -13,21 +13,21 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from lakehouse.arrow.reader import ReadRequest, read_table, read_tasks
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table, read_tasks
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
-from lakehouse.expressions.bind import Where, bind
-from lakehouse.expressions.bound import TRUE, Bound
-from lakehouse.expressions.text import describe
-from lakehouse.scan.listeners import ENGINE_ARROW, Listeners
+from lakehouse.expressions.bound_filter import TRUE, Bound
+from lakehouse.expressions.filter_binding import Where, bind
+from lakehouse.expressions.filter_text import describe
 from lakehouse.scan.planner import ScanPlan, plan_appends, plan_scan, schema_of, snapshot_of
-from lakehouse.scan.request import ScanRequest
-from lakehouse.scan.tasks import FileScanTask
-from lakehouse.scan.types_of import types_of
-from lakehouse.spec.arrow_types import schema_to_arrow
-from lakehouse.spec.metadata_columns import METADATA_COLUMNS
-from lakehouse.spec.properties import NAME_MAPPING
-from lakehouse.storage.protocol import Storage
+from lakehouse.scan.reports.listeners import ENGINE_ARROW, Listeners
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.spec.table_properties import NAME_MAPPING
+from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.storage.storage_protocol import Storage
 
 
 @dataclass(frozen=True, repr=False)

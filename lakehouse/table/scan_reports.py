@@ -11,7 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from lakehouse.errors import LakehouseError
-from lakehouse.scan.listeners import ScanReport, silenced
+from lakehouse.scan.reports.listeners import ScanReport, silenced
 from lakehouse.table.table import Table
 
 _LOG = logging.getLogger(__name__)

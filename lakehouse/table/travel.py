@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
-from lakehouse.spec.refs import MAIN_BRANCH
-from lakehouse.spec.snapshot import RUN_ID, Snapshot
-from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.spec.metadata.snapshot import RUN_ID, Snapshot
+from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
+from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.table.times import Moment, to_ms
 
 

@@ -7,16 +7,24 @@ from typing import TypeVar
 
 from lakehouse.engines import executor_for
 from lakehouse.errors import InvalidInputError
-from lakehouse.maintenance.compaction import CompactionOptions, CompactionResult, compact
-from lakehouse.maintenance.expiry import ExpiryOptions, ExpiryResult, expire_snapshots
-from lakehouse.maintenance.health import TableHealth, health
-from lakehouse.maintenance.manifests import (
+from lakehouse.maintenance.column_sketches import StatisticsResult, compute_statistics
+from lakehouse.maintenance.compaction.compaction import CompactionOptions, CompactionResult, compact
+from lakehouse.maintenance.health.table_health import TableHealth, health
+from lakehouse.maintenance.manifests.manifest_rewrite import (
     ManifestRewriteOptions,
     ManifestRewriteResult,
     rewrite_manifests,
 )
-from lakehouse.maintenance.orphans import OrphanOptions, OrphanResult, remove_orphan_files
-from lakehouse.maintenance.statistics import StatisticsResult, compute_statistics
+from lakehouse.maintenance.orphans.orphan_removal import (
+    OrphanOptions,
+    OrphanResult,
+    remove_orphan_files,
+)
+from lakehouse.maintenance.retention.snapshot_expiry import (
+    ExpiryOptions,
+    ExpiryResult,
+    expire_snapshots,
+)
 from lakehouse.table.loaded_table import LoadedTable
 from lakehouse.table.times import Moment, to_ms
 from lakehouse.table.travel import chosen_point

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.metadata.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from lakehouse.arrow.writer import WriteRequest, write_data_files
 from lakehouse.catalog.own_folders import check_table
+from lakehouse.data.writing.data_file_writer import WriteRequest, write_data_files
 from lakehouse.dml.add_files import AddedFiles, describe_hive, describe_paths
 from lakehouse.dml.added_rows import refuse_other_rows
 from lakehouse.dml.copy_on_write import remove_matching_rows
 from lakehouse.dml.merge_on_read import delete_matching_rows
 from lakehouse.engines import engine_for
-from lakehouse.expressions.bind import Where, bind
-from lakehouse.spec.data_file import DataFile
-from lakehouse.spec.properties import TableProperties
-from lakehouse.spec.table_metadata import refuse_encrypted, refuse_v1
+from lakehouse.expressions.filter_binding import Where, bind
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.table_metadata import refuse_encrypted, refuse_v1
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.loaded_table import LoadedTable
 from lakehouse.table.row_write import Decision, RowWrite
 from lakehouse.table.rows import WrittenFiles, arrow_rows

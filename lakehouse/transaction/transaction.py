@@ -5,37 +5,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.own_folders import OwnFolders, check_files
-from lakehouse.catalog.protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError
-from lakehouse.expressions.bind import Where, bind
-from lakehouse.expressions.bound import Bound
-from lakehouse.spec.data_file import DataFile
+from lakehouse.expressions.bound_filter import Bound
+from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.properties import check_property_texts, parse_format_version
-from lakehouse.spec.requirements import Requirement
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.spec.updates import (
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_requirements import Requirement
+from lakehouse.spec.metadata.table_updates import (
     RemoveProperties,
     SetProperties,
     Update,
     UpgradeFormatVersion,
     apply_updates,
 )
-from lakehouse.transaction.add_twins import AddTwins
-from lakehouse.transaction.append import Append
-from lakehouse.transaction.changes import MetadataChange
-from lakehouse.transaction.committed import Committed
-from lakehouse.transaction.delete_files import DeleteFiles
-from lakehouse.transaction.engine import Run, run
-from lakehouse.transaction.expire import Expire
-from lakehouse.transaction.operation import Isolation, Operation, head_of
-from lakehouse.transaction.overwrite import Overwrite
-from lakehouse.transaction.refs import CherryPick, FastForward, RemoveRef, Rollback, SetRef
-from lakehouse.transaction.rewrite_files import RewriteFiles
-from lakehouse.transaction.rewrite_manifests import RewriteManifests
-from lakehouse.transaction.row_delta import RowDelta
+from lakehouse.spec.table_properties import check_property_texts, parse_format_version
+from lakehouse.transaction.attempt.pending_operation import Isolation, Operation, head_of
+from lakehouse.transaction.commit.commit_attempts import Run, run
+from lakehouse.transaction.commit.committed import Committed
+from lakehouse.transaction.operations.add_twins import AddTwins
+from lakehouse.transaction.operations.append import Append
+from lakehouse.transaction.operations.branches_and_tags import (
+    CherryPick,
+    FastForward,
+    RemoveRef,
+    Rollback,
+    SetRef,
+)
+from lakehouse.transaction.operations.delete_files import DeleteFiles
+from lakehouse.transaction.operations.metadata_change import MetadataChange
+from lakehouse.transaction.operations.overwrite import Overwrite
+from lakehouse.transaction.operations.remove_snapshots import Expire
+from lakehouse.transaction.operations.rewrite_files import RewriteFiles
+from lakehouse.transaction.operations.rewrite_manifests import RewriteManifests
+from lakehouse.transaction.operations.row_delta import RowDelta
 
 
 class Transaction:

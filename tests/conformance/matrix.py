@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lakehouse as lh
-from lakehouse.arrow.delete_writer import FileDeletes, write_deletes
+from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
 
 UTC = dt.UTC
 TS = pa.field("ts", pa.timestamp("us", tz="UTC"))

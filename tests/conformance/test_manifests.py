@@ -45,33 +45,33 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.scan.avro import decode_avro
-from lakehouse.scan.bulk_avro import BulkRefusedError, bulk_decode
-from lakehouse.spec.avro_container import inflated_blocks, read_header, write_container
-from lakehouse.spec.columnar_manifest import conform, encode_twin, mismatch, open_twin
-from lakehouse.spec.data_file import (
+from lakehouse.scan.manifests.avro_manifests import decode_avro
+from lakehouse.scan.manifests.bulk_avro import BulkRefusedError, bulk_decode
+from lakehouse.spec.manifests.avro_container import inflated_blocks, read_header, write_container
+from lakehouse.spec.manifests.columnar_manifest import conform, encode_twin, mismatch, open_twin
+from lakehouse.spec.manifests.data_file import (
     STATUS_ADDED,
     STATUS_DELETED,
     STATUS_EXISTING,
     DataFile,
     ManifestEntry,
 )
-from lakehouse.spec.entries import Entries
-from lakehouse.spec.field_types import field_types
-from lakehouse.spec.inheritance import inherit
-from lakehouse.spec.manifest import (
+from lakehouse.spec.manifests.inheritance import inherit
+from lakehouse.spec.manifests.manifest import (
     decode_entries,
     decode_manifest,
     encode_manifest,
     manifest_file,
 )
-from lakehouse.spec.manifest_list import (
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DELETE_MANIFEST,
     ManifestFile,
     read_manifest_list,
     write_manifest_list,
 )
-from lakehouse.storage.load import storage_for
+from lakehouse.spec.schema.field_types import field_types
+from lakehouse.storage.storage_by_scheme import storage_for
 
 SCHEMA = Schema(
     NestedField(1, "i", IntegerType()),

@@ -21,9 +21,8 @@ from pyiceberg.types import (
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.evolution.update_sort_order import UpdateSortOrder
-from lakehouse.spec.metadata_file import parse, serialize
-from lakehouse.spec.partitioning import parse_partition_spec, parse_sort_order
-from lakehouse.spec.updates import (
+from lakehouse.spec.metadata.metadata_json import parse, serialize
+from lakehouse.spec.metadata.table_updates import (
     RemoveSnapshots,
     SetPartitionStatistics,
     SetProperties,
@@ -31,6 +30,7 @@ from lakehouse.spec.updates import (
     SetStatistics,
     UpgradeFormatVersion,
 )
+from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
 from tests.unit.spec.samples import commit, grown, schema, table, v1_document
 
 STATISTICS = {

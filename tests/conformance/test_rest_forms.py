@@ -10,9 +10,9 @@ from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_m
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.evolution.update_sort_order import UpdateSortOrder
-from lakehouse.spec import requirements as req
-from lakehouse.spec import updates as up
-from lakehouse.spec.metadata_file import serialize
+from lakehouse.spec.metadata import table_requirements as req
+from lakehouse.spec.metadata import table_updates as up
+from lakehouse.spec.metadata.metadata_json import serialize
 from tests.conformance.test_metadata_json import STATISTICS
 from tests.unit.spec.samples import UUID, commit, grown, snapshot, table
 

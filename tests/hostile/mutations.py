@@ -13,7 +13,7 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakehouse.spec.columnar_manifest import open_twin
+from lakehouse.spec.manifests.columnar_manifest import open_twin
 
 NUMBERS = [-1, 0, 1, 2, 7, 2**31 - 1, 2**31, 2**62, 2**63 - 1, -(2**63), 2**64, 10**40]
 FLOATS = [1.5, -0.0, 1e400, float("nan")]

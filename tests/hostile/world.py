@@ -28,9 +28,9 @@ from lakehouse.maintenance import (
     remove_orphan_files,
     rewrite_manifests,
 )
-from lakehouse.maintenance.twins import execute_twins, plan_twins
-from lakehouse.scan.cache import DEFAULT_CACHE
-from lakehouse.scan.lists import LISTS
+from lakehouse.maintenance.manifests.missing_twins import execute_twins, plan_twins
+from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.scan.manifests.manifest_list_cache import LISTS
 from tests.hostile.mutations import as_avro, as_json, as_twin, raw
 from tests.integration.maintenance_support import at
 

@@ -8,7 +8,7 @@ import traceback
 import warnings
 
 import lakehouse as lh
-from lakehouse.spark.session import prepare_environment
+from lakehouse.spark.spark_session import prepare_environment
 
 
 def main(warehouse: str) -> dict[str, object]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 import lakehouse.lake
 from lakehouse.environment import Environment
-from lakehouse.storage.protocol import DeleteReport
+from lakehouse.storage.storage_protocol import DeleteReport
 
 DAY = 24 * 3600 * 1000
 SCHEMA = pa.schema(

@@ -37,8 +37,8 @@ from pyiceberg.types import (
 from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from lakehouse.errors import CorruptMetadataError, InvalidSchemaError, UnsupportedFeatureError
-from lakehouse.maintenance.file_groups import CompactionOptions
-from lakehouse.spec.data_file import DataFile
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.spec.manifests.data_file import DataFile
 from tests.integration.maintenance_support import contents, events, lake_in_memory, rows
 
 EVENTS_AVRO = {

@@ -15,8 +15,8 @@ from sqlalchemy import make_url
 
 import lakehouse as lh
 from lakehouse.errors import LakehouseError
-from lakehouse.scan.listeners import JsonLinesListener, LoggingListener
-from lakehouse.spec.updates import SetProperties
+from lakehouse.scan.reports.listeners import JsonLinesListener, LoggingListener
+from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.table.scan_reports import SCAN_REPORT_SCHEMA, TableListener
 from lakehouse.transaction import Transaction
 

@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.expressions import EqualTo
 
 from lakehouse.catalog import open_catalog
-from lakehouse.catalog.filesystem import FilesystemCatalog
-from lakehouse.catalog.sql import SqlCatalog
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
+from lakehouse.catalog.sql.sql_catalog import SqlCatalog
 from lakehouse.errors import (
     CommitConflictError,
     InvalidIdentifierError,
@@ -24,8 +24,8 @@ from lakehouse.errors import (
 )
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.requirements import AssertRefSnapshotId
-from lakehouse.spec.updates import SetProperties
+from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId
+from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.transaction import Transaction
 from tests.tables import EVENTS, create_table, data_file, live_files, table_metadata
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.maintenance.census import take_census
-from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
-from lakehouse.maintenance.orphans import OrphanOptions
+from lakehouse.maintenance.orphans.census import take_census
+from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions
+from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import at
 
 SCHEMA = pa.schema({"id": pa.int64()})

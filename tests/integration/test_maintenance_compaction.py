@@ -7,15 +7,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.schema import Schema
 
-from lakehouse.arrow.delete_writer import FileDeletes, write_deletes
-from lakehouse.arrow.reader import ReadRequest, read_table
-from lakehouse.arrow.scan_columns import METADATA_COLUMNS
+from lakehouse.data.reading.scan_columns import METADATA_COLUMNS
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table
+from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
 from lakehouse.errors import InvalidExpressionError, StorageError
-from lakehouse.maintenance.census import take_census
-from lakehouse.maintenance.compaction import compact, execute_compaction, plan_compaction
-from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
-from lakehouse.maintenance.file_groups import CompactionOptions
-from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, CONTENT_POSITION_DELETES, DataFile
+from lakehouse.maintenance.compaction.compaction import compact, execute_compaction, plan_compaction
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.orphans.census import take_census
+from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
+from lakehouse.spec.manifests.data_file import (
+    CONTENT_EQUALITY_DELETES,
+    CONTENT_POSITION_DELETES,
+    DataFile,
+)
 from tests.integration.maintenance_support import (
     FailingCatalog,
     at,

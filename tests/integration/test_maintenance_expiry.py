@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehouse.errors import MaintenanceRefusedError, StorageError, ValidationConflictError
-from lakehouse.maintenance.census import take_census
-from lakehouse.maintenance.expiry import (
+from lakehouse.maintenance.orphans.census import take_census
+from lakehouse.maintenance.retention.snapshot_expiry import (
     ExpiryOptions,
     execute_expiry,
     expire_snapshots,
     plan_expiry,
 )
-from lakehouse.spec.updates import SetStatistics
+from lakehouse.spec.metadata.table_updates import SetStatistics
 from tests.integration.maintenance_support import (
     DAY,
     DyingCatalog,

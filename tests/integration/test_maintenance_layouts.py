@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakehouse.errors import InvalidInputError, InvalidPartitionSpecError
-from lakehouse.maintenance.compaction import plan_compaction
-from lakehouse.maintenance.decision import decide_compaction
-from lakehouse.maintenance.file_groups import CompactionOptions
-from lakehouse.maintenance.policy import policy_of
+from lakehouse.maintenance.advice.due_actions import decide_compaction
+from lakehouse.maintenance.compaction.compaction import plan_compaction
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.maintenance_policy import policy_of
 from tests.integration.maintenance_support import contents, events, lake_in_memory, rows
 
 SCHEMA = pa.schema([("x", pa.int64()), ("y", pa.float64()), ("name", pa.string())])

@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakehouse.maintenance.census import take_census
-from lakehouse.maintenance.compaction import compact
-from lakehouse.maintenance.file_groups import CompactionOptions
-from lakehouse.maintenance.health import health
-from lakehouse.maintenance.manifests import (
+from lakehouse.maintenance.compaction.compaction import compact
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.health.table_health import health
+from lakehouse.maintenance.manifests.manifest_rewrite import (
     ManifestRewriteOptions,
     execute_manifest_rewrite,
     manifest_overlap,
     plan_manifest_rewrite,
     rewrite_manifests,
 )
-from lakehouse.spec.manifest_list import FieldSummary, ManifestFile
+from lakehouse.maintenance.orphans.census import take_census
+from lakehouse.spec.manifests.manifest_list import FieldSummary, ManifestFile
 from tests.integration.maintenance_support import at, contents, events, lake_in_memory, rows
 
 

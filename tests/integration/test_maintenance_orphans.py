@@ -6,15 +6,15 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.errors import MaintenanceRefusedError, StorageError
-from lakehouse.maintenance.census import take_census
-from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
-from lakehouse.maintenance.orphans import (
+from lakehouse.maintenance.orphans.census import take_census
+from lakehouse.maintenance.orphans.orphan_removal import (
     OrphanOptions,
     execute_orphan_removal,
     plan_orphan_removal,
     remove_orphan_files,
 )
-from lakehouse.spec.updates import SetStatistics
+from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
+from lakehouse.spec.metadata.table_updates import SetStatistics
 from tests.integration.maintenance_support import (
     DAY,
     FailingCatalog,

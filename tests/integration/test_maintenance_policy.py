@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.errors import NoSuchRefError
-from lakehouse.maintenance.census import take_census
-from lakehouse.maintenance.compaction import compact, execute_compaction, plan_compaction
-from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
-from lakehouse.maintenance.file_groups import CompactionOptions
+from lakehouse.maintenance.compaction.compaction import compact, execute_compaction, plan_compaction
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.orphans.census import take_census
+from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import contents, events, lake_in_memory, rows
 from tests.integration.test_maintenance_compaction import (
     equality_delete,

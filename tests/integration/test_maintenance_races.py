@@ -14,11 +14,14 @@ from lakehouse.errors import (
     NoSuchFileError,
     NoSuchSnapshotError,
 )
-from lakehouse.maintenance.census import take_census
-from lakehouse.maintenance.compaction import compact
-from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
-from lakehouse.maintenance.file_groups import CompactionOptions
-from lakehouse.maintenance.manifests import ManifestRewriteOptions, rewrite_manifests
+from lakehouse.maintenance.compaction.compaction import compact
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.manifests.manifest_rewrite import (
+    ManifestRewriteOptions,
+    rewrite_manifests,
+)
+from lakehouse.maintenance.orphans.census import take_census
+from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import contents, events, rows
 
 APPENDS = 12

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 import lakehouse.lake
-from lakehouse.maintenance.census import take_census
-from lakehouse.maintenance.compaction import compact
-from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
-from lakehouse.maintenance.file_groups import CompactionOptions
-from lakehouse.maintenance.health import health
-from lakehouse.maintenance.manifests import rewrite_manifests
-from lakehouse.maintenance.orphans import OrphanOptions, remove_orphan_files
+from lakehouse.maintenance.compaction.compaction import compact
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.health.table_health import health
+from lakehouse.maintenance.manifests.manifest_rewrite import rewrite_manifests
+from lakehouse.maintenance.orphans.census import take_census
+from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
+from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import at, contents, events, rows
 from tests.servers import s3
 

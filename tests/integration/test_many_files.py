@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.lake import load_catalog
-from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.manifests.data_file import DataFile
 
 
 @pytest.mark.parametrize("count", [1, 1_999, 2_000, 2_001, 4_500])

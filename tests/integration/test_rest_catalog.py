@@ -20,7 +20,7 @@ from lakehouse.errors import (
     TableAlreadyExistsError,
 )
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.updates import SetProperties
+from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.transaction import Transaction
 from tests.rest_server import rest
 from tests.tables import EVENTS, create_table, data_file, live_files, table_metadata
@@ -91,7 +91,7 @@ def test_a_stale_commit_conflicts(catalog):
     base = create_table(catalog)
     staged = Transaction(catalog, EVENTS, base=base).append([data_file("one")])
     Transaction(catalog, EVENTS, base=base).append([data_file("two")]).commit()
-    from lakehouse.spec.requirements import AssertRefSnapshotId
+    from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId
 
     with pytest.raises(CommitConflictError):
         catalog.commit(

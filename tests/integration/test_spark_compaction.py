@@ -23,7 +23,7 @@ from pyiceberg.types import (
 from pyspark.errors import UnsupportedOperationException
 
 from lakehouse.errors import InvalidInputError, NoSuchFileError
-from lakehouse.maintenance.file_groups import CompactionOptions
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.spark import attach
 from tests.integration.maintenance_support import contents, events, rows
 from tests.integration.spark_support import lake

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakehouse as lh
-from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 
 ROOT = Path(__file__).resolve().parents[2]
 EVENTS = pa.schema([("id", pa.int64()), ("day", pa.int32()), ("amount", pa.int64())])

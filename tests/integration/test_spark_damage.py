@@ -10,7 +10,7 @@ import pytest
 
 from lakehouse.spark.connect.path_reader import read_paths
 from lakehouse.spark.reading.file_answer import sized
-from lakehouse.spark.types import to_spark_schema
+from lakehouse.spark.spark_types import to_spark_schema
 from lakehouse.storage.location import local_path
 from tests.integration.spark_support import collected, lake
 

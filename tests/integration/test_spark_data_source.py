@@ -10,7 +10,7 @@ from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyspark.sql import datasource as ds
 
 from lakehouse.spark.data_source import LakehouseDataSource, LakehouseReader, pushed_filter
-from lakehouse.spec.arrow_types import schema_from_arrow
+from lakehouse.spec.types.arrow_types import schema_from_arrow
 from tests.integration.spark_support import collected, lake, session
 
 __all__ = ["lake", "session"]

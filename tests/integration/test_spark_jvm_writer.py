@@ -15,11 +15,11 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, StorageError
-from lakehouse.spark.types import to_spark_schema
+from lakehouse.spark.spark_types import to_spark_schema
 from lakehouse.spark.writing.distribution import distribute
 from lakehouse.spark.writing.frame_files import written_files
 from lakehouse.spark.writing.native_files import frame_obstacle, write_in_jvm
-from lakehouse.spec.partitioning import partition_path
+from lakehouse.spec.partitioning.partition_terms import partition_path
 from tests.integration.spark_support import lake, session
 
 __all__ = ["lake", "session"]

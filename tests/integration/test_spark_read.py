@@ -19,9 +19,9 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 from pyspark.errors import IllegalArgumentException
 
-from lakehouse.arrow.delete_writer import FileDeletes, write_deletes
+from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
 from lakehouse.errors import UnsupportedTypeError
-from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from tests.integration.spark_support import collected, lake, run, session
 
 __all__ = ["lake", "session"]

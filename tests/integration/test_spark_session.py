@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from lakehouse.spark.session import driver_memory_bytes, spark_config
+from lakehouse.spark.spark_session import driver_memory_bytes, spark_config
 
 pytestmark = pytest.mark.spark
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg import transforms as t
 
-from lakehouse.expressions.transforms import transform_array
+from lakehouse.expressions.transforms.partition_transforms import transform_array
 from lakehouse.spark.writing.distribution import transform_column
-from lakehouse.spec.arrow_types import schema_from_arrow
+from lakehouse.spec.types.arrow_types import schema_from_arrow
 
 pytestmark = pytest.mark.spark
 

@@ -22,7 +22,7 @@ from pyiceberg.transforms import (
 
 from lakehouse.errors import InvalidPropertyError, InvalidSchemaError
 from lakehouse.spark.writing.distribution import SEED_ZERO, bucket_hash, transform_column
-from lakehouse.spec.arrow_types import schema_from_arrow
+from lakehouse.spec.types.arrow_types import schema_from_arrow
 from tests.integration.spark_support import collected, lake, session
 
 __all__ = ["lake", "session"]
@@ -189,7 +189,7 @@ def test_keys_are_equal_exactly_when_the_partition_is_and_in_its_order(spark):
     arrow_frame = spark.createDataFrame(data.drop_columns(["local"])).selectExpr(
         "*", "to_timestamp_ntz(event_ts) AS local"
     )
-    from lakehouse.expressions.transforms import transform_array
+    from lakehouse.expressions.transforms.partition_transforms import transform_array
 
     before = spark.conf.get("spark.sql.session.timeZone")
     cases = [(name, transform) for name, transforms in KEYED.items() for transform in transforms]

@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import create_engine, event, make_url, text
 
 from lakehouse.catalog import open_catalog
-from lakehouse.catalog.sql import SqlCatalog
-from lakehouse.catalog.sql_database import Database
+from lakehouse.catalog.sql.sql_catalog import SqlCatalog
+from lakehouse.catalog.sql.sql_database import Database
 from lakehouse.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -27,7 +27,7 @@ from lakehouse.errors import (
     TableAlreadyExistsError,
 )
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.updates import SetProperties
+from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.transaction import Transaction
 from tests.tables import EVENTS, allow_files, create_table, data_file, live_files, table_metadata
 

@@ -22,7 +22,7 @@ from lakehouse.orchestration.ingestion.ingest import (
     ingest_days,
 )
 from lakehouse.orchestration.ingestion.ingest_plan import Mode, combined
-from lakehouse.orchestration.ingestion.landing import LedgerRow
+from lakehouse.orchestration.ingestion.landing_ledger import LedgerRow
 from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
 from lakehouse.orchestration.ingestion.source_tables import read_ledger
 from lakehouse.orchestration.lineage.stamp import RunStamp

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from demo.runs import PROCESS_TAG, process_tag
+from examples.demo.runs import PROCESS_TAG, process_tag
 from lakehouse.orchestration.automation.run_requests import (
     ingest_config,
     ingest_job_name,

@@ -24,7 +24,7 @@ from lakehouse.orchestration.automation.run_requests import (
     raw_op_name,
 )
 from lakehouse.orchestration.derived.derived_table import DerivedTable
-from lakehouse.orchestration.ingestion.landing import LandingFile
+from lakehouse.orchestration.ingestion.landing_ledger import LandingFile
 from lakehouse.orchestration.ingestion.landing_listing import landed
 from tests.orchestration.conftest import EVENTS
 

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from lakehouse.errors import CommitConflictError, InvalidInputError, NotFoundError
 from lakehouse.lake import Lakehouse
-from lakehouse.maintenance.census import take_census
+from lakehouse.maintenance.orphans.census import take_census
 from lakehouse.orchestration.automation.run_requests import (
     EXPIRE_JOB,
     RANGE_END,

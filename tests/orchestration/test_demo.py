@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 import assets
-from demo import flights_data, tour
+from examples.demo import flights_data, tour
 from lakehouse.orchestration.code_location import build_definitions
 from lakehouse.orchestration.discovery import discover
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
@@ -133,7 +133,7 @@ def a_day_reads_its_own_files(table: Table, session: LakehouseSession) -> None:
 
 
 def test_generated_events_are_streamed_and_all_good() -> None:
-    from demo.synthetic import EVENTS_PER_FILE, synthetic_days
+    from examples.demo.synthetic import EVENTS_PER_FILE, synthetic_days
 
     days = list(synthetic_days(EVENTS_PER_FILE + 10))
     assert [len(d.lines) for d in days] == [EVENTS_PER_FILE, 10]

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
-from lakehouse.orchestration.ingestion.reading.chunks import Rejects
-from lakehouse.orchestration.ingestion.reading.event_time import EventClock
+from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Rejects
 from lakehouse.orchestration.ingestion.reading.landing_file import file_chunks
-from lakehouse.orchestration.ingestion.reading.typed_rows import RowTyper
+from lakehouse.orchestration.ingestion.reading.typing.event_time import EventClock
+from lakehouse.orchestration.ingestion.reading.typing.typed_rows import RowTyper
 from lakehouse.orchestration.ingestion.source import Column
 from tests.orchestration.conftest import EVENTS, TODAY, Pipe, event, june
 

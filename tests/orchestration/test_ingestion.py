@@ -17,7 +17,7 @@ import pytest
 
 from lakehouse.errors import NoSuchFileError
 from lakehouse.orchestration.ingestion import ingest
-from lakehouse.orchestration.ingestion.landing import ledger_to_arrow
+from lakehouse.orchestration.ingestion.landing_ledger import ledger_to_arrow
 from lakehouse.orchestration.ingestion.source import Column, EventTime
 from lakehouse.table import Table
 from tests.orchestration.conftest import Pipe, event, june

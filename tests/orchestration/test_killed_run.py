@@ -12,8 +12,8 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from demo.runs import end_dead_runs
-from lakehouse.maintenance.census import take_census
+from examples.demo.runs import end_dead_runs
+from lakehouse.maintenance.orphans.census import take_census
 from lakehouse.spec.identifier import Identifier
 from tests.orchestration.conftest import Pipe, event
 from tests.orchestration.killed_run import ingest

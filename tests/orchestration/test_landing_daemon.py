@@ -27,7 +27,7 @@ from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.automation.attempts import GIVE_UP_AFTER
 from lakehouse.orchestration.automation.landing_state import LEFT_UNREAD
 from lakehouse.orchestration.automation.run_requests import NOTHING_GIVEN_UP
-from lakehouse.orchestration.ingestion.landing import LedgerRow, ledger_to_arrow
+from lakehouse.orchestration.ingestion.landing_ledger import LedgerRow, ledger_to_arrow
 from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
 from lakehouse.orchestration.ingestion.source_tables import ledger_table
 from lakehouse.orchestration.resources import LakehouseResource

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.counting_storage import CountingStorage
-from lakehouse.catalog.filesystem import FilesystemCatalog
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.automation.attempts import Work
 from lakehouse.orchestration.automation.landing_state import LEFT_UNREAD, look, waiting
 from lakehouse.orchestration.ingestion import landing_listing
-from lakehouse.orchestration.ingestion.landing import LandingFile, LedgerRow, ledger_to_arrow
+from lakehouse.orchestration.ingestion.landing_ledger import LandingFile, LedgerRow, ledger_to_arrow
 from lakehouse.orchestration.ingestion.landing_listing import digest, landed, landing_files
 from lakehouse.orchestration.ingestion.source_tables import ledger_table, pending_days
 from tests.orchestration.conftest import EVENTS, Pipe, event, june

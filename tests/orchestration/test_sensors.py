@@ -11,7 +11,7 @@ import pytest
 
 from lakehouse.environment import Environment
 from lakehouse.lake import Lakehouse, load_catalog
-from lakehouse.maintenance.health import health
+from lakehouse.maintenance.health.table_health import health
 from lakehouse.orchestration.automation import maintenance_sensors as maintenance
 from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
 from lakehouse.orchestration.automation.landing_sensors import landing_sensors
@@ -27,7 +27,7 @@ from lakehouse.orchestration.automation.run_requests import (
     REASON_TAG,
     TABLES_TAG,
 )
-from lakehouse.orchestration.ingestion.landing import (
+from lakehouse.orchestration.ingestion.landing_ledger import (
     LandingFile,
     LedgerRow,
     ledger_to_arrow,

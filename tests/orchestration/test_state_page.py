@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.maintenance.decision import Action, ActionKind
+from lakehouse.maintenance.advice.due_actions import Action, ActionKind
 from lakehouse.orchestration.state.state_page import state_markdown, table_state
 
 EVIL = (

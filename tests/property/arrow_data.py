@@ -32,7 +32,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.spec.arrow_types import schema_to_arrow
+from lakehouse.spec.types.arrow_types import schema_to_arrow
 
 PRIMITIVES = [
     BooleanType(),

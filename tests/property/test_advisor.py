@@ -8,9 +8,9 @@ import statistics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.maintenance.advisor import rank
-from lakehouse.maintenance.decision import ActionKind
-from lakehouse.maintenance.policy import MaintenancePolicy
+from lakehouse.maintenance.advice.advice import rank
+from lakehouse.maintenance.advice.due_actions import ActionKind
+from lakehouse.maintenance.maintenance_policy import MaintenancePolicy
 from tests.unit.maintenance.healths import MB, TARGET, packed, partition, table
 
 POLICY = MaintenancePolicy(min_input_files=2)

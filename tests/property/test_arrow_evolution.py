@@ -26,11 +26,11 @@ from pyiceberg.types import (
     TimestampType,
 )
 
-from lakehouse.arrow.reader import ReadRequest, read_table
-from lakehouse.arrow.writer import WriteRequest, write_all
-from lakehouse.scan.tasks import FileScanTask
-from lakehouse.spec.arrow_types import schema_to_arrow
-from lakehouse.spec.data_file import DataFile
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table
+from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.storage.memory import MemoryStorage
 from tests.property.arrow_data import plain, rows_of, schemas, tables
 

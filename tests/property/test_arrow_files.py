@@ -20,9 +20,9 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.arrow.reader import ReadRequest, read_table
-from lakehouse.arrow.writer import WriteRequest, write_all
-from lakehouse.scan.tasks import FileScanTask
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table
+from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
+from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.storage.memory import MemoryStorage
 from tests.property.arrow_data import PRIMITIVES, plain, rows_of, schemas, tables
 

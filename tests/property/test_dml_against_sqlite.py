@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakehouse as lh
-from lakehouse.spec.data_file import CONTENT_POSITION_DELETES
+from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES
 
 SCHEMA = pa.schema(
     [pa.field("a", pa.int64()), pa.field("b", pa.float64()), pa.field("s", pa.string())]

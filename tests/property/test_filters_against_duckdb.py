@@ -20,12 +20,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lakehouse as lh
-from lakehouse.arrow.columns import FieldReader
+from lakehouse.data.conversion.columns_by_id import FieldReader
 from lakehouse.errors import InvalidExpressionError
-from lakehouse.expressions.bind import bind
-from lakehouse.expressions.bound import columns
-from lakehouse.expressions.evaluation import passing
-from lakehouse.expressions.text import describe
+from lakehouse.expressions.bound_filter import columns
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.expressions.filter_text import describe
+from lakehouse.expressions.row_evaluation import passing
 
 EXAMPLES = int(os.environ.get("LAKEHOUSE_FILTER_EXAMPLES", "25"))
 UTC = dt.UTC

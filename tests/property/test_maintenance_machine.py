@@ -19,12 +19,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from lakehouse.errors import CommitConflictError, ValidationConflictError
-from lakehouse.maintenance.compaction import compact
-from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
-from lakehouse.maintenance.file_groups import CompactionOptions
-from lakehouse.maintenance.manifests import ManifestRewriteOptions, rewrite_manifests
-from lakehouse.maintenance.orphans import OrphanOptions, remove_orphan_files
-from lakehouse.maintenance.twins import execute_twins, plan_twins
+from lakehouse.maintenance.compaction.compaction import compact
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.manifests.manifest_rewrite import (
+    ManifestRewriteOptions,
+    rewrite_manifests,
+)
+from lakehouse.maintenance.manifests.missing_twins import execute_twins, plan_twins
+from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
+from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import (
     DyingCatalog,
     Killed,

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
-from lakehouse.spec import metadata_file
-from lakehouse.spec.metadata_file import parse, serialize
-from lakehouse.spec.updates import SetSnapshotRef, SetStatistics
+from lakehouse.spec.metadata import metadata_json as metadata_file
+from lakehouse.spec.metadata.metadata_json import parse, serialize
+from lakehouse.spec.metadata.table_updates import SetSnapshotRef, SetStatistics
 from tests.unit.spec.samples import commit, grown, table, v1_document
 
 SCALARS = st.one_of(

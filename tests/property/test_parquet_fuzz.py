@@ -21,14 +21,14 @@ from pyiceberg.types import (
     StructType,
 )
 
-from lakehouse.arrow.deletion_vector import decode_vector, encode_vector
-from lakehouse.arrow.footer import column_chunks
-from lakehouse.arrow.puffin import PuffinWriter, read_blobs
-from lakehouse.arrow.reader import ReadRequest, read_table
-from lakehouse.arrow.writer import WriteRequest, write_all
+from lakehouse.data.deletes.deletion_vector import decode_vector, encode_vector
+from lakehouse.data.deletes.puffin import PuffinWriter, read_blobs
+from lakehouse.data.reading.parquet_footer import column_chunks
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table
+from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
 from lakehouse.errors import CorruptMetadataError, LakehouseError
-from lakehouse.expressions.bind import bind
-from lakehouse.scan.tasks import FileScanTask
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.storage.memory import MemoryStorage
 
 SCHEMA = Schema(

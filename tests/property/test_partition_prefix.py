@@ -16,20 +16,20 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, DayTransform, IdentityTransform
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestampType
 
-from lakehouse.expressions.bind import bind, widen
-from lakehouse.expressions.prune import EntryPruner
-from lakehouse.scan.avro import decode_avro
-from lakehouse.spec.avro_container import CHECKSUM_KEY, read_header
-from lakehouse.spec.data_file import (
+from lakehouse.expressions.filter_binding import bind, widen
+from lakehouse.scan.manifests.avro_manifests import decode_avro
+from lakehouse.scan.pruning.entry_pruning import EntryPruner
+from lakehouse.spec.manifests.avro_container import CHECKSUM_KEY, read_header
+from lakehouse.spec.manifests.data_file import (
     STATUS_ADDED,
     STATUS_DELETED,
     STATUS_EXISTING,
     DataFile,
     ManifestEntry,
 )
-from lakehouse.spec.entries import Entries
-from lakehouse.spec.field_types import field_types
-from lakehouse.spec.manifest import encode_manifest
+from lakehouse.spec.manifests.manifest import encode_manifest
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.schema.field_types import field_types
 from lakehouse.storage.memory import MemoryStorage
 
 SCHEMA = Schema(

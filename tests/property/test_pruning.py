@@ -55,18 +55,18 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.arrow.columns import FieldReader
-from lakehouse.expressions.bind import bind
-from lakehouse.expressions.bound import Bound
-from lakehouse.expressions.evaluation import passing
-from lakehouse.expressions.prune import manifests_may_match, may_match, must_match
-from lakehouse.expressions.residual import Residuals
-from lakehouse.expressions.values import arrow_array
-from lakehouse.spec.data_file import STATUS_ADDED, DataFile, ManifestEntry
-from lakehouse.spec.entries import Entries
-from lakehouse.spec.field_types import field_types
-from lakehouse.spec.manifest import manifest_file
-from lakehouse.spec.manifest_list import FieldSummary, ManifestFile
+from lakehouse.data.conversion.columns_by_id import FieldReader
+from lakehouse.expressions.bound_filter import Bound
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.expressions.residual_filter import Residuals
+from lakehouse.expressions.row_evaluation import passing
+from lakehouse.expressions.transforms.transformed_values import arrow_array
+from lakehouse.scan.pruning.entry_pruning import manifests_may_match, may_match, must_match
+from lakehouse.spec.manifests.data_file import STATUS_ADDED, DataFile, ManifestEntry
+from lakehouse.spec.manifests.manifest import manifest_file
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_list import FieldSummary, ManifestFile
+from lakehouse.spec.schema.field_types import field_types
 
 DAY_US = 86_400_000_000
 COLUMNS = {

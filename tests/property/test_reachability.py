@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.errors import NoSuchFileError, StorageError
-from lakehouse.maintenance.locations import LocationKeys
-from lakehouse.maintenance.reachability import (
+from lakehouse.maintenance.reachability.location_keys import LocationKeys
+from lakehouse.maintenance.reachability.metadata_walker import LiveFile
+from lakehouse.maintenance.reachability.reachable_files import (
     FileKind,
     reachable_keys,
     statistics_locations,
     unreachable_files,
 )
-from lakehouse.maintenance.retention import decide_retention
-from lakehouse.maintenance.walker import LiveFile
-from lakehouse.spec.columnar_manifest import twin_path
-from lakehouse.spec.manifest_list import ManifestFile
-from lakehouse.spec.refs import SnapshotRef
+from lakehouse.maintenance.retention.retention_rules import decide_retention
+from lakehouse.spec.manifests.columnar_manifest import twin_path
+from lakehouse.spec.manifests.manifest_list import ManifestFile
+from lakehouse.spec.metadata.snapshot_refs import SnapshotRef
 from tests.unit.maintenance.graphs import metadata_of, snapshot
 
 NOW = 1_000_000

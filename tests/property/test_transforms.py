@@ -43,7 +43,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidInputError, InvalidPartitionSpecError, UnsupportedFeatureError
-from lakehouse.expressions.transforms import transform_array
+from lakehouse.expressions.transforms.partition_transforms import transform_array
 
 INT = st.integers(-(2**31), 2**31 - 1)
 LONG = st.integers(-(2**63), 2**63 - 1)

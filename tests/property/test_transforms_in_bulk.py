@@ -15,7 +15,7 @@ import pytest
 from pyiceberg import transforms as t
 from pyiceberg import types as ice
 
-from lakehouse.expressions.transforms import transform_array
+from lakehouse.expressions.transforms.partition_transforms import transform_array
 
 COUNT = int(os.environ.get("TRANSFORM_VALUES", "1000"))
 DAY_US = 86_400_000_000

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import lakehouse as lh
 from lakehouse.maintenance import rewrite_manifests
-from lakehouse.maintenance.manifests import ManifestRewriteOptions
-from lakehouse.scan.avro import decode_avro
+from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
+from lakehouse.scan.manifests.avro_manifests import decode_avro
 from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.request import ScanRequest
-from lakehouse.scan.types_of import types_of
-from lakehouse.spec.columnar_manifest import encode_twin, open_twin, seal_of, twin_path
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.spec.manifests.columnar_manifest import encode_twin, open_twin, seal_of, twin_path
+from lakehouse.spec.metadata.all_field_types import types_of
 
 SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string()), ("d", pa.float64())])
 WHERES = ["id = 17", "s = 's2' and d > 20", "d < 5", "id in (3, 77) or s = 's4'", None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar
 
-from lakehouse.catalog.sql_database import Database
+from lakehouse.catalog.sql.sql_database import Database
 from lakehouse.errors import StorageError
 from lakehouse.storage.faulty import Fault
 from tests.simulation.scheduler import Process

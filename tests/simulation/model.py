@@ -6,13 +6,13 @@ import collections
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from lakehouse.catalog.protocol import TableVersion
-from lakehouse.scan.load import load_entries, load_manifests
-from lakehouse.spec.data_file import CONTENT_DATA, STATUS_DELETED, DataFile
-from lakehouse.spec.snapshot import Snapshot
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.storage.protocol import Storage
-from lakehouse.transaction.summary import COMMIT_ID
+from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED, DataFile
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.attempt.snapshot_summary import COMMIT_ID
 
 OP = "sim.op"
 DeleteKey = tuple[str, int | None]

@@ -14,20 +14,24 @@ import pyarrow as pa
 import pytest
 from pyiceberg.schema import prune_columns
 
-from lakehouse.arrow import projection, scan_columns
-from lakehouse.catalog import metadata_files, sql
-from lakehouse.catalog.filesystem import FilesystemCatalog
+from lakehouse.catalog import metadata_files
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
+from lakehouse.catalog.filesystem.version_files import VersionFiles
 from lakehouse.catalog.own_folders import OwnFolders
-from lakehouse.catalog.version_files import VersionFiles
+from lakehouse.catalog.sql import sql_catalog as sql
+from lakehouse.data.reading import column_projection as projection
+from lakehouse.data.reading import scan_columns
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
-from lakehouse.spec.metadata_draft import MetadataDraft
-from lakehouse.spec.updates import RemoveSnapshots
+from lakehouse.spec.metadata.metadata_draft import MetadataDraft
+from lakehouse.spec.metadata.table_updates import RemoveSnapshots
 from lakehouse.storage.local import LocalStorage
-from lakehouse.transaction import append, engine, replace, row_delta
-from lakehouse.transaction.expire import Expire
-from lakehouse.transaction.operation import Attempt
-from lakehouse.transaction.summary import COMMIT_ID
-from lakehouse.transaction.workspace import Workspace
+from lakehouse.transaction.attempt.pending_operation import Attempt
+from lakehouse.transaction.attempt.snapshot_summary import COMMIT_ID
+from lakehouse.transaction.attempt.uncommitted_files import Workspace
+from lakehouse.transaction.commit import commit_attempts as engine
+from lakehouse.transaction.operations import append, row_delta
+from lakehouse.transaction.operations import file_replacement as replace
+from lakehouse.transaction.operations.remove_snapshots import Expire
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.model import InvariantBrokenError
 from tests.simulation.plans import Plan, plan_of
@@ -221,7 +225,7 @@ def orphaned_head_when_the_swap_ignores_the_base(patch: Patch) -> None:
     def overwriting(storage, location, data):
         storage.write(location, data)
 
-    patch.setattr("lakehouse.catalog.filesystem.create_resolved", overwriting)
+    patch.setattr("lakehouse.catalog.filesystem.filesystem_catalog.create_resolved", overwriting)
 
 
 @mutant(

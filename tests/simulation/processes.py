@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakehouse.catalog.protocol import TableVersion
+from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.dml.copy_on_write import remove_matching_rows
 from lakehouse.dml.merge_on_read import RowDeletes, delete_matching_rows
 from lakehouse.errors import (
@@ -16,18 +16,18 @@ from lakehouse.errors import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from lakehouse.expressions.bind import bind
-from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots
-from lakehouse.maintenance.orphans import OrphanOptions, remove_orphan_files
-from lakehouse.scan.load import load_entries, load_manifests
-from lakehouse.spec.data_file import (
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
+from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
+from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifests.data_file import (
     CONTENT_DATA,
     CONTENT_POSITION_DELETES,
     PATH_FIELD_ID,
     STATUS_DELETED,
     DataFile,
 )
-from lakehouse.spec.identifier import Identifier
 from lakehouse.transaction.transaction import Transaction
 from tests.simulation.model import OP, DeleteKey, Intent, Model
 from tests.simulation.real_rows import (

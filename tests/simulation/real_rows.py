@@ -15,17 +15,17 @@ import pyarrow.parquet as pq
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType
 
-from lakehouse.arrow.reader import ReadRequest, read_table
-from lakehouse.arrow.writer import WriteRequest
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table
+from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.dml.copy_on_write import RowRewrite
 from lakehouse.dml.merge_on_read import RowDeletes
 from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.request import ScanRequest
-from lakehouse.spec.arrow_types import schema_to_arrow
-from lakehouse.spec.data_file import DataFile
-from lakehouse.spec.properties import TableProperties
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.storage.protocol import Storage
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.storage.storage_protocol import Storage
 from tests.simulation.model import Intent
 
 SCHEMA = Schema(

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from lakehouse.catalog.filesystem import FilesystemCatalog
+from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.catalog.metadata_files import next_metadata
-from lakehouse.catalog.outcome import before_the_swap
-from lakehouse.catalog.protocol import TableVersion
 from lakehouse.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -19,9 +19,9 @@ from lakehouse.errors import (
     StorageError,
 )
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.requirements import Requirement
-from lakehouse.spec.updates import Update
-from lakehouse.storage.protocol import Storage
+from lakehouse.spec.metadata.table_requirements import Requirement
+from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.storage.storage_protocol import Storage
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:

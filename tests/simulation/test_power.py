@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from lakehouse.catalog.filesystem import FilesystemCatalog
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError
-from lakehouse.spec.updates import SetProperties
+from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.storage.local import LocalStorage
 from tests.simulation.disk import DiskOfProcess, SimulatedDisk
 from tests.tables import EVENTS, create_table

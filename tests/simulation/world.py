@@ -15,16 +15,16 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.transforms import IdentityTransform
 
-from lakehouse.catalog.filesystem import FilesystemCatalog
-from lakehouse.catalog.protocol import Catalog, TableVersion
-from lakehouse.catalog.sql import SqlCatalog
-from lakehouse.catalog.sql_database import Database
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
+from lakehouse.catalog.sql.sql_catalog import SqlCatalog
+from lakehouse.catalog.sql.sql_database import Database
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError, NoSuchTableError
-from lakehouse.maintenance import reachability
+from lakehouse.maintenance.reachability import reachable_files as reachability
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.snapshot import MetadataLogEntry
-from lakehouse.spec.table_metadata import TableMetadata, new_table_metadata
+from lakehouse.spec.metadata.snapshot import MetadataLogEntry
+from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
 from lakehouse.storage.faulty import Fault, FaultyStorage
 from lakehouse.storage.local import LocalStorage
 from tests.simulation.database import FaultyDatabase

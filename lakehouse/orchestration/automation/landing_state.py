@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.asset_results import today
 from lakehouse.orchestration.automation.attempts import Work
 from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.derived.staleness import Staleness
-from lakehouse.orchestration.ingestion.landing import LandingFile
+from lakehouse.orchestration.ingestion.landing_ledger import LandingFile
 from lakehouse.orchestration.ingestion.landing_listing import (
     digest,
     landed,
@@ -21,7 +22,6 @@ from lakehouse.orchestration.ingestion.landing_listing import (
 )
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.ingestion.source_tables import indexed_versions, oldest_pending
-from lakehouse.orchestration.steps import today
 
 # files that were there for a run that succeeded, and are not in the ledger all the same
 LEFT_UNREAD = "unread"

@@ -11,20 +11,28 @@ import orjson
 from rich.console import Console
 
 from lakehouse.errors import InvalidInputError, LakehouseError
-from lakehouse.maintenance.compaction import execute_compaction, plan_compaction
-from lakehouse.maintenance.decision import ActionKind, decide
-from lakehouse.maintenance.expiry import ExpiryOptions, expire_snapshots, plan_expiry
-from lakehouse.maintenance.file_groups import CompactionOptions
-from lakehouse.maintenance.health import health
-from lakehouse.maintenance.manifests import execute_manifest_rewrite, plan_manifest_rewrite
-from lakehouse.maintenance.orphans import (
+from lakehouse.maintenance.advice.due_actions import ActionKind, decide
+from lakehouse.maintenance.compaction.compaction import execute_compaction, plan_compaction
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.health.table_health import health
+from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
+from lakehouse.maintenance.manifests.manifest_rewrite import (
+    execute_manifest_rewrite,
+    plan_manifest_rewrite,
+)
+from lakehouse.maintenance.orphans.orphan_removal import (
     OrphanOptions,
     OrphanResult,
     execute_orphan_removal,
     plan_orphan_removal,
 )
-from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
-from lakehouse.maintenance.report import Progress, Report, no_progress
+from lakehouse.maintenance.retention.snapshot_expiry import (
+    ExpiryOptions,
+    expire_snapshots,
+    plan_expiry,
+)
+from lakehouse.maintenance.shown_plan import Progress, Report, no_progress
+from lakehouse.orchestration.asset_results import pool
 from lakehouse.orchestration.automation.ingestion_jobs import AssetJob
 from lakehouse.orchestration.automation.run_requests import (
     CLUSTER_JOB,
@@ -41,8 +49,7 @@ from lakehouse.orchestration.automation.run_requests import (
 from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.state.state_asset import STATE_KEY
-from lakehouse.orchestration.steps import pool
-from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
 
 # the project's defaults; a table's own properties of these names win

@@ -6,9 +6,9 @@ import dagster as dg
 import orjson
 
 from lakehouse.errors import LakehouseError
-from lakehouse.maintenance.decision import Action, ActionKind, decide, decide_expiry, due
-from lakehouse.maintenance.health import TableHealth, health
-from lakehouse.maintenance.retention import decide_retention
+from lakehouse.maintenance.advice.due_actions import Action, ActionKind, decide, decide_expiry, due
+from lakehouse.maintenance.health.table_health import TableHealth, health
+from lakehouse.maintenance.retention.retention_rules import decide_retention
 from lakehouse.orchestration.automation.maintenance_jobs import PROJECT_POLICY, policy
 from lakehouse.orchestration.automation.run_requests import (
     CLUSTER_JOB,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.lineage.stamp import RunStamp
-from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
 
 MAIN = "main"

@@ -11,20 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.errors import NoSuchTableError
 from lakehouse.lake import Lakehouse
-from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome, write_audit_publish
-from lakehouse.orchestration.checks.expectations import Suite, validate
-from lakehouse.orchestration.derived.staleness import REFRESH_STATE, Staleness, staleness
-from lakehouse.orchestration.frames import read_frame
-from lakehouse.orchestration.ingestion.source import EVENT_TS
-from lakehouse.orchestration.ingestion.source_tables import day_in, event_ts_in
-from lakehouse.orchestration.lineage.materialization import (
-    ColumnSources,
-    data_version,
-    materialization_metadata,
-)
-from lakehouse.orchestration.lineage.stamp import RunStamp
-from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
-from lakehouse.orchestration.steps import (
+from lakehouse.orchestration.asset_results import (
     RETRY,
     audit_failure,
     check_results,
@@ -34,7 +21,20 @@ from lakehouse.orchestration.steps import (
     requested_days,
     stamp,
 )
-from lakehouse.spec.snapshot import Snapshot
+from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome, write_audit_publish
+from lakehouse.orchestration.checks.expectations import Suite, validate
+from lakehouse.orchestration.derived.staleness import REFRESH_STATE, Staleness, staleness
+from lakehouse.orchestration.ingestion.source import EVENT_TS
+from lakehouse.orchestration.ingestion.source_tables import day_in, event_ts_in
+from lakehouse.orchestration.lineage.materialization import (
+    ColumnSources,
+    data_version,
+    materialization_metadata,
+)
+from lakehouse.orchestration.lineage.stamp import RunStamp
+from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.orchestration.snapshot_frame import read_frame
+from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
 
 Transform = Callable[[Mapping[str, DataFrame]], DataFrame]

@@ -20,13 +20,13 @@ from pyiceberg.transforms import DayTransform
 from pyiceberg.types import DateType
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.orchestration.ingestion.landing import day_ranges
-from lakehouse.scan.cache import DEFAULT_CACHE
-from lakehouse.scan.load import cached_entries, load_manifests
-from lakehouse.spec.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
-from lakehouse.spec.entries import Entries
-from lakehouse.spec.snapshot import OPERATION_REPLACE, Snapshot
-from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.orchestration.ingestion.landing_ledger import day_ranges
+from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.scan.manifests.snapshot_entries import cached_entries, load_manifests
+from lakehouse.spec.manifests.data_file import STATUS_DELETED, STATUS_EXISTING, DataFile
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE, Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.table import Table
 
 REFRESH_STATE = "lakehouse.refresh-state"

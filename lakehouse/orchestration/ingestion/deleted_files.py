@@ -9,7 +9,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.ingestion.ingest_plan import IngestPlan
-from lakehouse.orchestration.ingestion.landing import (
+from lakehouse.orchestration.ingestion.landing_ledger import (
     LedgerRow,
     landing_folder,
     ledger_to_arrow,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lakehouse.orchestration.ingestion.reading.kinds import fits, inferred, promoted
+from lakehouse.orchestration.ingestion.reading.typing.value_kinds import fits, inferred, promoted
 from lakehouse.orchestration.ingestion.source import (
     LANDING_FILE,
     LANDING_LINE,

@@ -19,14 +19,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, MonthTransform, YearTransform
 from pyspark.sql import SparkSession
 
-from lakehouse.arrow.reader import ReadRequest, read_table
-from lakehouse.arrow.writer import WriteRequest, write_all
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table
+from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
 from lakehouse.orchestration.ingestion.on_workers import on_workers
 from lakehouse.orchestration.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
-from lakehouse.scan.tasks import FileScanTask
-from lakehouse.spec.data_file import DataFile
-from lakehouse.spec.metadata_columns import METADATA_COLUMNS
-from lakehouse.storage.load import storage_for
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.storage.storage_by_scheme import storage_for
 
 _FILE, _POS = "_file", "_pos"
 _DAY = "__day"

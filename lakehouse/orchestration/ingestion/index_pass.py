@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lakehouse.errors import NoSuchFileError, StorageError
-from lakehouse.orchestration.ingestion.landing import LandingFile
+from lakehouse.orchestration.ingestion.landing_ledger import LandingFile
 from lakehouse.orchestration.ingestion.landing_reader import LandingReader, no_collection
 from lakehouse.orchestration.ingestion.quarantine_files import QuarantineFiles, TableFiles
-from lakehouse.orchestration.ingestion.reading.chunks import Rejects
 from lakehouse.orchestration.ingestion.reading.content import UnreadableContentError
-from lakehouse.orchestration.ingestion.reading.event_time import EventClock
 from lakehouse.orchestration.ingestion.reading.file_index import BeyondLimitsError, FileIndex
+from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Rejects
 from lakehouse.orchestration.ingestion.reading.landing_file import count_lines, file_chunks
-from lakehouse.spec.data_file import DataFile
+from lakehouse.orchestration.ingestion.reading.typing.event_time import EventClock
+from lakehouse.spec.manifests.data_file import DataFile
 
 VANISHED, UNREADABLE = "vanished", "unreadable"
 _SHOWN = 500

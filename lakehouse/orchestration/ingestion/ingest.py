@@ -14,7 +14,7 @@ import orjson
 from pyiceberg.expressions import And, BooleanExpression, In, IsNull
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse.arrow.reader import ReadRequest
+from lakehouse.data.reading.scan_reader import ReadRequest
 from lakehouse.errors import NoSuchFileError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.checks.audit import CheckOutcome, write_audit_publish
@@ -34,7 +34,7 @@ from lakehouse.orchestration.ingestion.ingest_plan import (
     plan_ingest,
     settled,
 )
-from lakehouse.orchestration.ingestion.landing import (
+from lakehouse.orchestration.ingestion.landing_ledger import (
     LandingFile,
     LedgerRow,
     LineCount,
@@ -48,12 +48,6 @@ from lakehouse.orchestration.ingestion.landing_listing import (
     unindexed,
 )
 from lakehouse.orchestration.ingestion.landing_reader import LandingReader
-from lakehouse.orchestration.ingestion.passes import (
-    distinct_rows,
-    first_pass,
-    identity_columns,
-    second_pass,
-)
 from lakehouse.orchestration.ingestion.quarantine_files import TableFiles
 from lakehouse.orchestration.ingestion.row_pass import TakenRows
 from lakehouse.orchestration.ingestion.source import LANDING_FILE, Column, Source
@@ -69,10 +63,16 @@ from lakehouse.orchestration.ingestion.source_tables import (
     read_ledger,
     source_columns,
 )
+from lakehouse.orchestration.ingestion.worker_stages import (
+    distinct_rows,
+    first_pass,
+    identity_columns,
+    second_pass,
+)
 from lakehouse.orchestration.lineage.stamp import RunStamp
-from lakehouse.spec.data_file import DataFile
-from lakehouse.spec.snapshot import Snapshot
-from lakehouse.storage.load import storage_for
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.table import Table, WrittenFiles
 
 Audit = Callable[[Snapshot, Sequence[date]], Sequence[CheckOutcome]]

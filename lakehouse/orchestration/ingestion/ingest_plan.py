@@ -8,7 +8,7 @@ from datetime import date
 from typing import Literal
 
 from lakehouse.errors import StorageError
-from lakehouse.orchestration.ingestion.landing import LandingFile, LedgerRow, LineCount
+from lakehouse.orchestration.ingestion.landing_ledger import LandingFile, LedgerRow, LineCount
 from lakehouse.orchestration.ingestion.row_pass import FileTask
 
 Mode = Literal["replace", "increment"]

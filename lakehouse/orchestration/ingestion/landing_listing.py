@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.errors import NoSuchFileError
-from lakehouse.orchestration.ingestion.landing import LandingFile, LedgerRow, landing_folder
+from lakehouse.orchestration.ingestion.landing_ledger import LandingFile, LedgerRow, landing_folder
 from lakehouse.orchestration.ingestion.source import Source
-from lakehouse.storage.load import storage_for
-from lakehouse.storage.protocol import path_on_disk
+from lakehouse.storage.storage_by_scheme import storage_for
+from lakehouse.storage.storage_protocol import path_on_disk
 
 LANDED_SCHEMA = pa.schema(
     [

@@ -11,10 +11,10 @@ from datetime import date
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from lakehouse.orchestration.ingestion.landing import LandingFile
-from lakehouse.orchestration.ingestion.reading.event_time import EventClock
+from lakehouse.orchestration.ingestion.landing_ledger import LandingFile
+from lakehouse.orchestration.ingestion.reading.typing.event_time import EventClock
 from lakehouse.orchestration.ingestion.source import Source
-from lakehouse.storage.load import storage_for
+from lakehouse.storage.storage_by_scheme import storage_for
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakehouse.arrow.writer import WriteRequest, write_all
-from lakehouse.orchestration.ingestion.reading.chunks import Rejects
-from lakehouse.spec.data_file import DataFile
-from lakehouse.storage.load import storage_for
-from lakehouse.storage.protocol import Storage
+from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
+from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Rejects
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.storage.storage_by_scheme import storage_for
+from lakehouse.storage.storage_protocol import Storage
 
 _MOST_BYTES = 64 << 20
 

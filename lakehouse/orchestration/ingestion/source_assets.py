@@ -8,9 +8,19 @@ from functools import cached_property
 
 import dagster as dg
 
+from lakehouse.orchestration.asset_results import (
+    RETRY,
+    audit_failure,
+    check_results,
+    check_specs,
+    explained,
+    pool,
+    requested_days,
+    stamp,
+    today,
+)
 from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome
 from lakehouse.orchestration.checks.expectations import Suite, expect, validate
-from lakehouse.orchestration.frames import read_frame
 from lakehouse.orchestration.ingestion.ingest import (
     DaysLeftAloneError,
     IndexOutcome,
@@ -23,18 +33,8 @@ from lakehouse.orchestration.ingestion.source import EVENT_TS, LANDING_FILE, LAN
 from lakehouse.orchestration.ingestion.source_tables import event_ts_in
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
-from lakehouse.orchestration.steps import (
-    RETRY,
-    audit_failure,
-    check_results,
-    check_specs,
-    explained,
-    pool,
-    requested_days,
-    stamp,
-    today,
-)
-from lakehouse.spec.snapshot import Snapshot
+from lakehouse.orchestration.snapshot_frame import read_frame
+from lakehouse.spec.metadata.snapshot import Snapshot
 
 # where Dagster keeps the version of what was materialized
 DATA_VERSION_TAG = "dagster/data_version"

@@ -19,7 +19,7 @@ from pyiceberg.expressions import (
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.ingestion.drift import Drift
-from lakehouse.orchestration.ingestion.landing import (
+from lakehouse.orchestration.ingestion.landing_ledger import (
     LEDGER_SCHEMA,
     LandingFile,
     LedgerRow,
@@ -27,8 +27,8 @@ from lakehouse.orchestration.ingestion.landing import (
     ledger_from_arrow,
 )
 from lakehouse.orchestration.ingestion.landing_listing import VERSION
-from lakehouse.orchestration.ingestion.reading.chunks import REJECTS_SCHEMA
-from lakehouse.orchestration.ingestion.reading.typed_columns import arrow_type
+from lakehouse.orchestration.ingestion.reading.formats.record_chunks import REJECTS_SCHEMA
+from lakehouse.orchestration.ingestion.reading.typing.typed_columns import arrow_type
 from lakehouse.orchestration.ingestion.source import (
     EVENT_TS,
     LANDING_FILE,

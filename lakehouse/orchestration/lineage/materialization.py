@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
-from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
 
 SNAPSHOT_ID = "lakehouse/snapshot_id"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakehouse.spec.snapshot import RUN_ID
+from lakehouse.spec.metadata.snapshot import RUN_ID
 
 ASSET_KEY = "dagster.asset-key"
 PARTITION = "dagster.partition"

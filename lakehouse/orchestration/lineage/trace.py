@@ -14,9 +14,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from lakehouse.errors import InvalidInputError, NotFoundError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.checkout import load_module
-from lakehouse.orchestration.instance import open_instance
+from lakehouse.orchestration.dagster_instance import open_instance
 from lakehouse.orchestration.lineage.materialization import INPUTS, OPERATION, SNAPSHOT_ID
-from lakehouse.spark.session import build_session
+from lakehouse.spark.spark_session import build_session
 
 
 @dataclass(frozen=True, slots=True)

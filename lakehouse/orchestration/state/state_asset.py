@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import dagster as dg
 
 from lakehouse.errors import LakehouseError
-from lakehouse.maintenance.health import TableHealth
+from lakehouse.maintenance.health.table_health import TableHealth
 from lakehouse.orchestration.automation.run_requests import STATE_JOB
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.orchestration.state.state_page import TableState, state_markdown, table_state

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lakehouse.maintenance.decision import Action, decide
-from lakehouse.maintenance.health import TableHealth, health
-from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
-from lakehouse.maintenance.report import human_bytes, human_ms
+from lakehouse.maintenance.advice.due_actions import Action, decide
+from lakehouse.maintenance.health.table_health import TableHealth, health
+from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
+from lakehouse.maintenance.shown_plan import human_bytes, human_ms
 from lakehouse.orchestration.markdown_text import code, plain
 from lakehouse.orchestration.state.svg import image, line
-from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.table import Table
 
 _MOST_POINTS = 300

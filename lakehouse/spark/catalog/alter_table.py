@@ -11,8 +11,8 @@ from pyspark.sql import types as sp
 from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.spark.catalog.column_defaults import default_as_json
-from lakehouse.spark.types import to_iceberg_schema
-from lakehouse.spec.schema_json import default_from_json
+from lakehouse.spark.spark_types import to_iceberg_schema
+from lakehouse.spec.schema.schema_json import default_from_json
 from lakehouse.table.table import Table
 
 _SCHEMA_CHANGES = frozenset(

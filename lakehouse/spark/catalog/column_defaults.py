@@ -10,7 +10,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema
 
 from lakehouse.errors import UnsupportedTypeError
-from lakehouse.spec.schema_json import default_from_json
+from lakehouse.spec.schema.schema_json import default_from_json
 
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - wall-clock time
 

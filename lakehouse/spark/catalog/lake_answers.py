@@ -16,7 +16,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.spark.catalog.alter_table import alter_table
 from lakehouse.spark.catalog.column_defaults import with_defaults
 from lakehouse.spark.catalog.procedure import Call
-from lakehouse.spark.catalog.procedures import PROCEDURES
+from lakehouse.spark.catalog.procedure_list import PROCEDURES
 from lakehouse.spark.catalog.staged_tables import (
     NewTable,
     Staged,
@@ -24,11 +24,11 @@ from lakehouse.spark.catalog.staged_tables import (
     replaced_table,
 )
 from lakehouse.spark.catalog.table_names import NamedTable, find_table
+from lakehouse.spark.hadoop_locations import hadoop_reads
 from lakehouse.spark.jvm.answers import Answers, Arguments
-from lakehouse.spark.locations import hadoop_reads
 from lakehouse.spark.reading.metadata_frames import MetadataTableAnswers
 from lakehouse.spark.reading.table_answers import TableAnswers
-from lakehouse.spark.types import to_iceberg_schema
+from lakehouse.spark.spark_types import to_iceberg_schema
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spec.identifier import Identifier
 

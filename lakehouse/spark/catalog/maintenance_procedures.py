@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.maintenance.file_groups import CompactionOptions
-from lakehouse.maintenance.manifests import ManifestRewriteOptions
-from lakehouse.maintenance.orphans import OrphanOptions, plan_orphan_removal
-from lakehouse.maintenance.reachability import FileKind
-from lakehouse.maintenance.survey import advise_table
+from lakehouse.maintenance.advice.table_survey import advise_table
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
+from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, plan_orphan_removal
+from lakehouse.maintenance.reachability.reachable_files import FileKind
 from lakehouse.spark.catalog.procedure import Call, Procedure, Rows
 from lakehouse.table.times import to_ms
 

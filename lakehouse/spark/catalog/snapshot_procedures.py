@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
 from lakehouse.spark.catalog.procedure import Call, Procedure, Rows
-from lakehouse.spec.snapshot import Snapshot
+from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table.table import Table
 from lakehouse.table.times import to_ms
 

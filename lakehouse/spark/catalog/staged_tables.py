@@ -11,16 +11,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyspark.sql import SparkSession
 
-from lakehouse.catalog.protocol import TableVersion
+from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
 from lakehouse.spark.jvm.answers import Arguments, Verb
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_answers import WriteAnswers
-from lakehouse.spec.data_file import DataFile
-from lakehouse.spec.field_ids import assign_fresh_ids
-from lakehouse.spec.partitioning import parse_partition_spec
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.spec.updates import (
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_updates import (
     AddPartitionSpec,
     AddSchema,
     AddSortOrder,
@@ -29,6 +27,8 @@ from lakehouse.spec.updates import (
     SetDefaultSpec,
     Update,
 )
+from lakehouse.spec.partitioning.partition_terms import parse_partition_spec
+from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids
 from lakehouse.table.row_write import RowWrite
 from lakehouse.table.table import Table
 from lakehouse.transaction.transaction import Transaction

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lakehouse.errors import InvalidIdentifierError
-from lakehouse.inspect.tables import METADATA_TABLES
+from lakehouse.inspect.metadata_tables import METADATA_TABLES
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.identifier import Identifier
 from lakehouse.table.scan import TableScan

@@ -14,20 +14,20 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from lakehouse.arrow.deletes import POSITION_DELETE_SCHEMA
-from lakehouse.arrow.deletion_vector import decode_vector
+from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA
+from lakehouse.data.deletes.deletion_vector import decode_vector
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
-from lakehouse.scan.load import load_entries, load_manifests
+from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
 from lakehouse.scan.planner import ScanPlan
-from lakehouse.scan.tasks import FileScanTask
+from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.reading.file_answer import sized
-from lakehouse.spark.types import to_spark_schema
-from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, STATUS_DELETED, DataFile
-from lakehouse.spec.manifest_list import CONTENT_DATA_MANIFEST
-from lakehouse.spec.snapshot import Snapshot
-from lakehouse.spec.table_metadata import TableMetadata
-from lakehouse.storage.load import storage_for
-from lakehouse.storage.protocol import Storage
+from lakehouse.spark.spark_types import to_spark_schema
+from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, STATUS_DELETED, DataFile
+from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.storage.storage_by_scheme import storage_for
+from lakehouse.storage.storage_protocol import Storage
 
 _PATH, _POSITION = "_lakehouse_path", "_lakehouse_position"
 _ROWS = pa.schema([pa.field(_PATH, pa.string()), pa.field(_POSITION, pa.int64())])

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakehouse.errors import UnsupportedFeatureError
-from lakehouse.spark.locations import spark_location
+from lakehouse.spark.hadoop_locations import spark_location
 
 READ_OPTIONS: Mapping[str, str] = {
     # columns resolve by Iceberg field id; a file without any id is an error, where `true` would show it as all nulls

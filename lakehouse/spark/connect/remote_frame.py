@@ -13,11 +13,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructField
 from pyspark.sql.types import StructType as SparkStruct
 
-from lakehouse.arrow.deletes import POSITION_DELETE_SCHEMA
+from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA
 from lakehouse.errors import UnsupportedTypeError
-from lakehouse.scan.listeners import ENGINE_SPARK, Listeners
 from lakehouse.scan.planner import plan_scan, snapshot_of
-from lakehouse.scan.request import ScanRequest
+from lakehouse.scan.reports.listeners import ENGINE_SPARK, Listeners
+from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spark.connect.deleted_positions import (
     deleted_positions,
     deletes_of,
@@ -29,8 +29,8 @@ from lakehouse.spark.connect.deleted_positions import (
 from lakehouse.spark.connect.path_reader import read_paths, refuse_equality_deletes
 from lakehouse.spark.reading.file_answer import parquet_only, sized
 from lakehouse.spark.reading.misleading_names import misleading_columns
-from lakehouse.spark.types import quoted, to_spark_schema
-from lakehouse.storage.protocol import Storage
+from lakehouse.spark.spark_types import quoted, to_spark_schema
+from lakehouse.storage.storage_protocol import Storage
 
 
 def read_remotely(

@@ -16,9 +16,9 @@ from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.scan.planner import ScanPlan
-from lakehouse.scan.tasks import FileScanTask
-from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
-from lakehouse.spec.metadata_columns import LAST_UPDATED, ROW_ID
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID
 
 _WITH_DETAILS = frozenset({"_spec_id", "_partition", ROW_ID, LAST_UPDATED})
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from lakehouse.spark.catalog.table_names import NamedTable
 from lakehouse.spark.jvm.answers import Answers, Arguments
-from lakehouse.spark.types import quoted
+from lakehouse.spark.spark_types import quoted
 
 
 class MetadataTableAnswers(Answers):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, NestedField, StructType
 
-from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata
 
 
 def misleading_columns(schema: Schema, metadata: TableMetadata) -> set[str]:

@@ -7,9 +7,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
 from lakehouse.errors import UnsupportedFeatureError
-from lakehouse.expressions.bound import Bound, Computed, Leaf, Op, fold
-from lakehouse.expressions.text import describe
-from lakehouse.spark.types import quoted, sql_literal
+from lakehouse.expressions.bound_filter import Bound, Computed, Leaf, Op, fold
+from lakehouse.expressions.filter_text import describe
+from lakehouse.spark.spark_types import quoted, sql_literal
 
 _BINARY = {Op.LT: "<", Op.LTE: "<=", Op.GT: ">", Op.GTE: ">=", Op.EQ: "=", Op.NOT_EQ: "!="}
 

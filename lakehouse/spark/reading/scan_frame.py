@@ -7,19 +7,19 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from lakehouse.expressions.bind import bind, refuse_metadata_columns
-from lakehouse.expressions.bound import TRUE, Bound, columns
-from lakehouse.scan.listeners import Listeners
+from lakehouse.expressions.bound_filter import TRUE, Bound, columns
+from lakehouse.expressions.filter_binding import bind, refuse_metadata_columns
 from lakehouse.scan.planner import project_schema, schema_of, snapshot_of
-from lakehouse.scan.request import ScanRequest
+from lakehouse.scan.reports.listeners import Listeners
+from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spark.connect.path_reader import is_remote
 from lakehouse.spark.connect.remote_frame import read_remotely
+from lakehouse.spark.hadoop_locations import hadoop_reads
 from lakehouse.spark.jvm.janino import java_object
-from lakehouse.spark.locations import hadoop_reads
 from lakehouse.spark.reading.scan_condition import to_condition
 from lakehouse.spark.reading.table_answers import TableAnswers
-from lakehouse.spark.types import quoted, shown_schema
-from lakehouse.storage.protocol import Storage
+from lakehouse.spark.spark_types import quoted, shown_schema
+from lakehouse.storage.storage_protocol import Storage
 
 
 def read(

@@ -11,9 +11,8 @@ from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from lakehouse.expressions.bind import bind
-from lakehouse.expressions.bound import Bound, conjunction
-from lakehouse.scan.listeners import ENGINE_SPARK, Listeners
+from lakehouse.expressions.bound_filter import Bound, conjunction
+from lakehouse.expressions.filter_binding import bind
 from lakehouse.scan.planner import (
     ScanPlan,
     plan_scan,
@@ -21,16 +20,17 @@ from lakehouse.scan.planner import (
     schema_of,
     snapshot_of,
 )
-from lakehouse.scan.request import ScanRequest
-from lakehouse.scan.splits import combine
-from lakehouse.spark.filters import translate_filters
+from lakehouse.scan.reports.listeners import ENGINE_SPARK, Listeners
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.task_splits import combine
 from lakehouse.spark.jvm.answers import Answers, Arguments, Raw, Verb
+from lakehouse.spark.reading.catalyst_filters import translate_filters
 from lakehouse.spark.reading.file_answer import file_answer, parquet_only
 from lakehouse.spark.reading.table_facts import table_facts
 from lakehouse.spark.reading.worker_reader import read_on_workers
-from lakehouse.spark.types import quoted, shown_schema
-from lakehouse.spec.metadata_columns import METADATA_COLUMNS
-from lakehouse.storage.protocol import Storage
+from lakehouse.spark.spark_types import quoted, shown_schema
+from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.storage.storage_protocol import Storage
 
 logger = logging.getLogger(__name__)
 

@@ -21,15 +21,15 @@ from pyiceberg.transforms import (
 )
 from pyspark.sql import types as sp
 
-from lakehouse.expressions.bind import field_path
-from lakehouse.maintenance.statistics import distinct_counts
+from lakehouse.expressions.filter_binding import field_path
+from lakehouse.maintenance.column_sketches import distinct_counts
 from lakehouse.scan.planner import snapshot_of
-from lakehouse.scan.request import ScanRequest
+from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spark.reading.misleading_names import misleading_columns
-from lakehouse.spark.types import quoted, shown_schema, shown_type
-from lakehouse.spec.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
-from lakehouse.spec.snapshot import Snapshot
-from lakehouse.spec.table_metadata import TableMetadata
+from lakehouse.spark.spark_types import quoted, shown_schema, shown_type
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
 
 UNKNOWN_SIZE = 1 << 40
 PARTITION = "_partition"

@@ -13,12 +13,12 @@ from pyiceberg.schema import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakehouse.arrow.reader import ReadRequest, read_tasks
-from lakehouse.scan.request import ScanRequest
-from lakehouse.scan.tasks import TaskGroup
-from lakehouse.spark.types import arrow_schema
-from lakehouse.storage.load import storage_for
-from lakehouse.storage.protocol import Storage
+from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.scan_tasks import TaskGroup
+from lakehouse.spark.spark_types import arrow_schema
+from lakehouse.storage.storage_by_scheme import storage_for
+from lakehouse.storage.storage_protocol import Storage
 
 
 def read_on_workers(

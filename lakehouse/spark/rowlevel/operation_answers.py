@@ -14,8 +14,8 @@ from pyroaring import BitMap64
 
 from lakehouse.dml.merge_on_read import delete_positions
 from lakehouse.errors import UnsupportedFeatureError
-from lakehouse.expressions.bound import FALSE, Bound, disjunction
-from lakehouse.scan.tasks import FileScanTask
+from lakehouse.expressions.bound_filter import FALSE, Bound, disjunction
+from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.jvm.answers import Answers, Arguments, Raw
 from lakehouse.spark.reading.file_answer import file_answer, parquet_only
 from lakehouse.spark.reading.table_answers import TableAnswers
@@ -23,9 +23,9 @@ from lakehouse.spark.reading.table_facts import FILE_HASH
 from lakehouse.spark.writing.row_order import AS_THEY_COME, is_sorted, row_order
 from lakehouse.spark.writing.told_files import ToldFiles
 from lakehouse.spark.writing.write_order import write_order
-from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
-from lakehouse.spec.metadata_columns import LAST_UPDATED, ROW_ID, with_lineage
-from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID, with_lineage
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.row_write import RowWrite
 from lakehouse.table.table import Table
 

@@ -17,19 +17,19 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StructField, StructType
 
-from lakehouse.arrow.coerce import coerce
-from lakehouse.arrow.zorder import ZOrder
+from lakehouse.data.writing.input_columns import coerce
+from lakehouse.data.writing.zorder import ZOrder
 from lakehouse.errors import LakehouseError
-from lakehouse.maintenance.rewriting import GroupRewrite
-from lakehouse.scan.splits import SplitOptions, combine
+from lakehouse.maintenance.compaction.group_rewriting import GroupRewrite
+from lakehouse.scan.task_splits import SplitOptions, combine
 from lakehouse.spark.jvm.failures import failure_of, marked
 from lakehouse.spark.reading.worker_reader import read_groups
-from lakehouse.spark.types import to_spark_schema
+from lakehouse.spark.spark_types import to_spark_schema
 from lakehouse.spark.writing.distribution import sort_columns, transform_column
 from lakehouse.spark.writing.frame_files import written_files
-from lakehouse.spec.data_file import DataFile
-from lakehouse.storage.load import storage_for
-from lakehouse.storage.protocol import Storage
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.storage.storage_by_scheme import storage_for
+from lakehouse.storage.storage_protocol import Storage
 
 _CURVE = "_lakehouse_curve"
 _SPLITS = SplitOptions(target_size_bytes=128 << 20, lookback=10, open_file_cost_bytes=4 << 20)

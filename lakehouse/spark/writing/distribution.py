@@ -24,11 +24,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DataType, StructType
 
-from lakehouse.arrow.writer import WriteRequest
-from lakehouse.expressions.bind import field_path
-from lakehouse.expressions.transforms import transform_array
-from lakehouse.spark.types import quoted
-from lakehouse.spec.properties import TableProperties
+from lakehouse.data.writing.data_file_writer import WriteRequest
+from lakehouse.expressions.filter_binding import field_path
+from lakehouse.expressions.transforms.partition_transforms import transform_array
+from lakehouse.spark.spark_types import quoted
+from lakehouse.spec.table_properties import TableProperties
 
 # Spark's `hash` starts from 42 and chains: hash(c, x) continues from hash(c). This is the int whose hash from 42 is 0, the seed
 # that Iceberg's bucket hash starts from.

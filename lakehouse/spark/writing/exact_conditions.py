@@ -55,8 +55,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakehouse.expressions.bind import bind
-from lakehouse.expressions.bound import Bound
+from lakehouse.expressions.bound_filter import Bound
+from lakehouse.expressions.filter_binding import bind
 
 _COMPARED: Mapping[str, Callable[..., BooleanExpression]] = {
     "=": EqualTo,

@@ -12,16 +12,16 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from lakehouse.arrow.coerce import coerce
-from lakehouse.arrow.writer import WriteRequest, write_all
+from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
+from lakehouse.data.writing.input_columns import coerce
 from lakehouse.errors import LakehouseError
 from lakehouse.spark.jvm.failures import failure_of, marked
-from lakehouse.spark.types import arrow_schema
+from lakehouse.spark.spark_types import arrow_schema
 from lakehouse.spark.writing.distribution import distribute
 from lakehouse.spark.writing.native_files import frame_obstacle, write_in_jvm
-from lakehouse.spec.data_file import DataFile
-from lakehouse.storage.load import storage_for
-from lakehouse.storage.protocol import Storage
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.storage.storage_by_scheme import storage_for
+from lakehouse.storage.storage_protocol import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def write_data_files(frame: DataFrame, request: WriteRequest, storage: Storage) 
     """Write a frame as data files on Spark's workers.
 
     Rows are shuffled by `write.distribution-mode`; then each task splits, sorts and writes its own: in its JVM where it can
-    (`native_files`), else in Python (`lakehouse.arrow.writer`). Nothing is renamed or listed.
+    (`native_files`), else in Python (`lakehouse.data.writing.data_file_writer`). Nothing is renamed or listed.
     A task that fails deletes what it wrote;
     files of other tasks of a failed job stay, unreferenced, for orphan removal.
 

@@ -16,9 +16,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql import types as sp
 
-from lakehouse.arrow.writer import WriteRequest
+from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.spark.jvm.janino import java_object
-from lakehouse.spark.types import quoted, shown_schema, sql_literal
+from lakehouse.spark.spark_types import quoted, shown_schema, sql_literal
 from lakehouse.spark.writing.distribution import (
     distribute,
     sort_columns,
@@ -27,9 +27,9 @@ from lakehouse.spark.writing.distribution import (
 )
 from lakehouse.spark.writing.told_files import ToldFiles
 from lakehouse.spark.writing.write_order import obstacle, write_order
-from lakehouse.spec.data_file import DataFile
-from lakehouse.spec.properties import TableProperties
-from lakehouse.storage.protocol import Storage
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.storage.storage_protocol import Storage
 
 _WIDENED: Mapping[type[sp.DataType], tuple[type[sp.DataType], ...]] = {
     sp.IntegerType: (sp.ByteType, sp.ShortType),

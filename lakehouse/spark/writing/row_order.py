@@ -10,9 +10,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField
 from pyiceberg.types import TimeType, UUIDType
 
-from lakehouse.arrow.writer import WriteRequest
+from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.spark.reading.table_facts import partition_term
-from lakehouse.spec.properties import TableProperties
+from lakehouse.spec.table_properties import TableProperties
 
 ADVISORY_BYTES = "write.spark.advisory-partition-size-bytes"
 _MOST_ADVISED = 256 << 20

@@ -13,13 +13,13 @@ from uuid import UUID
 import pyarrow.parquet as pq
 from pyiceberg import types as ice
 
-from lakehouse.arrow.bounds import lower_bound
-from lakehouse.arrow.footer import as_metadata_file
-from lakehouse.arrow.leaves import leaf_field_ids
-from lakehouse.arrow.metrics import FileMetrics, footer_metrics, metrics_modes
-from lakehouse.arrow.writer import WriteRequest
+from lakehouse.data.conversion.leaf_field_ids import leaf_field_ids
+from lakehouse.data.conversion.parquet_bounds import lower_bound
+from lakehouse.data.reading.parquet_footer import as_metadata_file
+from lakehouse.data.writing.column_metrics import FileMetrics, footer_metrics, metrics_modes
+from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.spark.writing.write_order import floating_fields, write_order
-from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.storage.location import local_path
 
 

@@ -8,9 +8,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
-from lakehouse.expressions.bound import TRUE
+from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.request import ScanRequest
+from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spark.jvm.answers import Arguments, Verb
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.rowlevel.operation_answers import OperationAnswers

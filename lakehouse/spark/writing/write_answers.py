@@ -8,16 +8,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse.arrow.writer import WriteRequest
+from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.dml.copy_on_write import remove_matching_rows
 from lakehouse.errors import UnsupportedFeatureError
-from lakehouse.expressions.bound import Bound
+from lakehouse.expressions.bound_filter import Bound
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.writing.frame_files import write_data_files
 from lakehouse.spark.writing.row_order import is_sorted, row_order
 from lakehouse.spark.writing.told_files import ToldFiles
 from lakehouse.spark.writing.write_order import write_order
-from lakehouse.spec.data_file import DataFile
+from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.table.row_write import Decision, RowWrite
 from lakehouse.table.table import Table
 

@@ -10,17 +10,17 @@ from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
 
-from lakehouse.arrow.metrics import MetricsMode, metrics_modes
-from lakehouse.arrow.parquet_file import ParquetOptions, number
-from lakehouse.arrow.writer import WriteRequest
+from lakehouse.data.writing.column_metrics import MetricsMode, metrics_modes
+from lakehouse.data.writing.data_file_writer import WriteRequest
+from lakehouse.data.writing.parquet_writer import ParquetOptions, number
 from lakehouse.errors import InvalidSchemaError, UnsupportedTypeError
-from lakehouse.expressions.bind import field_path
+from lakehouse.expressions.filter_binding import field_path
 from lakehouse.spark.jvm.failures import marked
-from lakehouse.spark.types import shown_schema, to_spark_schema
-from lakehouse.spec.properties import TableProperties
+from lakehouse.spark.spark_types import shown_schema, to_spark_schema
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.local import LocalStorage
 from lakehouse.storage.location import local_path
-from lakehouse.storage.protocol import Storage
+from lakehouse.storage.storage_protocol import Storage
 
 _MOST_OPEN_FILES = 64
 _CODECS = {

@@ -34,7 +34,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.spec.arrow_types import schema_to_arrow
+from lakehouse.spec.types.arrow_types import schema_to_arrow
 from tests.property.arrow_data import build
 
 Row = dict[str, Any]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.catalog.filesystem import FilesystemCatalog
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
 from lakehouse.errors import CommitError, LakehouseError, MaintenanceRefusedError, NoSuchTableError
-from lakehouse.spec.updates import SetProperties
+from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.storage.local import LocalStorage
 from lakehouse.transaction import Transaction
 from tests.tables import EVENTS, create_table, data_file

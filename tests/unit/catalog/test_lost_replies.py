@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from lakehouse.catalog import open_catalog
-from lakehouse.catalog.filesystem import FilesystemCatalog
-from lakehouse.catalog.sql import SqlCatalog
-from lakehouse.catalog.sql_database import Database
-from lakehouse.catalog.version_files import HINT
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
+from lakehouse.catalog.filesystem.version_files import HINT
+from lakehouse.catalog.sql.sql_catalog import SqlCatalog
+from lakehouse.catalog.sql.sql_database import Database
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitConflictError, CommitStateUnknownError, StorageError
-from lakehouse.spec.updates import SetProperties
+from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.storage.faulty import Fault, FaultyStorage
 from lakehouse.storage.local import LocalStorage
 from lakehouse.transaction import Transaction

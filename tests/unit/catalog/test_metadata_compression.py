@@ -12,7 +12,7 @@ from duckdb_extensions import import_extension
 from pyiceberg.table import StaticTable
 
 import lakehouse as lh
-from lakehouse.spec.updates import SetProperties
+from lakehouse.spec.metadata.table_updates import SetProperties
 
 SCHEMA = pa.schema([pa.field("id", pa.int64())])
 CODEC = "write.metadata.compression-codec"

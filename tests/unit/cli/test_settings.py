@@ -4,7 +4,7 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.catalog.redaction import hide_secrets
-from lakehouse.cli.settings import CatalogOptions, catalog_options
+from lakehouse.cli.catalog_settings import CatalogOptions, catalog_options
 from lakehouse.errors import InvalidInputError
 from lakehouse.table.times import duration_ms, moment_ms
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lakehouse.maintenance.policy import PREFIX
-from lakehouse.spec.properties import all_properties
+from lakehouse.maintenance.maintenance_policy import PREFIX
+from lakehouse.spec.table_properties import all_properties
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "operations.md"
 WORDS = {

@@ -24,11 +24,11 @@ from pyiceberg.types import (
 from lakehouse.errors import CommitConflictError, InvalidSchemaError
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
-from lakehouse.spec.partitioning import parse_partition_spec, parse_sort_order
-from lakehouse.spec.requirements import check_requirements
-from lakehouse.spec.schema_json import schema_to_json
-from lakehouse.spec.table_metadata import new_table_metadata
-from lakehouse.spec.updates import apply_updates
+from lakehouse.spec.metadata.table_metadata import new_table_metadata
+from lakehouse.spec.metadata.table_requirements import check_requirements
+from lakehouse.spec.metadata.table_updates import apply_updates
+from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
+from lakehouse.spec.schema.schema_json import schema_to_json
 from tests.unit.spec.samples import UUID, table
 
 

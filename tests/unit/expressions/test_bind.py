@@ -30,9 +30,9 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidExpressionError
-from lakehouse.expressions.bind import bind
-from lakehouse.expressions.bound import FALSE, TRUE, Leaf, Op
-from lakehouse.expressions.text import describe
+from lakehouse.expressions.bound_filter import FALSE, TRUE, Leaf, Op
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.expressions.filter_text import describe
 
 SCHEMA = Schema(
     NestedField(1, "i", IntegerType()),

@@ -20,10 +20,10 @@ from pyiceberg.types import (
     NestedField,
 )
 
-from lakehouse.expressions.bind import bind
-from lakehouse.expressions.bound import fold
-from lakehouse.expressions.compare import every_mask, matches, some_mask
-from lakehouse.expressions.values import arrow_array
+from lakehouse.expressions.bound_filter import fold
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.expressions.physical_comparison import every_mask, matches, some_mask
+from lakehouse.expressions.transforms.transformed_values import arrow_array
 
 OPERATORS = {
     ex.EqualTo: lambda left, right: left == right,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.expressions.bind import bind
-from lakehouse.expressions.text import describe
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.expressions.filter_text import describe
 from tests.unit.expressions.test_bind import SCHEMA
 
 

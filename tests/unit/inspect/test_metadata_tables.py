@@ -10,7 +10,7 @@ from pyiceberg.table import StaticTable
 
 import lakehouse.lake
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
-from lakehouse.inspect.tables import METADATA_TABLES
+from lakehouse.inspect.metadata_tables import METADATA_TABLES
 
 SCHEMA = pa.schema(
     [

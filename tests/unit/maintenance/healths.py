@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakehouse.maintenance.health import PartitionHealth, TableHealth
+from lakehouse.maintenance.health.table_health import PartitionHealth, TableHealth
 from lakehouse.spec.identifier import Identifier
 
 MB = 1 << 20

@@ -5,14 +5,14 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, TimestampType
 from rich.console import Console
 
-from lakehouse.maintenance.advisor import CostModel, advise, rank
-from lakehouse.maintenance.decision import ActionKind
-from lakehouse.maintenance.design import recommendations
-from lakehouse.maintenance.disk import DiskUse
-from lakehouse.maintenance.layout import ColumnOverlap, Layout
-from lakehouse.maintenance.policy import MaintenancePolicy
-from lakehouse.spec.partitioning import parse_partition_spec, parse_sort_order
-from lakehouse.spec.table_metadata import new_table_metadata
+from lakehouse.maintenance.advice.advice import CostModel, advise, rank
+from lakehouse.maintenance.advice.design_recommendations import recommendations
+from lakehouse.maintenance.advice.due_actions import ActionKind
+from lakehouse.maintenance.health.disk_use import DiskUse
+from lakehouse.maintenance.health.file_layout import ColumnOverlap, Layout
+from lakehouse.maintenance.maintenance_policy import MaintenancePolicy
+from lakehouse.spec.metadata.table_metadata import new_table_metadata
+from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
 from tests.unit.maintenance.healths import MB, TARGET, partition, table
 
 SCHEMA = Schema(

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from lakehouse.maintenance.decision import ActionKind, decide, due
-from lakehouse.maintenance.disk import DiskUse
-from lakehouse.maintenance.policy import MaintenancePolicy
+from lakehouse.maintenance.advice.due_actions import ActionKind, decide, due
+from lakehouse.maintenance.health.disk_use import DiskUse
+from lakehouse.maintenance.maintenance_policy import MaintenancePolicy
 from tests.unit.maintenance.healths import MB, partition, table
 
 NOON = int(datetime(2026, 6, 1, 12, 30, tzinfo=UTC).timestamp() * 1000)

@@ -3,9 +3,13 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.errors import InvalidInputError
-from lakehouse.maintenance.file_groups import CompactionOptions, plan_groups
-from lakehouse.scan.tasks import FileScanTask
-from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, CONTENT_POSITION_DELETES, DataFile
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions, plan_groups
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.data_file import (
+    CONTENT_EQUALITY_DELETES,
+    CONTENT_POSITION_DELETES,
+    DataFile,
+)
 
 MB = 1 << 20
 

@@ -7,12 +7,12 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
-from lakehouse.maintenance.layout import measure_layout, sort_overlap
-from lakehouse.spec.data_file import DataFile, ManifestEntry
-from lakehouse.spec.entries import Entries
-from lakehouse.spec.field_types import field_types
-from lakehouse.spec.partitioning import parse_partition_spec, parse_sort_order
-from lakehouse.spec.table_metadata import new_table_metadata
+from lakehouse.maintenance.health.file_layout import measure_layout, sort_overlap
+from lakehouse.spec.manifests.data_file import DataFile, ManifestEntry
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.metadata.table_metadata import new_table_metadata
+from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
+from lakehouse.spec.schema.field_types import field_types
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=False),

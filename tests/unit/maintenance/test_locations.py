@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakehouse.maintenance.locations import LocationKeys
+from lakehouse.maintenance.reachability.location_keys import LocationKeys
 
 KEYS = LocationKeys()
 

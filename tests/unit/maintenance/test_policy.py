@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakehouse.errors import InvalidPropertyError
-from lakehouse.maintenance.file_groups import CompactionOptions
-from lakehouse.maintenance.policy import MaintenancePolicy, policy_of
-from lakehouse.spec.properties import TableProperties
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
+from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
+from lakehouse.spec.table_properties import TableProperties
 
 PREFIX = "lakehouse.maintenance."
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from rich.console import Console
 
-from lakehouse.maintenance.report import Report, gauge, human_bytes, human_ms, listing
+from lakehouse.maintenance.shown_plan import Report, gauge, human_bytes, human_ms, listing
 
 
 def shown(renderable):

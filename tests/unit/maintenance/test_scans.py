@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import lakehouse as lh
 from lakehouse.cli import app
-from lakehouse.maintenance.scans import predicate_shape, scan_use
-from lakehouse.scan.listeners import JsonLinesListener
+from lakehouse.maintenance.health.scan_use import predicate_shape, scan_use
+from lakehouse.scan.reports.listeners import JsonLinesListener
 from lakehouse.table.scan_reports import SCAN_REPORT_SCHEMA, TableListener
 
 SCHEMA = pa.schema([("id", pa.int64()), ("kind", pa.string()), ("at2", pa.float64())])
@@ -120,7 +120,7 @@ def test_the_report_shows_them(scanned):
     table = lh.load_catalog(warehouse).load_table("raw.events")
     with open(path) as lines:  # noqa: PTH123 - short
         reports = [json.loads(line) for line in lines]
-    from lakehouse.maintenance.health import health
+    from lakehouse.maintenance.health.table_health import health
 
     console = Console(width=120, record=True, file=None)
     with console.capture() as capture:

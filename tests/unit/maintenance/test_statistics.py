@@ -15,9 +15,9 @@ from pyiceberg.table import StaticTable
 from pyiceberg.table.puffin import PuffinFile
 
 import lakehouse as lh
-from lakehouse.arrow.theta import BLOB_TYPE, ThetaSketch
+from lakehouse.data.writing.theta_sketch import BLOB_TYPE, ThetaSketch
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, NoSuchSnapshotError
-from lakehouse.maintenance.statistics import compute_statistics, distinct_counts
+from lakehouse.maintenance.column_sketches import compute_statistics, distinct_counts
 
 
 def library_sketch(values) -> datasketches.update_theta_sketch:

@@ -6,9 +6,9 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 import lakehouse as lh
-from lakehouse.maintenance.twins import execute_twins, plan_twins
+from lakehouse.maintenance.manifests.missing_twins import execute_twins, plan_twins
 from lakehouse.scan.planner import plan_scan
-from lakehouse.scan.request import ScanRequest
+from lakehouse.scan.scan_request import ScanRequest
 
 
 def test_twins_of_a_foreign_table_are_written_once_and_read(tmp_path):

@@ -12,10 +12,10 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.transforms import IdentityTransform, VoidTransform
 
 from lakehouse.scan.delete_index import DeleteIndex
-from lakehouse.scan.lazy import LazyItems
-from lakehouse.scan.splits import SplitOptions, combine, split
-from lakehouse.scan.tasks import FileScanTask
-from lakehouse.spec.data_file import (
+from lakehouse.scan.lazy_items import LazyItems
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.scan.task_splits import SplitOptions, combine, split
+from lakehouse.spec.manifests.data_file import (
     CONTENT_EQUALITY_DELETES,
     CONTENT_POSITION_DELETES,
     FILE_FIELD_ID,

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from lakehouse.scan.listeners import ScanReport
-from lakehouse.scan.report import FileCounts, PlanReport
+from lakehouse.scan.reports.listeners import ScanReport
+from lakehouse.scan.reports.plan_report import FileCounts, PlanReport
 
 confluent_kafka = pytest.importorskip(
     "confluent_kafka", reason="needs the extra: pip install 'lakehouse[kafka]'"
@@ -36,7 +36,7 @@ def report(number):
 
 
 def test_every_report_is_a_message(mock_cluster):
-    from lakehouse.scan.kafka_listener import KafkaListener
+    from lakehouse.scan.reports.kafka_listener import KafkaListener
 
     listener = KafkaListener("scans", {"bootstrap.servers": mock_cluster})
     for number in range(20):
@@ -63,7 +63,7 @@ def test_every_report_is_a_message(mock_cluster):
 
 
 def test_what_cannot_be_delivered_is_logged(caplog):
-    from lakehouse.scan.kafka_listener import KafkaListener
+    from lakehouse.scan.reports.kafka_listener import KafkaListener
 
     listener = KafkaListener(
         "scans",

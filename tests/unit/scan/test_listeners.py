@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.scan.listeners import JsonLinesListener, LoggingListener
+from lakehouse.scan.reports.listeners import JsonLinesListener, LoggingListener
 
 
 class Kept:

@@ -4,10 +4,14 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.scan import lists
-from lakehouse.scan.lists import ManifestLists
-from lakehouse.scan.load import load_manifests
-from lakehouse.spec.manifest_list import ManifestFile, read_manifest_list, write_manifest_list
+from lakehouse.scan.manifests import manifest_list_cache as lists
+from lakehouse.scan.manifests.manifest_list_cache import ManifestLists
+from lakehouse.scan.manifests.snapshot_entries import load_manifests
+from lakehouse.spec.manifests.manifest_list import (
+    ManifestFile,
+    read_manifest_list,
+    write_manifest_list,
+)
 
 SCHEMA = pa.schema([("id", pa.int64()), ("region", pa.string()), ("amount", pa.float64())])
 

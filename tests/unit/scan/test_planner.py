@@ -14,14 +14,13 @@ from pyiceberg.transforms import IdentityTransform, TruncateTransform
 from pyiceberg.types import IntegerType, LongType, NestedField, StringType
 
 from lakehouse.errors import InvalidSchemaError, NoSuchSnapshotError
-from lakehouse.expressions.bind import bind
-from lakehouse.scan.avro import decode_avro
-from lakehouse.scan.cache import ManifestCache
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.scan.manifests.avro_manifests import decode_avro
+from lakehouse.scan.manifests.manifest_cache import ManifestCache
 from lakehouse.scan.planner import plan_appends, plan_scan
-from lakehouse.scan.request import ScanRequest
-from lakehouse.scan.types_of import types_of
-from lakehouse.spec.columnar_manifest import encode_twin, sealed_name, twin_path
-from lakehouse.spec.data_file import (
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
+from lakehouse.spec.manifests.data_file import (
     CONTENT_EQUALITY_DELETES,
     CONTENT_POSITION_DELETES,
     STATUS_ADDED,
@@ -29,11 +28,12 @@ from lakehouse.spec.data_file import (
     DataFile,
     ManifestEntry,
 )
-from lakehouse.spec.entries import Entries
-from lakehouse.spec.manifest import encode_manifest, manifest_file
-from lakehouse.spec.manifest_list import CONTENT_DELETE_MANIFEST, write_manifest_list
-from lakehouse.spec.snapshot import Snapshot
-from lakehouse.spec.table_metadata import TableMetadata, new_table_metadata, snapshot_list
+from lakehouse.spec.manifests.manifest import encode_manifest, manifest_file
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_list import CONTENT_DELETE_MANIFEST, write_manifest_list
+from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata, snapshot_list
 from lakehouse.storage.memory import MemoryStorage
 
 SCHEMA = Schema(

@@ -33,7 +33,7 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakehouse.spark.filters import DAY_US, translate_filters
+from lakehouse.spark.reading.catalyst_filters import DAY_US, translate_filters
 
 SCHEMA = Schema(
     NestedField(1, "i", IntegerType(), required=False),

@@ -14,7 +14,7 @@ from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyspark.sql import types as sp
 
 from lakehouse.errors import UnsupportedTypeError
-from lakehouse.spark.types import (
+from lakehouse.spark.spark_types import (
     EXISTS_DEFAULT,
     FIELD_ID,
     sql_literal,

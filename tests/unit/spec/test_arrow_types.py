@@ -4,7 +4,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType, StructType
 
 from lakehouse.errors import InvalidSchemaError, UnsupportedTypeError
-from lakehouse.spec.arrow_types import schema_from_arrow, schema_to_arrow
+from lakehouse.spec.types.arrow_types import schema_from_arrow, schema_to_arrow
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ from lakehouse.errors import (
     LakehouseError,
     UnsupportedFeatureError,
 )
-from lakehouse.scan.avro import decode_avro
-from lakehouse.spec.avro_container import (
+from lakehouse.scan.manifests.avro_manifests import decode_avro
+from lakehouse.spec.manifests.avro_container import (
     CHECKSUM_KEY,
     container_head,
     inflated_blocks,
@@ -33,18 +33,22 @@ from lakehouse.spec.avro_container import (
     write_container,
     write_long,
 )
-from lakehouse.spec.data_file import (
+from lakehouse.spec.manifests.data_file import (
     CONTENT_POSITION_DELETES,
     STATUS_ADDED,
     STATUS_EXISTING,
     DataFile,
     ManifestEntry,
 )
-from lakehouse.spec.entries import Entries
-from lakehouse.spec.field_types import field_types
-from lakehouse.spec.manifest import decode_entries, encode_manifest
-from lakehouse.spec.manifest_list import ManifestFile, read_manifest_list, write_manifest_list
-from lakehouse.storage.load import storage_for
+from lakehouse.spec.manifests.manifest import decode_entries, encode_manifest
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_list import (
+    ManifestFile,
+    read_manifest_list,
+    write_manifest_list,
+)
+from lakehouse.spec.schema.field_types import field_types
+from lakehouse.storage.storage_by_scheme import storage_for
 
 SCHEMA = Schema(NestedField(1, "id", LongType()), NestedField(2, "name", StringType()))
 SPEC = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
@@ -205,9 +209,9 @@ def bomb() -> bytes:
 MEASURED = """
 import resource, sys
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.scan.avro import decode_avro
-from lakehouse.spec.manifest import decode_entries
-from lakehouse.storage.load import storage_for
+from lakehouse.scan.manifests.avro_manifests import decode_avro
+from lakehouse.spec.manifests.manifest import decode_entries
+from lakehouse.storage.storage_by_scheme import storage_for
 from tests.unit.spec.test_manifest_damage import SPEC, TYPES
 path = sys.argv[1]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

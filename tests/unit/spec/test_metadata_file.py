@@ -8,10 +8,10 @@ import orjson
 import pytest
 
 from lakehouse.errors import CorruptMetadataError, InvalidInputError, UnsupportedFeatureError
-from lakehouse.spec import metadata_file
-from lakehouse.spec.metadata_file import parse, serialize
-from lakehouse.spec.snapshot import Snapshot
-from lakehouse.spec.updates import (
+from lakehouse.spec.metadata import metadata_json as metadata_file
+from lakehouse.spec.metadata.metadata_json import parse, serialize
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_updates import (
     AddSnapshot,
     SetProperties,
     SetSnapshotRef,

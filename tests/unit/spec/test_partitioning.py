@@ -28,7 +28,7 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidPartitionSpecError
-from lakehouse.spec.partitioning import (
+from lakehouse.spec.partitioning.partition_terms import (
     parse_partition_spec,
     parse_sort_order,
     parse_term,

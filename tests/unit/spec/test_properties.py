@@ -1,7 +1,7 @@
 import pytest
 
 from lakehouse.errors import InvalidPropertyError
-from lakehouse.spec.properties import TableProperties, all_properties
+from lakehouse.spec.table_properties import TableProperties, all_properties
 
 
 def test_defaults_and_set_values():

@@ -32,16 +32,16 @@ from pyiceberg.types import (
 )
 
 from lakehouse.errors import InvalidSchemaError, UnsupportedTypeError
-from lakehouse.spec.arrow_types import schema_to_arrow
-from lakehouse.spec.schema_json import (
+from lakehouse.spec.schema.iceberg_types import VariantType, primitive_from_string
+from lakehouse.spec.schema.schema_json import (
     default_from_json,
     default_to_json,
     make_field,
     schema_from_json,
     schema_to_json,
 )
-from lakehouse.spec.type_text import to_iceberg_type, type_from_text
-from lakehouse.spec.types import VariantType, primitive_from_string
+from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.spec.types.type_text import to_iceberg_type, type_from_text
 
 NAIVE = dt.datetime.fromisoformat("2020-01-01T00:00:00")
 

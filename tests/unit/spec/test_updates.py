@@ -18,10 +18,10 @@ from lakehouse.errors import (
     NoSuchRefError,
     NoSuchSnapshotError,
 )
-from lakehouse.spec import requirements as req
-from lakehouse.spec import updates as up
-from lakehouse.spec.refs import SnapshotRef
-from lakehouse.spec.snapshot import SnapshotLogEntry
+from lakehouse.spec.metadata import table_requirements as req
+from lakehouse.spec.metadata import table_updates as up
+from lakehouse.spec.metadata.snapshot import SnapshotLogEntry
+from lakehouse.spec.metadata.snapshot_refs import SnapshotRef
 from tests.unit.spec.samples import UUID, commit, grown, snapshot, table
 
 

@@ -19,7 +19,7 @@ from lakehouse.errors import (
     StorageError,
 )
 from lakehouse.storage import LocalStorage, MemoryStorage, ObjectStorage, storage_for
-from lakehouse.storage.disk import PosixDisk
+from lakehouse.storage.durable_disk import PosixDisk
 from lakehouse.storage.faulty import Fault, FaultyStorage
 
 

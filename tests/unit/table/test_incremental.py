@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakehouse as lh
-from lakehouse.arrow.row_keys import row_codes
+from lakehouse.data.conversion.row_codes import row_codes
 from lakehouse.orchestration.lineage.stamp import RunStamp
 
 SCHEMA = pa.schema(

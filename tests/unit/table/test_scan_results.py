@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakehouse as lh
-from lakehouse.spec.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 
 SCHEMA = pa.schema(
     [

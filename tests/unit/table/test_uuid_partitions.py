@@ -10,8 +10,11 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.maintenance.manifests import ManifestRewriteOptions, plan_manifest_rewrite
-from lakehouse.scan.load import load_entries, load_manifests
+from lakehouse.maintenance.manifests.manifest_rewrite import (
+    ManifestRewriteOptions,
+    plan_manifest_rewrite,
+)
+from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
 
 SCHEMA = pa.schema([("day", pa.date32()), ("tenant", pa.uuid()), ("n", pa.int64())])
 RANDOM = random.Random(3)

@@ -19,7 +19,7 @@ from lakehouse.errors import (
 )
 from lakehouse.spec.identifier import Identifier
 from lakehouse.transaction import Transaction
-from lakehouse.transaction.workspace import Workspace
+from lakehouse.transaction.attempt.uncommitted_files import Workspace
 from tests.tables import EVENTS, create_table, data_file, live_files
 
 OTHER = Identifier.parse("raw.other")

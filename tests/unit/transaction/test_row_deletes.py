@@ -12,14 +12,14 @@ from pyiceberg.transforms import VoidTransform
 from lakehouse.catalog import open_catalog
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, ValidationConflictError
-from lakehouse.spec.data_file import (
+from lakehouse.spec.manifests.data_file import (
     CONTENT_EQUALITY_DELETES,
     CONTENT_POSITION_DELETES,
     FILE_FIELD_ID,
     PATH_FIELD_ID,
     DataFile,
 )
-from lakehouse.spec.updates import AddPartitionSpec
+from lakehouse.spec.metadata.table_updates import AddPartitionSpec
 from lakehouse.transaction import Transaction
 from tests.tables import EVENTS, create_table, data_file, delete_file, live_files
 

@@ -14,7 +14,7 @@ from pyiceberg.table import StaticTable
 
 import lakehouse as lh
 from lakehouse.errors import InvalidInputError, InvalidPropertyError
-from lakehouse.spec.manifest_list import ManifestFile, write_manifest_list
+from lakehouse.spec.manifests.manifest_list import ManifestFile, write_manifest_list
 
 COUNTS = {
     f"{what}_{unit}_count"

@@ -17,11 +17,11 @@ from lakehouse.errors import (
     RefAlreadyExistsError,
     ValidationConflictError,
 )
-from lakehouse.scan.load import load_manifests
-from lakehouse.spec.properties import TableProperties
-from lakehouse.spec.updates import SetProperties
+from lakehouse.scan.manifests.snapshot_entries import load_manifests
+from lakehouse.spec.metadata.table_updates import SetProperties
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction import Transaction
-from lakehouse.transaction.retry import Backoff, commit_backoff
+from lakehouse.transaction.commit.commit_retry import Backoff, commit_backoff
 from tests.tables import EVENTS, create_table, data_file, delete_file, live_files
 
 
@@ -139,7 +139,7 @@ def test_rewritten_files_keep_the_sequence_number_of_their_input(catalog):
         .rewrite_files([data_file("one"), data_file("two")], [data_file("big", rows=20)])
         .commit()
     )
-    from lakehouse.scan.load import load_entries
+    from lakehouse.scan.manifests.snapshot_entries import load_entries
 
     storage, metadata = catalog.storage(base.metadata.location), committed.version.metadata
     entries = [
@@ -533,7 +533,7 @@ def test_v3_assigns_row_ids(catalog):
 
 
 def test_a_schema_change_made_for_an_older_version_is_refused(catalog):
-    from lakehouse.spec.requirements import AssertLastAssignedFieldId
+    from lakehouse.spec.metadata.table_requirements import AssertLastAssignedFieldId
 
     base = catalog.load(EVENTS)
     with pytest.raises(ValidationConflictError, match="older version"):

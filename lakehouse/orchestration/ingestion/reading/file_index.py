@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lakehouse.orchestration.ingestion.drift import usable_name
-from lakehouse.orchestration.ingestion.reading.chunks import Chunk, Rejects
-from lakehouse.orchestration.ingestion.reading.event_time import EventClock
-from lakehouse.orchestration.ingestion.reading.observed_kinds import column_kinds
+from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Chunk, Rejects
+from lakehouse.orchestration.ingestion.reading.typing.event_time import EventClock
+from lakehouse.orchestration.ingestion.reading.typing.observed_kinds import column_kinds
 from lakehouse.orchestration.ingestion.source import Source
 
 _DAY_US = 86_400_000_000

@@ -11,21 +11,25 @@ import fastavro
 import orjson
 import pyarrow as pa
 
-from lakehouse.orchestration.ingestion.reading.chunks import CHUNK_ROWS, Chunk, Rejects
 from lakehouse.orchestration.ingestion.reading.content import (
     HEAD_BYTES,
     UnreadableContentError,
     kind_of,
     plain_blocks,
 )
-from lakehouse.orchestration.ingestion.reading.csv_records import csv_chunks
-from lakehouse.orchestration.ingestion.reading.json_lines import (
+from lakehouse.orchestration.ingestion.reading.formats.csv_records import csv_chunks
+from lakehouse.orchestration.ingestion.reading.formats.json_lines import (
     JsonRecords,
     exact_json,
     json_chunks,
 )
-from lakehouse.orchestration.ingestion.reading.line_blocks import LineReader
-from lakehouse.orchestration.ingestion.reading.parquet_rows import parquet_chunks
+from lakehouse.orchestration.ingestion.reading.formats.line_blocks import LineReader
+from lakehouse.orchestration.ingestion.reading.formats.parquet_rows import parquet_chunks
+from lakehouse.orchestration.ingestion.reading.formats.record_chunks import (
+    CHUNK_ROWS,
+    Chunk,
+    Rejects,
+)
 from lakehouse.orchestration.ingestion.source import Source
 
 _JSON, _CSV = frozenset({".json", ".jsonl", ".ndjson"}), frozenset({".csv", ".tsv"})

@@ -1,5 +1,0 @@
-"""The demo: what lands, and the tour through the pipeline."""
-
-from demo.tour import DemoOptions, run
-
-__all__ = ["DemoOptions", "run"]

@@ -1,1 +1,0 @@
-"""Parquet to Arrow and back by field id, without a JVM."""

@@ -1,0 +1,91 @@
+"""Opening a catalog by its URI."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
+from lakehouse.catalog.redaction import hide_in_urls
+from lakehouse.environment import Environment
+from lakehouse.errors import InvalidInputError
+from lakehouse.storage.location import canonical
+
+_REST = ("http", "https")
+_SQL = ("sqlite", "postgresql", "postgres")
+
+
+def open_catalog(
+    uri: str,
+    *,
+    warehouse: str | None = None,
+    name: str = "lakehouse",
+    environment: Environment | None = None,
+    **properties: str,
+) -> Catalog:
+    """Open (and where it is new, create) a catalog.
+
+    Args:
+        uri: a folder (`/data/warehouse`, `file:///data/warehouse`, `s3://bucket/prefix`, `memory://name`) for a filesystem
+            catalog; `sqlite:///...` or `postgresql+psycopg://...` for a SQL catalog; `http(s)://...` for a
+            REST catalog. A relative path is taken from the working directory.
+        warehouse: location below which tables are created; needed by SQL catalogs, the uri itself for filesystem catalogs.
+        name: the catalog's name; with a SQL catalog also `catalog_name` in its tables.
+        environment: clock and ids.
+        properties: catalog and storage properties (`s3.endpoint`, `allowed-locations`, ...).
+
+    Raises:
+        InvalidInputError: the uri names no catalog, or the warehouse is missing or contradicts it.
+    """
+    scheme = _scheme(uri)
+    if scheme in _SQL:
+        if warehouse is None:
+            raise InvalidInputError(
+                "A SQL catalog needs a warehouse: the location below which tables are created."
+            )
+        return _catalog_class("lakehouse.catalog.sql.sql_catalog", "SqlCatalog")(
+            uri, _absolute(warehouse), name=name, properties=properties, environment=environment
+        )
+    if scheme in _REST:
+        if warehouse is None:
+            raise InvalidInputError(
+                "A REST catalog needs a warehouse: the location below which tables are created."
+            )
+        return _catalog_class("lakehouse.catalog.rest_catalog", "RestCatalog")(
+            uri, _absolute(warehouse), name=name, properties=properties, environment=environment
+        )
+    if hide_in_urls(uri) != uri:
+        raise InvalidInputError(
+            f"A folder has no password or token in its URL: {hide_in_urls(uri)}. Give them as "
+            "properties of the catalog, such as s3.secret-access-key."
+        )
+    root = _absolute(uri)
+    if warehouse is not None and canonical(_absolute(warehouse)) != canonical(root):
+        raise InvalidInputError(
+            f"A filesystem catalog is its warehouse: {hide_in_urls(uri)} is not "
+            f"{hide_in_urls(warehouse)}. Leave the warehouse out, or use a SQL catalog."
+        )
+    return FilesystemCatalog(root, name=name, properties=properties, environment=environment)
+
+
+def is_folder(uri: str) -> bool:
+    """Whether a URI means a filesystem catalog, which is its own warehouse."""
+    return _scheme(uri) not in (*_SQL, *_REST)
+
+
+def _scheme(uri: str) -> str:
+    return uri.partition(":")[0].partition("+")[0].lower() if ":" in uri else ""
+
+
+def _catalog_class(module: str, name: str) -> Callable[..., Catalog]:
+    """A catalog whose libraries (SQLAlchemy, requests) take a second to import: only who uses it pays."""
+    return cast("Callable[..., Catalog]", getattr(importlib.import_module(module), name))
+
+
+def _absolute(location: str) -> str:
+    if ":" in location.partition("/")[0]:
+        return location
+    return str(Path(location).expanduser().absolute().resolve())

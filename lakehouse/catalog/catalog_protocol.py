@@ -1,0 +1,154 @@
+"""What a catalog is: names, and one compare-and-swap per commit. It knows requirements and updates, never `Table`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_requirements import Requirement
+from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.storage.storage_protocol import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class TableVersion:
+    """One version of one table, immutable.
+
+    Attributes:
+        identifier: the name it was loaded by.
+        metadata: its content.
+        metadata_location: the metadata file that holds it.
+    """
+
+    identifier: Identifier
+    metadata: TableMetadata
+    metadata_location: str
+
+
+Namespace = tuple[str, ...]
+
+
+@runtime_checkable
+class Catalog(Protocol):
+    """Names of tables and their current version. Safe to share between threads.
+
+    Identifiers are `Identifier`; namespaces are tuples of names. Names that could escape the warehouse, and locations
+    outside it or overlapping another table's, are refused with InvalidIdentifierError / InvalidLocationError.
+    """
+
+    @property
+    def name(self) -> str:
+        """The catalog's name, for display and for the SQL catalog's `catalog_name`."""
+
+    @property
+    def warehouse(self) -> str:
+        """Location below which tables are created."""
+
+    @property
+    def uri(self) -> str:
+        """Where the catalog lives, without any secret; with `properties` enough to open it again."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Catalog and storage properties, picklable; may hold secrets: never print them."""
+
+    @property
+    def commits_to_newest(self) -> bool:
+        """Whether a commit is applied to the newest version if the requirements hold there.
+
+        So a REST server does. A request that it refused can then still land, if a proxy repeats it.
+        """
+
+    def storage(self, location: str) -> Storage:
+        """The storage that keeps `location`, configured by the catalog's properties."""
+
+    def create_namespace(
+        self, namespace: Namespace, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Create it, and its parents where the catalog has a tree. Raises NamespaceAlreadyExistsError."""
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Drop an empty namespace. Raises NoSuchNamespaceError, NamespaceNotEmptyError."""
+
+    def namespace_exists(self, namespace: Namespace) -> bool:
+        """Whether it exists."""
+
+    def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
+        """Sorted namespaces directly below `parent`. Raises NoSuchNamespaceError."""
+
+    def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
+        """Raises NoSuchNamespaceError."""
+
+    def update_namespace_properties(
+        self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
+    ) -> Mapping[str, str]:
+        """Set and remove properties; returns all of them after the change. Raises NoSuchNamespaceError."""
+
+    def list_tables(self, namespace: Namespace) -> list[Identifier]:
+        """Sorted. Raises NoSuchNamespaceError."""
+
+    def table_exists(self, identifier: Identifier) -> bool:
+        """Whether `load` would find it."""
+
+    def load(self, identifier: Identifier) -> TableVersion:
+        """The newest version. Raises NoSuchTableError."""
+
+    def refresh(self, version: TableVersion) -> TableVersion:
+        """The newest version; the same object, without reading the metadata again, when nothing was committed since."""
+
+    def default_location(self, identifier: Identifier) -> str:
+        """A folder for a new table of this name, which no table has or had before it.
+
+        Ask once for each table.
+        """
+
+    def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
+        """Register a new table with its first metadata.
+
+        Raises TableAlreadyExistsError, NoSuchNamespaceError, InvalidLocationError.
+        """
+
+    def commit(
+        self,
+        identifier: Identifier,
+        base: TableVersion,
+        requirements: Sequence[Requirement],
+        updates: Sequence[Update],
+    ) -> TableVersion:
+        """Swap `base` for `base` plus updates, if `base` is still current and the requirements hold.
+
+        Whoever cleans up after an error asks `lakehouse.catalog.commit_outcome.is_certain` whether the commit certainly did not
+        happen; after any other error it may have. Nothing that follows the swap raises.
+
+        Raises:
+            CommitConflictError: certainly not committed: another version came first, or a requirement does not hold.
+            CommitStateUnknownError: it may have been committed; nothing was deleted.
+            NoSuchTableError: certainly not committed: the table was dropped meanwhile.
+            InvalidLocationError, InvalidPropertyError, StorageError: certainly not committed: the metadata cannot be
+                written, or must not be.
+        """
+
+    def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
+        """Advisory turn-taking between writers of one table, so that few attempts are wasted.
+
+        Never needed for correctness; waits a bounded time, then goes on regardless.
+        """
+
+    def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
+        """Forget the table; with `purge` delete what is in its folder too.
+
+        Data that `write.data.path` put elsewhere stays: other tables may write there. Raises NoSuchTableError,
+        MaintenanceRefusedError (`purge` of a table with `gc.enabled=false`), InvalidLocationError
+        (`purge` of a table that says to be outside the warehouse or in the folder of another
+        table).
+        """
+
+    def rename(self, source: Identifier, target: Identifier) -> None:
+        """Raises NoSuchTableError, TableAlreadyExistsError, NoSuchNamespaceError, UnsupportedFeatureError (filesystem)."""
+
+    def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
+        """Adopt an existing metadata file as a table. Raises TableAlreadyExistsError, NoSuchNamespaceError, NoSuchFileError."""

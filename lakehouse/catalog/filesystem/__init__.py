@@ -1,0 +1,1 @@
+"""A catalog in the warehouse's own folders."""

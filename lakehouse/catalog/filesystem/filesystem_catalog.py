@@ -1,0 +1,440 @@
+"""Catalog in the warehouse itself: a folder per table holding `v<N>.metadata.json`, the Hadoop layout.
+
+The newest version is the highest N (see version_files.py). A commit creates `v<N+1>.metadata.json`
+if absent, or `v<N+1>.gz.metadata.json` where version N sets `write.metadata.compression-codec` to
+gzip: the version before decides the name, so that two writers never make two files.
+
+A table's files lie in the folder of its name, and those of a later table of that name in a folder
+of their own below it: so a table that was dropped without `purge` can be registered again, whatever
+became of its name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from lakehouse.catalog.catalog_protocol import Namespace, TableVersion
+from lakehouse.catalog.catalog_walk import walk_tables
+from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
+from lakehouse.catalog.confinement import (
+    allowed_roots,
+    check_locations,
+    check_no_overlap,
+    check_purge,
+    in_own_folder_below,
+    own_suffix,
+)
+from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces
+from lakehouse.catalog.filesystem.machine_turns import machine_turn
+from lakehouse.catalog.filesystem.version_files import (
+    HINT,
+    VersionFiles,
+    drop_record,
+    is_dropped,
+    require_number,
+    version_number,
+)
+from lakehouse.catalog.metadata_files import (
+    codec_after,
+    create_resolved,
+    is_still,
+    metadata_bytes,
+    next_metadata,
+    read_metadata,
+)
+from lakehouse.environment import Environment
+from lakehouse.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    FileAlreadyExistsError,
+    InvalidLocationError,
+    LakehouseError,
+    NoSuchTableError,
+    StorageError,
+    TableAlreadyExistsError,
+    UnsupportedFeatureError,
+)
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.metadata_json import parse
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_requirements import Requirement
+from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.storage.location import canonical, join, lies_within
+from lakehouse.storage.storage_by_scheme import storage_for
+from lakehouse.storage.storage_protocol import Storage
+
+log = logging.getLogger(__name__)
+
+TURNS = "commit.turns.enabled"
+"""Catalog property: `false` lets writers of one machine collide instead of queueing (see Catalog.turn)."""
+
+
+class FilesystemCatalog:
+    """Catalog without a server.
+
+    Args:
+        warehouse: folder of the warehouse; tables live at `<warehouse>/<namespace>/<name>`.
+        name: for display.
+        properties: catalog and storage properties.
+        environment: clock.
+        storage_factory: makes storages; tests inject faults here.
+    """
+
+    def __init__(
+        self,
+        warehouse: str,
+        *,
+        name: str = "lakehouse",
+        properties: Mapping[str, str] | None = None,
+        environment: Environment | None = None,
+        storage_factory: Callable[[str, Mapping[str, str]], Storage] = storage_for,
+    ) -> None:
+        self._warehouse = warehouse.rstrip("/")
+        self._name = name
+        self._properties = dict(properties or {})
+        self._environment = environment if environment is not None else Environment.system()
+        self._storage_factory = storage_factory
+        self._store = storage_factory(self._warehouse, self._properties)
+        self._versions = VersionFiles(self._store)
+        self._settled: dict[str, int] = {}
+        self._takes_turns = (
+            storage_factory is storage_for and self._properties.get(TURNS, "true") == "true"
+        )
+        self._namespaces = FolderNamespaces(
+            self._warehouse, self._store, self._is_live, self._versions.any
+        )
+
+    @property
+    def name(self) -> str:
+        """See Catalog."""
+        return self._name
+
+    @property
+    def warehouse(self) -> str:
+        """See Catalog."""
+        return self._warehouse
+
+    @property
+    def uri(self) -> str:
+        """See Catalog."""
+        return self._warehouse
+
+    @property
+    def commits_to_newest(self) -> bool:
+        """See Catalog."""
+        return False
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """See Catalog."""
+        return self._properties
+
+    def storage(self, location: str) -> Storage:
+        """See Catalog."""
+        return self._storage_factory(location, self._properties)
+
+    def create_namespace(
+        self, namespace: Namespace, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """See Catalog."""
+        self._namespaces.create(namespace, properties or {})
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """See Catalog."""
+        self._namespaces.drop(namespace)
+
+    def namespace_exists(self, namespace: Namespace) -> bool:
+        """See Catalog."""
+        return self._namespaces.exists(namespace)
+
+    def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
+        """See Catalog."""
+        return self._namespaces.children(parent)
+
+    def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
+        """See Catalog."""
+        return self._namespaces.properties(namespace)
+
+    def update_namespace_properties(
+        self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
+    ) -> Mapping[str, str]:
+        """See Catalog."""
+        return self._namespaces.update_properties(namespace, updates, removals)
+
+    def list_tables(self, namespace: Namespace) -> list[Identifier]:
+        """See Catalog."""
+        folder = self._namespaces.require(namespace)
+        names = self._store.list_folders(folder)
+        return [Identifier(namespace, name) for name in names if self._is_live(join(folder, name))]
+
+    def table_exists(self, identifier: Identifier) -> bool:
+        """See Catalog."""
+        return self._is_live(self._folder(identifier))
+
+    def load(self, identifier: Identifier) -> TableVersion:
+        """See Catalog."""
+        folder = self._folder(identifier)
+        found = self._versions.read_newest(folder, self._store.read)
+        if found is None or is_dropped(found[2]):
+            raise NoSuchTableError(
+                f"No table {identifier} in {self._warehouse}.", table=str(identifier)
+            )
+        number, location, data = found
+        self._settle(folder, number, location)
+        return TableVersion(identifier, parse(data, location), location)
+
+    def refresh(self, version: TableVersion) -> TableVersion:
+        """See Catalog."""
+        following = require_number(version.metadata_location) + 1
+        is_newest = self._versions.at(self._folder(version.identifier), following) is None
+        if is_newest and self._store.exists(version.metadata_location):
+            return version
+        return self.load(version.identifier)
+
+    def default_location(self, identifier: Identifier) -> str:
+        """See Catalog: the folder of the name, or one below where a dropped table left files."""
+        folder = self._folder(identifier)
+        if self._is_free(folder):
+            return folder
+        return join(folder, own_suffix(self._environment))
+
+    def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
+        """See Catalog."""
+        folder = self._folder(identifier)
+        below = in_own_folder_below(metadata.location, folder)
+        if canonical(metadata.location) != canonical(folder) and not below:
+            raise InvalidLocationError(
+                f"Table {identifier} must be at {folder}, not {metadata.location}: a filesystem catalog finds tables by folder. "
+                "Use a SQL catalog for other locations.",
+                table=str(identifier),
+            )
+        if not below and not self._is_live(folder) and not self._is_free(folder):
+            raise InvalidLocationError(
+                f"Table {identifier} cannot be at {folder}: files of a dropped table, or others, "
+                "are there. Leave the location "
+                "out: the table gets a folder of its own.",
+                table=str(identifier),
+            )
+        return self._create(identifier, metadata)
+
+    def commit(
+        self,
+        identifier: Identifier,
+        base: TableVersion,
+        requirements: Sequence[Requirement],
+        updates: Sequence[Update],
+    ) -> TableVersion:
+        """See Catalog."""
+        with before_the_swap():
+            new = next_metadata(base, requirements, updates, self._environment.now_ms())
+            if new is base.metadata:
+                return base
+            check_locations(new, allowed_roots(self._warehouse, self._properties))
+            folder = self._folder(identifier)
+            number = require_number(base.metadata_location) + 1
+            if self._versions.at(folder, number) is not None:
+                raise _lost(identifier, number)
+            # The codec of the base decides the name, so that all who commit after version N create the same file.
+            codec = codec_after(base.metadata)
+            location = self._versions.location(folder, number, codec)
+            data = metadata_bytes(new, codec)
+        self._swap(identifier, location, data)
+        self._settled[folder] = number
+        self._check_base_is_there(identifier, base)
+        self._versions.write_hint(folder, number)
+        after_the_swap(
+            f"Deleting old metadata files of {identifier}",
+            lambda: self._delete_old_versions(identifier, new),
+        )
+        return TableVersion(identifier, new, location)
+
+    def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
+        """See Catalog."""
+        return (
+            machine_turn(canonical(self._folder(identifier)))
+            if self._takes_turns
+            else nullcontext()
+        )
+
+    def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
+        """See Catalog. Without `purge` every file stays; the newest metadata file can be registered again."""
+        folder = self._folder(identifier)
+        while True:
+            version = self.load(identifier)
+            if purge:
+                check_purge(version)
+            number = require_number(version.metadata_location) + 1
+            codec = codec_after(version.metadata)
+            record = drop_record(self._environment.now_ms(), str(self._environment.new_uuid()))
+            try:
+                self._swap(identifier, self._versions.location(folder, number, codec), record)
+                break
+            except CommitConflictError:
+                continue
+        self._versions.write_hint(folder, number)
+        if purge:
+            self._purge(identifier, version, self._versions.chain(folder, number - 1))
+
+    def _purge(self, identifier: Identifier, version: TableVersion, versions: list[str]) -> None:
+        """Delete what is in the table's folder.
+
+        Versions last and oldest first, so that no late writer finds its number free.
+
+        Files of earlier and later tables of the name stay, and so does what lies outside the folder
+        of the name.
+        """
+        location = version.metadata.location
+        doomed: list[str] = []
+        if lies_within(location, self._folder(identifier)):
+            doomed = [
+                info.location
+                for info in self._store.list(location)
+                if version_number(info.location) is None
+                and info.location.rpartition("/")[2] != HINT
+                and not in_own_folder_below(info.location, location)
+            ]
+        failed = dict(self._store.delete(doomed).failed)
+        for one in versions:
+            if not failed:
+                failed |= self._store.delete([one]).failed
+        if failed:
+            raise StorageError(
+                f"Table {identifier} is dropped, but {len(failed)} of its files could not be deleted: "
+                f"{dict(list(failed.items())[:3])}. Delete {location} by hand.",
+                table=str(identifier),
+            )
+
+    def rename(self, source: Identifier, target: Identifier) -> None:
+        """Refused: the folder is the name, and every file of the table carries it."""
+        raise UnsupportedFeatureError(
+            f"Table {source} cannot be renamed to {target}: in a filesystem catalog the folder is the name. Use a SQL catalog.",
+            table=str(source),
+        )
+
+    def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
+        """See Catalog. The table keeps its data where it is; the catalog goes on writing its metadata in its own folder."""
+        metadata = read_metadata(self.storage(metadata_location), metadata_location)
+        check_no_overlap(metadata.location, self._locations_beside(identifier, metadata.location))
+        return self._create(identifier, metadata)
+
+    def _locations_beside(self, identifier: Identifier, location: str) -> Iterator[tuple[str, str]]:
+        """(name, location) of the tables that a table at `location` must not overlap.
+
+        Of two that had one name after the other the later lies below the earlier, in a folder of
+        its own: maintenance tells those apart.
+        """
+        for found in walk_tables(self):
+            if found == identifier:
+                raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
+            other = self.load(found).metadata.location
+            if not in_own_folder_below(other, location) and not in_own_folder_below(
+                location, other
+            ):
+                yield str(found), other
+
+    def _create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
+        self._namespaces.require(identifier.namespace)
+        check_locations(metadata, allowed_roots(self._warehouse, self._properties))
+        folder = self._folder(identifier)
+        if self._namespaces.exists((*identifier.namespace, identifier.name)):
+            raise TableAlreadyExistsError(f"{identifier} is a namespace.", table=str(identifier))
+        newest, live = self._versions.newest_and_live(folder)
+        if live:
+            raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
+        number = 1 if newest is None else newest + 1
+        location = self._versions.location(folder, number)
+        try:
+            self._swap(identifier, location, metadata_bytes(metadata))
+        except CommitConflictError as error:
+            raise TableAlreadyExistsError(
+                f"Table {identifier} was created by someone else.", table=str(identifier)
+            ) from error
+        self._versions.write_hint(folder, number)
+        return TableVersion(identifier, metadata, location)
+
+    def _swap(self, identifier: Identifier, location: str, data: bytes) -> None:
+        try:
+            create_resolved(self._store, location, data)
+        except FileAlreadyExistsError as error:
+            raise _lost(identifier, require_number(location)) from error
+        except LakehouseError as error:
+            if error.context.get("outcome") == "failed":
+                raise
+            raise CommitStateUnknownError(
+                f"Table {identifier}: writing {location} gave no clear answer ({error.message}). Nothing was deleted. "
+                "Refresh the table and look for the snapshot id.",
+                table=str(identifier),
+                metadata_location=location,
+            ) from error
+
+    def _check_base_is_there(self, identifier: Identifier, base: TableVersion) -> None:
+        """After writing version N+1: version N must still be there, and be the one that we loaded.
+
+        Versions are deleted oldest first. Without N, another N+1 may have existed and been deleted before ours was written: then
+        others are far ahead and ours is no part of their history. Nor is it with an N that another such writer left there.
+        """
+        try:
+            if is_still(self._store, base):
+                return
+            reason = f"{base.metadata_location}, on which it was based, was cleaned up meanwhile"
+        except LakehouseError as error:
+            reason = error.message
+        raise CommitStateUnknownError(
+            f"Table {identifier}: the commit cannot be confirmed ({reason}). Nothing was deleted. "
+            "Refresh the table and look for the snapshot id.",
+            table=str(identifier),
+        )
+
+    def _delete_old_versions(self, identifier: Identifier, new: TableMetadata) -> None:
+        """Delete the versions that the metadata log no longer lists, where the table asks for it, oldest first.
+
+        Whatever an earlier writer failed to delete goes too: versions must stay one unbroken range, because readers that begin
+        at any of them find the newest by probing forward.
+        """
+        if not TableProperties(new.properties).metadata_delete_after_commit or not new.metadata_log:
+            return
+        oldest = version_number(new.metadata_log[0].metadata_file)
+        doomed = (
+            [] if oldest is None else self._versions.chain(self._folder(identifier), oldest - 1)
+        )
+        for location in doomed:
+            report = self._store.delete([location])
+            if report.failed:
+                raise StorageError(f"{location} cannot be deleted: {report.failed[location]}")
+
+    def _settle(self, folder: str, number: int, location: str) -> None:
+        """What was seen must not go away: its writer may stop, or lose power, before the version's name is durable."""
+        if self._settled.get(folder) != number:
+            self._store.settle(location)
+            self._settled[folder] = number
+
+    def _folder(self, identifier: Identifier) -> str:
+        """The folder of a name: its versions are in `metadata/` below."""
+        return join(self._warehouse, *identifier.namespace, identifier.name)
+
+    def _is_live(self, folder: str) -> bool:
+        return self._versions.newest_and_live(folder)[1]
+
+    def _is_free(self, folder: str) -> bool:
+        """Whether there is nothing in a folder but what a purge leaves.
+
+        The version that ends the table, and the hint.
+        """
+        for info in self._store.list(folder):
+            if info.location.rpartition("/")[2] != HINT and not (
+                version_number(info.location) is not None
+                and is_dropped(self._store.read_range(info.location, 0, 64))
+            ):
+                return False
+        return True
+
+
+def _lost(identifier: Identifier, number: int) -> CommitConflictError:
+    return CommitConflictError(
+        f"Table {identifier}: version {number} was committed by someone else. Refresh and try again.",
+        table=str(identifier),
+        version=number,
+    )

@@ -1,0 +1,181 @@
+"""The version files of a folder: `metadata/v<N>.metadata.json`, of which the highest N is current.
+
+`version-hint.text` says where to start looking and nothing more: readers probe forward from it, and
+list the folder when it misleads. A dropped table ends in a version that says so. A later table of
+that name goes on counting behind it, so that a late writer finds the next number taken; it never
+touches the versions before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import orjson
+
+from lakehouse.catalog.commit_outcome import after_the_swap
+from lakehouse.catalog.metadata_files import version_name
+from lakehouse.errors import InvalidLocationError, NoSuchFileError, StorageError
+from lakehouse.storage.location import join
+from lakehouse.storage.storage_protocol import Storage
+
+HINT = "version-hint.text"
+
+_VERSION = re.compile(r"^v(\d{1,18})(?:\.gz)?\.metadata\.json(?:\.gz)?$")
+_SPELLINGS = ("v{}.metadata.json", "v{}.gz.metadata.json", "v{}.metadata.json.gz")
+_DROPPED = b'{"lakehouse-dropped":'
+_LOOKS_MAX = 100
+_CHAIN_MAX = 10_000
+
+
+class VersionFiles:
+    """Versions in the folders of one storage.
+
+    Args:
+        storage: keeps them.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def location(self, folder: str, number: int, codec: str = "none") -> str:
+        """Where version `number` is written."""
+        return join(folder, "metadata", version_name(number, codec))
+
+    def at(self, folder: str, number: int) -> str | None:
+        """Where version `number` is, whichever way it is spelled; None when it is not there."""
+        for spelling in _SPELLINGS:
+            location = join(folder, "metadata", spelling.format(number))
+            if self._storage.exists(location):
+                return location
+        return None
+
+    def any(self, folder: str) -> bool:
+        """Whether there is a version, of a table or of one that was dropped."""
+        return self._newest(folder) is not None
+
+    def read_newest(
+        self, folder: str, read: Callable[[str], bytes]
+    ) -> tuple[int, str, bytes] | None:
+        """(number, location, content) of the newest version; None in a folder without versions.
+
+        Args:
+            folder: of the table.
+            read: gives the content, or as much of the beginning as is needed.
+        """
+        newest = self._newest(folder)
+        for _ in range(_LOOKS_MAX):
+            if newest is None:
+                return None
+            number, location = newest
+            try:
+                content = read(location)
+            except NoSuchFileError:
+                newest = self._newest(folder)
+                continue  # deleted between looking and reading: a newer version is there
+            # behind a drop, versions of a later table may have been cleaned up: probing does not
+            # get across
+            later = self._listed(folder) if is_dropped(content) else None
+            if later is None or later[0] <= number:
+                return number, location, content
+            newest = later
+        raise StorageError(
+            f"{folder} changes faster than it can be looked at. Try again.",
+            retryable=True,
+            location=folder,
+        )
+
+    def newest_and_live(self, folder: str) -> tuple[int | None, bool]:
+        """The newest number, and whether it is a version of a table.
+
+        False for none and for one that was dropped.
+        """
+        found = self.read_newest(folder, self._head)
+        return (None, False) if found is None else (found[0], not is_dropped(found[2]))
+
+    def chain(self, folder: str, number: int) -> list[str]:
+        """Versions from `number` down to a gap or the drop of an earlier table, oldest first."""
+        found: list[str] = []
+        while number > 0 and len(found) < _CHAIN_MAX:
+            location = self.at(folder, number)
+            if location is None or is_dropped(self._head(location)):
+                break
+            found.append(location)
+            number -= 1
+        return found[::-1]
+
+    def write_hint(self, folder: str, number: int) -> None:
+        """Say where to start looking.
+
+        Never fails: a hint that stays behind costs readers some probing.
+        """
+        hint = join(folder, "metadata", HINT)
+        after_the_swap(
+            f"The version hint of {folder}",
+            lambda: self._storage.write(hint, str(number).encode(), durable=False),
+        )
+
+    def _head(self, location: str) -> bytes:
+        return self._storage.read_range(location, 0, len(_DROPPED))
+
+    def _newest(self, folder: str) -> tuple[int, str] | None:
+        hint = self._read_hint(folder)
+        location = None if hint is None else self.at(folder, hint)
+        if hint is None or location is None:
+            found = self._listed(folder)
+            if found is None:
+                return None
+            number, location = found
+        else:
+            number = hint
+        while (following := self.at(folder, number + 1)) is not None:
+            number, location = number + 1, following
+        return number, location
+
+    def _listed(self, folder: str) -> tuple[int, str] | None:
+        found = (
+            (_VERSION.match(info.location.rpartition("/")[2]), info.location)
+            for info in self._storage.list(join(folder, "metadata"))
+        )
+        return max(
+            ((int(match.group(1)), location) for match, location in found if match), default=None
+        )
+
+    def _read_hint(self, folder: str) -> int | None:
+        try:
+            text = self._storage.read_range(join(folder, "metadata", HINT), 0, 32)
+        except NoSuchFileError:
+            return None
+        stripped = text.strip()
+        return int(stripped) if stripped.isdigit() and len(stripped) < 19 else None
+
+
+def is_dropped(content: bytes) -> bool:
+    """Whether the content of a version, or its beginning, says that the table was dropped."""
+    return content.startswith(_DROPPED)
+
+
+def drop_record(now_ms: int, by: str) -> bytes:
+    """The content of the version that ends a table."""
+    return orjson.dumps({"lakehouse-dropped": now_ms, "by": by})
+
+
+def version_number(location: str) -> int | None:
+    """N of `v<N>.metadata.json`; None for other names."""
+    found = _VERSION.match(location.rpartition("/")[2])
+    return None if found is None else int(found.group(1))
+
+
+def require_number(metadata_location: str) -> int:
+    """`version_number`.
+
+    Raises InvalidLocationError when it is no version of a filesystem catalog.
+    """
+    number = version_number(metadata_location)
+    if number is None:
+        raise InvalidLocationError(
+            f"{metadata_location} is no version of a filesystem catalog (v<N>.metadata.json): "
+            "load the table from this catalog.",
+            location=metadata_location,
+        )
+    return number

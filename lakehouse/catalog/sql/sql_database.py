@@ -1,0 +1,329 @@
+"""The database under the SQL catalog: connections, transactions, and which failures leave an outcome open."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Transaction,
+    create_engine,
+    event,
+    inspect,
+    make_url,
+    text,
+)
+from sqlalchemy.exc import (
+    ArgumentError,
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
+
+from lakehouse.catalog.filesystem.machine_turns import WAIT_SECONDS_MAX, machine_turn
+from lakehouse.errors import InvalidInputError, StorageError
+
+log = logging.getLogger(__name__)
+
+_TABLES = (
+    "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, "
+    "table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000), "
+    "iceberg_type VARCHAR(5), PRIMARY KEY (catalog_name, table_namespace, table_name))",
+    "CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (catalog_name VARCHAR(255) NOT NULL, "
+    "namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL, property_value VARCHAR(1000), "
+    "PRIMARY KEY (catalog_name, namespace, property_key))",
+)
+NAME_MAX = 255
+"""Characters of names in the schema above; PostgreSQL refuses more, SQLite does not count."""
+VALUE_MAX = 1000
+"""Characters of locations and of property values."""
+_LOST_RACE = frozenset({"40001", "40P01", "55P03"})
+"""SQLSTATE of transactions that PostgreSQL gave up because of others: serialization, deadlock, lock timeout."""
+_BUSY_MS = 60_000
+_ATTEMPTS = 5
+
+
+class Database:
+    """A SQLite or PostgreSQL database.
+
+    Args:
+        uri: SQLAlchemy URL; `postgresql://` means psycopg.
+    """
+
+    def __init__(self, uri: str) -> None:
+        url = _parsed(uri)
+        if url.drivername in {"postgresql", "postgres"}:
+            url = url.set(drivername="postgresql+psycopg")
+        self._is_sqlite = url.get_backend_name() == "sqlite"
+        if not self._is_sqlite and url.get_backend_name() != "postgresql":
+            raise InvalidInputError(
+                f"No SQL catalog on {url.get_backend_name()}: use sqlite:///<file> or postgresql+psycopg://..."
+            )
+        self._path = url.database
+        if self._is_sqlite:
+            if not self._path or self._path == ":memory:":
+                raise InvalidInputError(
+                    "A SQLite catalog needs a file: write sqlite:////absolute/path/catalog.db."
+                )
+            Path(self._path).parent.mkdir(parents=True, exist_ok=True)
+        self.display_uri = url.set(password=None, query={}).render_as_string(hide_password=True)
+        self._engine = _engine(url, is_sqlite=self._is_sqlite)
+        self._typed: bool | None = None
+        self._threads: dict[str, threading.Lock] = {}
+        self._threads_lock = threading.Lock()
+        weakref.finalize(self, self._engine.dispose)
+
+    @property
+    def row_lock(self) -> str:
+        """What makes a SELECT wait for whoever is changing the row."""
+        return "" if self._is_sqlite else " FOR UPDATE"
+
+    def create_tables(self) -> None:
+        """Create the catalog's tables where they are absent; concurrent creators are welcome."""
+        with self.read() as connection:
+            present = set(inspect(connection).get_table_names())
+        if {"iceberg_tables", "iceberg_namespace_properties"} <= present:
+            return
+        for attempt in range(_ATTEMPTS):
+            try:
+                with self.write() as connection:
+                    for statement in _TABLES:
+                        connection.exec_driver_sql(statement)
+            except (IntegrityError, StorageError):
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+                time.sleep(0.05 * 2**attempt)
+            else:
+                return
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection outside a transaction. Raises StorageError."""
+        try:
+            with self._engine.connect() as connection:
+                yield connection.execution_options(
+                    isolation_level="AUTOCOMMIT", lakehouse_read=True
+                )
+        except SQLAlchemyError as error:
+            raise self._failed(error) from error
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """A transaction, committed at the end of the block. Raises StorageError; IntegrityError passes."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except IntegrityError:
+            raise
+        except SQLAlchemyError as error:
+            raise self._failed(error) from error
+
+    def attempt(self, change: Callable[[Connection], int]) -> int | None:
+        """Run one change in a transaction.
+
+        Returns:
+            What `change` returned, once committed; 0 when the database gave the transaction up because of others; None when the
+            reply to COMMIT was lost and it may or may not be committed.
+
+        Raises:
+            StorageError: certainly not committed.
+        """
+        try:
+            connection = self._engine.connect()
+        except SQLAlchemyError as error:
+            raise self._failed(error) from error
+        with connection:
+            transaction = None
+            try:
+                transaction = connection.begin()
+                result = change(connection)
+            except SQLAlchemyError as error:
+                # COMMIT was never sent, so the server rolls back.
+                if transaction is not None:
+                    _roll_back(connection, transaction)
+                if _sqlstate(error) in _LOST_RACE:
+                    return 0
+                raise self._failed(error) from error
+            try:
+                transaction.commit()
+            except SQLAlchemyError:
+                connection.invalidate()
+                return None
+            return result
+
+    def run(self, connection: Connection, statement: str, **values: Any) -> int:
+        """Execute with bound values; returns the number of rows touched."""
+        return connection.execute(text(statement), values).rowcount
+
+    def rows(self, connection: Connection, statement: str, **values: Any) -> Sequence[Any]:
+        """Query with bound values."""
+        return connection.execute(text(statement), values).fetchall()
+
+    def has_type_column(self, connection: Connection) -> bool:
+        """Whether `iceberg_tables` has the later schema's `iceberg_type`."""
+        if self._typed is None:
+            self._typed = "iceberg_type" in {
+                column["name"] for column in inspect(connection).get_columns("iceberg_tables")
+            }
+        return self._typed
+
+    def alone(self, connection: Connection) -> None:
+        """Until the transaction ends, no other one is that called this; a SQLite transaction is alone anyway."""
+        if not self._is_sqlite:
+            connection.execute(
+                text("SELECT pg_advisory_xact_lock(:number)"),
+                {"number": _number("lakehouse: names")},
+            )
+
+    def turn(self, key: str) -> AbstractContextManager[None]:
+        """See Catalog.turn: a file lock beside SQLite, an advisory lock in PostgreSQL."""
+        return machine_turn(f"{self._path}:{key}") if self._is_sqlite else self._advisory_turn(key)
+
+    def close(self) -> None:
+        """Close pooled connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _advisory_turn(self, key: str) -> Iterator[None]:
+        with self._threads_lock:
+            lock = self._threads.setdefault(key, threading.Lock())
+        # Threads of this process queue here, so that waiting costs one connection and not the whole pool.
+        held = lock.acquire(timeout=WAIT_SECONDS_MAX)
+        connection = self._locked(_number(key))
+        try:
+            yield
+        finally:
+            if connection is not None:
+                _give_back(connection)
+            if held:
+                lock.release()
+
+    def _locked(self, number: int) -> Connection | None:
+        """A connection that holds an advisory lock until it is given back; None where the lock cannot be had."""
+        connection: Connection | None = None
+        try:
+            connection = self._engine.connect()
+            connection.execute(text(f"SET LOCAL lock_timeout = '{int(WAIT_SECONDS_MAX)}s'"))
+            connection.execute(text("SELECT pg_advisory_xact_lock(:number)"), {"number": number})
+        except SQLAlchemyError as error:
+            log.debug("No turn-taking: %s", type(error).__name__)
+            if connection is not None:
+                _give_back(connection)
+            return None
+        return connection
+
+    def _failed(self, error: SQLAlchemyError) -> StorageError:
+        cause = error.orig if isinstance(error, DBAPIError) else None
+        reason = (
+            str(cause).strip().partition("\n")[0]
+            if cause is not None
+            else f"{type(error).__name__}: {error}"
+        )
+        return StorageError(
+            f"The catalog database {self.display_uri} failed: {reason}",
+            retryable=not isinstance(error, DataError | ProgrammingError),
+            uri=self.display_uri,
+        )
+
+
+def _parsed(uri: str) -> URL:
+    try:
+        url = make_url(uri)
+    except (ArgumentError, ValueError):
+        url = None
+    if url is None or "@" in (url.host or ""):
+        # Not even the reason is shown: it quotes a part of the URL, which may be a part of the password.
+        kind = uri.partition(":")[0]
+        raise InvalidInputError(
+            f"The URL of the {kind} catalog cannot be read. Write {kind}://user:password@host:port/database, and "
+            "percent-encode what is special in the password."
+        )
+    return url
+
+
+def _engine(url: URL, *, is_sqlite: bool) -> Engine:
+    # READ COMMITTED whatever the server's default is: the conditional UPDATE waits for a rival and then looks again.
+    options: dict[str, Any] = (
+        {} if is_sqlite else {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
+    )
+    try:
+        engine = create_engine(url, hide_parameters=True, max_overflow=50, **options)
+    except (ArgumentError, ImportError) as error:
+        raise InvalidInputError(
+            f"No driver for {url.drivername}: use sqlite:///<file> or postgresql+psycopg://..., and install the extra 'postgres'."
+        ) from error
+    if is_sqlite:
+        _prepare_sqlite(engine)
+    return engine
+
+
+def _sqlstate(error: SQLAlchemyError) -> str | None:
+    return getattr(error.orig, "sqlstate", None) if isinstance(error, DBAPIError) else None
+
+
+def _roll_back(connection: Connection, transaction: Transaction) -> None:
+    """End a transaction that was never committed; the server does so itself when it cannot be told."""
+    try:
+        if not connection.invalidated:
+            transaction.rollback()
+    except SQLAlchemyError as error:
+        log.debug("A failed transaction could not be rolled back: %s", type(error).__name__)
+        connection.invalidate()
+
+
+def _number(key: str) -> int:
+    """The key of an advisory lock."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big", signed=True)
+
+
+def _give_back(connection: Connection) -> None:
+    """End the transaction and return the connection to the pool; what happened under the lock is not affected by a failure."""
+    try:
+        connection.rollback()
+        connection.close()
+    except SQLAlchemyError as error:
+        log.debug("A connection that held a turn was lost: %s", type(error).__name__)
+        connection.invalidate()
+
+
+def _prepare_sqlite(engine: Engine) -> None:
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+        _enter_wal(cursor)
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def on_begin(connection: Connection) -> None:
+        if not connection.get_execution_options().get("lakehouse_read"):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _enter_wal(cursor: Any) -> None:
+    """Write-ahead log from the first connection on. Changing the mode does not wait for others by itself, so we do."""
+    until = time.monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+        else:
+            return

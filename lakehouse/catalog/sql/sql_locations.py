@@ -1,0 +1,69 @@
+"""Where the tables of a database keep their files, so that no two of them share a folder."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+
+from sqlalchemy import Connection
+
+from lakehouse.catalog.metadata_files import metadata_folder, read_metadata
+from lakehouse.catalog.sql.sql_database import Database
+from lakehouse.errors import LakehouseError
+from lakehouse.storage.location import parent
+from lakehouse.storage.storage_protocol import Storage
+
+log = logging.getLogger(__name__)
+
+_KNOWN_MAX = 10_000
+
+
+class TableLocations:
+    """Locations of every table in a database, whatever its catalog name.
+
+    The database keeps the metadata file alone. Where that lies as tables of this name do by default, its folder tells the
+    location; otherwise (`write.metadata.path`, renamed or registered tables) the metadata is read, once.
+    """
+
+    def __init__(self, database: Database, storage: Callable[[str], Storage]) -> None:
+        self._database, self._storage = database, storage
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def locations(
+        self, connection: Connection, *, besides: str | None = None
+    ) -> Iterator[tuple[str, str]]:
+        """(table name, folder) for each folder of a table.
+
+        Its location, and its metadata where that is elsewhere.
+
+        The table whose metadata file is `besides` is left out.
+        """
+        rows = self._database.rows(
+            connection,
+            "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE metadata_location IS NOT NULL",
+        )
+        for namespace, table, pointer in (row for row in rows if row[2] != besides):
+            for folder in self._folders(namespace, table, pointer):
+                yield f"{namespace}.{table}", folder
+
+    def _folders(self, namespace: str, table: str, pointer: str) -> tuple[str, ...]:
+        folder = parent(pointer).removesuffix("/metadata")
+        usual = re.escape("/".join([*namespace.split("."), table])) + r"(-[0-9a-f]{12})?"
+        if folder != parent(pointer) and re.search(f"/{usual}$", folder):
+            return (folder,)
+        if pointer not in self._known:
+            if len(self._known) > _KNOWN_MAX:
+                self._known.clear()
+            self._known[pointer] = self._read(pointer, folder)
+        return self._known[pointer]
+
+    def _read(self, pointer: str, folder: str) -> tuple[str, ...]:
+        try:
+            metadata = read_metadata(self._storage(pointer), pointer)
+        except LakehouseError as error:
+            log.warning(
+                "%s cannot be read, its folder is taken for the table's: %s", pointer, error
+            )
+            return (folder,)
+        return tuple(dict.fromkeys((metadata.location, metadata_folder(metadata))))

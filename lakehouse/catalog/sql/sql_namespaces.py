@@ -1,0 +1,216 @@
+"""Namespaces of a SQL catalog: rows of `iceberg_namespace_properties`, and what the names of tables imply."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import IntegrityError
+
+from lakehouse.catalog.catalog_protocol import Namespace
+from lakehouse.catalog.sql.sql_database import NAME_MAX, VALUE_MAX, Database
+from lakehouse.errors import (
+    InvalidIdentifierError,
+    InvalidPropertyError,
+    NamespaceAlreadyExistsError,
+    NamespaceNotEmptyError,
+    NoSuchNamespaceError,
+    StorageError,
+)
+from lakehouse.spec.identifier import parse_namespace
+
+_EXISTS = {"exists": "true"}
+
+
+class SqlNamespaces:
+    """Namespaces of one catalog in a database.
+
+    Args:
+        database: holds them.
+        catalog: the `catalog_name`.
+    """
+
+    def __init__(self, database: Database, catalog: str) -> None:
+        self._database, self._catalog = database, catalog
+
+    def create(self, namespace: Namespace, properties: Mapping[str, str]) -> None:
+        """Create it; its parents exist by its name."""
+        name = dotted(namespace)
+        _check_properties(name, properties)
+        with self._database.write() as connection:
+            self._database.alone(connection)
+            if self._is_there(connection, name):
+                raise NamespaceAlreadyExistsError(f"Namespace {name} exists.", namespace=name)
+            if self._is_table(connection, name):
+                raise NamespaceAlreadyExistsError(f"{name} is a table.", namespace=name)
+            try:
+                self._insert(connection, name, {**_EXISTS, **properties})
+            except IntegrityError as error:
+                raise NamespaceAlreadyExistsError(
+                    f"Namespace {name} exists.", namespace=name
+                ) from error
+
+    def drop(self, namespace: Namespace) -> None:
+        """Drop it if it holds neither tables nor namespaces."""
+        name = self.require(namespace)
+        with self._database.write() as connection:
+            self._database.alone(connection)
+            tables = self._database.rows(
+                connection,
+                "SELECT table_name FROM iceberg_tables WHERE catalog_name = :catalog AND table_namespace = :namespace",
+                catalog=self._catalog,
+                namespace=name,
+            )
+            children = [found for found in self._all(connection) if found.startswith(name + ".")]
+            held = [row[0] for row in tables] + children
+            if held:
+                raise NamespaceNotEmptyError(
+                    f"Namespace {name} still holds {held[0]}: drop it first.", namespace=name
+                )
+            self._database.run(
+                connection,
+                "DELETE FROM iceberg_namespace_properties WHERE catalog_name = :catalog AND namespace = :namespace",
+                catalog=self._catalog,
+                namespace=name,
+            )
+
+    def exists(self, namespace: Namespace) -> bool:
+        """Whether it, a table in it or a namespace below it was created."""
+        with self._database.read() as connection:
+            return self._is_there(connection, dotted(namespace))
+
+    def children(self, parent: Namespace) -> list[Namespace]:
+        """Sorted namespaces directly below."""
+        if parent:
+            self.require(parent)
+        with self._database.read() as connection:
+            names = self._all(connection)
+        depth = len(parent)
+        split = (tuple(name.split(".")) for name in names)
+        return sorted(
+            {
+                parts[: depth + 1]
+                for parts in split
+                if len(parts) > depth and parts[:depth] == tuple(parent)
+            }
+        )
+
+    def properties(self, namespace: Namespace) -> Mapping[str, str]:
+        """All properties."""
+        name = self.require(namespace)
+        with self._database.read() as connection:
+            return self._load(connection, name)
+
+    def update_properties(
+        self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str]
+    ) -> Mapping[str, str]:
+        """Set and remove; of several who set one property at once, the last wins."""
+        name = self.require(namespace)
+        _check_properties(name, updates)
+        try:
+            return self._update(name, updates, removals)
+        except IntegrityError as error:  # by a client that does not know our lock
+            raise StorageError(
+                f"Namespace {name}: somebody else set the same property. Try again.", retryable=True
+            ) from error
+
+    def require(self, namespace: Namespace) -> str:
+        """Its dotted name. Raises NoSuchNamespaceError."""
+        name = dotted(namespace)
+        with self._database.read() as connection:
+            if not self._is_there(connection, name):
+                raise NoSuchNamespaceError(
+                    f"No namespace {name} in {self._database.display_uri}.", namespace=name
+                )
+        return name
+
+    def _update(
+        self, name: str, updates: Mapping[str, str], removals: Sequence[str]
+    ) -> Mapping[str, str]:
+        with self._database.write() as connection:
+            self._database.alone(connection)
+            for key in sorted({*updates, *removals} - set(_EXISTS)):
+                self._database.run(
+                    connection,
+                    "DELETE FROM iceberg_namespace_properties "
+                    "WHERE catalog_name = :catalog AND namespace = :namespace AND property_key = :key",
+                    catalog=self._catalog,
+                    namespace=name,
+                    key=key,
+                )
+            present = self._database.rows(
+                connection,
+                "SELECT 1 FROM iceberg_namespace_properties "
+                "WHERE catalog_name = :catalog AND namespace = :namespace AND property_key = 'exists'",
+                catalog=self._catalog,
+                namespace=name,
+            )
+            additions = {key: updates[key] for key in sorted(updates) if key not in _EXISTS}
+            self._insert(connection, name, additions if present else {**_EXISTS, **additions})
+            return self._load(connection, name)
+
+    def _is_there(self, connection: Connection, name: str) -> bool:
+        return any(found == name or found.startswith(name + ".") for found in self._all(connection))
+
+    def _is_table(self, connection: Connection, name: str) -> bool:
+        namespace, _, table = name.rpartition(".")
+        rows = self._database.rows(
+            connection,
+            "SELECT 1 FROM iceberg_tables WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table",
+            catalog=self._catalog,
+            namespace=namespace,
+            table=table,
+        )
+        return bool(rows)
+
+    def _all(self, connection: Connection) -> list[str]:
+        rows = self._database.rows(
+            connection,
+            "SELECT DISTINCT namespace FROM iceberg_namespace_properties WHERE catalog_name = :catalog "
+            "UNION SELECT DISTINCT table_namespace FROM iceberg_tables WHERE catalog_name = :catalog",
+            catalog=self._catalog,
+        )
+        return [row[0] for row in rows]
+
+    def _load(self, connection: Connection, name: str) -> dict[str, str]:
+        rows = self._database.rows(
+            connection,
+            "SELECT property_key, property_value FROM iceberg_namespace_properties "
+            "WHERE catalog_name = :catalog AND namespace = :namespace",
+            catalog=self._catalog,
+            namespace=name,
+        )
+        return {key: value for key, value in rows if key not in _EXISTS}
+
+    def _insert(self, connection: Connection, name: str, properties: Mapping[str, str]) -> None:
+        for key, value in properties.items():
+            self._database.run(
+                connection,
+                "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value) "
+                "VALUES (:catalog, :namespace, :key, :value)",
+                catalog=self._catalog,
+                namespace=name,
+                key=key,
+                value=value,
+            )
+
+
+def dotted(namespace: Namespace) -> str:
+    """The name as the database keeps it. Raises InvalidIdentifierError when it does not fit."""
+    name = ".".join(parse_namespace(namespace))
+    if len(name) > NAME_MAX:
+        raise InvalidIdentifierError(
+            f"Namespace {name[:40]}... has {len(name)} characters with its levels; a SQL catalog keeps {NAME_MAX}.",
+            namespace=name,
+        )
+    return name
+
+
+def _check_properties(name: str, properties: Mapping[str, str]) -> None:
+    for key, value in properties.items():
+        if len(key) > NAME_MAX or len(value) > VALUE_MAX:
+            raise InvalidPropertyError(
+                f"Property {key[:40]!r} of namespace {name} is too long: a SQL catalog keeps names of {NAME_MAX} and values of "
+                f"{VALUE_MAX} characters.",
+                namespace=name,
+            )

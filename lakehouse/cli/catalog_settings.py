@@ -1,0 +1,87 @@
+"""Where the catalog is: options, then `LAKEHOUSE_*` in the environment, then `.lakehouse/warehouse` in the current folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from lakehouse.catalog.catalog_by_uri import is_folder
+from lakehouse.catalog.redaction import HIDDEN, hide_in_urls, is_secret, secrets_of
+from lakehouse.errors import InvalidInputError
+
+DEFAULT_CATALOG = ".lakehouse/warehouse"
+
+
+class Settings(BaseSettings):
+    """`LAKEHOUSE_CATALOG`, `LAKEHOUSE_WAREHOUSE`, `LAKEHOUSE_NAME` and `LAKEHOUSE_PROPERTIES` (a JSON object of strings)."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="LAKEHOUSE_", extra="ignore", hide_input_in_errors=True
+    )
+
+    catalog: str = DEFAULT_CATALOG
+    warehouse: str | None = None
+    name: str = "lakehouse"
+    properties: dict[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogOptions:
+    """What `load_catalog` needs.
+
+    Attributes:
+        uri: of the catalog; may hold a password.
+        properties: may hold secrets.
+    """
+
+    uri: str = field(repr=False)
+    warehouse: str | None
+    name: str
+    properties: Mapping[str, str] = field(repr=False)
+
+    def redact(self, text: str) -> str:
+        """The text without any secret of these options."""
+        secrets = [value for name, value in self.properties.items() if is_secret(name)]
+        for secret in (*secrets, *secrets_of(self.uri)):
+            if len(secret) >= 4:
+                text = text.replace(secret, HIDDEN)
+        return hide_in_urls(text)
+
+
+def catalog_options(
+    catalog: str | None = None,
+    warehouse: str | None = None,
+    name: str | None = None,
+    properties: Sequence[str] = (),
+) -> CatalogOptions:
+    """Options over environment over defaults.
+
+    A warehouse in the environment belongs to the catalog there: a folder given as `catalog` is its
+    own.
+
+    Raises:
+        InvalidInputError: a property that is not `key=value`, or an unusable `LAKEHOUSE_*` variable.
+    """
+    try:
+        settings = Settings()
+    except (ValidationError, ValueError) as error:
+        raise InvalidInputError("LAKEHOUSE_PROPERTIES must be a JSON object of strings") from error
+    given = dict(settings.properties)
+    for item in properties:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise InvalidInputError(
+                f"A catalog property is given as key=value; {key!r} has no value"
+            )
+        given[key] = value
+    reserved = sorted(given.keys() & {"uri", "warehouse", "name", "environment"})
+    if reserved:
+        raise InvalidInputError(
+            f"{reserved[0]} is no catalog property: it is set by --catalog, --warehouse or --name"
+        )
+    if not warehouse and not (catalog and is_folder(catalog)):
+        warehouse = settings.warehouse
+    return CatalogOptions(catalog or settings.catalog, warehouse, name or settings.name, given)

@@ -1,0 +1,205 @@
+"""What every command shares: the catalog, where output goes, and how errors end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, Concatenate, ParamSpec
+
+import orjson
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as RichProgress
+
+from lakehouse.cli.catalog_options import CatalogOption, NameOption, PropertyOption, WarehouseOption
+from lakehouse.cli.catalog_settings import CatalogOptions, catalog_options
+from lakehouse.cli.escaped_text import Visible, visible
+from lakehouse.environment import Environment
+from lakehouse.errors import LakehouseError, NoSuchTableError
+from lakehouse.lake import Lakehouse, load_catalog
+from lakehouse.maintenance.shown_plan import Progress, Report
+from lakehouse.table import Table
+
+P = ParamSpec("P")
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_COMMON: dict[str, tuple[Any, object]] = {
+    "catalog": (CatalogOption, None),
+    "warehouse": (WarehouseOption, None),
+    "name_": (NameOption, None),
+    "property_": (PropertyOption, None),
+    "json_": (JsonOption, False),
+}
+
+
+@dataclass
+class Session:
+    """One run of one command.
+
+    Attributes:
+        options: where the catalog is.
+        json: whether results are printed as JSON.
+        environment: clock and ids.
+    """
+
+    options: CatalogOptions
+    json: bool = False
+    environment: Environment = field(default_factory=Environment.system)
+
+    @cached_property
+    def lake(self) -> Lakehouse:
+        """The catalog, opened at the first use."""
+        options = self.options
+        return load_catalog(
+            options.uri,
+            warehouse=options.warehouse,
+            name=options.name,
+            environment=self.environment,
+            **options.properties,
+        )
+
+    @cached_property
+    def console(self) -> Console:
+        """Standard output."""
+        console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+        console.push_render_hook(Visible())
+        return console
+
+    def table(self, name: str) -> Table:
+        """Open a table. Raises NoSuchTableError, which names the tables that exist."""
+        try:
+            return self.lake.load_table(name)
+        except NoSuchTableError as error:
+            known = self.lake.list_tables()
+            listed = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
+            where = self.options.redact(self.options.uri)
+            raise NoSuchTableError(
+                f"No table {name} in {where}; it has {listed or 'no tables. Is this the right --catalog?'}",
+                table=name,
+            ) from error
+
+    def show(self, data: object, pretty: RenderableType) -> None:
+        """Print `data` as JSON, or `pretty`, as the user asked."""
+        if self.json:
+            encoded = orjson.dumps(
+                data,
+                option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_UTC_Z,
+                default=str,
+            )
+            sys.stdout.write(encoded.decode() + "\n")
+        else:
+            self.console.print(pretty)
+
+    def report(self, report: Report) -> None:
+        """Print a plan or a result."""
+        self.show(report.to_dict(), report)
+
+    def confirm_dry_run(self) -> None:
+        """Say that nothing was changed."""
+        if not self.json:
+            self.console.print("Dry run: nothing was changed.", style="dim")
+
+    @contextlib.contextmanager
+    def progress(self) -> Iterator[Progress]:
+        """A progress bar on standard error; silent when that is no terminal."""
+        errors = Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+        )
+        with RichProgress(
+            *columns, console=errors, transient=True, disable=self.json or not errors.is_terminal
+        ) as bars:
+            tasks: dict[str, TaskID] = {}
+
+            def advance(stage: str, done: int, total: int) -> None:
+                if stage not in tasks:
+                    tasks[stage] = bars.add_task(stage, total=total)
+                bars.update(tasks[stage], completed=done, total=total)
+
+            yield advance
+
+
+def command(
+    app: typer.Typer, name: str
+) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[Concatenate[Session, P], None]]:
+    """Register a function of a Session as a command, with the catalog options and `--json` added and errors made one line.
+
+    Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
+    """
+
+    def register(
+        function: Callable[Concatenate[Session, P], None],
+    ) -> Callable[Concatenate[Session, P], None]:
+        @functools.wraps(function)
+        def run(*args: Any, **arguments: Any) -> None:
+            context: typer.Context = arguments.pop("context_")
+            outer = context.find_object(dict) or {}
+            common = {key: arguments.pop(key) or outer.get(key) for key in _COMMON}
+            with one_line_errors() as errors:
+                options = catalog_options(
+                    common["catalog"],
+                    common["warehouse"],
+                    common["name_"],
+                    common["property_"] or (),
+                )
+                errors.redact = options.redact
+                function(Session(options, json=bool(common["json_"])), *args, **arguments)
+
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        added = [
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for key, (kind, default) in _COMMON.items()
+        ]
+        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+        added.append(
+            inspect.Parameter("context_", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        )
+        del run.__wrapped__  # typer must see the signature below, not the function's
+        run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
+        app.command(name)(run)
+        return function
+
+    return register
+
+
+@dataclass
+class ErrorLine:
+    """How an error is printed: `redact` takes the secrets out."""
+
+    redact: Callable[[str], str] = str
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Iterator[ErrorLine]:
+    """Turn every error into one line on standard error and exit code 1, never a traceback."""
+    line = ErrorLine()
+    try:
+        yield line
+    except (typer.Exit, typer.Abort, typer.BadParameter):
+        raise
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except LakehouseError as error:
+        fail(line.redact(error.message))
+    except Exception as error:  # noqa: BLE001 - the command line is where every error ends
+        fail(line.redact(f"{type(error).__name__}: {error}"))
+
+
+def fail(message: str) -> None:
+    """Print one error line and exit with 1."""
+    flat = visible(" ".join(message.split()))
+    typer.secho("Error: ", fg=typer.colors.RED, bold=True, err=True, nl=False)
+    typer.echo(flat, err=True)
+    raise typer.Exit(1)

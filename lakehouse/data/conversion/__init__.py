@@ -1,0 +1,1 @@
+"""Arrow values between types and shapes."""

@@ -1,0 +1,1 @@
+"""Row-level deletes: position and equality delete files, deletion vectors, Puffin."""

@@ -1,0 +1,236 @@
+"""Row-level deletes of a scan task: positions and equality keys, each delete file read once a scan."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+from lakehouse.data.deletes.deletion_vector import Positions, decode_vector
+from lakehouse.errors import CorruptMetadataError
+from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.storage.storage_protocol import Storage
+
+POSITION_PATH = NestedField(2147483546, "file_path", StringType(), required=True)
+POSITION_ROW = NestedField(2147483545, "pos", LongType(), required=True)
+POSITION_DELETE_SCHEMA = Schema(POSITION_PATH, POSITION_ROW)
+
+ReadFile = Callable[[DataFile, Schema], pa.Table]
+
+_MOST_CODES = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class EqualityKeys:
+    """Deleted keys of some equality delete files that compare the same columns.
+
+    Attributes:
+        field_ids: columns compared.
+        table: one row a key, columns named by field id.
+    """
+
+    field_ids: tuple[int, ...]
+    table: pa.Table
+
+    def matches(self, columns: Mapping[int, pa.Array]) -> npt.NDArray[np.bool_]:
+        """Which rows equal some key in all columns.
+
+        Null equals null and NaN equals NaN, but `-0.0` does not equal `0.0`.
+        """
+        rows = len(next(iter(columns.values())))
+        keys = np.zeros(self.table.num_rows, dtype=np.int64)
+        codes = np.zeros(rows, dtype=np.int64)
+        found = np.ones(rows, dtype=np.bool_)
+        size = 1
+        for field_id in self.field_ids:
+            deleted = _plain(self.table.column(str(field_id)).combine_chunks())
+            distinct = deleted.unique()
+            if size * max(len(distinct), 1) > _MOST_CODES:
+                together = pa.array(np.concatenate([keys, codes])).dictionary_encode()
+                dense = together.indices.to_numpy().astype(np.int64)
+                keys, codes, size = dense[: len(keys)], dense[len(keys) :], len(together.dictionary)
+            here = pc.index_in(_plain(columns[field_id]), value_set=distinct)
+            found &= here.is_valid().to_numpy(zero_copy_only=False)
+            codes = codes * len(distinct) + here.fill_null(0).to_numpy(zero_copy_only=False)
+            keys = keys * len(distinct) + pc.index_in(deleted, value_set=distinct).to_numpy(
+                zero_copy_only=False
+            )
+            size *= max(len(distinct), 1)
+        return found & np.isin(codes, keys)
+
+
+class DeleteLoader:
+    """Reads delete files for the tasks of one scan; safe to share between threads.
+
+    Args:
+        storage: where they are.
+        read_file: reads the columns of a schema from a Parquet delete file, by field id.
+        cache_bytes: most bytes of decoded deletes kept for the next task.
+    """
+
+    def __init__(
+        self, storage: Storage, read_file: ReadFile, cache_bytes: int = 134_217_728
+    ) -> None:
+        self._storage = storage
+        self._read_file = read_file
+        self._cache = _Cache(cache_bytes)
+
+    def positions(self, data_file: DataFile, deletes: Sequence[DataFile]) -> Positions | None:
+        """Ascending distinct positions deleted from a data file; None when no positional delete applies.
+
+        Raises:
+            NoSuchFileError: a delete file is missing.
+            CorruptMetadataError: a delete file that cannot be read.
+            UnsupportedFeatureError: a delete file in another format than Parquet and Puffin.
+        """
+        vectors = [one for one in deletes if one.is_deletion_vector]
+        if vectors:
+            # A deletion vector holds everything that older position delete files said.
+            return _union(
+                [
+                    self._vector(one)
+                    for one in vectors
+                    if one.referenced_data_file in (None, data_file.file_path)
+                ]
+            )
+        files = [one for one in deletes if one.content not in (0, CONTENT_EQUALITY_DELETES)]
+        found = [self._by_path(one).get(data_file.file_path) for one in files]
+        return _union([one for one in found if one is not None])
+
+    def equality(
+        self, deletes: Sequence[DataFile], fields: Callable[[int], NestedField]
+    ) -> list[EqualityKeys]:
+        """Keys of the equality delete files among `deletes`, one item for each set of columns.
+
+        Args:
+            deletes: delete files of a task.
+            fields: field id -> field of the table, optional or not.
+        """
+        groups: dict[tuple[int, ...], list[DataFile]] = {}
+        for one in deletes:
+            if one.content == CONTENT_EQUALITY_DELETES:
+                if not one.equality_ids:
+                    raise CorruptMetadataError(
+                        f"equality delete file {one.file_path} has no equality ids",
+                        file=one.file_path,
+                    )
+                groups.setdefault(tuple(sorted(one.equality_ids)), []).append(one)
+        return [self._keys(ids, files, fields) for ids, files in groups.items()]
+
+    def _keys(
+        self, ids: tuple[int, ...], files: Sequence[DataFile], fields: Callable[[int], NestedField]
+    ) -> EqualityKeys:
+        wanted = [fields(field_id) for field_id in ids]
+        schema = Schema(
+            *(
+                NestedField(one.field_id, str(one.field_id), one.field_type, required=False)
+                for one in wanted
+            )
+        )
+        tables = []
+        for one in files:
+            key = f"equality {one.file_path} {ids}"
+            tables.append(self._cache.get(key, partial(self._read_keys, one, schema)))
+        return EqualityKeys(ids, pa.concat_tables(tables))
+
+    def _read_keys(self, one: DataFile, schema: Schema) -> tuple[pa.Table, int]:
+        table = self._read_file(one, schema)
+        return table, int(table.nbytes)
+
+    def _vector(self, one: DataFile) -> Positions:
+        if one.content_offset is None or one.content_size_in_bytes is None:
+            raise CorruptMetadataError(
+                f"deletion vector in {one.file_path} has no offset or no length", file=one.file_path
+            )
+        blob = self._storage.read_range(
+            one.file_path, one.content_offset, one.content_size_in_bytes
+        )
+        return decode_vector(blob, one.file_path, one.record_count)
+
+    def _by_path(self, one: DataFile) -> Mapping[str, Positions]:
+        found: Mapping[str, Positions] = self._cache.get(
+            f"position {one.file_path}", partial(self._read_positions, one)
+        )
+        return found
+
+    def _read_positions(self, one: DataFile) -> tuple[Mapping[str, Positions], int]:
+        table = self._read_file(one, POSITION_DELETE_SCHEMA)
+        paths = table.column(0).combine_chunks().dictionary_encode()
+        rows = table.column(1).combine_chunks().to_numpy(zero_copy_only=False)
+        codes = paths.indices.to_numpy()
+        order = np.argsort(codes, kind="stable")
+        ends = np.cumsum(np.bincount(codes, minlength=len(paths.dictionary)))
+        starts = np.concatenate([[0], ends[:-1]])
+        result = {
+            path: np.unique(rows[order[start:end]])
+            for path, start, end in zip(paths.dictionary.to_pylist(), starts, ends, strict=True)
+        }
+        return result, int(rows.nbytes) + 200 * len(result)
+
+
+def alive(deleted: Positions, start: int, count: int) -> npt.NDArray[np.bool_] | None:
+    """Which of the rows [start, start + count) are not deleted; None when all are alive."""
+    first, last = np.searchsorted(deleted, [start, start + count])
+    if first == last:
+        return None
+    mask = np.ones(count, dtype=np.bool_)
+    mask[deleted[first:last] - start] = False
+    return mask
+
+
+def _union(parts: Sequence[Positions]) -> Positions | None:
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+
+
+def _plain(array: pa.Array) -> pa.Array:
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_floating(array.type):
+        # By bits with one NaN: Java, which writes equality deletes, tells -0.0 from 0.0.
+        one_nan = pc.if_else(pc.is_nan(array), pa.scalar(math.nan, array.type), array)
+        return one_nan.view(f"int{array.type.bit_width}")
+    return array
+
+
+class _Cache:
+    """What was decoded lately, by key, up to a number of bytes; each key is loaded once even when threads ask together."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._loading: dict[str, threading.Lock] = {}
+        self._items: OrderedDict[str, tuple[Any, int]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: str, load: Callable[[], tuple[Any, int]]) -> Any:
+        with self._lock:
+            if key in self._items:
+                self._items.move_to_end(key)
+                return self._items[key][0]
+            one_at_a_time = self._loading.setdefault(key, threading.Lock())
+        with one_at_a_time:
+            with self._lock:
+                if key in self._items:
+                    return self._items[key][0]
+            value, size = load()
+            with self._lock:
+                self._items[key] = (value, size)
+                self._bytes += size
+                self._loading.pop(key, None)
+                while self._bytes > self._limit and len(self._items) > 1:
+                    _, (_, freed) = self._items.popitem(last=False)
+                    self._bytes -= freed
+        return value

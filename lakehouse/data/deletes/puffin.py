@@ -1,0 +1,165 @@
+"""Puffin files: blobs with a JSON footer (Puffin spec)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
+from lakehouse.storage.storage_protocol import Storage
+
+_MAGIC = b"PFA1"
+_TRAILER = 12
+_COMPRESSED_FOOTER = 1
+_MOST_FOOTER_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """One blob's metadata, in the words of the Puffin spec.
+
+    Attributes:
+        type: such as `deletion-vector-v1` or `apache-datasketches-theta-v1`.
+        fields: field ids it was computed for.
+        snapshot_id: snapshot it was computed from, -1 when not known yet.
+        sequence_number: of that snapshot, -1 when not known yet.
+        offset: first byte in the file.
+        length: bytes.
+        compression_codec: None, `lz4` or `zstd`.
+        properties: free text.
+    """
+
+    type: str
+    fields: tuple[int, ...]
+    snapshot_id: int
+    sequence_number: int
+    offset: int
+    length: int
+    compression_codec: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class PuffinWriter:
+    """Collects blobs and writes them as one file.
+
+    Args:
+        created_by: name and version of the writer.
+    """
+
+    def __init__(self, created_by: str) -> None:
+        self._created_by = created_by
+        self._data: list[bytes] = [_MAGIC]
+        self._size = len(_MAGIC)
+        self._blobs: list[Blob] = []
+
+    def add(
+        self,
+        payload: bytes,
+        kind: str,
+        fields: Sequence[int],
+        properties: Mapping[str, str],
+        *,
+        snapshot_id: int = -1,
+        sequence_number: int = -1,
+    ) -> Blob:
+        """Append an uncompressed blob, by default one that is not bound to a snapshot yet; where it will be."""
+        blob = Blob(
+            type=kind,
+            fields=tuple(fields),
+            snapshot_id=snapshot_id,
+            sequence_number=sequence_number,
+            offset=self._size,
+            length=len(payload),
+            properties=dict(properties),
+        )
+        self._data.append(payload)
+        self._size += len(payload)
+        self._blobs.append(blob)
+        return blob
+
+    def finish(self) -> bytes:
+        """The whole file."""
+        return b"".join([*self._data, self.footer()])
+
+    def footer(self) -> bytes:
+        """What stands behind the blobs, the magic bytes around it included."""
+        text = orjson.dumps(
+            {
+                "blobs": [_to_json(blob) for blob in self._blobs],
+                "properties": {"created-by": self._created_by},
+            }
+        )
+        return b"".join([_MAGIC, text, struct.pack("<i", len(text)), bytes(4), _MAGIC])
+
+
+def read_blobs(storage: Storage, location: str) -> list[Blob]:
+    """Metadata of the blobs of a Puffin file.
+
+    Raises:
+        NoSuchFileError, StorageError: it cannot be read.
+        CorruptMetadataError: it is not a valid Puffin file.
+        UnsupportedFeatureError: its footer is compressed.
+    """
+    size = storage.size(location)
+    if size < len(_MAGIC) * 2 + _TRAILER:
+        raise CorruptMetadataError(f"Puffin file {location} is cut short", file=location)
+    trailer = storage.read_range(location, size - _TRAILER, _TRAILER)
+    length, flags = struct.unpack("<iI", trailer[:8])
+    if trailer[8:] != _MAGIC or not 0 <= length <= min(
+        size - 2 * len(_MAGIC) - _TRAILER, _MOST_FOOTER_BYTES
+    ):
+        raise CorruptMetadataError(f"{location} does not end as a Puffin file", file=location)
+    if flags & _COMPRESSED_FOOTER:
+        raise UnsupportedFeatureError(
+            f"Puffin file {location} has a compressed footer, which this version does not read",
+            file=location,
+        )
+    start = size - _TRAILER - length - len(_MAGIC)
+    footer = storage.read_range(location, start, length + len(_MAGIC))
+    if footer[:4] != _MAGIC:
+        raise CorruptMetadataError(
+            f"the footer of Puffin file {location} does not start with its magic number",
+            file=location,
+        )
+    try:
+        blobs = [_from_json(item) for item in orjson.loads(footer[4:])["blobs"]]
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise CorruptMetadataError(
+            f"the footer of Puffin file {location} is not what the Puffin spec says: {error}",
+            file=location,
+        ) from error
+    for blob in blobs:
+        if blob.offset < 0 or blob.length < 0 or blob.offset + blob.length > start:
+            raise CorruptMetadataError(
+                f"a blob of Puffin file {location} lies outside the file", file=location
+            )
+    return blobs
+
+
+def _to_json(blob: Blob) -> dict[str, Any]:
+    return {
+        "type": blob.type,
+        "fields": list(blob.fields),
+        "snapshot-id": blob.snapshot_id,
+        "sequence-number": blob.sequence_number,
+        "offset": blob.offset,
+        "length": blob.length,
+        "properties": dict(blob.properties),
+    }
+
+
+def _from_json(item: Mapping[str, Any]) -> Blob:
+    return Blob(
+        type=str(item["type"]),
+        fields=tuple(int(one) for one in item["fields"]),
+        snapshot_id=int(item["snapshot-id"]),
+        sequence_number=int(item["sequence-number"]),
+        offset=int(item["offset"]),
+        length=int(item["length"]),
+        compression_codec=item.get("compression-codec"),
+        properties={str(key): str(value) for key, value in item.get("properties", {}).items()},
+    )

@@ -1,0 +1,1 @@
+"""Data files to Arrow record batches."""

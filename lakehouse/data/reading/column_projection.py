@@ -1,0 +1,285 @@
+"""From what a file holds to what the table's schema says: columns by field id only (spec: Column Projection)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.types import ListType, MapType, NestedField, StructType, UnknownType
+
+from lakehouse.data.conversion.nested_arrays import (
+    list_parts,
+    make_list,
+    make_map,
+    make_struct,
+    map_parts,
+)
+from lakehouse.data.conversion.single_values import constant_array
+from lakehouse.data.reading.file_columns import FileColumn
+from lakehouse.data.reading.value_promotion import PromotionError, can_promote, promote
+from lakehouse.errors import InvalidSchemaError
+
+Build = Callable[[pa.Array], pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """How to make one column out of a decoded one; `leaves` are the Parquet columns to decode; `exact` means as it is."""
+
+    build: Build
+    leaves: tuple[int, ...]
+    exact: bool
+
+
+class Projection:
+    """Turns decoded batches of one file schema into columns of the wanted schema.
+
+    Args:
+        columns: of the file.
+        fields: wanted, in order.
+        targets: their Arrow fields.
+        constants: field id -> value of the whole file (identity partition values) for fields that the file lacks.
+        path: of the file, for messages.
+        pruned: whether batches hold only the columns of `leaves`; else all columns, nested ones too.
+
+    Attributes:
+        leaves: Parquet leaf columns to decode, ascending.
+
+    Raises:
+        InvalidSchemaError: a type that cannot be promoted, or a required column that is missing and has no default.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[FileColumn],
+        fields: Sequence[NestedField],
+        targets: Sequence[pa.Field],
+        constants: Mapping[int, Any],
+        path: str,
+        *,
+        pruned: bool = True,
+    ) -> None:
+        self._path = path
+        self._pruned = pruned
+        self._constants = constants
+        self._fields = list(zip(fields, targets, strict=True))
+        by_id = {one.field_id: one for one in columns if one.field_id is not None}
+        self._parts: list[_Part | None] = []
+        chosen: list[int] = []
+        for number, (one, target) in enumerate(self._fields):
+            column = by_id.get(one.field_id)
+            if column is None or isinstance(one.field_type, UnknownType):
+                self._check_absent(one, one.name)
+                self._parts.append(None)
+            else:
+                part = self._part(column, one, target, one.name)
+                self._parts.append(part)
+                chosen.append(number)
+        self.leaves = sorted(
+            leaf for part in self._parts if part is not None for leaf in part.leaves
+        )
+        # Columns come in the order of the file.
+        present = [
+            rank
+            for rank, column in enumerate(columns)
+            if not pruned or set(column.leaves) & set(self.leaves)
+        ]
+        rank_of = {id(columns[position]): rank for rank, position in enumerate(present)}
+        self._source = {
+            number: rank_of[id(by_id[self._fields[number][0].field_id])] for number in chosen
+        }
+
+    @property
+    def plain(self) -> bool:
+        """Whether every wanted column is in the file and taken as it is."""
+        return all(part is not None and part.exact for part in self._parts)
+
+    def of(self, path: str) -> Projection:
+        """The same for another file with the same columns; only where it is `plain`."""
+        other = copy.copy(self)
+        other._path = path  # noqa: SLF001 - of the same class
+        return other
+
+    def columns(
+        self, batch: pa.RecordBatch | None, rows: int, present: pa.BooleanArray | None = None
+    ) -> list[pa.Array]:
+        """The wanted columns.
+
+        Args:
+            batch: decoded columns, None when nothing was decoded.
+            rows: length of the columns.
+            present: where the struct around these columns is not null; required ones may be null elsewhere.
+
+        Raises:
+            InvalidSchemaError: a required column holds nulls, or a value cannot be promoted.
+        """
+        result = []
+        for number, ((one, target), part) in enumerate(zip(self._fields, self._parts, strict=True)):
+            if part is None or batch is None:
+                result.append(self._absent(one, target, rows))
+                continue
+            source = batch.column(self._source[number])
+            array = source if part.exact and source.type == target.type else part.build(source)
+            if one.required and array.null_count and _any_null(array, present):
+                raise InvalidSchemaError(
+                    f"column {one.name!r} of {self._path} is required and holds nulls",
+                    file=self._path,
+                )
+            result.append(array)
+        return result
+
+    def _absent(self, one: NestedField, target: pa.Field, rows: int) -> pa.Array:
+        value = self._constants.get(one.field_id, one.initial_default)
+        kind = one.field_type
+        if value is not None and isinstance(kind, StructType):
+            # the default of a struct is `{}`: its fields have their own (spec: Default values)
+            below = zip(kind.fields, target.type, strict=True)
+            children = [self._absent(child, field, rows) for child, field in below]
+            return make_struct(children, target.type, None, rows)
+        return constant_array(value, kind, target.type, rows)
+
+    def _check_absent(self, one: NestedField, name: str) -> None:
+        if (
+            one.required
+            and one.initial_default is None
+            and self._constants.get(one.field_id) is None
+        ):
+            raise InvalidSchemaError(
+                f"file {self._path} lacks required column {name!r} (field id {one.field_id}), which has no default",
+                file=self._path,
+                column=name,
+            )
+        if isinstance(one.field_type, StructType) and one.initial_default is not None:
+            for child in one.field_type.fields:
+                self._check_absent(child, f"{name}.{child.name}")
+
+    def _part(self, column: FileColumn, one: NestedField, target: pa.Field, name: str) -> _Part:
+        kind = one.field_type
+        if isinstance(kind, StructType):
+            self._expect(pa.types.is_struct(column.type), column, one, name)
+            return self._struct_part(column, kind, target.type)
+        if isinstance(kind, ListType):
+            self._expect(
+                len(column.children) == 1 and not pa.types.is_struct(column.type), column, one, name
+            )
+            return self._list_part(column, kind, target.type, name)
+        if isinstance(kind, MapType):
+            self._expect(pa.types.is_map(column.type), column, one, name)
+            return self._map_part(column, kind, target.type, name)
+        self._expect(
+            not column.children and can_promote(_plain(column.type), kind), column, one, name
+        )
+        return _Part(
+            lambda array: self._promote(array, one, target, name),
+            tuple(column.leaves),
+            exact=column.type == target.type,
+        )
+
+    def _promote(self, array: pa.Array, one: NestedField, target: pa.Field, name: str) -> pa.Array:
+        try:
+            return promote(array, one.field_type, target.type)
+        except PromotionError as error:
+            raise InvalidSchemaError(
+                f"column {name!r} of {self._path} {error}", file=self._path, column=name
+            ) from error
+
+    def _expect(self, fits: bool, column: FileColumn, one: NestedField, name: str) -> None:
+        if not fits:
+            what = f"column {name!r} (field id {one.field_id}) is {column.type} in {self._path}"
+            raise InvalidSchemaError(
+                f"{what}, which cannot be read as {one.field_type}", file=self._path, column=name
+            )
+
+    def _struct_part(self, column: FileColumn, kind: StructType, target: pa.StructType) -> _Part:
+        below = Projection(
+            column.children,
+            kind.fields,
+            list(target),
+            self._constants,
+            self._path,
+            pruned=self._pruned,
+        )
+        if not below.leaves:
+            # None of the wanted children is in the file: any leaf tells where the struct itself is null.
+            leaves = (column.leaves[0],)
+            return _Part(
+                lambda array: _rebuild(array, below, target, decoded=False), leaves, exact=False
+            )
+        names_in_order = [
+            child.name
+            for child in column.children
+            if not self._pruned or set(child.leaves) & set(below.leaves)
+        ]
+        exact = below.passes_through() and names_in_order == [f.name for f in target]
+        return _Part(
+            lambda array: _rebuild(array, below, target, decoded=True),
+            tuple(below.leaves),
+            exact=exact,
+        )
+
+    def passes_through(self) -> bool:
+        """Whether every column is taken as it is and in the order of the file."""
+        return self.plain and [self._source[number] for number in range(len(self._parts))] == list(
+            range(len(self._parts))
+        )
+
+    def _list_part(
+        self, column: FileColumn, kind: ListType, target: pa.DataType, name: str
+    ) -> _Part:
+        (element,) = column.children
+        part = self._child(element, kind.element_field, target.value_field, name + ".element")
+
+        def build(array: pa.Array) -> pa.Array:
+            values, lengths = list_parts(array)
+            return make_list(part.build(values), lengths, target)
+
+        return _Part(build, part.leaves, exact=part.exact)
+
+    def _map_part(self, column: FileColumn, kind: MapType, target: pa.MapType, name: str) -> _Part:
+        key_column, value_column = column.children
+        key = self._child(key_column, kind.key_field, target.key_field, name + ".key")
+        value = self._child(value_column, kind.value_field, target.item_field, name + ".value")
+
+        def build(array: pa.Array) -> pa.Array:
+            keys, values, lengths = map_parts(array)
+            return make_map(key.build(keys), value.build(values), lengths, target)
+
+        return _Part(build, (*key.leaves, *value.leaves), exact=key.exact and value.exact)
+
+    def _child(self, column: FileColumn, one: NestedField, target: pa.Field, name: str) -> _Part:
+        """The element of a list, the key or the value of a map: always there, its id needs no match to be found."""
+        if column.field_id is not None and column.field_id != one.field_id:
+            raise InvalidSchemaError(
+                f"{name!r} has field id {column.field_id} in {self._path} but {one.field_id} in the table",
+                file=self._path,
+            )
+        return self._part(column, one, target, name)
+
+
+def _rebuild(
+    array: pa.StructArray, below: Projection, target: pa.StructType, *, decoded: bool
+) -> pa.Array:
+    present = array.is_valid() if array.null_count else None
+    inner = pa.RecordBatch.from_arrays(
+        [array.field(i) for i in range(array.type.num_fields)], schema=pa.schema(list(array.type))
+    )
+    children = below.columns(inner if decoded else None, len(array), present)
+    return make_struct(children, target, present, len(array))
+
+
+def _any_null(array: pa.Array, present: pa.BooleanArray | None) -> bool:
+    return present is None or bool(pc.any(pc.and_(array.is_null(), present)).as_py())
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return kind.storage_type
+    return (
+        kind.value_type
+        if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)
+        else kind
+    )

@@ -1,0 +1,489 @@
+"""Reading one Parquet data file: from row groups to batches of the wanted columns."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from pyiceberg.types import NestedField, PrimitiveType
+
+from lakehouse.data.deletes.delete_loader import EqualityKeys, alive
+from lakehouse.data.deletes.deletion_vector import Positions
+from lakehouse.data.reading.column_projection import Projection
+from lakehouse.data.reading.file_columns import FileColumn, file_columns
+from lakehouse.data.reading.page_checksums import verified, verify_pages
+from lakehouse.data.reading.parquet_footer import (
+    ColumnChunk,
+    as_metadata_file,
+    column_chunks,
+    read_footer,
+)
+from lakehouse.data.reading.polars.polars_columns import BulkFile, decoded_columns
+from lakehouse.data.reading.row_group_pruning import in_range, prune
+from lakehouse.data.reading.scan_columns import FileShape, ScanColumns
+from lakehouse.errors import (
+    CorruptMetadataError,
+    LakehouseError,
+    NoSuchFileError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from lakehouse.expressions.bound_filter import TRUE
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.storage.storage_protocol import Storage, path_on_disk
+
+_ARROW_SCHEMA = b"ARROW:schema"
+# Decoding the filter's columns first pays when the others are this many times larger.
+_PROBE_RATIO = 4
+_BUFFER_BYTES = 262_144
+_PARQUET: Mapping[str, Any] = {
+    "coerce_int96_timestamp_unit": "us",
+    "page_checksum_verification": True,
+    "arrow_extensions_enabled": False,
+}
+# What pays for larger files only: buffers, decoding columns in parallel.
+_MANY_ROWS = 20_000
+# What pays for large ones only: opening again to read dictionaries, decoding the filter's columns first.
+_TWICE_ROWS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """A file's footer, serialized and parsed; the whole file when the read that brought the footer brought all of it."""
+
+    data: bytes
+    parsed: pq.FileMetaData
+    whole: bytes | None = None
+
+
+def load_footer(storage: Storage, one: DataFile, *, counted: bool = True) -> Footer:
+    """Read a file's footer.
+
+    Args:
+        storage: where the file is.
+        one: the file.
+        counted: whether its `record_count` is known.
+
+    Raises:
+        NoSuchFileError, StorageError: it cannot be read.
+        CorruptMetadataError: it is not valid Parquet, or holds another number of rows than recorded.
+        UnsupportedFeatureError: another format, or an encrypted file.
+    """
+    if one.file_format.lower() != "parquet":
+        raise UnsupportedFeatureError(
+            f"file {one.file_path} has format {one.file_format}; this version reads Parquet",
+            file=one.file_path,
+        )
+    tail = read_footer(storage, one.file_path, one.file_size_in_bytes)
+    with readable(one.file_path):
+        # as pq.read_metadata does, without the paths of nested columns, which take longer than the metadata themselves
+        reader = pq.core.ParquetReader()
+        reader.open(pa.BufferReader(as_metadata_file(tail.footer)))
+        found = Footer(tail.footer, reader.metadata, tail.whole)
+    if counted and found.parsed.num_rows != one.record_count:
+        raise CorruptMetadataError(
+            f"{one.file_path} holds {found.parsed.num_rows} rows, its manifest says "
+            f"{one.record_count}",
+            file=one.file_path,
+        )
+    return found
+
+
+def open_parquet(
+    storage: Storage, one: DataFile, found: Footer, dictionaries: Sequence[int] = ()
+) -> pq.ParquetFile:
+    """Open a file whose footer was read; leaf columns in `dictionaries` are read dictionary encoded.
+
+    Raises:
+        NoSuchFileError, StorageError: it cannot be read.
+        CorruptMetadataError: it is not valid Parquet.
+    """
+    with readable(one.file_path):
+        footer = found.parsed
+        if found.whole is not None:
+            return pq.ParquetFile(pa.BufferReader(found.whole), metadata=footer, **_PARQUET)
+        filesystem, path = storage.filesystem(one.file_path)
+        local = isinstance(filesystem, pafs.LocalFileSystem)
+        return pq.ParquetFile(
+            path,
+            filesystem=filesystem,
+            metadata=footer,
+            read_dictionary=list(dictionaries) or None,
+            # Near files are read piece by piece, far ones with one request for each column.
+            pre_buffer=not local,
+            buffer_size=_BUFFER_BYTES if local and footer.num_rows >= _MANY_ROWS else 0,
+            **_PARQUET,
+        )
+
+
+@contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Errors of pyarrow about a file as ours."""
+    try:
+        yield
+    except LakehouseError:
+        raise
+    except FileNotFoundError as error:
+        raise NoSuchFileError(f"file {path} of the table does not exist", file=path) from error
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowNotImplementedError,
+        pa.ArrowTypeError,
+        pa.ArrowKeyError,
+        UnicodeDecodeError,
+    ) as error:
+        raise CorruptMetadataError(
+            f"file {path} is not readable Parquet: {error}", file=path
+        ) from error
+    except (pa.ArrowMemoryError, MemoryError, OverflowError) as error:
+        raise CorruptMetadataError(
+            f"file {path} claims more data than memory can hold: {error}", file=path
+        ) from error
+    except OSError as error:
+        # parquet-cpp reports damaged pages as plain OSError without errno
+        if error.errno is None:
+            raise CorruptMetadataError(
+                f"file {path} is not readable Parquet: {error}", file=path
+            ) from error
+        raise StorageError(f"cannot read {path}: {error}", file=path) from error
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """A unit of reading: one row group of an open file."""
+
+    index: int
+    first_row: int
+    rows: int
+
+
+class TaskReader:
+    """One scan task, opened: which row groups to read, and how to make the wanted batches out of them.
+
+    Args:
+        task: the task.
+        scan: columns and filter of the scan, for this task's residual and deletes.
+        storage: where the files are.
+        deleted: positions deleted.
+        keys: equality deletes.
+        name_mapping: of the table.
+        batch_rows: most rows of a batch.
+
+    Raises:
+        see `open_parquet`; InvalidSchemaError when a column cannot be resolved.
+    """
+
+    def __init__(
+        self,
+        task: FileScanTask,
+        scan: ScanColumns,
+        storage: Storage,
+        *,
+        deleted: Positions | None = None,
+        keys: Sequence[EqualityKeys] = (),
+        name_mapping: str | None = None,
+        batch_rows: int = 32_768,
+    ) -> None:
+        self._task, self._scan, self._deleted, self._keys, self._batch_rows = (
+            task,
+            scan,
+            deleted,
+            keys,
+            batch_rows,
+        )
+        self._path = task.data_file.file_path
+        self._storage = storage
+        self._footer = load_footer(storage, task.data_file)
+        self._opened: pq.ParquetFile | None = None
+        self._shared: FileShape | None = None
+        with readable(self._path):
+            self._columns = self._shape(name_mapping)
+            self._probe = (
+                self._project(self._columns, scan.filter_fields, scan.filter_arrow)
+                if scan.can_probe
+                else None
+            )
+            self.row_groups = self._select(self._columns)
+
+    @cached_property
+    def _file(self) -> pq.ParquetFile:
+        """The file, opened for its only row group."""
+        if self._dictionaries or self._opened is None:
+            self._opened = open_parquet(
+                self._storage, self._task.data_file, self._footer, self._dictionaries
+            )
+        return self._opened
+
+    def _shape(self, name_mapping: str | None) -> Sequence[FileColumn]:
+        """Columns of the file and their projection, taken over from the file before when it had the same schema."""
+        parsed, scan = self._footer.parsed, self._scan
+        hint = (parsed.metadata or {}).get(_ARROW_SCHEMA)
+        known = scan.shape
+        if known is not None and known.hint == hint and known.schema.equals(parsed.schema):
+            self._projection = known.projection.of(self._path)
+            self._shared, self._decoded_columns = known, known.decoded
+            return known.columns
+        self._opened = open_parquet(self._storage, self._task.data_file, self._footer)
+        columns = file_columns(self._opened.schema_arrow, name_mapping, self._path)
+        self._projection = self._project(columns, scan.read_fields, scan.read_arrow)
+        self._decoded_columns = decoded_columns(columns, self._projection.leaves, parsed.schema)
+        if self._projection.plain:
+            self._shared = scan.shape = FileShape(
+                parsed.schema, hint, columns, self._projection, self._decoded_columns
+            )
+        return columns
+
+    @cached_property
+    def bulk(self) -> BulkFile | None:
+        """How Polars can decode the file; None when it cannot: nested columns, rare types, large files that are far away."""
+        source = self._footer.whole or path_on_disk(self._storage, self._path)
+        columns = self._decoded_columns
+        if source is None or columns is None:
+            return None
+        complete = sum(group.rows for group in self.row_groups) == self._footer.parsed.num_rows
+        only_rows = self._deleted is None and not self._keys and not self._scan.has_metadata
+        filters = complete and only_rows and self._scan.where != TRUE
+        names = set(columns.names)
+        filterable = {
+            i: (one.name, one.type)
+            for one in self._columns
+            if (i := one.field_id) is not None and one.name in names
+        }
+        return BulkFile(
+            source=source,
+            columns=columns,
+            where=self._scan.where if filters else None,
+            filterable=filterable,
+            is_whole=complete,
+            shape=self._shared if complete and only_rows else None,
+        )
+
+    @property
+    def path(self) -> str:
+        """Location of the file."""
+        return self._path
+
+    def verify(self, groups: Sequence[RowGroup]) -> bool:
+        """Check the checksums of wanted pages for a decoder that does not; only where there is `bulk`.
+
+        Returns:
+            False when their headers and the footer contradict each other, so that only Arrow's reader may read them.
+
+        Raises:
+            CorruptMetadataError: a checksum does not match.
+        """
+        whole, parsed = self._footer.whole, self._footer.parsed
+        if (
+            whole is not None
+            and parsed.num_row_groups == 1
+            and verified(
+                whole, parsed.num_columns, parsed.num_rows, parsed.row_group(0).total_byte_size
+            )
+        ):
+            return True
+        chunks = [
+            self._chunks[group.index][leaf] for group in groups for leaf in self._projection.leaves
+        ]
+        if whole is not None:
+            return verify_pages(whole, chunks, self._path)
+        with (
+            readable(self._path),
+            Path(path_on_disk(self._storage, self._path) or self._path).open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+        ):
+            return verify_pages(data, chunks, self._path)
+
+    def ready(self) -> list[pa.RecordBatch] | None:
+        """All wanted batches of a small file, decoded at once; None for larger ones, which are read by row group."""
+        if len(self.row_groups) > 1 or self._footer.whole is None:
+            return None
+        return [batch for group in self.row_groups for batch in self.batches(group)]
+
+    def _project(
+        self,
+        columns: Sequence[FileColumn],
+        fields: Sequence[NestedField],
+        targets: Sequence[pa.Field],
+    ) -> Projection:
+        return Projection(
+            columns, fields, targets, self._scan.constants(self._task.data_file), self._path
+        )
+
+    def close(self) -> None:
+        """Release the file."""
+        if self._opened is not None:
+            self._opened.close()
+
+    def batches(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
+        """Wanted rows and columns of a row group. Row groups may be read by several threads at a time."""
+        with readable(self._path):
+            if len(self.row_groups) > 1:
+                # A ParquetFile buffers ahead for one reader at a time.
+                source = open_parquet(
+                    self._storage, self._task.data_file, self._footer, self._dictionaries
+                )
+            else:
+                source = self._file
+            if self._should_probe(group) and not self._any_match(source, group):
+                return
+            position = group.first_row
+            for batch, rows in self._decoded(source, group, self._projection.leaves):
+                wanted = self.wanted(batch, rows, position)
+                position += rows
+                if wanted is not None and wanted.num_rows:
+                    yield wanted
+
+    @cached_property
+    def _chunks(self) -> list[list[ColumnChunk]]:
+        """Column chunks by row group; parsed when something depends on them only, which small files never ask for."""
+        return column_chunks(self._footer.data, self._footer.parsed.num_columns, self._path)
+
+    def _select(self, columns: Sequence[FileColumn]) -> list[RowGroup]:
+        footer = self._footer.parsed
+        chosen = list(range(footer.num_row_groups))
+        if len(chosen) > 1:
+            start, length = self._task.start, self._task.length
+            if length > 0 and (start > 0 or length < self._task.data_file.file_size_in_bytes):
+                chosen = in_range(self._chunks, start, length)
+            if self._scan.where != TRUE:
+                leaf_of = _primitive_leaves(columns, self._scan.types)
+                chosen = prune(
+                    footer, self._chunks, chosen, self._scan.where, leaf_of, self._scan.types
+                )
+        keep = set(chosen)
+        groups, first = [], 0
+        for index in range(footer.num_row_groups):
+            rows = footer.row_group(index).num_rows
+            if index in keep and rows > 0:
+                groups.append(RowGroup(index, first, rows))
+            first += rows
+        return groups
+
+    @cached_property
+    def _dictionaries(self) -> list[int]:
+        """Text columns that are faster read as dictionaries and decoded by Arrow: those with few distinct values."""
+        if sum(group.rows for group in self.row_groups) < _TWICE_ROWS:
+            return []
+        wanted = set(self._projection.leaves)
+        texts = [
+            one
+            for one in self._columns
+            if not one.children and one.leaves[0] in wanted and _is_text(one.type)
+        ]
+        return [one.leaves[0] for one in texts if self._refers_to_dictionary(one.leaves[0])]
+
+    def _refers_to_dictionary(self, leaf: int) -> bool:
+        chunks = [self._chunks[group.index][leaf] for group in self.row_groups]
+        # Plain text takes more than the four bytes of its length a value: below that, pages refer to a dictionary.
+        compact = sum(chunk.uncompressed_bytes for chunk in chunks) < 4 * sum(
+            chunk.values for chunk in chunks
+        )
+        return compact and all(chunk.has_dictionary for chunk in chunks)
+
+    def _decoded(
+        self, source: pq.ParquetFile, group: RowGroup, columns: Sequence[int]
+    ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
+        """Decoded batches and their rows; no batch when no column of the file is needed."""
+        if not columns:
+            for start in range(0, group.rows, self._batch_rows):
+                yield None, min(self._batch_rows, group.rows - start)
+            return
+        decoded = 0
+        for batch in source.reader.iter_batches(
+            self._batch_rows,
+            [group.index],
+            column_indices=list(columns),
+            use_threads=group.rows >= _MANY_ROWS,
+        ):
+            decoded += batch.num_rows
+            yield batch, batch.num_rows
+        if decoded != group.rows:
+            raise CorruptMetadataError(
+                f"row group {group.index} of {self._path} holds {decoded} rows, its footer says {group.rows}",
+                file=self._path,
+            )
+
+    def wanted(
+        self, batch: pa.RecordBatch | None, rows: int, position: int
+    ) -> pa.RecordBatch | None:
+        """Filter, delete and arrange one decoded batch that starts at row `position` of the file; None when nothing is left."""
+        columns = self._projection.columns(batch, rows)
+        mask = alive(self._deleted, position, rows) if self._deleted is not None else None
+        if mask is not None and not mask.any() and not self._scan.shows_deleted:
+            return None
+        for keys in self._keys:
+            hit = keys.matches(
+                {field_id: self._scan.by_id(columns, field_id) for field_id in keys.field_ids}
+            )
+            if hit.any():
+                mask = ~hit if mask is None else mask & ~hit
+        positions = (
+            pa.array(np.arange(position, position + rows)) if self._scan.needs_positions else None
+        )
+        if self._scan.shows_deleted:
+            deleted = pa.array(np.zeros(rows, bool) if mask is None else ~mask)
+            working = self._scan.assemble(columns, rows, positions=positions, deleted=deleted)
+        else:
+            working = self._scan.assemble(columns, rows, positions=positions)
+            working = working if mask is None else working.filter(pa.array(mask))
+        filtered = self._scan.keep_matching(working, self._task)
+        return None if filtered is None else self._scan.output(filtered, self._task)
+
+    def _should_probe(self, group: RowGroup) -> bool:
+        """Whether decoding the filter's columns alone first is cheap beside decoding everything."""
+        if (
+            self._probe is None
+            or group.rows < _TWICE_ROWS
+            or len(self._probe.leaves) == len(self._projection.leaves)
+        ):
+            return False
+        chunks = self._chunks[group.index]
+        everything = sum(chunks[leaf].compressed_bytes for leaf in self._projection.leaves)
+        first = sum(chunks[leaf].compressed_bytes for leaf in self._probe.leaves)
+        return everything >= (_PROBE_RATIO + 1) * first
+
+    def _any_match(self, source: pq.ParquetFile, group: RowGroup) -> bool:
+        if self._probe is None:
+            return True
+        for batch, rows in self._decoded(source, group, self._probe.leaves):
+            columns = pa.RecordBatch.from_arrays(
+                self._probe.columns(batch, rows), schema=pa.schema(self._scan.filter_arrow)
+            )
+            if self._scan.any_matches(columns):
+                return True
+        return False
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _by_id(columns: Sequence[FileColumn]) -> dict[int, FileColumn]:
+    """Columns outside lists and maps by field id."""
+    result: dict[int, FileColumn] = {}
+    for one in columns:
+        if one.field_id is not None:
+            result[one.field_id] = one
+        if pa.types.is_struct(one.type):
+            result.update(_by_id(one.children))
+    return result
+
+
+def _primitive_leaves(
+    columns: Sequence[FileColumn], types: Mapping[int, PrimitiveType]
+) -> dict[int, int]:
+    return {
+        field_id: one.leaves[0]
+        for field_id, one in _by_id(columns).items()
+        if not one.children and field_id in types
+    }

@@ -1,0 +1,1 @@
+"""Plain columns decoded in bulk by Polars, where that is faster (ADR 7)."""

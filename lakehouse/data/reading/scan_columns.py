@@ -1,0 +1,270 @@
+"""What to read, filter and return, in terms of field ids: shared by all tasks of a scan with the same filter and deletes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema, index_by_id, prune_columns
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import ListType, LongType, MapType, NestedField
+
+from lakehouse.data.conversion.columns_by_id import FieldReader, column_at, find_path
+from lakehouse.data.reading.column_projection import Projection
+from lakehouse.data.reading.file_columns import FileColumn, file_columns
+from lakehouse.data.reading.polars.polars_columns import DecodedColumns
+from lakehouse.expressions.bound_filter import TRUE, Bound
+from lakehouse.expressions.bound_filter import columns as columns_of
+from lakehouse.expressions.row_evaluation import passing
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.schema.field_types import field_types
+from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
+from lakehouse.spec.types.arrow_types import field_to_arrow, schema_to_arrow
+
+_BY_ID = {one.field_id: one for one in METADATA_COLUMNS.values()}
+_STORED = {METADATA_COLUMNS[name].field_id for name in (ROW_ID, LAST_UPDATED)}
+_POSITION = "\x00position"
+_DELETED = "\x00deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class FileShape:
+    """What files of the same Parquet schema share; most files of a table do.
+
+    Attributes:
+        schema: of the files.
+        hint: the Arrow schema that they carry, which decides how types are read.
+        columns: of the files.
+        projection: a plain one.
+        decoded: what Polars has to decode; None when it cannot.
+    """
+
+    schema: pq.ParquetSchema
+    hint: bytes | None
+    columns: Sequence[FileColumn]
+    projection: Projection
+    decoded: DecodedColumns | None
+
+
+class ScanColumns:
+    """Columns of a scan.
+
+    Args:
+        schema: to return; may hold metadata columns.
+        table_schema: what the filter refers to.
+        where: bound filter.
+        extra: fields needed beside (equality deletes).
+        specs: partition specs by id.
+
+    Attributes:
+        where: bound filter.
+        types: field id -> type, for pruning.
+        read_fields: columns to make out of each file; `read_arrow` are their Arrow fields.
+        filter_fields: only those that the filter needs; `filter_arrow` are their Arrow fields.
+        needs_positions: whether the position of each row in its file is asked for.
+        shows_deleted: whether `_deleted` is asked for: then deleted rows come too, marked.
+        has_metadata: whether any metadata column is asked for, by the filter too.
+        can_probe: whether the columns of a file alone decide the filter.
+        shape: of the last file that was opened, for the next ones.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        table_schema: Schema,
+        where: Bound,
+        extra: Sequence[NestedField],
+        specs: Mapping[int, PartitionSpec],
+    ) -> None:
+        self.where = where
+        self.shape: FileShape | None = None
+        self.types = field_types(table_schema)
+        self._fields = schema.fields
+        self._arrow = schema_to_arrow(schema)
+        self._specs = specs
+        asked = {one.field_id for one in columns_of(where)}
+        filter_ids = {one for one in asked if one not in _BY_ID}
+        metadata_ids = {one.field_id for one in schema.fields} | asked
+        metadata_ids &= _BY_ID.keys()
+        self.read_fields = _read_fields(schema, table_schema, filter_ids, extra, metadata_ids)
+        self.read_arrow = [field_to_arrow(one) for one in self.read_fields]
+        self._read_schema = pa.schema(self.read_arrow)
+        self._by_id = {
+            one.field_id: find_path(_schema_of(self.read_fields), one.field_id)[0] for one in extra
+        }
+        self.filter_fields = _pruned(table_schema, filter_ids) if filter_ids else []
+        self.filter_arrow = [field_to_arrow(one) for one in self.filter_fields]
+        self.can_probe = where != TRUE and asked == filter_ids
+        self._filtered = FieldReader(_schema_of(self.read_fields), filter_ids)
+        self._probed = FieldReader(_schema_of(self.filter_fields), filter_ids)
+        names = {_BY_ID[one].name for one in metadata_ids}
+        self.needs_positions = bool(names & {"_pos", "_row_id"})
+        self.shows_deleted = "_deleted" in names
+        self.has_metadata = bool(names)
+        data = [one for one in schema.fields if one.field_id not in _BY_ID]
+        whole = data == self.read_fields and len(data) == len(schema.fields)
+        self._as_read = whole and not self.needs_positions
+        targets = [
+            target
+            for one, target in zip(self._fields, self._arrow, strict=True)
+            if one.field_id not in _BY_ID
+        ]
+        self._arrange = Projection(
+            file_columns(self._read_schema, "[]", "the scan"),
+            data,
+            targets,
+            {},
+            "the scan",
+            pruned=False,
+        )
+
+    def constants(self, one: DataFile) -> dict[int, Any]:
+        """Values of columns by identity partitioning, for files that lack the column."""
+        spec = self._specs.get(one.spec_id)
+        if spec is None:
+            return {}
+        return {
+            part.source_id: value
+            for part, value in zip(spec.fields, one.partition, strict=False)
+            if isinstance(part.transform, IdentityTransform)
+        }
+
+    def by_id(self, columns: Sequence[pa.Array], field_id: int) -> pa.Array:
+        """A column that was asked for as extra, out of the read columns."""
+        path = self._by_id[field_id]
+        return (
+            columns[path[0]]
+            if len(path) == 1
+            else pc.struct_field(columns[path[0]], list(path[1:]))
+        )
+
+    def assemble(
+        self,
+        columns: Sequence[pa.Array],
+        rows: int,
+        *,
+        positions: pa.Array | None = None,
+        deleted: pa.Array | None = None,
+    ) -> pa.RecordBatch:
+        """The read columns as a batch, with the positions, and which rows are deleted, when these are asked for."""
+        schema, arrays = self._read_schema, list(columns)
+        for name, kind, values in (
+            (_POSITION, pa.int64(), positions),
+            (_DELETED, pa.bool_(), deleted),
+        ):
+            if values is not None:
+                schema, arrays = schema.append(pa.field(name, kind)), [*arrays, values]
+        if not arrays:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def keep_matching(self, working: pa.RecordBatch, task: FileScanTask) -> pa.RecordBatch | None:
+        """The rows that pass the filter; None when there are none."""
+        if self.where == TRUE:
+            return working
+
+        def read(field_id: int) -> pa.Array:
+            if field_id in _BY_ID:
+                return self._metadata_column(_BY_ID[field_id].name, working, task)
+            return self._filtered.read(working, field_id)
+
+        chosen = np.flatnonzero(passing(self.where, read, working.num_rows))
+        if len(chosen) == 0:
+            return None
+        return working if len(chosen) == working.num_rows else working.take(pa.array(chosen))
+
+    def any_matches(self, probed: pa.RecordBatch) -> bool:
+        """Whether any row passes the filter, by the columns that it needs; only where `can_probe`."""
+        read = partial(self._probed.read, probed)
+        return bool(passing(self.where, read, probed.num_rows).any())
+
+    def output(self, working: pa.RecordBatch, task: FileScanTask) -> pa.RecordBatch:
+        """The wanted columns of filtered rows, metadata columns included."""
+        if self._as_read:
+            return working
+        rows = working.num_rows
+        data = iter(self._arrange.columns(working.select(range(len(self.read_fields))), rows))
+        columns = [
+            self._metadata_column(_BY_ID[one.field_id].name, working, task)
+            if one.field_id in _BY_ID
+            else next(data)
+            for one in self._fields
+        ]
+        if not columns:
+            return pa.RecordBatch.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+
+    def _metadata_column(self, name: str, working: pa.RecordBatch, task: FileScanTask) -> pa.Array:
+        rows = working.num_rows
+        if name == "_file":
+            return pa.repeat(pa.scalar(task.data_file.file_path), rows)
+        if name == "_pos":
+            return working.column(_POSITION)
+        if name == "_deleted":
+            return working.column(_DELETED)
+        if name == "_spec_id":
+            return pa.repeat(pa.scalar(task.data_file.spec_id, pa.int32()), rows)
+        stored = column_at(
+            working, (self._read_schema.get_field_index(_hidden(METADATA_COLUMNS[name])),)
+        )
+        if name == "_last_updated_sequence_number":
+            return pc.fill_null(stored, task.sequence_number)
+        if task.data_file.first_row_id is None:
+            return stored
+        return pc.coalesce(stored, pc.add(working.column(_POSITION), task.data_file.first_row_id))
+
+
+def _hidden(one: NestedField) -> str:
+    """Name under which a column that no filter may meet travels: another column can have had its name."""
+    return f"\x00{one.field_id}"
+
+
+def _read_fields(
+    schema: Schema,
+    table_schema: Schema,
+    filter_ids: set[int],
+    extra: Sequence[NestedField],
+    metadata_ids: set[int],
+) -> list[NestedField]:
+    data = [one for one in schema.fields if one.field_id not in _BY_ID]
+    known = set(index_by_id(_schema_of(data)))
+    in_table = index_by_id(table_schema)
+    needed = filter_ids | {one.field_id for one in extra if one.field_id in in_table}
+    fields = data if needed <= known else _pruned(table_schema, known | needed)
+    for one in extra:
+        if one.field_id not in in_table:
+            fields = [
+                *fields,
+                NestedField(one.field_id, _hidden(one), one.field_type, required=False),
+            ]
+    return [
+        *fields,
+        *(
+            NestedField(one, _hidden(_BY_ID[one]), LongType(), required=False)
+            for one in sorted(metadata_ids)
+            if one in _STORED
+        ),
+    ]
+
+
+def _pruned(schema: Schema, ids: set[int]) -> list[NestedField]:
+    """The columns that hold the fields of `ids`: structs without the others, lists and maps whole."""
+    fields = index_by_id(schema)
+    nested = (ListType, MapType)
+    whole = {i for i in ids if isinstance(fields[i].field_type, nested)}
+    below = {one for i in whole for one in index_by_id(_schema_of([fields[i]]))}
+    # pyiceberg takes lists and maps by what they hold, never by their own ids
+    selected = {i for i in ids | below if not isinstance(fields[i].field_type, nested)}
+    return list(prune_columns(schema, selected, select_full_types=False).fields)
+
+
+def _schema_of(fields: Sequence[NestedField]) -> Schema:
+    return Schema(*fields)

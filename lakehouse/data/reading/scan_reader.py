@@ -1,0 +1,203 @@
+"""Data files (Parquet, and Avro that landed) to Arrow record batches: columns by field id, deletes applied, rows filtered."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField
+
+from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA, DeleteLoader
+from lakehouse.data.reading.avro_reader import AVRO, AvroTaskReader
+from lakehouse.data.reading.column_projection import Projection
+from lakehouse.data.reading.decoding_threads import Pipeline
+from lakehouse.data.reading.file_columns import file_columns
+from lakehouse.data.reading.parquet_reader import TaskReader, load_footer, open_parquet, readable
+from lakehouse.data.reading.polars.polars_columns import may_load_polars, worthwhile
+from lakehouse.data.reading.scan_columns import ScanColumns
+from lakehouse.data.reading.whole_files import WholeFiles, together
+from lakehouse.errors import InvalidSchemaError
+from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.storage.storage_protocol import Storage
+
+__all__ = ["METADATA_COLUMNS", "ReadRequest", "read_table", "read_tasks"]
+
+_POSITION_NAMES = (
+    '[{"field-id":2147483546,"names":["file_path"]},{"field-id":2147483545,"names":["pos"]}]'
+)
+_WHOLE_ROW_GROUPS = 1 << 20
+# Nothing waits for memory when everything is kept: fewer, larger chunks, and whole row groups when no row is left out.
+_FILTERED_BATCH_ROWS = 131_072
+_TABLE_BATCH_ROWS = 1_048_576
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadRequest:
+    """What a reader has to know about the scan; picklable.
+
+    Attributes:
+        schema: columns to return, in order, as a projection of the table's schema; may hold metadata columns
+            (`METADATA_COLUMNS`: `_file`, `_pos`, `_deleted`, `_spec_id`, `_row_id`, `_last_updated_sequence_number`).
+        table_schema: the whole schema that filters and equality deletes refer to; `schema` when None.
+        older_schemas: the table's other schemas, for equality deletes that compare a column dropped since.
+        where: rows for which this is not true are dropped (three-valued logic), on every task, together with the residual of the
+            task. Give the scan's own filter, or TRUE when the residuals of the tasks are enough.
+        specs: partition specs by id, for identity partition values of files that lack the column.
+        name_mapping: JSON of `schema.name-mapping.default`, for files without field ids.
+        batch_rows: most rows in a returned batch.
+        threads: row groups decoded at a time; one per core when None.
+        buffer_bytes: bytes of decoded batches that may wait for the consumer of a stream.
+        bulk: whether `read_table` has Polars decode what it can (ADR 7); None where there is enough to read and several threads.
+    """
+
+    schema: Schema
+    table_schema: Schema | None = None
+    older_schemas: tuple[Schema, ...] = ()
+    where: Bound = TRUE
+    specs: Mapping[int, PartitionSpec] = field(default_factory=dict)
+    name_mapping: str | None = None
+    batch_rows: int = 32_768
+    threads: int | None = None
+    buffer_bytes: int = 8_388_608
+    bulk: bool | None = None
+
+
+def read_tasks(
+    tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage
+) -> Generator[pa.RecordBatch, None, None]:
+    """Stream the rows of the tasks, in their order, with bounded memory; close it to stop early.
+
+    Every batch has exactly the schema `schema_to_arrow(request.schema)`; empty batches are left out. Files are read by
+    several threads; memory holds about `buffer_bytes` and what decoding takes, however large files and row groups are.
+
+    Raises:
+        NoSuchFileError: a data or delete file is missing.
+        CorruptMetadataError: a file is not valid Parquet or Puffin.
+        InvalidSchemaError: a file lacks a required column or holds a type that cannot be promoted.
+        InvalidExpressionError: a function of the filter cannot be computed for a row.
+        UnsupportedFeatureError: a file format other than Parquet and Avro, or delete files that are not Parquet.
+    """
+    return _stream(tasks, request, storage, request.buffer_bytes)
+
+
+def _stream(
+    tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage, buffer_bytes: int | None
+) -> Generator[pa.RecordBatch, None, None]:
+    session = _Session(request, storage)
+    openers = (partial(session.open, task) for task in tasks)
+    return iter(Pipeline(openers, request.threads or pa.cpu_count(), buffer_bytes))
+
+
+def read_table(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> pa.Table:
+    """All rows of the tasks as one table (see `read_tasks`); the fastest way when the result fits in memory."""
+    whole = replace(request, batch_rows=max(request.batch_rows, _TABLE_BATCH_ROWS))
+    threads = request.threads or pa.cpu_count()
+    listed = list(tasks)
+    if _reads_in_bulk(listed, request, threads):
+        session = _Session(whole, storage)
+        openers = (partial(session.open_together, group) for group in together(listed, threads))
+        batches = list(Pipeline(openers, threads, None))
+    else:
+        batches = list(_stream(listed, whole, storage, None))
+    schema = schema_to_arrow(request.schema)
+    if not len(schema):
+        rows = sum(batch.num_rows for batch in batches)
+        return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.Table.from_batches(batches, schema=schema)
+
+
+def _reads_in_bulk(tasks: Sequence[FileScanTask], request: ReadRequest, threads: int) -> bool:
+    if request.bulk is not None:
+        return request.bulk and may_load_polars()
+    size = sum(task.length or task.data_file.file_size_in_bytes for task in tasks)
+    return threads > 1 and may_load_polars() and worthwhile(len(tasks), size)
+
+
+class _Session:
+    """What the tasks of one scan share: resolved columns, delete files."""
+
+    def __init__(self, request: ReadRequest, storage: Storage) -> None:
+        self._request = request
+        self._storage = storage
+        self._table_schema = request.table_schema or request.schema
+        self._deletes = DeleteLoader(storage, self._read_delete_file)
+        self._lock = threading.Lock()
+        self._columns: dict[tuple[int, tuple[int, ...]], tuple[Bound, ScanColumns]] = {}
+
+    def open(self, task: FileScanTask) -> TaskReader:
+        """Footer, deletes and resolved columns of one task."""
+        reader = AvroTaskReader if task.data_file.file_format.lower() == AVRO else TaskReader
+        ids = {
+            i
+            for one in task.deletes
+            if one.content == CONTENT_EQUALITY_DELETES
+            for i in one.equality_ids or ()
+        }
+        columns = self._scan_columns(task.residual, tuple(sorted(ids)))
+        rows = self._request.batch_rows
+        return reader(
+            task,
+            columns,
+            self._storage,
+            deleted=self._deletes.positions(task.data_file, task.deletes),
+            keys=self._deletes.equality(task.deletes, self._field),
+            name_mapping=self._request.name_mapping,
+            batch_rows=rows if columns.where == TRUE else min(rows, _FILTERED_BATCH_ROWS),
+        )
+
+    def open_together(self, tasks: Iterable[FileScanTask]) -> WholeFiles:
+        """Tasks that are decoded in bulk where they allow it."""
+        return WholeFiles([self.open(task) for task in tasks], lone=self._request.bulk is True)
+
+    def _scan_columns(self, residual: Bound, equality_ids: tuple[int, ...]) -> ScanColumns:
+        with self._lock:
+            # planners give equal residuals as the same object
+            key = (id(residual), equality_ids)
+            found = self._columns.get(key)
+            if found is None:
+                request = self._request
+                where = conjunction((request.where, residual))
+                extra = [self._field(field_id) for field_id in equality_ids]
+                columns = ScanColumns(
+                    request.schema, self._table_schema, where, extra, request.specs
+                )
+                found = self._columns[key] = (residual, columns)
+            return found[1]
+
+    def _field(self, field_id: int) -> NestedField:
+        for schema in (self._table_schema, *self._request.older_schemas):
+            try:
+                return schema.find_field(field_id)
+            except ValueError:
+                continue
+        raise InvalidSchemaError(
+            f"an equality delete compares field id {field_id}, which no schema of the table has"
+        )
+
+    def _read_delete_file(self, one: DataFile, schema: Schema) -> pa.Table:
+        """Columns of a Parquet delete file, by field id (position delete files also by name)."""
+        arrow = schema_to_arrow(schema)
+        mapping = (
+            _POSITION_NAMES if schema is POSITION_DELETE_SCHEMA else self._request.name_mapping
+        )
+        source = open_parquet(self._storage, one, load_footer(self._storage, one))
+        with readable(one.file_path):
+            columns = file_columns(source.schema_arrow, mapping, one.file_path)
+            projection = Projection(columns, schema.fields, list(arrow), {}, one.file_path)
+            groups = list(range(source.metadata.num_row_groups))
+            batches = [
+                pa.RecordBatch.from_arrays(projection.columns(batch, batch.num_rows), schema=arrow)
+                for batch in source.reader.iter_batches(
+                    _WHOLE_ROW_GROUPS, groups, column_indices=projection.leaves
+                )
+            ]
+        return pa.Table.from_batches(batches, schema=arrow)

@@ -1,0 +1,1 @@
+"""Arrow record batches to data files: partitioned, sorted, measured."""

@@ -1,0 +1,297 @@
+"""Column metrics of Parquet files: counts, bounds and sizes from the footer, NaN counts from the data."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema, index_by_id, index_name_by_id
+from pyiceberg.table.sorting import SortOrder
+from pyiceberg.types import (
+    DoubleType,
+    FloatType,
+    IcebergType,
+    ListType,
+    MapType,
+    PrimitiveType,
+    StructType,
+    UnknownType,
+)
+
+from lakehouse.data.conversion.nested_arrays import list_parts, map_parts
+from lakehouse.data.conversion.parquet_bounds import bounds, decode_statistic
+from lakehouse.errors import InvalidPropertyError
+from lakehouse.spec.manifests.data_file import DataFile
+
+DEFAULT_MODE = "write.metadata.metrics.default"
+COLUMN_MODE_PREFIX = "write.metadata.metrics.column."
+MAX_INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
+
+_TRUNCATE = re.compile(r"truncate\((\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsMode:
+    """How much is recorded for one column.
+
+    Attributes:
+        counts: value, null and NaN counts.
+        bounds: lower and upper bound.
+        length: code points of a string bound, bytes of a binary one; None is the whole value.
+    """
+
+    counts: bool
+    bounds: bool
+    length: int | None = None
+
+
+NONE = MetricsMode(counts=False, bounds=False)
+COUNTS = MetricsMode(counts=True, bounds=False)
+FULL = MetricsMode(counts=True, bounds=True)
+DEFAULT = MetricsMode(counts=True, bounds=True, length=16)
+
+
+def parse_mode(text: str, property_name: str = DEFAULT_MODE) -> MetricsMode:
+    """`none`, `counts`, `truncate(n)` or `full`.
+
+    Raises:
+        InvalidPropertyError: anything else.
+    """
+    lowered = text.strip().lower()
+    named = {"none": NONE, "counts": COUNTS, "full": FULL}.get(lowered)
+    if named is not None:
+        return named
+    match = _TRUNCATE.fullmatch(lowered)
+    if match and int(match[1]) > 0:
+        return MetricsMode(counts=True, bounds=True, length=int(match[1]))
+    raise InvalidPropertyError(
+        f"{property_name} is {text!r}; it must be none, counts, truncate(<length above 0>) or full",
+        property=property_name,
+    )
+
+
+def metrics_modes(
+    schema: Schema, properties: Mapping[str, str], sort_order: SortOrder | None = None
+) -> dict[int, MetricsMode]:
+    """Mode of each primitive field by id.
+
+    Without a configured default, a schema of more than `max-inferred-column-defaults` (100) primitive fields infers
+    `truncate(16)` for the first 100 and `none` for the rest. Columns of the sort order have at least `truncate(16)`.
+    Fields inside lists and maps never have bounds.
+
+    Raises:
+        InvalidPropertyError: a mode that does not parse.
+    """
+    leaves = list(_leaves(schema.as_struct()))
+    default_text = properties.get(DEFAULT_MODE)
+    default = DEFAULT if default_text is None else parse_mode(default_text)
+    limit = len(leaves) if default_text is not None else _max_inferred(properties)
+    names = index_name_by_id(schema)
+    sorted_ids = {f.source_id for f in sort_order.fields} if sort_order is not None else set()
+    modes: dict[int, MetricsMode] = {}
+    for position, (field_id, repeated) in enumerate(leaves):
+        mode = default if position < limit else NONE
+        if field_id in sorted_ids and not mode.bounds:
+            mode = DEFAULT
+        name = COLUMN_MODE_PREFIX + names[field_id]
+        if name in properties:
+            mode = parse_mode(properties[name], name)
+        modes[field_id] = COUNTS if repeated and mode.bounds else mode
+    return modes
+
+
+def _max_inferred(properties: Mapping[str, str]) -> int:
+    text = properties.get(MAX_INFERRED, "100")
+    if not text.isdecimal():
+        raise InvalidPropertyError(
+            f"{MAX_INFERRED} is {text!r}; it must be a number of columns", property=MAX_INFERRED
+        )
+    return int(text)
+
+
+def _leaves(
+    kind: IcebergType, field_id: int = -1, repeated: bool = False
+) -> Iterable[tuple[int, bool]]:
+    if isinstance(kind, StructType):
+        for child in kind.fields:
+            yield from _leaves(child.field_type, child.field_id, repeated)
+    elif isinstance(kind, ListType):
+        yield from _leaves(kind.element_type, kind.element_id, repeated=True)
+    elif isinstance(kind, MapType):
+        yield from _leaves(kind.key_type, kind.key_id, repeated=True)
+        yield from _leaves(kind.value_type, kind.value_id, repeated=True)
+    else:
+        yield field_id, repeated
+
+
+@dataclass(slots=True)
+class FileMetrics:
+    """Metrics of one file, in the words of the spec's `data_file`."""
+
+    record_count: int = 0
+    column_sizes: dict[int, int] = field(default_factory=dict)
+    value_counts: dict[int, int] = field(default_factory=dict)
+    null_value_counts: dict[int, int] = field(default_factory=dict)
+    nan_value_counts: dict[int, int] = field(default_factory=dict)
+    lower_bounds: dict[int, bytes] = field(default_factory=dict)
+    upper_bounds: dict[int, bytes] = field(default_factory=dict)
+    split_offsets: tuple[int, ...] = ()
+
+    def data_file(
+        self,
+        *,
+        file_path: str,
+        partition: tuple[Any, ...],
+        spec_id: int,
+        file_size_in_bytes: int,
+        sort_order_id: int | None,
+    ) -> DataFile:
+        """The measured file; sort order 0, unsorted, is not recorded."""
+        return DataFile(
+            file_path=file_path,
+            partition=partition,
+            spec_id=spec_id,
+            record_count=self.record_count,
+            file_size_in_bytes=file_size_in_bytes,
+            column_sizes=self.column_sizes,
+            value_counts=self.value_counts,
+            null_value_counts=self.null_value_counts,
+            nan_value_counts=self.nan_value_counts,
+            lower_bounds=self.lower_bounds,
+            upper_bounds=self.upper_bounds,
+            split_offsets=self.split_offsets,
+            sort_order_id=sort_order_id or None,
+        )
+
+
+def footer_metrics(
+    footer: pq.FileMetaData,
+    leaf_ids: Sequence[int | None],
+    schema: Schema,
+    modes: Mapping[int, MetricsMode],
+    nan_counts: Mapping[int, int] | None = None,
+) -> FileMetrics:
+    """Metrics out of a Parquet footer.
+
+    Args:
+        footer: of the written file.
+        leaf_ids: field id of each Parquet leaf column in order, None for columns that are not of the table.
+        schema: types of the fields.
+        modes: see `metrics_modes`; a field without a mode has none.
+        nan_counts: NaN values by field id, counted while writing; the footer does not know them.
+    """
+    types = {i: f.field_type for i, f in index_by_id(schema).items()}
+    result = FileMetrics(record_count=footer.num_rows, split_offsets=split_offsets(footer))
+    for index, field_id in enumerate(leaf_ids):
+        if field_id is None:
+            continue
+        groups = [footer.row_group(group).column(index) for group in range(footer.num_row_groups)]
+        result.column_sizes[field_id] = sum(group.total_compressed_size for group in groups)
+        mode, kind = modes.get(field_id, NONE), types.get(field_id)
+        if not mode.counts or not isinstance(kind, PrimitiveType):
+            continue
+        result.value_counts[field_id] = sum(group.num_values for group in groups)
+        statistics = [group.statistics for group in groups]
+        if all(one is not None and one.has_null_count for one in statistics):
+            result.null_value_counts[field_id] = sum(one.null_count for one in statistics)
+        if nan_counts is not None and field_id in nan_counts:
+            result.nan_value_counts[field_id] = nan_counts[field_id]
+        if mode.bounds:
+            _add_bounds(result, field_id, kind, mode, footer.schema.column(index), statistics)
+    return result
+
+
+def _add_bounds(
+    result: FileMetrics,
+    field_id: int,
+    kind: PrimitiveType,
+    mode: MetricsMode,
+    column: Any,
+    statistics: Sequence[Any],
+) -> None:
+    lows: list[Any] = []
+    highs: list[Any] = []
+    for one in statistics:
+        if one is None:
+            return
+        if one.has_min_max:
+            lows.append(decode_statistic(one.min_raw, column, kind))
+            highs.append(decode_statistic(one.max_raw, column, kind))
+        elif one.num_values and not isinstance(kind, FloatType | DoubleType):
+            return  # values without statistics could lie anywhere; floating point lacks them only when all are NaN
+    if not lows or any(value is None for value in (*lows, *highs)):
+        return
+    low, high = bounds(min(lows), max(highs), kind, mode.length)
+    if low is not None:
+        result.lower_bounds[field_id] = low
+    if high is not None:
+        result.upper_bounds[field_id] = high
+
+
+def split_offsets(footer: pq.FileMetaData) -> tuple[int, ...]:
+    """Byte at which each row group starts, ascending; a reader of a byte range reads the row groups that start in it."""
+    return tuple(
+        sorted(row_group_start(footer.row_group(group)) for group in range(footer.num_row_groups))
+    )
+
+
+def row_group_start(group: pq.RowGroupMetaData) -> int:
+    """First byte of a row group: its first column's dictionary page, else its first data page."""
+    if group.num_columns == 0:
+        return 0
+    column = group.column(0)
+    dictionary = column.dictionary_page_offset if column.has_dictionary_page else None
+    return int(
+        column.data_page_offset if not dictionary else min(dictionary, column.data_page_offset)
+    )
+
+
+def count_nans(
+    batch: pa.RecordBatch, schema: Schema, modes: Mapping[int, MetricsMode], counts: dict[int, int]
+) -> None:
+    """Add the NaN values of a batch (Arrow schema of `schema`) to `counts`, by field id, where the mode asks for counts."""
+    for column, one in zip(batch.columns, schema.fields, strict=True):
+        _count(column, one.field_type, one.field_id, modes, counts)
+
+
+def _count(
+    array: pa.Array,
+    kind: IcebergType,
+    field_id: int,
+    modes: Mapping[int, MetricsMode],
+    counts: dict[int, int],
+) -> None:
+    if isinstance(kind, FloatType | DoubleType):
+        if modes.get(field_id, NONE).counts:
+            found = pc.sum(pc.is_nan(array)).as_py() or 0
+            counts[field_id] = counts.get(field_id, 0) + found
+    elif isinstance(kind, StructType):
+        for child, one in zip(array.flatten(), kind.fields, strict=True):
+            _count(child, one.field_type, one.field_id, modes, counts)
+    elif isinstance(kind, ListType) and _has_floats(kind):
+        _count(list_parts(array)[0], kind.element_type, kind.element_id, modes, counts)
+    elif isinstance(kind, MapType) and _has_floats(kind):
+        keys, values, _ = map_parts(array)
+        _count(keys, kind.key_type, kind.key_id, modes, counts)
+        _count(values, kind.value_type, kind.value_id, modes, counts)
+
+
+def _has_floats(kind: IcebergType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_floats(child.field_type) for child in kind.fields)
+    if isinstance(kind, ListType):
+        return _has_floats(kind.element_type)
+    if isinstance(kind, MapType):
+        return _has_floats(kind.key_type) or _has_floats(kind.value_type)
+    return isinstance(kind, FloatType | DoubleType)
+
+
+def stored_schema(schema: Schema) -> Schema:
+    """The fields that data files hold: all but those of type `unknown` (spec: omit from data files), at the top level."""
+    kept = [one for one in schema.fields if not isinstance(one.field_type, UnknownType)]
+    return schema if len(kept) == len(schema.fields) else Schema(*kept, schema_id=schema.schema_id)

@@ -1,0 +1,259 @@
+"""One Parquet file being written: durable, measured, invisible until complete."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.schema import Schema
+
+from lakehouse.data.conversion.leaf_field_ids import leaf_field_ids
+from lakehouse.data.reading.uuid_statistics import misread_columns, statistics_columns, uuid_nulls
+from lakehouse.data.writing.column_metrics import (
+    FileMetrics,
+    MetricsMode,
+    count_nans,
+    footer_metrics,
+)
+from lakehouse.errors import InvalidPropertyError, StorageError
+from lakehouse.storage.storage_protocol import OutputStream, Storage
+
+_CODECS = {
+    "zstd": "zstd",
+    "snappy": "snappy",
+    "gzip": "gzip",
+    "brotli": "brotli",
+    "lz4": "lz4",
+    "uncompressed": "none",
+    "none": "none",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetOptions:
+    """How files are encoded, from the table's properties.
+
+    Attributes:
+        codec: pyarrow's name of the compression codec.
+        level: compression level; the codec's own default when None.
+        page_bytes: target size of a data page.
+        dictionary_bytes: limit of a dictionary page.
+        row_group_bytes: target size of a row group in memory, before encoding.
+        row_group_rows: most rows of a row group.
+    """
+
+    codec: str = "zstd"
+    level: int | None = None
+    page_bytes: int = 1_048_576
+    dictionary_bytes: int = 2_097_152
+    row_group_bytes: int = 134_217_728
+    row_group_rows: int = 1_048_576
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> ParquetOptions:
+        """Raises InvalidPropertyError for an unknown codec or a number that is none."""
+        codec = properties.get("write.parquet.compression-codec", "zstd").lower()
+        if codec not in _CODECS:
+            known = ", ".join(sorted(_CODECS))
+            raise InvalidPropertyError(
+                f"write.parquet.compression-codec is {codec!r}; it must be one of {known}",
+                property="write.parquet.compression-codec",
+            )
+        default = cls()
+        level = properties.get("write.parquet.compression-level")
+        return cls(
+            codec=_CODECS[codec],
+            level=None
+            if level in (None, "null")
+            else number(properties, "write.parquet.compression-level", 0),
+            page_bytes=number(properties, "write.parquet.page-size-bytes", default.page_bytes),
+            dictionary_bytes=number(
+                properties, "write.parquet.dict-size-bytes", default.dictionary_bytes
+            ),
+            row_group_bytes=number(
+                properties, "write.parquet.row-group-size-bytes", default.row_group_bytes
+            ),
+            row_group_rows=number(
+                properties, "write.parquet.row-group-limit", default.row_group_rows
+            ),
+        )
+
+
+def number(properties: Mapping[str, str], name: str, default: int) -> int:
+    """A whole number above zero (compression levels may be zero or below) out of the table's properties.
+
+    Raises:
+        InvalidPropertyError: anything else.
+    """
+    text = properties.get(name)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError as error:
+        raise InvalidPropertyError(
+            f"{name} is {text!r}; it must be a whole number", property=name
+        ) from error
+    if value <= 0 and not name.endswith("-level"):
+        raise InvalidPropertyError(f"{name} is {text!r}; it must be above zero", property=name)
+    return value
+
+
+class ParquetFileWriter:
+    """Writes row groups to one new file; `close` makes it durable and measures it.
+
+    Args:
+        storage: where.
+        location: of the new file.
+        arrow_schema: of the tables written, with field ids.
+        schema: the same as an Iceberg schema.
+        modes: metrics per field id.
+        options: encoding.
+        footer_properties: extra key-value metadata of the footer.
+        misread: UUID columns without statistics, see `misread_columns`; their nulls are counted.
+
+    Raises:
+        StorageError: every method, when I/O fails.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        location: str,
+        arrow_schema: pa.Schema,
+        schema: Schema,
+        modes: Mapping[int, MetricsMode],
+        options: ParquetOptions,
+        footer_properties: Mapping[str, str] | None = None,
+        misread: Collection[str] = (),
+    ) -> None:
+        self.location = location
+        self._misread = set(misread)
+        self._null_counts: dict[int, int] = {}
+        self._schema, self._modes, self._options = schema, modes, options
+        self._nan_counts: dict[int, int] = dict.fromkeys(_float_ids(schema, modes), 0)
+        self._stream: OutputStream = storage.open_output(location)
+        self._sink = _Sink(self._stream)
+        self.rows = 0
+        try:
+            self._writer = pq.ParquetWriter(
+                pa.PythonFile(self._sink, mode="w"),
+                arrow_schema,
+                compression=options.codec,
+                compression_level=options.level,
+                data_page_size=options.page_bytes,
+                dictionary_pagesize_limit=options.dictionary_bytes,
+                store_schema=False,
+                store_decimal_as_integer=True,
+                write_statistics=statistics_columns(arrow_schema, self._misread),
+                write_page_index=True,
+                write_page_checksum=True,
+            )
+            if footer_properties:
+                self._writer.add_key_value_metadata(dict(footer_properties))
+        except BaseException:
+            self._stream.abort()
+            raise
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self._stream.tell()
+
+    def takes(self, table: pa.Table) -> bool:
+        """Whether nobody misreads the statistics of a row group of these rows in this file."""
+        return misread_columns(table) <= self._misread
+
+    def write(self, table: pa.Table) -> None:
+        """Append one row group."""
+        for field_id, nulls in uuid_nulls(table, self._misread).items():
+            self._null_counts[field_id] = self._null_counts.get(field_id, 0) + nulls
+        for batch in table.to_batches():
+            count_nans(batch, self._schema, self._modes, self._nan_counts)
+        self._guard(lambda: self._writer.write_table(table, row_group_size=max(table.num_rows, 1)))
+        self.rows += table.num_rows
+
+    def close(self) -> tuple[FileMetrics, int]:
+        """Publish the file durably; its metrics and size in bytes."""
+        self._guard(self._writer.close)
+        size = self._stream.tell()
+        try:
+            self._stream.close()
+        except BaseException:
+            self._stream.abort()
+            raise
+        footer = self._writer.writer.metadata
+        metrics = footer_metrics(
+            footer, leaf_field_ids(footer), self._schema, self._modes, self._nan_counts
+        )
+        metrics.null_value_counts.update(
+            {one: self._null_counts[one] for one in metrics.value_counts.keys() & self._null_counts}
+        )
+        return metrics, size
+
+    def abort(self) -> None:
+        """Forget the file; harmless after `close`."""
+        self._sink.forget()
+        self._writer.is_open = False
+        self._stream.abort()
+
+    def _guard(self, step: Any) -> None:
+        try:
+            step()
+        except StorageError:
+            raise
+        except OSError as error:
+            raise StorageError(
+                f"cannot write {self.location}: {error}", file=self.location
+            ) from error
+
+
+class _Sink:
+    """The stream as pyarrow sees it.
+
+    Closing the Parquet writer must not publish a file that is not finished, and whatever pyarrow writes while it forgets an
+    unfinished writer goes nowhere.
+    """
+
+    def __init__(self, stream: OutputStream) -> None:
+        self._stream: OutputStream | None = stream
+        self._written = 0
+        self.closed = False
+
+    def forget(self) -> None:
+        self._stream = None
+
+    def write(self, data: bytes | bytearray | memoryview) -> int:
+        self._written += len(data)
+        return len(data) if self._stream is None else self._stream.write(data)
+
+    def tell(self) -> int:
+        return self._written
+
+    def flush(self) -> None:
+        if self._stream is not None:
+            self._stream.flush()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+
+def _float_ids(schema: Schema, modes: Mapping[int, MetricsMode]) -> Sequence[int]:
+    floats = {"float", "double"}
+    return [
+        field_id
+        for field_id, mode in modes.items()
+        if mode.counts and str(schema.find_type(field_id)) in floats
+    ]

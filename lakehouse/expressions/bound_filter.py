@@ -1,0 +1,189 @@
+"""A filter bound to a schema.
+
+Fields are known by their ids, literals are Iceberg's internal values, NOT is pushed into leaves.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pyiceberg.types import IcebergType
+
+from lakehouse.expressions.filter_terms import Call, Column, columns_of
+
+T = TypeVar("T")
+
+
+class Op(enum.Enum):
+    """What a leaf asks of its field. NaN equals itself and is above every other number."""
+
+    IS_NULL = "is null"
+    NOT_NULL = "is not null"
+    IS_NAN = "is nan"
+    NOT_NAN = "is not nan"
+    LT = "<"
+    LTE = "<="
+    GT = ">"
+    GTE = ">="
+    EQ = "="
+    NOT_EQ = "!="
+    IN = "in"
+    NOT_IN = "not in"
+    STARTS_WITH = "starts with"
+    NOT_STARTS_WITH = "not starts with"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One field against literals: what bounds and partitions can decide.
+
+    Attributes:
+        op: the comparison.
+        field_id: field id of the primitive field.
+        path: names from the root of the schema to the field.
+        type: type of the field; not primitive only with IS_NULL and NOT_NULL.
+        value: internal value, a tuple of them for IN and NOT_IN, None for the unary ones.
+    """
+
+    op: Op
+    field_id: int
+    path: tuple[str, ...]
+    type: IcebergType
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A condition that only rows can decide.
+
+    Attributes:
+        condition: boolean; a row passes where it is true, not where it is false or null.
+        implied: true of every row that passes, made of leaves alone: what bounds and partitions
+            can use of it.
+    """
+
+    condition: Call
+    implied: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """True or false for every row; what is never true (`x = null`) is false, as filters keep rows."""
+
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """All of them: two parts or more, none of which is an `And` or a constant."""
+
+    parts: tuple[Bound, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """Any of them: two parts or more, none of which is an `Or` or a constant."""
+
+    parts: tuple[Bound, ...]
+
+
+Bound = Leaf | Computed | Constant | And | Or
+
+TRUE = Constant(value=True)
+FALSE = Constant(value=False)
+
+
+def conjunction(parts: Iterable[Bound]) -> Bound:
+    """All of the parts, simplified."""
+    return _joined(parts, And, FALSE, TRUE)
+
+
+def disjunction(parts: Iterable[Bound]) -> Bound:
+    """Any of the parts, simplified."""
+    return _joined(parts, Or, TRUE, FALSE)
+
+
+def _joined(
+    parts: Iterable[Bound], kind: type[And] | type[Or], decisive: Constant, neutral: Constant
+) -> Bound:
+    found: dict[Bound, None] = {}
+    for part in parts:
+        if part == decisive:
+            return decisive
+        if isinstance(part, kind):
+            found.update(dict.fromkeys(part.parts))
+        elif part != neutral:
+            found[part] = None
+    if kind is And:
+        compared = {
+            one.field_id for one in found if isinstance(one, Leaf) and one.op not in _NULLNESS
+        }
+        for one in [part for part in found if isinstance(part, Leaf) and part.op is Op.NOT_NULL]:
+            if one.field_id in compared:
+                del found[one]  # what is compared is not null
+    if len(found) < 2:
+        return next(iter(found), neutral)
+    return kind(tuple(found))
+
+
+_NULLNESS = (Op.IS_NULL, Op.NOT_NULL)
+
+
+def fold(
+    bound: Bound,
+    leaf: Callable[[Leaf], T],
+    constant: Callable[[bool], T],
+    every: Callable[[Sequence[T]], T],
+    some: Callable[[Sequence[T]], T],
+    computed: Callable[[Computed], T] | None = None,
+) -> T:
+    """Evaluate the tree bottom up; without `computed`, `Computed` counts as what it implies."""
+    if isinstance(bound, Leaf):
+        return leaf(bound)
+    if isinstance(bound, Constant):
+        return constant(bound.value)
+    if isinstance(bound, Computed):
+        if computed is not None:
+            return computed(bound)
+        return fold(bound.implied, leaf, constant, every, some)
+    parts = [fold(part, leaf, constant, every, some, computed) for part in bound.parts]
+    return every(parts) if isinstance(bound, And) else some(parts)
+
+
+def map_leaves(
+    bound: Bound,
+    change: Callable[[Leaf], Bound],
+    computed: Callable[[Computed], Bound] | None = None,
+) -> Bound:
+    """The tree with every leaf replaced, simplified.
+
+    Without `computed`, every `Computed` becomes what it implies.
+    """
+    return fold(
+        bound, change, lambda value: TRUE if value else FALSE, conjunction, disjunction, computed
+    )
+
+
+def leaves(bound: Bound) -> Iterator[Leaf]:
+    """Every leaf, left to right; of what is computed those that it implies."""
+    if isinstance(bound, Leaf):
+        yield bound
+    elif isinstance(bound, Computed):
+        yield from leaves(bound.implied)
+    elif not isinstance(bound, Constant):
+        for part in bound.parts:
+            yield from leaves(part)
+
+
+def columns(bound: Bound) -> Iterator[Column]:
+    """Every column that rows are asked for, left to right."""
+    if isinstance(bound, Leaf):
+        yield Column(bound.field_id, bound.path, bound.type)
+    elif isinstance(bound, Computed):
+        yield from columns_of(bound.condition)
+    elif not isinstance(bound, Constant):
+        for part in bound.parts:
+            yield from columns(part)

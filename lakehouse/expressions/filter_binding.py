@@ -1,0 +1,319 @@
+"""Binding a filter to a schema: from what a user gives to what planning and reading work with."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from pyiceberg import expressions as ice
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BooleanType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StructType,
+)
+
+from lakehouse.errors import InvalidExpressionError
+from lakehouse.expressions.bound_filter import (
+    FALSE,
+    TRUE,
+    And,
+    Bound,
+    Computed,
+    Constant,
+    Leaf,
+    Op,
+    Or,
+    columns,
+    conjunction,
+    disjunction,
+    map_leaves,
+)
+from lakehouse.expressions.filter_terms import Call, Column, Term, Value
+from lakehouse.expressions.functions.sql_functions import FUNCTIONS
+from lakehouse.expressions.sql import typed_calls as sql
+from lakehouse.expressions.sql.sql_terms import read_filter
+from lakehouse.expressions.typed_literals import literal_of
+from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+
+Where = str | ice.BooleanExpression | Bound | None
+"""A filter as users give it: SQL, an expression of pyiceberg, or None for all rows."""
+
+_COMPARISONS: dict[str, tuple[Op, Op]] = {
+    "=": (Op.EQ, Op.NOT_EQ),
+    "!=": (Op.NOT_EQ, Op.EQ),
+    "<": (Op.LT, Op.GTE),
+    ">=": (Op.GTE, Op.LT),
+    ">": (Op.GT, Op.LTE),
+    "<=": (Op.LTE, Op.GT),
+    "is null": (Op.IS_NULL, Op.NOT_NULL),
+    "is nan": (Op.IS_NAN, Op.NOT_NAN),
+    "listed": (Op.IN, Op.NOT_IN),
+    "starts_with": (Op.STARTS_WITH, Op.NOT_STARTS_WITH),
+}
+"""What a call is where it is true, and where it is false."""
+_PREDICATES: dict[type[ice.BooleanExpression], str] = {
+    ice.LessThan: "<",
+    ice.LessThanOrEqual: "<=",
+    ice.GreaterThan: ">",
+    ice.GreaterThanOrEqual: ">=",
+    ice.EqualTo: "=",
+    ice.NotEqualTo: "!=",
+}
+
+
+class Names:
+    """The columns that a filter can name.
+
+    Args:
+        schema: their schema.
+        case_sensitive: whether names have to match exactly.
+    """
+
+    def __init__(self, schema: Schema, *, case_sensitive: bool = True) -> None:
+        self._schema = schema
+        self._case_sensitive = case_sensitive
+
+    def column(self, name: str) -> Column:
+        """The column of a dotted name. Raises InvalidExpressionError."""
+        try:
+            field = self._schema.find_field(name, case_sensitive=self._case_sensitive)
+        except ValueError as error:
+            if name == "_deleted":
+                raise InvalidExpressionError(
+                    "deleted rows are filtered out: select _deleted, and filter what comes"
+                ) from error
+            if name in METADATA_COLUMNS:
+                return _column(METADATA_COLUMNS[name], (name,))
+            known = ", ".join(sorted(self._schema.column_names))
+            raise InvalidExpressionError(
+                f"no column {name} in the schema; it has {known}", column=name
+            ) from error
+        path = field_path(self._schema.as_struct(), field.field_id)
+        if path is None:
+            raise InvalidExpressionError(
+                f"column {name} is inside a list or map, which a filter cannot reach", column=name
+            )
+        return _column(field, path)
+
+
+def _column(field: NestedField, path: tuple[str, ...]) -> Column:
+    return Column(field.field_id, path, field.field_type)
+
+
+def bind(where: Where, schema: Schema, *, case_sensitive: bool = True) -> Bound:
+    """Resolve names to field ids and place literals among the values that they are compared with.
+
+    A number beyond the range of a column, or between two of its values, compares as the number it
+    is (`int_column < 3000000000` holds for every row that is not null, `int_column = 1.5` for
+    none). A number compared with a `float` column is rounded to it first. Times are in UTC: a
+    timestamp without zone compares with a `timestamptz` column as UTC; one with a zone is refused
+    for a `timestamp` column. docs/filters.md has the rest.
+
+    Args:
+        where: SQL, an expression of pyiceberg, None or blank text for every row. What is bound
+            already comes back as it is.
+        schema: of the table.
+        case_sensitive: whether names have to match exactly.
+
+    Raises:
+        InvalidExpressionError: it does not parse, names no column, or compares what does not
+            compare.
+    """
+    if where is None:
+        return TRUE
+    if isinstance(where, Leaf | Computed | Constant | And | Or):
+        return where
+    names = Names(schema, case_sensitive=case_sensitive)
+    try:
+        if isinstance(where, ice.BooleanExpression):
+            return to_bound(_term(where, names))
+        if isinstance(where, str):
+            return to_bound(read_filter(where, names.column)) if where.strip() else TRUE
+    except RecursionError as error:
+        raise InvalidExpressionError("the filter is nested too deeply") from error
+    raise InvalidExpressionError(
+        f"a filter is text or a pyiceberg expression, not {type(where).__name__}"
+    )
+
+
+def to_bound(term: Term, *, wanted: bool = True) -> Bound:
+    """The filter that passes the rows for which a boolean term is `wanted`.
+
+    Where the term is null, it is neither true nor false.
+
+    Raises:
+        InvalidExpressionError: the term is not boolean.
+    """
+    if isinstance(term, Value):
+        if term.value is not None and not isinstance(term.value, bool):
+            raise InvalidExpressionError(f"a filter is a condition, not {term.value!r}")
+        return TRUE if term.value is wanted else FALSE
+    if not isinstance(term.type, BooleanType):
+        raise InvalidExpressionError(f"a filter is a condition, not a {term.type}")
+    if isinstance(term, Column):
+        return _leaf(Op.EQ, term, wanted)
+    if term.name == "not":
+        return to_bound(term.args[0], wanted=not wanted)
+    if term.name in ("and", "or"):
+        join = conjunction if (term.name == "and") == wanted else disjunction
+        return join(to_bound(one, wanted=wanted) for one in term.args)
+    if term.name == "unless null":
+        holds = isinstance(term.args[1], Value) and term.args[1].value is wanted
+        return to_bound(sql.call("is null", term.args[0]), wanted=False) if holds else FALSE
+    return _simple(term, wanted=wanted) or _computed(term, wanted=wanted)
+
+
+def _simple(term: Call, *, wanted: bool) -> Bound | None:
+    """A column against a literal."""
+    ops, first, rest = _COMPARISONS.get(term.name), term.args[0], term.args[1:]
+    if ops is None or not isinstance(first, Column):
+        return None
+    op = ops[0] if wanted else ops[1]
+    if not rest:
+        return _leaf(op, first)
+    value = rest[0]
+    return _leaf(op, first, value.value) if isinstance(value, Value) else None
+
+
+def _leaf(op: Op, column: Column, value: Any = None) -> Leaf:
+    return Leaf(op, column.field_id, column.path, column.type, value)
+
+
+def _computed(term: Call, *, wanted: bool) -> Computed:
+    implied = conjunction(_leaf(Op.NOT_NULL, one) for one in _needed(term))
+    if wanted and term.name == "like" and isinstance(term.args[0], Column):
+        prefix = _prefix(term)
+        if prefix:
+            implied = _leaf(Op.STARTS_WITH, term.args[0], prefix)
+    condition = term if wanted else Call("not", (term,), BooleanType())
+    return Computed(condition, implied)
+
+
+def _needed(term: Term) -> Iterator[Column]:
+    """Columns without which a term is null."""
+    if isinstance(term, Column):
+        yield term
+    elif isinstance(term, Call) and FUNCTIONS[term.name].strict:
+        for one in term.args:
+            yield from _needed(one)
+
+
+def _prefix(like: Call) -> str:
+    """The text with which everything begins that is like the pattern."""
+    pattern = like.args[1].value if isinstance(like.args[1], Value) else ""
+    found = ""
+    position = 0
+    while position < len(pattern) and pattern[position] not in "%_":
+        position += pattern[position] == "\\"
+        found += pattern[position]
+        position += 1
+    return found
+
+
+def _term(node: ice.BooleanExpression, names: Names) -> Term:
+    """An expression of pyiceberg."""
+    if isinstance(node, ice.AlwaysTrue | ice.AlwaysFalse):
+        return sql.TRUE if isinstance(node, ice.AlwaysTrue) else sql.FALSE
+    if isinstance(node, ice.Not):
+        return sql.call("not", _term(node.child, names))
+    if isinstance(node, ice.And | ice.Or):
+        name = "and" if isinstance(node, ice.And) else "or"
+        return sql.call(name, *(_term(one, names) for one in _flat(node, type(node))))
+    if not isinstance(node, ice.UnboundPredicate) or not isinstance(node.term, ice.Reference):
+        raise InvalidExpressionError(
+            f"a filter must be made of unbound predicates, not {type(node).__name__}: {node}"
+        )
+    return _predicate(node, names.column(node.term.name))
+
+
+def _flat(node: Any, kind: type[Any]) -> Iterator[ice.BooleanExpression]:
+    """The members of a chain of `and` or `or`, however long."""
+    pending = [node]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, kind):
+            pending += [one.right, one.left]
+        else:
+            yield one
+
+
+def _predicate(node: ice.UnboundPredicate, column: Column) -> Term:
+    if isinstance(node, ice.IsNull | ice.NotNull):
+        found = sql.call("is null", column)
+        return found if isinstance(node, ice.IsNull) else sql.call("not", found)
+    if isinstance(node, ice.IsNaN | ice.NotNaN):
+        found = sql.nan_test(column)
+        return found if isinstance(node, ice.IsNaN) else sql.call("not", found)
+    if isinstance(node, ice.In | ice.NotIn):
+        found = sql.member(column, [Value(literal_of(one)) for one in node.literals])
+        return found if isinstance(node, ice.In) else sql.call("not", found)
+    if isinstance(node, ice.StartsWith | ice.NotStartsWith):
+        found = sql.prefix_test(column, Value(literal_of(node.literal)))
+        return found if isinstance(node, ice.StartsWith) else sql.call("not", found)
+    name = _PREDICATES.get(type(node))
+    if name is None or not isinstance(node, ice.LiteralPredicate):
+        raise InvalidExpressionError(f"unsupported predicate {node}")
+    return sql.compare(name, column, Value(literal_of(node.literal)))
+
+
+def widen(where: Bound, types: FieldTypes) -> Bound:
+    """The filter with its fields in the types of `types`, if columns were promoted since it was bound.
+
+    Only promotions under which every value stays the same value: int to long, float to double,
+    decimals of one scale.
+    """
+
+    def one(leaf: Leaf) -> Bound:
+        now = types.get(leaf.field_id)
+        return (
+            dataclasses.replace(leaf, type=now)
+            if now is not None and _promotes(leaf.type, now)
+            else leaf
+        )
+
+    return map_leaves(
+        where,
+        one,
+        lambda part: dataclasses.replace(part, implied=map_leaves(part.implied, one)),
+    )
+
+
+def _promotes(old: IcebergType, new: IcebergType) -> bool:
+    if isinstance(old, DecimalType) and isinstance(new, DecimalType):
+        return old.scale == new.scale and old.precision < new.precision
+    numbers = ((IntegerType, LongType), (FloatType, DoubleType))
+    return any(isinstance(old, narrow) and isinstance(new, wide) for narrow, wide in numbers)
+
+
+def refuse_metadata_columns(where: Bound, what: str) -> None:
+    """Raise InvalidExpressionError where a filter asks for what no column of the table holds."""
+    known = {one.field_id for one in METADATA_COLUMNS.values()}
+    for one in columns(where):
+        if one.field_id in known:
+            raise InvalidExpressionError(
+                f"{what} cannot be filtered by {one.path[0]}, "
+                "which belongs to files: filter a scan",
+                column=one.path[0],
+            )
+
+
+def field_path(struct: StructType, field_id: int) -> tuple[str, ...] | None:
+    """Names from the root to a field; None when it is absent or inside a list or map."""
+    for field in struct.fields:
+        if field.field_id == field_id:
+            return (field.name,)
+        if (
+            isinstance(field.field_type, StructType)
+            and (rest := field_path(field.field_type, field_id)) is not None
+        ):
+            return (field.name, *rest)
+    return None

@@ -1,0 +1,1 @@
+"""Functions that filters may use, and what they mean."""

@@ -1,0 +1,74 @@
+"""What is left of a filter for the files of one partition (spec: Scan Planning, strict projection)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.partitioning import PartitionSpec
+
+from lakehouse.expressions.bound_filter import FALSE, TRUE, Bound, Computed, Leaf, fold, map_leaves
+from lakehouse.expressions.physical_comparison import matches
+from lakehouse.expressions.transforms.partition_projection import project_leaf
+from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.types.physical_types import partition_types, physical_type, to_physical
+
+
+class Residuals:
+    """Residual filters by partition tuple of one spec; equal residuals are the same object.
+
+    Args:
+        where: the bound filter.
+        spec: partition spec of the files.
+        types: field types.
+    """
+
+    def __init__(self, where: Bound, spec: PartitionSpec, types: FieldTypes) -> None:
+        self._where = where
+        self._spec = spec
+        self._types = types
+        self._kinds = partition_types(spec, types)
+        self._positions = {field.field_id: position for position, field in enumerate(spec.fields)}
+        self._known: dict[tuple[Any, ...], Bound] = {}
+        self._equal: dict[Bound, Bound] = {}
+        self._projections: dict[Leaf, tuple[Bound, Bound]] = {}
+
+    def of(self, partition: Sequence[Any]) -> Bound:
+        """The part of the filter that the partition does not decide; TRUE when all its rows match."""
+        if self._where == TRUE:
+            return TRUE
+        key = tuple(partition)
+        known = self._known.get(key)
+        if known is None:
+            left = map_leaves(
+                self._where,
+                lambda leaf: self._leaf(leaf, key),
+                lambda part: self._computed(part, key),
+            )
+            known = self._known[key] = self._equal.setdefault(left, left)
+        return known
+
+    def _leaf(self, leaf: Leaf, partition: tuple[Any, ...]) -> Bound:
+        strict, inclusive = self._project(leaf)
+        if strict != FALSE and self._holds(strict, partition):
+            return TRUE
+        return leaf if inclusive == TRUE or self._holds(inclusive, partition) else FALSE
+
+    def _computed(self, part: Computed, partition: tuple[Any, ...]) -> Bound:
+        implied = map_leaves(part.implied, lambda leaf: self._leaf(leaf, partition))
+        return FALSE if implied == FALSE else part
+
+    def _project(self, leaf: Leaf) -> tuple[Bound, Bound]:
+        if leaf not in self._projections:
+            strict = project_leaf(leaf, self._spec, self._types, strict=True)
+            self._projections[leaf] = strict, project_leaf(leaf, self._spec, self._types)
+        return self._projections[leaf]
+
+    def _holds(self, projected: Bound, partition: tuple[Any, ...]) -> bool:
+        def one(leaf: Leaf) -> bool:
+            kind = self._kinds[leaf.field_id]
+            value = to_physical(partition[self._positions[leaf.field_id]])
+            return bool(matches(pa.array([value], physical_type(kind)), leaf)[0])
+
+        return fold(projected, one, bool, all, any)

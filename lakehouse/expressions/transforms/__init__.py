@@ -1,0 +1,1 @@
+"""Partition transforms of values, and of filters."""

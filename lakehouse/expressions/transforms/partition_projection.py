@@ -1,0 +1,166 @@
+"""Filters on rows turned into filters on partition values (spec: Scan Planning)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.types import DecimalType, IcebergType
+
+from lakehouse.errors import InvalidInputError
+from lakehouse.expressions.bound_filter import (
+    FALSE,
+    TRUE,
+    Bound,
+    Leaf,
+    Op,
+    conjunction,
+    disjunction,
+    map_leaves,
+)
+from lakehouse.expressions.transforms.transformed_values import transform_value
+from lakehouse.spec.schema.field_types import FieldTypes
+
+_TIME = (YearTransform, MonthTransform, DayTransform, HourTransform)
+_MONOTONIC = (TruncateTransform, *_TIME)
+
+
+def project(where: Bound, spec: PartitionSpec, types: FieldTypes, *, strict: bool = False) -> Bound:
+    """A filter on partition values: its leaves carry partition field ids and partition values.
+
+    Inclusive (default): true for every partition that may hold a matching row. Strict: true only for partitions in which every
+    row matches, which is never certain of what only rows can tell.
+
+    Transforms that are not understood project to true (inclusive) or false (strict). Values before 1970 of the time
+    transforms allow for old writers that rounded towards zero.
+    """
+    return map_leaves(
+        where,
+        lambda leaf: project_leaf(leaf, spec, types, strict=strict),
+        (lambda _: FALSE) if strict else None,
+    )
+
+
+def project_leaf(
+    leaf: Leaf, spec: PartitionSpec, types: FieldTypes, *, strict: bool = False
+) -> Bound:
+    """`project` of one leaf: all fields of the spec that derive from its column, together."""
+    result: Bound = FALSE if strict else TRUE
+    for field in spec.fields:
+        if field.source_id != leaf.field_id or types.get(leaf.field_id) != leaf.type:
+            continue
+        one = _project(leaf, field, leaf.type, strict)
+        result = disjunction((result, one)) if strict else conjunction((result, one))
+    return result
+
+
+def _project(leaf: Leaf, field: PartitionField, kind: IcebergType, strict: bool) -> Bound:
+    transform = field.transform
+    if not isinstance(transform, (IdentityTransform, BucketTransform, *_MONOTONIC)):
+        return FALSE if strict else TRUE
+    base = dataclasses.replace(
+        leaf, field_id=field.field_id, path=(field.name,), type=transform.result_type(kind)
+    )
+    if isinstance(transform, IdentityTransform) or leaf.op in (Op.IS_NULL, Op.NOT_NULL):
+        return base
+    nothing = FALSE if strict else dataclasses.replace(base, op=Op.NOT_NULL, value=None)
+    try:
+        if isinstance(transform, BucketTransform):
+            return _bucket(base, field, kind, strict) or nothing
+        if leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
+            return _prefix(base, field, strict) or nothing
+        return (_strict(base, field, kind) if strict else _inclusive(base, field, kind)) or nothing
+    except InvalidInputError:
+        return nothing
+
+
+def _values(leaf: Leaf) -> Sequence[Any]:
+    return leaf.value if leaf.op in (Op.IN, Op.NOT_IN) else (leaf.value,)
+
+
+def _bucket(base: Leaf, field: PartitionField, kind: IcebergType, strict: bool) -> Bound | None:
+    if base.op not in ((Op.NOT_EQ, Op.NOT_IN) if strict else (Op.EQ, Op.IN)):
+        return None
+    buckets = {transform_value(field.transform, value, kind) for value in _values(base)}
+    return dataclasses.replace(
+        base, op=Op.NOT_IN if strict else Op.IN, value=tuple(sorted(buckets))
+    )
+
+
+def _prefix(base: Leaf, field: PartitionField, strict: bool) -> Bound | None:
+    width = field.transform.width if isinstance(field.transform, TruncateTransform) else 0
+    text: str = base.value
+    if len(text) <= width:
+        return base
+    if base.op is Op.STARTS_WITH:
+        return None if strict else dataclasses.replace(base, op=Op.EQ, value=text[:width])
+    return dataclasses.replace(base, op=Op.NOT_EQ, value=text[:width]) if strict else None
+
+
+def _neighbour(value: Any, kind: IcebergType, step: int) -> Any:
+    """The next value of a discrete type; the value itself for text and bytes."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        return value + step
+    if isinstance(kind, DecimalType) and isinstance(value, Decimal):
+        return Decimal((value < 0, value.as_tuple().digits, -kind.scale)) + Decimal(
+            (step < 0, (1,), -kind.scale)
+        )
+    return value
+
+
+def _edge(base: Leaf, field: PartitionField, kind: IcebergType, step: int) -> Any:
+    """The partition of the literal, or of its neighbour when that one exists."""
+    if step:
+        try:
+            return transform_value(field.transform, _neighbour(base.value, kind, step), kind)
+        except (InvalidInputError, ArithmeticError, ValueError):
+            step = 0
+    return transform_value(field.transform, base.value, kind)
+
+
+def _inclusive(base: Leaf, field: PartitionField, kind: IcebergType) -> Bound | None:
+    widen = isinstance(field.transform, _TIME)
+    if base.op in (Op.LT, Op.LTE):
+        edge = _edge(base, field, kind, -1 if base.op is Op.LT else 0)
+        return dataclasses.replace(base, op=Op.LTE, value=edge + 1 if widen and edge < 0 else edge)
+    if base.op in (Op.GT, Op.GTE):
+        return dataclasses.replace(
+            base, op=Op.GTE, value=_edge(base, field, kind, 1 if base.op is Op.GT else 0)
+        )
+    if base.op in (Op.EQ, Op.IN):
+        edges = {transform_value(field.transform, value, kind) for value in _values(base)}
+        if widen:
+            edges |= {edge + 1 for edge in edges if edge < 0}
+        return dataclasses.replace(base, op=Op.IN, value=tuple(sorted(edges)))
+    return None
+
+
+def _strict(base: Leaf, field: PartitionField, kind: IcebergType) -> Bound | None:
+    widen = isinstance(field.transform, _TIME)
+    if base.op in (Op.LT, Op.LTE):
+        return dataclasses.replace(
+            base, op=Op.LT, value=_edge(base, field, kind, 1 if base.op is Op.LTE else 0)
+        )
+    if base.op in (Op.GT, Op.GTE):
+        edge = _edge(base, field, kind, -1 if base.op is Op.GTE else 0)
+        return dataclasses.replace(base, op=Op.GT, value=edge + 1 if widen and edge < 0 else edge)
+    if base.op in (Op.NOT_EQ, Op.NOT_IN):
+        edges = {transform_value(field.transform, value, kind) for value in _values(base)}
+        if widen:
+            edges |= {edge + 1 for edge in edges if edge < 0}
+        return dataclasses.replace(base, op=Op.NOT_IN, value=tuple(sorted(edges)))
+    return None

@@ -1,0 +1,1 @@
+"""What should be done with a table, and why."""

@@ -1,0 +1,318 @@
+"""Distinct counts of columns: theta sketches in a Puffin file that the table's metadata names (spec: Table Statistics)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, PrimitiveType
+from rich.console import RenderableType
+
+from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.catalog.own_folders import check_table
+from lakehouse.data.deletes.puffin import PuffinWriter
+from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
+from lakehouse.data.writing.theta_sketch import BLOB_TYPE, ThetaSketch
+from lakehouse.environment import Environment
+from lakehouse.errors import (
+    CommitStateUnknownError,
+    InvalidInputError,
+    InvalidSchemaError,
+    LakehouseError,
+)
+from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
+from lakehouse.scan.planner import plan_scan
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifests.bounds_columns import encode_bounds
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_updates import SetStatistics
+from lakehouse.spec.table_properties import NAME_MAPPING, TableProperties
+from lakehouse.spec.types.physical_types import physical_type
+from lakehouse.storage.location import join
+from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.transaction import Transaction
+
+_CREATED_BY = "lakehouse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticsPlan(Report):
+    """What counting would read.
+
+    Attributes:
+        identifier: the table.
+        snapshot_id: what would be counted.
+        columns: their names.
+        files, rows, bytes: of the data files, whole: fewer bytes are read where there are other columns.
+    """
+
+    identifier: Identifier
+    snapshot_id: int
+    columns: tuple[str, ...]
+    files: int
+    rows: int
+    bytes: int
+
+    def title(self) -> str:
+        """See Report."""
+        return f"Count distinct values of {self.identifier}"
+
+    def to_dict(self) -> dict[str, object]:
+        """See Report."""
+        return {
+            "table": str(self.identifier),
+            "action": "analyze",
+            "snapshot_id": self.snapshot_id,
+            "columns": list(self.columns),
+            "files": self.files,
+            "rows": self.rows,
+            "bytes": self.bytes,
+        }
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """See Report."""
+        yield "snapshot", str(self.snapshot_id)
+        yield "columns", ", ".join(self.columns)
+        yield "files to read", f"{self.files:,}, {self.rows:,} rows"
+        yield "bytes of these files", human_bytes(self.bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatisticsResult(Report):
+    """Distinct counts of one snapshot.
+
+    Attributes:
+        identifier: the table.
+        snapshot_id: what was counted.
+        distinct: column name -> estimated number of different values, nulls not counted: exact up to 4,096, then within about 3
+            percent.
+        location: of the statistics file.
+        bytes: its size.
+    """
+
+    identifier: Identifier
+    snapshot_id: int
+    distinct: Mapping[str, int]
+    location: str
+    bytes: int
+
+    def title(self) -> str:
+        """See Report."""
+        return f"Distinct counts of {self.identifier}"
+
+    def to_dict(self) -> dict[str, object]:
+        """See Report."""
+        return {
+            "table": str(self.identifier),
+            "action": "analyze",
+            "snapshot_id": self.snapshot_id,
+            "distinct": dict(self.distinct),
+            "statistics_file": self.location,
+            "bytes": self.bytes,
+        }
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """See Report."""
+        yield "snapshot", str(self.snapshot_id)
+        yield "statistics file", self.location
+        yield "size", human_bytes(self.bytes)
+
+    def detail(self) -> RenderableType | None:
+        """See Report."""
+        return listing(
+            ("column", "#different values"),
+            ((name, f"{count:,}") for name, count in self.distinct.items()),
+        )
+
+
+def plan_statistics(
+    catalog: Catalog,
+    identifier: Identifier | str,
+    *,
+    columns: Sequence[str] | None = None,
+    snapshot_id: int | None = None,
+) -> StatisticsPlan:
+    """What `compute_statistics` would read; changes nothing. Arguments and errors as there."""
+    table = Identifier.parse(identifier)
+    metadata = catalog.load(table).metadata
+    snapshot = _snapshot(metadata, snapshot_id, table)
+    fields = _countable(metadata.schema_for(snapshot), columns, str(table))
+    scan = ScanRequest(metadata=metadata, snapshot_id=snapshot.snapshot_id)
+    files = plan_scan(scan, catalog.storage(metadata.location)).files
+    return StatisticsPlan(
+        identifier=table,
+        snapshot_id=snapshot.snapshot_id,
+        columns=tuple(field.name for field in fields),
+        files=len(files),
+        rows=sum(file.record_count for file in files),
+        bytes=sum(file.file_size_in_bytes for file in files),
+    )
+
+
+def compute_statistics(
+    catalog: Catalog,
+    identifier: Identifier | str,
+    *,
+    columns: Sequence[str] | None = None,
+    snapshot_id: int | None = None,
+    environment: Environment | None = None,
+) -> StatisticsResult:
+    """Count the different values of columns and attach the sketches to the snapshot, in place of its earlier statistics file.
+
+    Every live row is read, of the columns asked for alone; memory is that of a streamed scan and some kilobytes a column.
+
+    Args:
+        catalog: where the table is.
+        identifier: the table.
+        columns: top-level columns of a primitive type; all of these when None.
+        snapshot_id: the current snapshot when None.
+        environment: clock and ids.
+
+    Raises:
+        InvalidInputError: the table has no snapshot, or nothing to count.
+        InvalidSchemaError: a name is no column of a primitive type.
+        NoSuchSnapshotError: no such snapshot.
+        InvalidLocationError: the table's metadata says to write outside the warehouse.
+    """
+    table = Identifier.parse(identifier)
+    env = environment if environment is not None else Environment.system()
+    version = catalog.load(table)
+    metadata = version.metadata
+    check_table(catalog, metadata)
+    snapshot = _snapshot(metadata, snapshot_id, table)
+    storage = catalog.storage(metadata.location)
+    fields = _countable(metadata.schema_for(snapshot), columns, str(table))
+    sketches = _sketches(metadata, snapshot, fields, storage)
+    data, record = _puffin(snapshot, sketches)
+    folder = TableProperties(metadata.properties).metadata_location(metadata.location)
+    location = join(folder, f"{snapshot.snapshot_id}-{env.new_uuid()}.stats")
+    storage.write(location, data)
+    _attach(
+        Transaction(catalog, table, base=version, environment=env),
+        storage,
+        {"statistics-path": location, **record},
+    )
+    names = {field.field_id: field.name for field in fields}
+    distinct = {names[field_id]: sketch.estimate for field_id, sketch in sketches.items()}
+    return StatisticsResult(
+        identifier=table,
+        snapshot_id=snapshot.snapshot_id,
+        distinct=distinct,
+        location=location,
+        bytes=len(data),
+    )
+
+
+def distinct_counts(metadata: TableMetadata, snapshot_id: int | None = None) -> dict[str, int]:
+    """Column name -> distinct count that the table's metadata records for a snapshot (the current one), whoever counted it."""
+    wanted = metadata.current_snapshot_id if snapshot_id is None else snapshot_id
+    schema = metadata.schema()
+    found: dict[str, int] = {}
+    for record in metadata.statistics:
+        if record.get("snapshot-id") != wanted:
+            continue
+        for blob in record.get("blob-metadata", ()):
+            fields = blob.get("fields", ())
+            ndv = str(blob.get("properties", {}).get("ndv", ""))
+            name = schema.find_column_name(fields[0]) if len(fields) == 1 else None
+            if blob.get("type") == BLOB_TYPE and name is not None and ndv.isdigit():
+                found[name] = int(ndv)
+    return found
+
+
+def _snapshot(metadata: TableMetadata, snapshot_id: int | None, table: Identifier) -> Snapshot:
+    snapshot = (
+        metadata.current_snapshot() if snapshot_id is None else metadata.snapshot(snapshot_id)
+    )
+    if snapshot is None:
+        raise InvalidInputError(f"{table} has no snapshot yet: there is nothing to count")
+    return snapshot
+
+
+def _countable(schema: Schema, columns: Sequence[str] | None, table: str) -> list[NestedField]:
+    primitive = {
+        field.name: field for field in schema.fields if isinstance(field.field_type, PrimitiveType)
+    }
+    wanted = list(primitive) if columns is None else list(dict.fromkeys(columns))
+    if unknown := [name for name in wanted if name not in primitive]:
+        raise InvalidSchemaError(
+            f"{table}: {', '.join(unknown)} cannot be counted; columns of a primitive type are {', '.join(primitive) or 'none'}"
+        )
+    if not wanted:
+        raise InvalidInputError(f"{table} has no column of a primitive type to count")
+    return [primitive[name] for name in wanted]
+
+
+def _sketches(
+    metadata: TableMetadata, snapshot: Snapshot, fields: Sequence[NestedField], storage: Storage
+) -> dict[int, ThetaSketch]:
+    request = ScanRequest(metadata=metadata, snapshot_id=snapshot.snapshot_id)
+    read = ReadRequest(
+        schema=Schema(*fields),
+        table_schema=metadata.schema_for(snapshot),
+        older_schemas=metadata.schemas,
+        specs=metadata.specs(),
+        name_mapping=metadata.properties.get(NAME_MAPPING),
+        batch_rows=131_072,
+    )
+    sketches = {field.field_id: ThetaSketch() for field in fields}
+    for batch in read_tasks(plan_scan(request, storage).tasks, read, storage):
+        for field, column in zip(fields, batch.columns, strict=True):
+            sketches[field.field_id].add(_serialized(column, field))
+    return sketches
+
+
+def _serialized(column: pa.Array, field: NestedField) -> pa.BinaryArray:
+    """Single-value serialization of the different values of a column."""
+    target = physical_type(field.field_type)
+    values = pc.unique(column.storage if isinstance(column, pa.ExtensionArray) else column)
+    if values.type != target:
+        values = (
+            values.cast(target) if not pa.types.is_temporal(values.type) else values.view(target)
+        )
+    return encode_bounds(values)
+
+
+def _puffin(
+    snapshot: Snapshot, sketches: Mapping[int, ThetaSketch]
+) -> tuple[bytes, dict[str, Any]]:
+    """The file, and what the table's metadata says of it."""
+    writer = PuffinWriter(_CREATED_BY)
+    blobs = []
+    for field_id, sketch in sketches.items():
+        properties = {"ndv": str(sketch.estimate)}
+        bound = {"snapshot_id": snapshot.snapshot_id, "sequence_number": snapshot.sequence_number}
+        writer.add(sketch.to_bytes(), BLOB_TYPE, [field_id], properties, **bound)
+        blobs.append(
+            {
+                "type": BLOB_TYPE,
+                "snapshot-id": snapshot.snapshot_id,
+                "sequence-number": snapshot.sequence_number,
+                "fields": [field_id],
+                "properties": properties,
+            }
+        )
+    data = writer.finish()
+    record = {
+        "snapshot-id": snapshot.snapshot_id,
+        "file-size-in-bytes": len(data),
+        "file-footer-size-in-bytes": len(writer.footer()),
+        "blob-metadata": blobs,
+    }
+    return data, record
+
+
+def _attach(transaction: Transaction, storage: Storage, record: Mapping[str, Any]) -> None:
+    try:
+        transaction.update((SetStatistics(record),)).commit()
+    except CommitStateUnknownError:
+        raise
+    except LakehouseError:
+        storage.delete([str(record["statistics-path"])])
+        raise

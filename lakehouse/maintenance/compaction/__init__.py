@@ -1,0 +1,1 @@
+"""Compaction: which files are rewritten together, and rewriting them."""

@@ -1,0 +1,573 @@
+"""Compaction: small files of a partition become few of `write.target-file-size-bytes`, deletes applied, rows unchanged.
+
+One commit for each batch of groups, by `Transaction.rewrite_files` against the version that was planned: a delete or a removal
+committed meanwhile makes the batch abort, never the other way round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow.compute as pc
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
+from rich.console import RenderableType
+
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.own_folders import check_table
+from lakehouse.data.reading.scan_reader import ReadRequest
+from lakehouse.data.writing.data_file_writer import WriteRequest
+from lakehouse.data.writing.zorder import zorder_ids
+from lakehouse.environment import Environment
+from lakehouse.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    LakehouseError,
+    ValidationConflictError,
+)
+from lakehouse.maintenance.compaction.file_groups import (
+    CompactionOptions,
+    DeleteKey,
+    FileGroup,
+    delete_key,
+    delete_uses,
+    plan_groups,
+)
+from lakehouse.maintenance.compaction.group_rewriting import (
+    GroupExecutor,
+    GroupRewrite,
+    ThreadExecutor,
+)
+from lakehouse.maintenance.maintenance_policy import policy_of
+from lakehouse.maintenance.maintenance_settings import (
+    TARGET_FILE_SIZE,
+    TARGET_FILE_SIZE_DEFAULT,
+    positive_int,
+)
+from lakehouse.maintenance.reachability.reachable_files import in_parallel
+from lakehouse.maintenance.retention.retention_rules import MAIN
+from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing, no_progress
+from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.scan.planner import plan_scan
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifests.data_file import STATUS_DELETED, DataFile
+from lakehouse.spec.manifests.manifest_list import CONTENT_DELETE_MANIFEST
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.partitioning.partition_terms import parse_sort_order, partition_path
+from lakehouse.spec.schema.metadata_columns import with_lineage
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.transaction import Transaction
+
+__all__ = [
+    "CompactionOptions",
+    "CompactionPlan",
+    "CompactionResult",
+    "compact",
+    "execute_compaction",
+    "plan_compaction",
+]
+
+_SIZE_SLACK = 1.1
+"""Output files may grow a tenth beyond their share before another one is begun: estimates of encoded sizes are rough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPlan(Report):
+    """Groups of files to rewrite.
+
+    Attributes:
+        version: the table planned against; None of its snapshots may be expired before the execution.
+        groups: the work, most files removed first.
+        delete_uses: for every delete file, how many live data files it applies to.
+        dangling: delete files that apply to no live data file; they leave with the first commit.
+        unknown_partitions: asked for, and without a file.
+    """
+
+    identifier: Identifier
+    version: TableVersion
+    options: CompactionOptions
+    target_bytes: int
+    groups: tuple[FileGroup, ...]
+    live_files: int
+    delete_uses: Counter[DeleteKey] = field(default_factory=Counter)
+    dangling: tuple[DataFile, ...] = ()
+    unknown_partitions: tuple[str, ...] = ()
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """The snapshot planned against."""
+        return _snapshot_id(self.version.metadata, self.options.branch)
+
+    @property
+    def input_files(self) -> int:
+        """Data files that would be rewritten."""
+        return sum(len(group.tasks) for group in self.groups)
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes that would be read."""
+        return sum(group.bytes for group in self.groups)
+
+    @property
+    def expected_files(self) -> int:
+        """Data files that would take their place."""
+        return sum(group.expected_files for group in self.groups)
+
+    def title(self) -> str:
+        """See Report."""
+        return f"Compact {self.identifier}"
+
+    def to_dict(self) -> dict[str, object]:
+        """See Report."""
+        return {
+            "table": str(self.identifier),
+            "action": "compact",
+            "snapshot_id": self.snapshot_id,
+            "target_file_size_bytes": self.target_bytes,
+            "live_files": self.live_files,
+            "input_files": self.input_files,
+            "input_bytes": self.input_bytes,
+            "expected_files": self.expected_files,
+            "branch": self.options.branch,
+            "sort_by": list(self.options.sort_by),
+            "zorder_by": list(self.options.zorder_by),
+            "dangling_delete_files": len(self.dangling),
+            "unknown_partitions": list(self.unknown_partitions),
+            "groups": [
+                {
+                    "partition": self._partition(group),
+                    "spec_id": group.spec_id,
+                    "input_files": len(group.tasks),
+                    "input_bytes": group.bytes,
+                    "expected_files": group.expected_files,
+                    "reason": group.reason,
+                    "files": [file.file_path for file in group.files],
+                }
+                for group in self.groups
+            ],
+        }
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """See Report."""
+        yield "live data files", self.live_files
+        yield "files to rewrite", self.input_files
+        yield "bytes to rewrite", human_bytes(self.input_bytes)
+        yield "files expected instead", self.expected_files
+        yield "target file size", human_bytes(self.target_bytes)
+        if self.dangling:
+            yield "delete files without data", len(self.dangling)
+        if self.unknown_partitions:
+            yield "no such partition", ", ".join(self.unknown_partitions)
+        if self.options.sort_by or self.options.zorder_by:
+            yield (
+                "sorted by" if self.options.sort_by else "z-order of",
+                ", ".join(self.options.sort_by or self.options.zorder_by),
+            )
+        if self.options.branch != MAIN:
+            yield "branch", self.options.branch
+
+    def detail(self) -> RenderableType | None:
+        """See Report."""
+        if not self.groups:
+            return None
+        rows = (
+            (self._partition(g), len(g.tasks), g.expected_files, human_bytes(g.bytes), g.reason)
+            for g in self.groups
+        )
+        return listing(("partition", "#files", "#expected", "#bytes", "why"), rows)
+
+    def _partition(self, group: FileGroup) -> str:
+        metadata = self.version.metadata
+        return (
+            partition_path(metadata.spec(group.spec_id), metadata.schema(), group.partition)
+            or "(whole table)"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionResult(Report):
+    """What a compaction did.
+
+    Attributes:
+        snapshot_ids: one a commit, in order.
+        stopped: None, or the one line that says why it ended before the plan did; what was committed until then stays.
+    """
+
+    identifier: Identifier
+    snapshot_ids: tuple[int, ...]
+    rewritten_files: int
+    added_files: int
+    rewritten_bytes: int
+    added_bytes: int
+    removed_delete_files: int
+    stopped: str | None = None
+
+    def title(self) -> str:
+        """See Report."""
+        return f"Compacted {self.identifier}"
+
+    def to_dict(self) -> dict[str, object]:
+        """See Report."""
+        return {
+            "table": str(self.identifier),
+            "snapshot_ids": list(self.snapshot_ids),
+            "rewritten_files": self.rewritten_files,
+            "added_files": self.added_files,
+            "rewritten_bytes": self.rewritten_bytes,
+            "added_bytes": self.added_bytes,
+            "removed_delete_files": self.removed_delete_files,
+            "stopped": self.stopped,
+        }
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """See Report."""
+        yield "files rewritten", self.rewritten_files
+        yield "files added", self.added_files
+        yield "bytes", f"{human_bytes(self.rewritten_bytes)} -> {human_bytes(self.added_bytes)}"
+        if self.removed_delete_files:
+            yield "delete files removed", self.removed_delete_files
+        yield "commits", len(self.snapshot_ids)
+        if self.stopped:
+            yield "stopped", self.stopped
+
+
+def plan_compaction(
+    catalog: Catalog,
+    identifier: Identifier,
+    options: CompactionOptions | None = None,
+    *,
+    environment: Environment | None = None,
+) -> CompactionPlan:
+    """Choose the files worth rewriting on the head of a branch, from metadata alone.
+
+    Without options the table's policy holds (`lakehouse.maintenance.*`), its hours excepted: who asks may start.
+
+    Raises:
+        InvalidExpressionError: the filter does not parse or bind.
+        InvalidPropertyError: `write.target-file-size-bytes` is not a positive integer, or a property of the policy is unusable.
+        InvalidPartitionSpecError, InvalidInputError: rows cannot be sorted or z-ordered like this.
+        NoSuchRefError: no such branch.
+    """
+    version = catalog.load(identifier)
+    metadata = version.metadata
+    target = positive_int(metadata.properties, TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT)
+    options = options or CompactionOptions.under(policy_of(metadata.properties), target)
+    target = options.target_file_size_bytes or target
+    _sort_order(metadata, options)
+    storage = catalog.storage(metadata.location)
+    snapshot_id = _snapshot_id(metadata, options.branch)
+    tasks: list[FileScanTask] = []
+    chosen: set[str] | None = None
+    if snapshot_id is not None:
+        # main is read by the present schema, which its snapshots may not know yet
+        request = ScanRequest(metadata=metadata, snapshot_id=snapshot_id, current_schema=True)
+        tasks = list(plan_scan(request, storage).tasks)
+        if options.where is not None:
+            chosen = {
+                file.file_path
+                for file in plan_scan(replace(request, where=options.where), storage).files
+            }
+    recent: int | None = None
+    if options.skip_newer_than_ms is not None:
+        now_ms = (environment or Environment.system()).now_ms()
+        recent = _recent_sequence_number(metadata, now_ms - options.skip_newer_than_ms)
+    groups = plan_groups(
+        tasks,
+        options,
+        target_bytes=target,
+        current_spec_id=metadata.default_spec_id,
+        wanted=lambda task: (
+            (chosen is None or task.data_file.file_path in chosen)
+            and _in_partitions(task.data_file, metadata, options)
+        ),
+        recent_sequence_number=recent,
+    )
+    uses = delete_uses(tasks)
+    dangling: tuple[DataFile, ...] = ()
+    if snapshot_id is not None and options.where is None:
+        unused = _unused_deletes(storage, metadata, metadata.snapshot(snapshot_id), uses)
+        dangling = tuple(delete for delete in unused if _in_partitions(delete, metadata, options))
+    return CompactionPlan(
+        identifier=identifier,
+        version=version,
+        options=options,
+        target_bytes=target,
+        groups=tuple(groups),
+        live_files=len(tasks),
+        delete_uses=uses,
+        dangling=dangling,
+        unknown_partitions=tuple(
+            sorted((options.partitions or frozenset()) - _partitions_of(tasks, metadata))
+        ),
+    )
+
+
+def execute_compaction(
+    catalog: Catalog,
+    plan: CompactionPlan,
+    *,
+    environment: Environment | None = None,
+    progress: Progress | None = None,
+    executor: GroupExecutor | None = None,
+) -> CompactionResult:
+    """Rewrite the plan's groups, committing batch by batch; by threads of this process unless another executor is given.
+
+    A conflict ends it: what was committed before stays, the files of the batch that lost are removed, and `stopped` says why.
+
+    Raises:
+        CommitStateUnknownError: the reply of a commit was lost; nothing was removed.
+        StorageError, NoSuchFileError, CorruptMetadataError: reading or writing failed; new files of the batch were removed.
+        InvalidLocationError: the table's metadata says to write outside the warehouse.
+    """
+    environment = environment or Environment.system()
+    progress = progress or no_progress
+    check_table(catalog, plan.version.metadata)
+    rewriter = _Rewriter(
+        catalog, plan, environment, executor or ThreadExecutor(plan.options.max_workers)
+    )
+    done = 0
+    total = len(plan.groups)
+    step = plan.options.groups_per_commit
+    stopped: str | None = None
+    for start in range(0, max(total, 1 if plan.dangling else 0), step):
+        batch = plan.groups[start : start + step]
+        for _ in rewriter.write(batch):
+            done += 1
+            progress("rewrite groups", done, total)
+        try:
+            rewriter.commit(batch, plan.dangling if start == 0 else ())
+        except (ValidationConflictError, CommitConflictError) as error:
+            stopped = f"{total - start} of {total} groups left as they are: {error.message}"
+            break
+    return rewriter.result(stopped)
+
+
+def compact(
+    catalog: Catalog,
+    identifier: Identifier,
+    options: CompactionOptions | None = None,
+    *,
+    environment: Environment | None = None,
+    progress: Progress | None = None,
+    executor: GroupExecutor | None = None,
+) -> CompactionResult:
+    """Plan and execute; see `plan_compaction` and `execute_compaction`."""
+    plan = plan_compaction(catalog, identifier, options, environment=environment)
+    return execute_compaction(
+        catalog, plan, environment=environment, progress=progress, executor=executor
+    )
+
+
+def _sort_order(metadata: TableMetadata, options: CompactionOptions) -> SortOrder:
+    """How rows of new files are sorted: as asked, under the id of the table's equal order if it has one; else as the table says.
+
+    Raises:
+        InvalidPartitionSpecError: a term that does not parse or apply to its column.
+        InvalidInputError: see `zorder_ids`.
+    """
+    if options.zorder_by:
+        zorder_ids(options.zorder_by, metadata.schema())
+        return UNSORTED_SORT_ORDER
+    if not options.sort_by:
+        return metadata.write_sort_order()
+    asked = parse_sort_order(options.sort_by, metadata.schema())
+    return next(
+        (one for one in metadata.sort_orders if one.fields == asked.fields),
+        SortOrder(*asked.fields, order_id=0),
+    )
+
+
+def _snapshot_id(metadata: TableMetadata, branch: str) -> int | None:
+    """Head of a branch; None: `main` of a table without snapshots."""
+    return metadata.current_snapshot_id if branch == MAIN else metadata.ref(branch).snapshot_id
+
+
+def _partitions_of(tasks: Iterable[FileScanTask], metadata: TableMetadata) -> set[str]:
+    values = {(task.data_file.spec_id, task.data_file.partition) for task in tasks}
+    return {
+        partition_path(metadata.spec(spec_id), metadata.schema(), partition)
+        for spec_id, partition in values
+    }
+
+
+def _in_partitions(file: DataFile, metadata: TableMetadata, options: CompactionOptions) -> bool:
+    if options.partitions is None:
+        return True
+    return (
+        partition_path(metadata.spec(file.spec_id), metadata.schema(), file.partition)
+        in options.partitions
+    )
+
+
+def _unused_deletes(
+    storage: Storage, metadata: TableMetadata, snapshot: Snapshot, uses: Counter[DeleteKey]
+) -> tuple[DataFile, ...]:
+    """Live delete files that apply to no live data file.
+
+    They never will again: rows that come later have higher sequence numbers, and a rewrite that runs beside this one keeps the
+    number of the snapshot it began with, whose files such a delete would still have applied to.
+    """
+    found: list[DataFile] = []
+    listed = [
+        manifest
+        for manifest in load_manifests(storage, snapshot)
+        if manifest.content == CONTENT_DELETE_MANIFEST
+    ]
+    for entries in in_parallel(lambda manifest: load_entries(storage, manifest, metadata), listed):
+        live = entries.filter(pc.not_equal(entries.table["status"], STATUS_DELETED))
+        found += [file for file in live.to_data_files() if not uses[delete_key(file)]]
+    return tuple(found)
+
+
+def _recent_sequence_number(metadata: TableMetadata, cut_ms: int) -> int | None:
+    """The lowest sequence number committed at or after the cut; files that compaction rewrites keep their old ones."""
+    return min(
+        (
+            snapshot.sequence_number
+            for snapshot in metadata.snapshots
+            if snapshot.timestamp_ms >= cut_ms
+        ),
+        default=None,
+    )
+
+
+class _Rewriter:
+    """Writes and commits batches, and keeps the sums."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        plan: CompactionPlan,
+        environment: Environment,
+        executor: GroupExecutor,
+    ) -> None:
+        self._catalog = catalog
+        self._executor = executor
+        self._plan = plan
+        self._environment = environment
+        self._storage: Storage = catalog.storage(plan.version.metadata.location)
+        self._uses = plan.delete_uses.copy()
+        self._written: list[DataFile] = []
+        self._snapshot_ids: list[int] = []
+        self._totals: Counter[str] = Counter()
+
+    def write(self, groups: Sequence[FileGroup]) -> Iterator[FileGroup]:
+        """Write the replacement files of the groups; yields each group when it is done."""
+        self._written = []
+        try:
+            for position, files in self._executor.run(
+                [self._work(group) for group in groups], self._storage
+            ):
+                self._written += files
+                yield groups[position]
+        except BaseException:
+            self._discard()
+            raise
+
+    def commit(self, groups: Sequence[FileGroup], unused: Sequence[DataFile] = ()) -> None:
+        """Swap the groups' files for the written ones; `unused` delete files leave as well."""
+        plan = self._plan
+        removed = [file for group in groups for file in group.files]
+        uses = self._uses.copy()
+        dangling = [*_dangling(groups, uses), *unused]
+        transaction = Transaction(
+            self._catalog,
+            plan.identifier,
+            base=plan.version,
+            branch=plan.options.branch,
+            environment=self._environment,
+        )
+        transaction.rewrite_files(removed, self._written, removed_deletes=dangling)
+        try:
+            committed = transaction.commit({"lakehouse.maintenance": "compaction"})
+        except CommitStateUnknownError:
+            raise
+        except (
+            LakehouseError
+        ):  # anything else, such as an interrupt, leaves open what became of the commit
+            self._discard()
+            raise
+        self._uses = uses
+        if committed.snapshot is not None:
+            self._snapshot_ids.append(committed.snapshot.snapshot_id)
+        self._totals["rewritten_files"] += len(removed)
+        self._totals["rewritten_bytes"] += sum(file.file_size_in_bytes for file in removed)
+        self._totals["added_files"] += len(self._written)
+        self._totals["added_bytes"] += sum(file.file_size_in_bytes for file in self._written)
+        self._totals["removed_delete_files"] += len(dangling)
+
+    def result(self, stopped: str | None) -> CompactionResult:
+        """The sums so far."""
+        return CompactionResult(
+            identifier=self._plan.identifier,
+            snapshot_ids=tuple(self._snapshot_ids),
+            rewritten_files=self._totals["rewritten_files"],
+            added_files=self._totals["added_files"],
+            rewritten_bytes=self._totals["rewritten_bytes"],
+            added_bytes=self._totals["added_bytes"],
+            removed_delete_files=self._totals["removed_delete_files"],
+            stopped=stopped,
+        )
+
+    def _work(self, group: FileGroup) -> GroupRewrite:
+        plan, metadata = self._plan, self._plan.version.metadata
+        schema = with_lineage(metadata.schema(), metadata.format_version)
+        read = ReadRequest(
+            schema=schema,
+            table_schema=metadata.schema(),
+            older_schemas=tuple(metadata.schemas),
+            specs=metadata.specs(),
+            name_mapping=metadata.properties.get("schema.name-mapping.default"),
+        )
+        size = math.ceil(group.bytes / group.expected_files * _SIZE_SLACK)
+        if group.expected_files == 1:
+            size = max(size, plan.target_bytes)
+        write = WriteRequest(
+            schema=schema,
+            spec=metadata.spec(),
+            sort_order=_sort_order(metadata, plan.options),
+            location=TableProperties(metadata.properties).data_location(metadata.location),
+            properties={**metadata.properties, TARGET_FILE_SIZE: str(size)},
+            format_version=metadata.format_version,
+            write_id=str(self._environment.new_uuid()),
+            table=str(plan.identifier),
+        )
+        return GroupRewrite(
+            tasks=tuple(
+                replace(task, start=0, length=task.data_file.file_size_in_bytes)
+                for task in group.tasks
+            ),
+            read=read,
+            write=write,
+            expected_files=group.expected_files,
+            sort_whole=bool(plan.options.sort_by),
+            zorder=plan.options.zorder_by,
+            mixes_partitions=group.spec_id != metadata.default_spec_id,
+        )
+
+    def _discard(self) -> None:
+        """Remove files that certainly no snapshot names; what cannot be removed is left to orphan removal."""
+        self._storage.delete([file.file_path for file in self._written])
+        self._written = []
+
+
+def _dangling(groups: Sequence[FileGroup], uses: Counter[DeleteKey]) -> list[DataFile]:
+    """Delete files that apply to no live data file once the groups are rewritten; `uses` is counted down."""
+    dangling: dict[DeleteKey, DataFile] = {}
+    for task in _tasks(groups):
+        for delete in task.deletes:
+            key = delete_key(delete)
+            uses[key] -= 1
+            if uses[key] == 0:
+                dangling[key] = delete
+    return list(dangling.values())
+
+
+def _tasks(groups: Sequence[FileGroup]) -> Iterator[FileScanTask]:
+    return (task for group in groups for task in group.tasks)

@@ -1,0 +1,290 @@
+"""Which files are worth rewriting, and together with which. Pure: tasks in, groups out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from lakehouse.errors import InvalidInputError
+from lakehouse.maintenance.compaction.binpack import output_file_count, pack
+from lakehouse.maintenance.maintenance_policy import MaintenancePolicy
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+
+DeleteKey = tuple[str, int | None]
+
+_LEAST_RATIO = 1e-9
+_GROUP_BYTES, _ARRANGED_GROUP_BYTES = 2 << 30, 512 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionOptions:
+    """Which files are worth rewriting; those that are not Parquet always are.
+
+    Attributes:
+        where: only files that may hold matching rows (pyiceberg's expression grammar, or an expression).
+        target_file_size_bytes: None takes `write.target-file-size-bytes`.
+        min_input_files: a group of small files is rewritten from this many on.
+        min_file_size_ratio, max_file_size_ratio: outside these multiples of the target a file is a candidate.
+        delete_ratio_threshold: a file whose deleted rows reach this part of it is a candidate; equality deletes always do.
+        delete_files_per_file: with more delete files per data file a partition's files with deletes are candidates; 0: no limit.
+        max_group_bytes: one group (the unit of work) reads at most this many bytes; None: 2 GiB, or 512 MiB where it
+            is sorted as a whole, in memory.
+        groups_per_commit: partial progress, one commit for so many groups.
+        skip_newer_than_ms: leave partitions alone that got rows within this many milliseconds; None: none.
+        rewrite_old_specs: rewrite files of earlier partition specs to the current one.
+        rewrite_all: every file is a candidate.
+        max_workers: groups rewritten at a time.
+        budget_bytes: read at most so many bytes, groups that remove the most files per byte first; None: no limit.
+        branch: the branch to compact.
+        partitions: only these, by the names that health gives them; None: all.
+        sort_by: sort the rows of each group over all its files, by terms as in `create_table`; empty: the table's sort order
+            within each file.
+        zorder_by: arrange the rows of each group along a Z-curve through these columns; not together with `sort_by`.
+
+    Raises:
+        InvalidInputError: a number outside its range; both ways to arrange.
+    """
+
+    where: Any = None
+    target_file_size_bytes: int | None = None
+    min_input_files: int = 5
+    min_file_size_ratio: float = 0.75
+    max_file_size_ratio: float = 1.8
+    delete_ratio_threshold: float = 0.3
+    delete_files_per_file: int = 1
+    max_group_bytes: int | None = None
+    groups_per_commit: int = 64
+    skip_newer_than_ms: int | None = None
+    rewrite_old_specs: bool = True
+    rewrite_all: bool = False
+    max_workers: int = 2
+    budget_bytes: int | None = None
+    branch: str = "main"
+    partitions: frozenset[str] | None = None
+    sort_by: tuple[str, ...] = ()
+    zorder_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.sort_by and self.zorder_by:
+            raise InvalidInputError(
+                "Compaction sorts by columns or arranges them by a z-order, not both"
+            )
+        counts = (
+            "target_file_size_bytes",
+            "min_input_files",
+            "max_group_bytes",
+            "groups_per_commit",
+            "max_workers",
+        )
+        for name in (*counts, "budget_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidInputError(f"Compaction option {name} must be at least 1, not {value}")
+        if (
+            not 0 < self.min_file_size_ratio <= 1 <= self.max_file_size_ratio
+            or self.delete_ratio_threshold <= 0
+        ):
+            raise InvalidInputError(
+                "Compaction ratios must hold 0 < min_file_size_ratio <= 1 <= max_file_size_ratio and 0 < delete_ratio_threshold"
+            )
+
+    @property
+    def group_bytes(self) -> int:
+        """Most bytes of a group."""
+        arranged = bool(self.sort_by or self.zorder_by)
+        return self.max_group_bytes or (_ARRANGED_GROUP_BYTES if arranged else _GROUP_BYTES)
+
+    @classmethod
+    def under(cls, policy: MaintenancePolicy, target_bytes: int) -> Self:
+        """What a policy asks for, for a table of this target size. Who compacts has asked: recent partitions are not left out."""
+        return cls(
+            min_input_files=policy.min_input_files,
+            min_file_size_ratio=max(1, policy.small_below(target_bytes)) / target_bytes,
+            delete_ratio_threshold=max(policy.delete_ratio, _LEAST_RATIO),
+            delete_files_per_file=policy.delete_files_per_file,
+            budget_bytes=policy.budget_bytes or None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileGroup:
+    """Files of one partition that become `expected_files` files.
+
+    Attributes:
+        spec_id: partition spec of the input files; the output follows the table's current one.
+        partition: their partition values; `()` mixes partitions of an earlier spec.
+        reason: why they are worth it.
+    """
+
+    spec_id: int
+    partition: tuple[Any, ...]
+    tasks: tuple[FileScanTask, ...]
+    expected_files: int
+    reason: str
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The input files."""
+        return [task.data_file for task in self.tasks]
+
+    @property
+    def bytes(self) -> int:
+        """Size of the input files."""
+        return sum(task.data_file.file_size_in_bytes for task in self.tasks)
+
+
+def delete_key(delete: DataFile) -> DeleteKey:
+    """What tells delete files apart: several deletion vectors share one Puffin file."""
+    return delete.file_path, delete.content_offset
+
+
+def delete_uses(tasks: Iterable[FileScanTask]) -> Counter[DeleteKey]:
+    """How many of the tasks each delete file applies to."""
+    return Counter(delete_key(delete) for task in tasks for delete in task.deletes)
+
+
+def plan_groups(
+    tasks: Sequence[FileScanTask],
+    options: CompactionOptions,
+    *,
+    target_bytes: int,
+    current_spec_id: int,
+    wanted: Callable[[FileScanTask], bool] = lambda _task: True,
+    recent_sequence_number: int | None = None,
+) -> list[FileGroup]:
+    """Groups worth rewriting, those that remove the most files first.
+
+    Args:
+        tasks: every live file of the snapshot, with the deletes that apply.
+        options: thresholds.
+        target_bytes: size that output files should have.
+        current_spec_id: the table's default spec.
+        wanted: files that the caller's filter lets through.
+        recent_sequence_number: partitions with a file of this sequence number or later are left alone; None: none are.
+    """
+    uses = delete_uses(tasks)
+    partitions: dict[tuple[Any, ...], list[FileScanTask]] = {}
+    for task in tasks:
+        partitions.setdefault(task.data_file.partition_key, []).append(task)
+    groups: list[FileGroup] = []
+    for members in partitions.values():
+        spec_id, partition = members[0].data_file.spec_id, members[0].data_file.partition
+        if recent_sequence_number is not None and any(
+            task.sequence_number >= recent_sequence_number for task in members
+        ):
+            continue
+        why = {
+            id(task): _reason(task, options, target_bytes, current_spec_id, uses)
+            for task in members
+            if wanted(task)
+        }
+        if options.delete_files_per_file and len(
+            delete_uses(members)
+        ) > options.delete_files_per_file * len(members):
+            why |= {id(task): _DELETES for task in members if task.deletes and wanted(task)}
+        candidates = [task for task in members if why.get(id(task))]
+        candidates.sort(key=lambda task: (task.sequence_number, task.data_file.file_path))
+        capacity = max(
+            min(options.group_bytes, options.budget_bytes or options.group_bytes), target_bytes
+        )
+        for packed in pack(candidates, lambda task: task.data_file.file_size_in_bytes, capacity):
+            group = _group(
+                spec_id,
+                partition,
+                packed,
+                {why[id(task)] for task in packed},
+                options,
+                target_bytes,
+            )
+            if group is not None:
+                groups.append(group)
+    groups.sort(
+        key=lambda group: (
+            group.expected_files - len(group.tasks),
+            group.tasks[0].data_file.file_path,
+        )
+    )
+    return groups if options.budget_bytes is None else _within(groups, options.budget_bytes)
+
+
+def _within(groups: list[FileGroup], budget_bytes: int) -> list[FileGroup]:
+    """Groups that together read at most the budget, those that remove the most files per byte first."""
+    chosen: list[FileGroup] = []
+    left = budget_bytes
+    for group in sorted(
+        groups, key=lambda one: (one.expected_files - len(one.tasks)) / max(1, one.bytes)
+    ):
+        if group.bytes <= left:
+            chosen.append(group)
+            left -= group.bytes
+    return chosen
+
+
+_SMALL, _LARGE, _DELETES, _OLD_SPEC, _ROWS, _ALL = (
+    "small files",
+    "large files",
+    "deletes to apply",
+    "earlier partition spec",
+    "row-oriented",
+    "asked for",
+)
+
+
+def _reason(
+    task: FileScanTask,
+    options: CompactionOptions,
+    target_bytes: int,
+    current_spec_id: int,
+    uses: Counter[DeleteKey],
+) -> str | None:
+    size = task.data_file.file_size_in_bytes
+    if options.rewrite_all:
+        return _ALL
+    if options.rewrite_old_specs and task.data_file.spec_id != current_spec_id:
+        return _OLD_SPEC
+    if task.data_file.file_format.lower() != "parquet":
+        return _ROWS
+    if task.deletes and _delete_ratio(task, uses) >= options.delete_ratio_threshold:
+        return _DELETES
+    if size < options.min_file_size_ratio * target_bytes:
+        return _SMALL
+    if size > options.max_file_size_ratio * target_bytes:
+        return _LARGE
+    return None
+
+
+def _delete_ratio(task: FileScanTask, uses: Counter[DeleteKey]) -> float:
+    if any(delete.content == CONTENT_EQUALITY_DELETES for delete in task.deletes):
+        return 1.0
+    deleted = sum(delete.record_count / uses[delete_key(delete)] for delete in task.deletes)
+    return deleted / max(1, task.data_file.record_count)
+
+
+def _group(
+    spec_id: int,
+    partition: tuple[Any, ...],
+    tasks: list[FileScanTask],
+    reasons: set[str | None],
+    options: CompactionOptions,
+    target_bytes: int,
+) -> FileGroup | None:
+    total = sum(task.data_file.file_size_in_bytes for task in tasks)
+    expected = output_file_count(total, target_bytes, min_ratio=options.min_file_size_ratio)
+    forced = reasons & {_DELETES, _OLD_SPEC, _ROWS, _ALL}
+    worth = expected < len(tasks) and (
+        len(tasks) >= options.min_input_files or total > target_bytes
+    )
+    splits = _LARGE in reasons and expected > len(tasks)
+    if not (forced or worth or splits):
+        return None
+    reason = ", ".join(sorted(text for text in reasons if text))
+    return FileGroup(
+        spec_id=spec_id,
+        partition=partition,
+        tasks=tuple(tasks),
+        expected_files=expected,
+        reason=reason,
+    )

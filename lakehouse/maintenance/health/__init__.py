@@ -1,0 +1,1 @@
+"""How a table is: files, layout, bytes, scans."""

@@ -1,0 +1,1 @@
+"""Manifests rewritten, and twins for those that lack one."""

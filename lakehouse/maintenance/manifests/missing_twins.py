@@ -1,0 +1,134 @@
+"""Columnar twins for manifests that came without one: those of foreign writers, and small ones of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.environment import Environment
+from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing, no_progress
+from lakehouse.scan.manifests.snapshot_entries import load_manifests
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifests.columnar_manifest import seal_of
+from lakehouse.spec.manifests.manifest_list import ManifestFile
+from lakehouse.transaction.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwinPlan(Report):
+    """Manifests of the current snapshot without a columnar twin.
+
+    Attributes:
+        manifests: how many the snapshot has.
+        missing: those without a twin.
+    """
+
+    identifier: Identifier
+    version: TableVersion
+    manifests: int
+    missing: tuple[ManifestFile, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Avro bytes to decode."""
+        return sum(manifest.manifest_length for manifest in self.missing)
+
+    def title(self) -> str:
+        """See Report."""
+        return f"Columnar twins of {self.identifier}"
+
+    def to_dict(self) -> dict[str, object]:
+        """See Report."""
+        return {
+            "table": str(self.identifier),
+            "action": "rewrite-manifests --columnar",
+            "snapshot_id": self.version.metadata.current_snapshot_id,
+            "manifests": self.manifests,
+            "missing": [manifest.manifest_path for manifest in self.missing],
+            "bytes": self.bytes,
+        }
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """See Report."""
+        yield "manifests", self.manifests
+        yield "without a twin", len(self.missing)
+        yield "to decode", human_bytes(self.bytes)
+
+    def detail(self) -> RenderableType | None:
+        """See Report."""
+        rows = (
+            (manifest.manifest_path.rsplit("/", 1)[-1], human_bytes(manifest.manifest_length))
+            for manifest in self.missing
+        )
+        return listing(("manifest", "#bytes"), rows) if self.missing else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwinResult(Report):
+    """Twins written; snapshot_id is None when there was nothing to do."""
+
+    identifier: Identifier
+    snapshot_id: int | None
+    written: int
+
+    def title(self) -> str:
+        """See Report."""
+        return f"Wrote columnar twins of {self.identifier}"
+
+    def to_dict(self) -> dict[str, object]:
+        """See Report."""
+        return {
+            "table": str(self.identifier),
+            "snapshot_id": self.snapshot_id,
+            "written": self.written,
+        }
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """See Report."""
+        yield "twins written", self.written
+
+
+def plan_twins(catalog: Catalog, identifier: Identifier) -> TwinPlan:
+    """Find the manifests without a twin. Raises NoSuchTableError, StorageError, CorruptMetadataError."""
+    version = catalog.load(identifier)
+    storage = catalog.storage(version.metadata.location)
+    snapshot = version.metadata.current_snapshot()
+    manifests = [] if snapshot is None else load_manifests(storage, snapshot)
+    missing = tuple(one for one in manifests if seal_of(one.manifest_path) is None)
+    return TwinPlan(
+        identifier=identifier, version=version, manifests=len(manifests), missing=missing
+    )
+
+
+def execute_twins(
+    catalog: Catalog,
+    plan: TwinPlan,
+    *,
+    environment: Environment | None = None,
+    progress: Progress | None = None,
+) -> TwinResult:
+    """Write the manifests once more, under names that hold the seals of their twins, in one commit.
+
+    Raises:
+        CommitConflictError, ValidationConflictError: other writers kept winning; nothing was changed.
+        CommitStateUnknownError: the reply was lost; nothing was deleted.
+        CorruptMetadataError | StorageError: a manifest cannot be read, or a twin not written.
+    """
+    report = progress or no_progress
+    report("twins", 0, len(plan.missing))
+    committed = None
+    if plan.missing:
+        transaction = Transaction(
+            catalog, plan.identifier, base=plan.version, environment=environment
+        )
+        committed = transaction.add_twins().commit({"lakehouse.maintenance": "add-twins"}).snapshot
+    report("twins", len(plan.missing), len(plan.missing))
+    made = 0 if committed is None else int(committed.summary["manifests-created"])
+    return TwinResult(
+        identifier=plan.identifier,
+        snapshot_id=None if committed is None else committed.snapshot_id,
+        written=made,
+    )

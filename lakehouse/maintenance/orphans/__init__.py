@@ -1,0 +1,1 @@
+"""Files under a table's location that no metadata reaches."""

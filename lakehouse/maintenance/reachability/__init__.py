@@ -1,0 +1,1 @@
+"""Which files the metadata of a table reaches, and under which names."""

@@ -1,0 +1,48 @@
+"""Reading the metadata tree below snapshots, for maintenance: always the Avro manifests, which are the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
+from lakehouse.spec.manifests.data_file import STATUS_DELETED
+from lakehouse.spec.manifests.manifest_list import ManifestFile
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.storage.storage_protocol import Storage
+
+_COLUMNS = ("status", "file_path", "content", "file_size_in_bytes")
+
+
+class LiveFile(NamedTuple):
+    """A file of a manifest entry that is not DELETED: location, content (0 data, 1 and 2 deletes), bytes."""
+
+    location: str
+    content: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class StorageWalker:
+    """Reads manifest lists and manifests from the storage of the table.
+
+    Attributes:
+        metadata: specs and schemas to decode manifests with; of a version that still knows the snapshots' specs.
+    """
+
+    storage: Storage
+    metadata: TableMetadata
+
+    def manifests(self, snapshot: Snapshot) -> Sequence[ManifestFile]:
+        """The manifests of a snapshot; raises NoSuchFileError, CorruptMetadataError, StorageError."""
+        return load_manifests(self.storage, snapshot)
+
+    def live_files(self, manifest: ManifestFile) -> Iterator[LiveFile]:
+        """Files of entries that are not DELETED."""
+        table = load_entries(self.storage, manifest, self.metadata, wanted=_COLUMNS).table
+        columns = (table.column(name).to_pylist() for name in _COLUMNS)
+        for status, location, content, size in zip(*columns, strict=True):
+            if status != STATUS_DELETED:
+                yield LiveFile(location, content, size)

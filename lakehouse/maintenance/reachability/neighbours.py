@@ -1,0 +1,129 @@
+"""Other tables of the catalog.
+
+Whose folders lie in a table's folders, and whose metadata names files there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.catalog_walk import walk_tables
+from lakehouse.catalog.own_folders import table_folders
+from lakehouse.errors import MaintenanceRefusedError
+from lakehouse.maintenance.reachability.bookkeeping_files import is_bookkeeping
+from lakehouse.maintenance.reachability.location_keys import LocationKeys
+from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
+from lakehouse.maintenance.reachability.reachable_files import iterate_reachable
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifests.manifest_list import ManifestFile
+from lakehouse.storage.storage_protocol import FileInfo
+
+_REMEMBERED_MAX = 100_000
+_NAMED: dict[tuple[str, int, tuple[str, ...]], frozenset[str]] = {}
+"""Manifest and folders -> keys of the files there that the manifest names.
+
+Manifests never change, and hardly any names one:
+so each is read once in a process, however many tables are maintained."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """Other tables of a catalog, seen from the folders of one.
+
+    Attributes:
+        around: keys of the folders seen from, each ending in a slash.
+        folders: keys of folders below them, each ending in a slash, that belong to other tables as
+            a whole.
+        versions: the other tables.
+        keys: decides when two spellings are the same file.
+    """
+
+    around: tuple[str, ...]
+    folders: tuple[str, ...]
+    versions: tuple[TableVersion, ...]
+    keys: LocationKeys = field(default_factory=LocationKeys)
+
+    def owns(self, location: str) -> bool:
+        """Whether a file lies in another table's folder."""
+        return self.keys.key(location).startswith(self.folders)
+
+    def reached(self, catalog: Catalog, locations: Sequence[str]) -> set[str]:
+        """Those of `locations` (in the folders seen from) that another table's metadata names.
+
+        Every read error propagates.
+        """
+        asked = {self.keys.key(location): location for location in locations}
+        return {asked[key] for _, key in self.named(catalog) if key in asked} if asked else set()
+
+    def named(self, catalog: Catalog) -> Iterator[tuple[TableVersion, str]]:
+        """(table, key) of every file in the folders seen from that another table names."""
+        for version in self.versions:
+            walker = StorageWalker(catalog.storage(version.metadata.location), version.metadata)
+            files = partial(self._named, walker)
+            for location in iterate_reachable(
+                version.metadata, version.metadata_location, walker, files=files
+            ):
+                key = self.keys.key(location)
+                if key.startswith(self.around):
+                    yield version, key
+
+    def _named(self, walker: StorageWalker, manifest: ManifestFile) -> frozenset[str]:
+        """Keys of the live files of a manifest that lie in the folders seen from."""
+        identity = (manifest.manifest_path, manifest.manifest_length, self.around)
+        known = _NAMED.get(identity)
+        if known is None:
+            keys = (self.keys.key(file.location) for file in walker.live_files(manifest))
+            known = frozenset(key for key in keys if key.startswith(self.around))
+            if len(_NAMED) > _REMEMBERED_MAX:
+                _NAMED.clear()
+            _NAMED[identity] = known
+        return known
+
+
+def find_neighbours(
+    catalog: Catalog,
+    identifier: Identifier,
+    around: Sequence[str],
+    listed: Iterable[FileInfo] = (),
+    keys: LocationKeys | None = None,
+) -> Neighbours:
+    """The other tables of the catalog, and whose folders lie below the folders `around`.
+
+    A folder `x/` among the files `listed` with `x/metadata/*.metadata.json` belongs to a table as
+    well, of this catalog or not.
+    """
+    keys = keys or LocationKeys()
+    ours = tuple(keys.key(one).rstrip("/") + "/" for one in around)
+    versions = tuple(catalog.load(other) for other in walk_tables(catalog) if other != identifier)
+    theirs = {
+        keys.key(root).rstrip("/") + "/"
+        for version in versions
+        for root in table_folders(version.metadata)
+    }
+    for info in listed:
+        if info.location.endswith((".metadata.json", ".metadata.json.gz")):
+            root, found, _ = keys.key(info.location).rpartition("/metadata/")
+            if found:
+                theirs.add(root + "/")
+    folders = sorted(one for one in theirs if one.startswith(ours) and one not in ours)
+    return Neighbours(ours, tuple(folders), versions, keys)
+
+
+def check_not_shared(catalog: Catalog, identifier: Identifier) -> None:
+    """Raise MaintenanceRefusedError when another table's metadata names files of this one.
+
+    Raises NoSuchTableError; every error while reading other tables propagates.
+    """
+    location = catalog.load(identifier).metadata.location
+    neighbours = find_neighbours(catalog, identifier, [location])
+    for version, key in neighbours.named(catalog):
+        if not neighbours.owns(key) and not is_bookkeeping(key):
+            raise MaintenanceRefusedError(
+                f"Cannot purge table {identifier}: table {version.identifier} uses its file "
+                f"{key}. Drop it without purge.",
+                table=str(identifier),
+                other_table=str(version.identifier),
+            )

@@ -1,0 +1,1 @@
+"""Which snapshots are let go, and the files that nothing reaches then."""

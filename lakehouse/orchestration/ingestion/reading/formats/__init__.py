@@ -1,0 +1,1 @@
+"""Text and Parquet files to records."""

@@ -1,0 +1,179 @@
+"""JSON records: one object a line. Numbers are those of the text: an integer of any size is itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.orchestration.ingestion.reading.formats.json_text import shown_json
+from lakehouse.orchestration.ingestion.reading.formats.line_blocks import LineBlock, LineReader
+from lakehouse.orchestration.ingestion.reading.formats.record_chunks import (
+    CHUNK_ROWS,
+    Chunk,
+    Rejects,
+    Values,
+)
+
+# what orjson reads as a double although it is an integer has at least so many digits
+_HUGE = re.compile(rb"-\d{19}|\d{20}")
+
+
+class JsonRecords:
+    """Objects, and the lines that they were read from if they were lines; see `Records`."""
+
+    untyped = False
+
+    def __init__(
+        self,
+        lines: Sequence[int],
+        values: list[dict[str, object]],
+        texts: list[bytes] | None = None,
+    ) -> None:
+        self.lines = lines
+        self._values, self._texts = values, texts
+        self._shapes = dict.fromkeys(map(tuple, values))
+        self._columns: dict[str, list[object]] = {}
+        if len(self._shapes) == 1:
+            (names,) = self._shapes
+            columns = zip(*map(dict.values, values), strict=True)
+            self._columns = {
+                name: list(column) for name, column in zip(names, columns, strict=True)
+            }
+
+    def column(self, name: str) -> Values:
+        """See Records."""
+        found = self._columns.get(name)
+        return [value.get(name) for value in self._values] if found is None else found
+
+    def fields(self) -> Mapping[str, Values]:
+        """See Records."""
+        if self._columns:
+            return self._columns
+        found: dict[str, list[object]] = {}
+        for record in self._values:
+            for name, value in record.items():
+                if name in found:
+                    found[name].append(value)
+                else:
+                    found[name] = [value]
+        return dict(found)
+
+    def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
+        """See Records."""
+        strange = {shape for shape in self._shapes if not known.issuperset(shape)}
+        found: dict[int, str] = {}
+        if strange:
+            for position, record in enumerate(self._values):
+                if len(self._shapes) == 1 or tuple(record) in strange:
+                    for name, value in record.items():
+                        if value is not None and name not in known:
+                            found[position] = name
+                            break
+        return found
+
+    def only(self, positions: Sequence[int]) -> JsonRecords:
+        """See Records."""
+        lines, values, texts = self.lines, self._values, self._texts
+        return JsonRecords(
+            [lines[at] for at in positions],
+            [values[at] for at in positions],
+            None if texts is None else [texts[at] for at in positions],
+        )
+
+    def text(self, position: int) -> bytes:
+        """See Records."""
+        if self._texts is None:
+            return shown_json(self._values[position]).encode()
+        return self._texts[position]
+
+
+def exact_json(text: bytes) -> object:
+    """The value of a JSON text, integers of any size exact.
+
+    Raises:
+        ValueError: it is no JSON, or an integer has more than 4300 digits.
+    """
+    value: object = orjson.loads(text)
+    if not _HUGE.search(text):
+        return value
+    del value
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def json_chunks(lines: LineReader) -> Iterator[Chunk]:
+    """The records of JSON lines."""
+    for block in lines:
+        for start in range(0, len(block.lines), CHUNK_ROWS):
+            yield _chunk(block, start, min(start + CHUNK_ROWS, len(block.lines)))
+
+
+def _chunk(block: LineBlock, start: int, end: int) -> Chunk:
+    texts = block.lines[start:end]
+    first = block.first + start
+    rejects = Rejects()
+    numbers: Sequence[int] = range(first, first + len(texts))
+    special = {position for position in block.lengths if start <= position < end}
+    if block.cut and end == len(block.lines):
+        special.add(end - 1)
+    values = None if special else _all_parsed(texts)
+    if values is None:
+        values, numbers, texts = _one_by_one(block, range(start, end), special, rejects)
+    if set(map(type, values)) - {dict}:
+        kept = [position for position, value in enumerate(values) if type(value) is dict]
+        for position in sorted(set(range(len(values))) - set(kept)):
+            kind = type(values[position]).__name__
+            rejects.add(numbers[position], "not a JSON object", kind, texts[position])
+        numbers = [numbers[position] for position in kept]
+        texts = [texts[position] for position in kept]
+        values = [values[position] for position in kept]
+    records: list[dict[str, object]] = values  # type: ignore[assignment]
+    return Chunk(JsonRecords(numbers, records, texts) if records else None, rejects)
+
+
+def _all_parsed(texts: list[bytes]) -> list[object] | None:
+    """The values of all texts; None when one of them has to be looked at by itself."""
+    # Arrow's RE2 is ten times as fast as Python's `re` here
+    joined = pa.array([b"\n".join(texts)], pa.large_binary())
+    if pc.match_substring_regex(joined, _HUGE.pattern.decode())[0].as_py():
+        return None
+    try:
+        return list(map(orjson.loads, texts))
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _one_by_one(
+    block: LineBlock, positions: range, special: set[int], rejects: Rejects
+) -> tuple[list[object], list[int], list[bytes]]:
+    values: list[object] = []
+    numbers: list[int] = []
+    texts: list[bytes] = []
+    blank: list[int] = []
+    for position in positions:
+        text, number = block.lines[position], block.first + position
+        if position in special:
+            length = block.lengths.get(position)
+            if length is None:
+                rejects.add(number, "truncated line", "", text)
+            else:
+                rejects.add(number, "line too long", f"{length} bytes", text, size=length)
+        elif not text.strip():
+            blank.append(number)
+        else:
+            try:
+                values.append(exact_json(text))
+            except ValueError as error:
+                rejects.add(number, "malformed JSON", str(error), text)
+            else:
+                numbers.append(number)
+                texts.append(text)
+    rejects.extend_blank(blank)
+    return values, numbers, texts

@@ -1,0 +1,1 @@
+"""Records to typed columns: kinds of values, event times."""

@@ -1,0 +1,290 @@
+"""Decoding whole Avro manifests in bulk with DataFusion's reader, for tables whose manifests have no columnar twin.
+
+The reader trusts its input and is slow at inflating: one small deflate block an entry, as pyiceberg writes them, takes it longer
+than everything else. So the blocks are checked and inflated here, and the reader is given one plain block. What is refused here
+is decoded, or found damaged, entry by entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import re
+import tempfile
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from isal import isal_zlib
+from pyiceberg.partitioning import PartitionSpec
+
+from lakehouse.errors import CorruptMetadataError, LakehouseError
+from lakehouse.expressions.physical_comparison import Mask
+from lakehouse.scan.manifests.partition_prefix import Integers, Keep, choose
+from lakehouse.spec.manifests.avro_container import (
+    INFLATED_FLOOR_BYTES,
+    INFLATED_RATIO,
+    SYNC_BYTES,
+    Header,
+    container_head,
+    inflated_blocks,
+    read_header,
+    write_long,
+)
+from lakehouse.spec.manifests.manifest import schema_with_lengths
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_rows import flatten
+from lakehouse.spec.schema.field_types import FieldTypes
+
+_Piece: TypeAlias = "tuple[int, bytes, Integers | None]"
+"""How many entries, their encoding, and the bytes of each where that is known."""
+
+_InflateError = cast("type[Exception]", isal_zlib.error)
+_DEFLATE_RATIO = 1032
+_SMALL_BLOCK_BYTES = 4096
+_INFLATED_GUESS = 1024
+_STEP_BYTES = 65_536
+"""So many compressed bytes of small blocks are inflated before the budget is looked at: at most 64 MiB too much."""
+_CHUNK_BYTES = 8 << 20
+_INFLATING = threading.Lock()
+
+
+class BulkRefusedError(LakehouseError):
+    """This manifest is not for bulk decoding; the message says why. Decode it entry by entry."""
+
+
+def bulk_decode(
+    location: str,
+    data: bytes,
+    spec: PartitionSpec,
+    types: FieldTypes,
+    *,
+    wanted: Collection[str] | None = None,
+    keep: Keep | None = None,
+) -> tuple[Entries, int]:
+    """Entries of a manifest before inheritance, and how many live ones `keep` left out; `data` is the manifest at `location`.
+
+    Entries that `keep` does not choose may be there all the same.
+
+    Raises:
+        BulkRefusedError: see there.
+        CorruptMetadataError: the manifest is damaged.
+        UnsupportedFeatureError: an unknown Avro codec.
+    """
+    header = read_header(data, location)
+    if schema_with_lengths(header.metadata["avro.schema"]) is not None:
+        raise BulkRefusedError(
+            "partition values of an Avro fixed may have their length before them"
+        )
+    batches, skipped = [], 0
+    budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
+    chunks = _chunks(_inflated(data, header, location))
+    while True:
+        # many small blocks are many small calls: two threads would spend their time handing the interpreter to each other
+        with _INFLATING:
+            chunk = next(chunks, None)
+        if chunk is None:
+            break
+        rows, plain, lengths = chunk
+        if keep is not None and lengths is not None:
+            choice = choose(header.schema, plain, lengths, spec, types, keep)
+            if choice is not None and not choice[0].all():
+                rows, plain = _chosen(plain, lengths, choice[0])
+                skipped += choice[1]
+        batches.append(_decode(header, rows, plain))
+        budget -= batches[-1].nbytes
+        if budget < 0:
+            raise CorruptMetadataError(
+                f"{location} inflates to far more than its size", location=location
+            )
+    if not batches:
+        raise BulkRefusedError("it has no entries")
+    try:
+        return flatten(
+            pa.Table.from_batches(batches), header.schema, spec, types, location, wanted=wanted
+        ), skipped
+    except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
+        if isinstance(error, LakehouseError):
+            raise
+        raise BulkRefusedError(f"its columns are unusual: {error!r}") from error
+
+
+def _chosen(plain: bytes, lengths: Integers, chosen: Mask) -> tuple[int, bytes]:
+    ends = np.cumsum(lengths)
+    spans = zip((ends - lengths)[chosen].tolist(), ends[chosen].tolist(), strict=True)
+    return int(chosen.sum()), b"".join([plain[start:end] for start, end in spans])
+
+
+def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
+    """The entries that `plain` encodes.
+
+    DataFusion 55 never returns from a block that holds more bytes than its records take. So the block is said to hold more
+    records than it can, and the batch ends where they should: what is left then is an error or one batch more, and refused.
+    """
+    # takes most of a second to import, for manifests without twins alone
+    from datafusion import SessionConfig, SessionContext  # noqa: PLC0415
+
+    session = SessionContext(SessionConfig().with_target_partitions(1).with_batch_size(rows))
+    with _plain_file(header, rows + len(plain) + 1, plain) as path:
+        try:
+            batches = [
+                batch.to_pyarrow()
+                for batch in itertools.islice(session.read_avro(path).execute_stream(), 2)
+            ]
+        except Exception as error:
+            raise BulkRefusedError(f"DataFusion cannot read it: {error}") from error
+    found = sum(batch.num_rows for batch in batches)
+    if found != rows:
+        raise BulkRefusedError(f"DataFusion found {found} entries in blocks of {rows}")
+    batch: pa.RecordBatch = batches[0]
+    return batch
+
+
+@contextlib.contextmanager
+def _plain_file(header: Header, rows: int, plain: bytes) -> Iterator[str]:
+    """A temporary Avro file of one plain block: DataFusion reads files only."""
+    schema = _without_empty_records(header.metadata["avro.schema"])
+    pairs = {"avro.schema": schema, "avro.codec": b"null"}
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".avro"))
+            file.writelines(
+                (
+                    container_head(pairs, header.sync),
+                    write_long(rows),
+                    write_long(len(plain)),
+                    plain,
+                    header.sync,
+                )
+            )
+            file.flush()
+        except OSError as error:
+            raise BulkRefusedError(f"no room for a temporary file: {error}") from error
+        yield file.name
+
+
+@lru_cache(maxsize=64)
+def _without_empty_records(schema: bytes) -> bytes:
+    """The schema without fields that are records of no fields, such as the partition of an unpartitioned table.
+
+    They take no bytes, and DataFusion refuses them.
+    """
+    return json.dumps(_kept(json.loads(schema))).encode()
+
+
+def _kept(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_kept(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {key: _kept(value) for key, value in schema.items() if key != "fields"}
+    if "fields" in schema:
+        fields = (one for one in schema["fields"] if not _is_empty_record(one["type"]))
+        kept["fields"] = [_kept(one) for one in fields]
+    return kept
+
+
+def _is_empty_record(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "record" and not schema["fields"]
+
+
+def _chunks(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
+    """The pieces joined to some megabytes each, so that what they decode to is looked at in between."""
+    waiting: list[_Piece] = []
+    size = 0
+    for piece in pieces:
+        if piece[0]:
+            waiting.append(piece)
+            size += len(piece[1])
+        if size >= _CHUNK_BYTES:
+            yield _joined(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(pieces: Sequence[_Piece]) -> _Piece:
+    rows, plains, lengths = zip(*pieces, strict=True)
+    known = [one for one in lengths if one is not None]
+    return (
+        sum(rows),
+        b"".join(plains),
+        np.concatenate(known) if len(known) == len(lengths) else None,
+    )
+
+
+def _inflated(data: bytes, header: Header, location: str) -> Iterator[_Piece]:
+    """Pieces block by block or some blocks together, within the limits of `inflated_blocks`."""
+    counts, starts, sizes = _blocks(data, header)
+    if (counts > np.maximum(sizes, 1) * _DEFLATE_RATIO).any():
+        raise CorruptMetadataError(
+            f"{location}: a block claims more records than it can hold", location=location
+        )
+    if header.codec == "deflate" and (sizes <= _SMALL_BLOCK_BYTES).all():
+        return _inflated_small(data, counts, starts, sizes, location)
+    return ((count, plain, None) for count, plain in inflated_blocks(data, header, location))
+
+
+def _inflated_small(
+    data: bytes, counts: Integers, starts: Integers, sizes: Integers, location: str
+) -> Iterator[_Piece]:
+    """Many small deflate blocks: what they can inflate to is bounded by their size, so one call each without a limit will do."""
+    budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
+    view, inflate = memoryview(data), isal_zlib.decompress
+    steps = np.flatnonzero(np.diff(np.cumsum(sizes) // _STEP_BYTES)) + 1
+    for rows, begins, ends in zip(
+        *(np.split(one, steps) for one in (counts, starts, starts + sizes)), strict=True
+    ):
+        spans = zip(begins.tolist(), ends.tolist(), strict=True)
+        try:
+            blocks = [inflate(view[begin:end], -15, _INFLATED_GUESS) for begin, end in spans]
+        except _InflateError as error:
+            raise CorruptMetadataError(
+                f"{location}: a block does not decompress: {error}", location=location
+            ) from error
+        plain = b"".join(blocks)
+        budget -= len(plain)
+        if budget < 0:
+            raise CorruptMetadataError(
+                f"{location} inflates to far more than its size", location=location
+            )
+        if rows.sum() > len(plain):
+            raise CorruptMetadataError(
+                f"{location} claims {rows.sum()} entries in {len(plain)} bytes", location=location
+            )
+        lengths = (
+            np.fromiter(map(len, blocks), np.int64, len(blocks)) if (rows == 1).all() else None
+        )
+        yield int(rows.sum()), plain, lengths
+
+
+def _blocks(data: bytes, header: Header) -> tuple[Integers, Integers, Integers]:
+    """(records, offset of the content, size) of every block, found by their sync markers all at once."""
+    ends = np.fromiter(
+        (match.start() for match in re.finditer(re.escape(header.sync), data)), np.int64
+    )
+    ends = ends[ends >= header.first_block]
+    if not len(ends) or ends[-1] + SYNC_BYTES != len(data):
+        raise BulkRefusedError("it does not end with a block")
+    heads = np.concatenate([[header.first_block], ends[:-1] + SYNC_BYTES])
+    raw = np.frombuffer(data, "u1")
+    counts, after = _longs_at(raw, heads)
+    sizes, starts = _longs_at(raw, after)
+    if (counts < 0).any() or (sizes < 0).any() or (starts + sizes != ends).any():
+        raise BulkRefusedError("its blocks do not fit their sync markers")
+    return counts, starts, sizes
+
+
+def _longs_at(raw: npt.NDArray[np.uint8], offsets: Integers) -> tuple[Integers, npt.NDArray[Any]]:
+    """(zig-zag numbers of at most five bytes at the offsets, offsets after them); longer ones give -1."""
+    window = raw[np.minimum(offsets[:, None] + np.arange(5), len(raw) - 1)].astype(np.int64)
+    ends = window < 0x80
+    lengths = ends.argmax(axis=1) + 1
+    used = np.arange(5) < lengths[:, None]
+    values = ((window & 0x7F) << (7 * np.arange(5))).sum(axis=1, where=used)
+    return np.where(ends.any(axis=1), (values >> 1) ^ -(values & 1), -1), offsets + lengths

@@ -1,0 +1,202 @@
+"""Where the entries of a manifest come from: its columnar twin, a cache, or the Avro manifest itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+from pyiceberg.partitioning import PartitionSpec
+
+from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
+from lakehouse.scan.manifests.avro_manifests import decode_avro
+from lakehouse.scan.manifests.manifest_cache import CacheKey, ManifestCache
+from lakehouse.scan.manifests.partition_prefix import Keep
+from lakehouse.spec.manifests.columnar_manifest import (
+    TwinFile,
+    conform,
+    lacking,
+    mismatch,
+    open_twin,
+    seal_of,
+    twin_path,
+)
+from lakehouse.spec.manifests.inheritance import INHERITING, inherit
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_list import ManifestFile
+from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.storage.storage_protocol import Storage
+
+_FETCHED_WHOLE_BYTES = 8 << 20
+"""Twins of manifests up to this size come from an object store whole: one request, not four that wait for each other."""
+_KEPT_WHOLE_BYTES = 1 << 20
+"""Avro manifests up to this size are decoded whole, for the cache."""
+_TWIN_DAMAGE = (OSError, pa.ArrowException, StorageError, CorruptMetadataError)
+
+
+@dataclass(slots=True)
+class SourceContext:
+    """What opening manifests needs, and what is to be reported.
+
+    Attributes:
+        storage: where they are.
+        types: field types of the table.
+        use_twins: whether columnar twins may be used.
+        cache: where entries decoded from Avro are kept; None keeps none.
+        notes: unusual events, appended to.
+    """
+
+    storage: Storage
+    types: FieldTypes
+    use_twins: bool = True
+    cache: ManifestCache | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class ManifestSource:
+    """The entries of one manifest, inheritance applied.
+
+    Args:
+        manifest: the row of the manifest list.
+        spec: its partition spec.
+        context: see there.
+        columns: every column that will be asked for, so that Avro is decoded once; None is all columns.
+        keep: entries that are not chosen need not come; None for all entries.
+
+    Attributes:
+        manifest: the row of the manifest list.
+        kind: how the entries were had: `columnar`, `cached`, `bulk` or `slow`; known after the first `entries`.
+        bytes_read: bytes of Avro read from storage.
+        skipped: live entries that were left out because `keep` does not choose them.
+    """
+
+    def __init__(
+        self,
+        manifest: ManifestFile,
+        spec: PartitionSpec,
+        context: SourceContext,
+        columns: Collection[str] | None = None,
+        keep: Keep | None = None,
+    ) -> None:
+        self.manifest = manifest
+        self.kind = "slow"
+        self.bytes_read = 0
+        self.skipped = 0
+        # row ids are counted over all entries
+        self._keep = keep if manifest.first_row_id is None else None
+        self._spec = spec
+        self._context = context
+        self._columns = None if columns is None else {"status", *INHERITING, *columns}
+        self._twin = self._open_twin() if context.use_twins else None
+        self._columns_read: dict[str, pa.ChunkedArray] = {}
+        self._loaded: Entries | None = None
+
+    @property
+    def has_twin(self) -> bool:
+        """Whether a columnar twin was found and opened."""
+        return self._twin is not None
+
+    def entries(self, columns: Collection[str] | None) -> Entries:
+        """All entries with at least the columns asked for, as far as they exist; None is all columns.
+
+        Raises:
+            CorruptMetadataError: the manifest is damaged.
+            NoSuchFileError: it is missing.
+        """
+        if self._twin is not None:
+            try:
+                entries = self._from_twin(self._twin, columns)
+            except _TWIN_DAMAGE as error:
+                self._ignore_twin(str(error))
+            else:
+                self.kind = "columnar"
+                return entries
+        if self._loaded is None:
+            self._loaded = self._from_avro()
+        return self._loaded
+
+    def _from_avro(self) -> Entries:
+        cache = self._context.cache
+        if cache is None:
+            return inherit(self._decode(self._columns, self._keep), self.manifest)
+        key = cache.key(self._context.storage, self.manifest, self._context.types)
+        entries = cache.get(key, self._columns)
+        if entries is None:
+            entries = cache.load(key, self.manifest, self._spec, self._context.types)
+        if entries is not None:
+            self.kind = "cached"
+        elif cache.folder is None:
+            # a large manifest would drive others out of memory: better to decode less of it
+            large = self.manifest.manifest_length > _KEPT_WHOLE_BYTES
+            entries = self._decode(self._columns, self._keep if large else None)
+            if not self.skipped:
+                cache.put(key, self._columns, entries)
+        else:
+            entries = self._decode(None)
+            cache.put(key, None, entries)
+            self._save(cache, key, entries)
+        return inherit(entries, self.manifest)
+
+    def _save(self, cache: ManifestCache, key: CacheKey, entries: Entries) -> None:
+        try:
+            cache.save(key, entries)
+        except OSError as error:
+            self._context.notes.append(f"cannot keep decoded manifests in {cache.folder}: {error}")
+
+    def _decode(self, columns: Collection[str] | None, keep: Keep | None = None) -> Entries:
+        """Entries as they stand in the Avro manifest, nothing inherited."""
+        context, location = self._context, self.manifest.manifest_path
+        decoded = decode_avro(
+            context.storage, location, self._spec, context.types, columns=columns, keep=keep
+        )
+        self.kind, self.bytes_read, self.skipped = decoded.kind, decoded.bytes_read, decoded.skipped
+        if decoded.refused is not None:
+            context.notes.append(f"decoded {location} entry by entry: {decoded.refused}")
+        return decoded.entries
+
+    def _from_twin(self, twin: TwinFile, columns: Collection[str] | None) -> Entries:
+        present = twin.names
+        wanted = present
+        if columns is not None:
+            needed = {"status", *columns}
+            if needed & {"first_row_id", "sequence_number", "file_sequence_number"}:
+                needed.update(INHERITING)
+            wanted = [name for name in present if name in needed]
+        table = twin.read([name for name in wanted if name not in self._columns_read])
+        self._columns_read |= dict(zip(table.column_names, table.columns, strict=True))
+        table = pa.table({name: self._columns_read[name] for name in wanted})
+        return inherit(conform(table, self._spec, self._context.types), self.manifest)
+
+    def _open_twin(self) -> TwinFile | None:
+        seal = seal_of(self.manifest.manifest_path)
+        if seal is None:
+            return None
+        try:
+            file = open_twin(self._twin_bytes(), seal)
+        except (FileNotFoundError, NoSuchFileError):
+            return None
+        except _TWIN_DAMAGE as error:
+            self._ignore_twin(str(error))
+            return None
+        reason = mismatch(file.rows, self.manifest) or lacking(file.names, self._spec)
+        if reason is not None:
+            self._ignore_twin(reason)
+            return None
+        return file
+
+    def _twin_bytes(self) -> pa.NativeFile:
+        location = twin_path(self.manifest.manifest_path)
+        filesystem, path = self._context.storage.filesystem(location)
+        if (
+            isinstance(filesystem, pafs.LocalFileSystem)
+            or self.manifest.manifest_length > _FETCHED_WHOLE_BYTES
+        ):
+            return filesystem.open_input_file(path)
+        return pa.BufferReader(self._context.storage.read(location))
+
+    def _ignore_twin(self, reason: str) -> None:
+        self._twin = None
+        self._context.notes.append(
+            f"ignored the columnar twin of {self.manifest.manifest_path}: {reason}"
+        )

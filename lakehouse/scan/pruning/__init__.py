@@ -1,0 +1,1 @@
+"""Which manifests and files a filter can skip."""

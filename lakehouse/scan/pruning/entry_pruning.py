@@ -1,0 +1,296 @@
+"""Which entries and manifests may, and which must, hold matching rows: whole arrays at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.types import DoubleType, FloatType, UUIDType
+
+from lakehouse.expressions.bound_filter import Bound, Constant, Leaf, Op, fold, leaves
+from lakehouse.expressions.physical_comparison import (
+    Column,
+    Mask,
+    comparable_types,
+    compare,
+    every_mask,
+    is_one_of,
+    matches,
+    some_mask,
+    starts_with,
+)
+from lakehouse.expressions.transforms.partition_projection import project, project_leaf
+from lakehouse.scan.pruning.column_statistics import (
+    Statistics,
+    statistics_of_files,
+    statistics_of_summaries,
+)
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_list import ManifestFile
+from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.types.physical_types import partition_types
+
+_MANY_VALUES = 200
+
+
+class EntryPruner:
+    """A filter made ready for the entries of one partition spec: what it asks of partitions is worked out once.
+
+    Args:
+        where: the bound filter.
+        spec: partition spec of the entries.
+        types: field types.
+    """
+
+    def __init__(self, where: Bound, spec: PartitionSpec, types: FieldTypes) -> None:
+        self._where = where
+        self._types = types
+        self._projected = project(where, spec, types)
+        self._by_leaf = {leaf: project_leaf(leaf, spec, types) for leaf in leaves(where)}
+        self.columns = _columns(where, [self._projected, *self._by_leaf.values()])
+        """The entry columns that pruning looks at; some may be absent in the entries."""
+
+    def may_match_partition(self, entries: Entries) -> Mask:
+        """False only for entries in whose partition no row can match."""
+        return _partition_mask(entries, self._projected)
+
+    def may_match_metrics(self, entries: Entries) -> Mask:
+        """False only where bounds and counts, with the partition, rule out every row; an `or` profits from both."""
+        rows = len(entries)
+
+        def leaf_mask(leaf: Leaf) -> Mask:
+            partition = _partition_mask(entries, self._by_leaf[leaf])
+            if self._types.get(leaf.field_id) != leaf.type or not partition.any():
+                return partition
+            return partition & leaf_may_match(
+                leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type)
+            )
+
+        return fold(
+            self._where, leaf_mask, lambda value: np.full(rows, value), every_mask, some_mask
+        )
+
+
+def may_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
+    """False only for entries none of whose rows can match: by partition value, bounds, null and NaN counts."""
+    pruner = EntryPruner(where, entries.spec, types)
+    return pruner.may_match_partition(entries) & pruner.may_match_metrics(entries)
+
+
+def must_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
+    """True only for entries all of whose rows match; what is computed only rows can tell."""
+    rows = len(entries)
+
+    def leaf_mask(leaf: Leaf) -> Mask:
+        partition = _partition_mask(entries, project_leaf(leaf, entries.spec, types, strict=True))
+        if types.get(leaf.field_id) != leaf.type:
+            return partition
+        return partition | leaf_must_match(
+            leaf, statistics_of_files(entries.table, leaf.field_id, leaf.type)
+        )
+
+    return fold(
+        where,
+        leaf_mask,
+        lambda value: np.full(rows, value),
+        every_mask,
+        some_mask,
+        lambda _: np.zeros(rows, bool),
+    )
+
+
+def manifests_may_match(
+    manifests: Sequence[ManifestFile], where: Bound, spec: PartitionSpec, types: FieldTypes
+) -> Mask:
+    """Per manifest of one spec: False only when its partition summaries rule out every partition that can match."""
+    projected = project(where, spec, types)
+    positions = {field.field_id: position for position, field in enumerate(spec.fields)}
+    kinds = partition_types(spec, types)
+    usable = [
+        one.partitions is not None and len(one.partitions) == len(spec.fields) for one in manifests
+    ]
+    known = [
+        one.partitions
+        for one, use in zip(manifests, usable, strict=True)
+        if use and one.partitions is not None
+    ]
+
+    def leaf_mask(leaf: Leaf) -> Mask:
+        kind = kinds[leaf.field_id]
+        if kind is None:
+            return np.ones(len(known), bool)
+        return leaf_may_match(
+            leaf, statistics_of_summaries([row[positions[leaf.field_id]] for row in known], kind)
+        )
+
+    result = np.ones(len(manifests), bool)
+    result[np.array(usable, bool)] = fold(
+        projected, leaf_mask, lambda one: np.full(len(known), one), every_mask, some_mask
+    )
+    return result
+
+
+def _columns(where: Bound, projections: Iterable[Bound]) -> list[str]:
+    names = dict.fromkeys(
+        f"partition.{leaf.field_id}" for projected in projections for leaf in leaves(projected)
+    )
+    for leaf in leaves(where):
+        names |= dict.fromkeys(_metric_columns(leaf))
+    return list(names)
+
+
+def _metric_columns(leaf: Leaf) -> list[str]:
+    counts = ["value_count", "null_count"] + (
+        ["nan_count"] if isinstance(leaf.type, (FloatType, DoubleType)) else []
+    )
+    unary = leaf.op in (Op.IS_NULL, Op.NOT_NULL, Op.IS_NAN, Op.NOT_NAN)
+    names = [
+        f"{prefix}.{leaf.field_id}" for prefix in (counts if unary else [*counts, "lower", "upper"])
+    ]
+    return [*names, "split_offsets"] if isinstance(leaf.type, UUIDType) and not unary else names
+
+
+def leaf_may_match(leaf: Leaf, known: Statistics) -> Mask:
+    """False only where the statistics rule out every value that the leaf accepts."""
+    op = leaf.op
+    if op is Op.IS_NULL:
+        return known.may_null
+    if op is Op.NOT_NULL:
+        return ~known.all_null
+    if op is Op.IS_NAN:
+        return known.may_nan & ~known.all_null
+    if op is Op.NOT_NAN:
+        return ~known.all_nan
+    lower, upper = _usable(known.lower, leaf), _usable(known.upper, leaf)
+    everything = np.ones(len(known.all_null), bool)
+    if op in (Op.LT, Op.LTE):
+        found = everything if lower is None else compare(lower, op, leaf.value, null=True)
+    elif op in (Op.GT, Op.GTE):
+        found = everything if upper is None else compare(upper, op, leaf.value, null=True)
+    elif op in (Op.EQ, Op.IN):
+        found = _any_within(leaf, lower, upper, everything)
+    elif op is Op.STARTS_WITH:
+        found = _prefix_within(leaf.value, lower, upper, everything)
+    else:
+        found = ~_only_excluded(leaf, lower, upper, everything)
+    found &= ~known.no_values
+    return (
+        found | (known.may_nan & ~known.all_null)
+        if op in (Op.GT, Op.GTE, Op.NOT_EQ, Op.NOT_IN)
+        else found
+    )
+
+
+def leaf_must_match(leaf: Leaf, known: Statistics) -> Mask:
+    """True only where every value, nulls and NaN included, is accepted by the leaf."""
+    op = leaf.op
+    if op is Op.IS_NULL:
+        return known.all_null
+    if op is Op.NOT_NULL:
+        return ~known.may_null
+    if op is Op.IS_NAN:
+        return known.all_nan & ~known.may_null
+    if op is Op.NOT_NAN:
+        return ~known.may_nan & ~known.may_null
+    nothing = np.zeros(len(known.all_null), bool)
+    lower, upper = _usable(known.lower, leaf), _usable(known.upper, leaf)
+    if lower is None or upper is None:
+        return nothing
+    if op in (Op.LT, Op.LTE):
+        found = compare(upper, op, leaf.value, null=False)
+    elif op in (Op.GT, Op.GTE):
+        found = compare(lower, op, leaf.value, null=False)
+    elif op in (Op.EQ, Op.IN):
+        values = leaf.value if op is Op.IN else (leaf.value,)
+        found = is_one_of(lower, values, null=False) & _same(lower, upper)
+    elif op is Op.STARTS_WITH:
+        found = starts_with(lower, leaf.value, null=False) & starts_with(
+            upper, leaf.value, null=False
+        )
+    elif op is Op.NOT_STARTS_WITH:
+        above = compare(lower, Op.GT, leaf.value, null=False) & ~starts_with(
+            lower, leaf.value, null=True
+        )
+        found = compare(upper, Op.LT, leaf.value, null=False) | above
+    else:
+        found = ~nothing
+        for value in leaf.value if op is Op.NOT_IN else (leaf.value,):
+            found &= compare(lower, Op.GT, value, null=False) | compare(
+                upper, Op.LT, value, null=False
+            )
+    if op in (Op.LT, Op.LTE, Op.EQ, Op.IN):
+        found &= ~known.may_nan
+    return found & ~known.may_null
+
+
+def _partition_mask(entries: Entries, projected: Bound) -> Mask:
+    def leaf_mask(leaf: Leaf) -> Mask:
+        column = entries.table[f"partition.{leaf.field_id}"]
+        return (
+            matches(column, leaf) if comparable_types(column, leaf) else np.ones(len(entries), bool)
+        )
+
+    if isinstance(projected, Constant):
+        return np.full(len(entries), projected.value)
+    return fold(
+        projected,
+        leaf_mask,
+        lambda value: np.full(len(entries), value),
+        every_mask,
+        some_mask,
+    )
+
+
+def _usable(bounds: Column | None, leaf: Leaf) -> Column | None:
+    return bounds if bounds is not None and comparable_types(bounds, leaf) else None
+
+
+def _any_within(leaf: Leaf, lower: Column | None, upper: Column | None, everything: Mask) -> Mask:
+    values: tuple[Any, ...] = leaf.value if leaf.op is Op.IN else (leaf.value,)
+    if len(values) > _MANY_VALUES:
+        below = everything if lower is None else compare(lower, Op.LTE, max(values), null=True)
+        above = everything if upper is None else compare(upper, Op.GTE, min(values), null=True)
+        return below & above
+    found = ~everything
+    for value in values:
+        below = everything if lower is None else compare(lower, Op.LTE, value, null=True)
+        above = everything if upper is None else compare(upper, Op.GTE, value, null=True)
+        found = found | (below & above)
+    return found
+
+
+def _prefix_within(
+    prefix: str, lower: Column | None, upper: Column | None, everything: Mask
+) -> Mask:
+    reaches = everything if upper is None else compare(upper, Op.GTE, prefix, null=True)
+    if lower is None:
+        return reaches
+    return reaches & (
+        compare(lower, Op.LTE, prefix, null=True) | starts_with(lower, prefix, null=True)
+    )
+
+
+def _only_excluded(
+    leaf: Leaf, lower: Column | None, upper: Column | None, everything: Mask
+) -> Mask:
+    """Certainly every value is one that `!=`, `not in` or `not starts with` excludes."""
+    if lower is None or upper is None:
+        return ~everything
+    if leaf.op is Op.NOT_STARTS_WITH:
+        return starts_with(lower, leaf.value, null=False) & starts_with(
+            upper, leaf.value, null=False
+        )
+    values = leaf.value if leaf.op is Op.NOT_IN else (leaf.value,)
+    return is_one_of(lower, values, null=False) & _same(lower, upper)
+
+
+def _same(lower: Column, upper: Column) -> Mask:
+    comparable = [
+        one.cast(pa.binary()) if pa.types.is_fixed_size_binary(one.type) else one
+        for one in (lower, upper)
+    ]
+    return np.asarray(pc.fill_null(pc.equal(*comparable), fill_value=False)).astype(bool)

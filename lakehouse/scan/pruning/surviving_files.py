@@ -1,0 +1,267 @@
+"""From manifests to the entries that may match, and how many were skipped on the way."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.partitioning import PartitionSpec
+
+from lakehouse.errors import CorruptMetadataError
+from lakehouse.expressions.bound_filter import FALSE, TRUE, Bound
+from lakehouse.expressions.physical_comparison import Mask
+from lakehouse.scan.manifests.manifest_source import ManifestSource, SourceContext
+from lakehouse.scan.pruning.entry_pruning import EntryPruner, manifests_may_match
+from lakehouse.scan.reports.plan_report import FileCounts, ManifestCounts
+from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_list import ManifestFile
+from lakehouse.storage.storage_protocol import Storage, path_on_disk
+
+_TOGETHER = 8
+"""So many manifests with columnar twins are pruned as one."""
+_LITTLE_BYTES = 1 << 16
+
+
+@dataclass(slots=True)
+class Found:
+    """Entries that may match and the counts of one kind of manifest."""
+
+    parts: list[Entries] = field(default_factory=list)
+    manifests: ManifestCounts = field(default_factory=ManifestCounts)
+    files: FileCounts = field(default_factory=FileCounts)
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """What to look for.
+
+    Attributes:
+        where: the bound filter.
+        specs: partition specs by id.
+        context: how manifests are opened.
+        columns: entry columns to return; None for all.
+        threads: manifests read at a time.
+        added_by: only entries that one of these snapshots added; None for every live entry.
+        use_metrics: whether bounds and counts prune. Not for delete files: an equality delete file may hold columns that it does
+            not compare, whose bounds say nothing about the rows it deletes.
+    """
+
+    where: Bound
+    specs: Mapping[int, PartitionSpec]
+    context: SourceContext
+    columns: Collection[str] | None
+    threads: int
+    added_by: frozenset[int] | None = None
+    use_metrics: bool = True
+
+
+def prune_manifests(
+    manifests: Sequence[ManifestFile], search: Search, found: Found
+) -> list[ManifestFile]:
+    """The manifests that may hold a live matching file, in their order; counts the others."""
+    totals = [live_files(one) for one in manifests]
+    found.manifests.total = len(manifests)
+    found.manifests.bytes_total = sum(one.manifest_length for one in manifests)
+    found.files.total = None if None in totals else sum(total or 0 for total in totals)
+    keep = np.ones(len(manifests), bool)
+    by_spec: dict[int, list[int]] = {}
+    for position, manifest in enumerate(manifests):
+        by_spec.setdefault(manifest.partition_spec_id, []).append(position)
+    for spec_id, positions in by_spec.items():
+        if spec_id not in search.specs:
+            path = manifests[positions[0]].manifest_path
+            raise CorruptMetadataError(
+                f"{path} has the partition spec {spec_id}, which the table does not know",
+                location=path,
+            )
+        members = [manifests[position] for position in positions]
+        keep[positions] = manifests_may_match(
+            members, search.where, search.specs[spec_id], search.context.types
+        )
+    kept = []
+    for manifest, total, may in zip(manifests, totals, keep, strict=True):
+        if total == 0:
+            found.manifests.skipped_empty += 1
+        elif not may:
+            found.manifests.skipped_by_partition += 1
+            found.files.skipped_by_manifest += total or 0
+        else:
+            kept.append(manifest)
+    return kept
+
+
+def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found) -> None:
+    """Read the manifests, several at a time, and keep the live entries that may match, in manifest order."""
+    specs = {
+        manifest.partition_spec_id: search.specs[manifest.partition_spec_id]
+        for manifest in manifests
+    }
+    pruners = {
+        spec_id: EntryPruner(search.where, spec, search.context.types)
+        for spec_id, spec in specs.items()
+    }
+
+    def one(group: Sequence[ManifestFile]) -> list[_Outcome]:
+        return _search_group(group, search, pruners[group[0].partition_spec_id])
+
+    threads = 1 if _are_little_work(manifests, search.context.storage) else search.threads
+    groups = list(_groups(manifests, threads))
+    if len(groups) <= 1 or threads <= 1:
+        outcomes = [one(group) for group in groups]
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            outcomes = list(pool.map(one, groups))
+    for outcome in itertools.chain.from_iterable(outcomes):
+        _add(found, outcome)
+
+
+def _are_little_work(manifests: Sequence[ManifestFile], storage: Storage) -> bool:
+    """Whether threads would wait for each other (for the interpreter) more than for storage or decoders."""
+    if not manifests or max(manifest.manifest_length for manifest in manifests) > _LITTLE_BYTES:
+        return False
+    return path_on_disk(storage, manifests[0].manifest_path) is not None
+
+
+def _groups(manifests: Sequence[ManifestFile], threads: int) -> Iterator[Sequence[ManifestFile]]:
+    """Neighbours of one spec that are looked at together, few enough that every thread has some."""
+    most = max(1, min(_TOGETHER, len(manifests) // (2 * threads)))
+    start = 0
+    for end in range(1, len(manifests) + 1):
+        full = end - start == most or end == len(manifests)
+        if full or manifests[end].partition_spec_id != manifests[start].partition_spec_id:
+            yield manifests[start:end]
+            start = end
+
+
+def live_files(manifest: ManifestFile) -> int | None:
+    """Added and existing files of a manifest; None when it does not say."""
+    if manifest.added_files_count is None or manifest.existing_files_count is None:
+        return None
+    return manifest.added_files_count + manifest.existing_files_count
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What one manifest gave; holds nothing of what was read but the survivors."""
+
+    kind: str
+    bytes_read: int
+    survivors: Entries | None
+    skipped_by_partition: int = 0
+    skipped_by_metrics: int = 0
+
+
+def _search_group(
+    manifests: Sequence[ManifestFile], search: Search, pruner: EntryPruner
+) -> list[_Outcome]:
+    """What manifests of one spec give, in order.
+
+    Those with columnar twins are pruned as one: the arrays are short, and beginning with one would cost more than the rest.
+    """
+    everything = search.where == TRUE
+    first = search.columns if everything else ["status", *pruner.columns]
+    if search.added_by is not None and first is not None:
+        first = [*first, "snapshot_id"]
+    both = None if search.columns is None or first is None else [*first, *search.columns]
+    spec = search.specs[manifests[0].partition_spec_id]
+    keep = (
+        None
+        if everything or search.where == FALSE or search.added_by is not None
+        else pruner.may_match_partition
+    )
+    sources = [ManifestSource(manifest, spec, search.context, both, keep) for manifest in manifests]
+    if (
+        everything
+        or search.where == FALSE
+        or len(sources) == 1
+        or not all(source.has_twin for source in sources)
+    ):
+        return [_search_one(source, source.entries(first), search, pruner) for source in sources]
+    return _search_together(sources, first, search, pruner)
+
+
+def _search_together(
+    sources: Sequence[ManifestSource],
+    first: Collection[str] | None,
+    search: Search,
+    pruner: EntryPruner,
+) -> list[_Outcome]:
+    parts = [source.entries(first) for source in sources]
+    merged = Entries.concat(parts)
+    kept, by_partition, by_metrics = _kept(
+        Entries(merged.table.combine_chunks(), merged.spec), search, pruner
+    )
+    outcomes = []
+    for source, mask in zip(
+        sources, np.split(kept, np.cumsum([len(part) for part in parts])[:-1]), strict=True
+    ):
+        survivors = source.entries(search.columns).filter(pa.array(mask)) if mask.any() else None
+        outcomes.append(_Outcome(source.kind, source.bytes_read, survivors))
+    left_out = sum(source.skipped for source in sources)
+    outcomes[0].skipped_by_partition, outcomes[0].skipped_by_metrics = (
+        by_partition + left_out,
+        by_metrics,
+    )
+    return outcomes
+
+
+def _search_one(
+    source: ManifestSource, entries: Entries, search: Search, pruner: EntryPruner
+) -> _Outcome:
+    if search.where == FALSE:
+        return _Outcome(
+            source.kind, source.bytes_read, None, int(_wanted(entries, search.added_by).sum())
+        )
+    if search.where == TRUE:
+        live = _wanted(entries, search.added_by)
+        return _Outcome(
+            source.kind,
+            source.bytes_read,
+            entries if live.all() else entries.filter(pa.array(live)),
+        )
+    kept, by_partition, by_metrics = _kept(entries, search, pruner)
+    survivors = source.entries(search.columns).filter(pa.array(kept)) if kept.any() else None
+    return _Outcome(
+        source.kind, source.bytes_read, survivors, by_partition + source.skipped, by_metrics
+    )
+
+
+def _kept(entries: Entries, search: Search, pruner: EntryPruner) -> tuple[Mask, int, int]:
+    """Entries that may match, and how many were skipped by partition and by metrics."""
+    live = _wanted(entries, search.added_by)
+    in_partition = live & pruner.may_match_partition(entries)
+    by_metrics = search.use_metrics and in_partition.any()
+    kept = in_partition & pruner.may_match_metrics(entries) if by_metrics else in_partition
+    return kept, int(live.sum() - in_partition.sum()), int(in_partition.sum() - kept.sum())
+
+
+def _wanted(entries: Entries, added_by: frozenset[int] | None) -> Mask:
+    status = np.asarray(entries.table["status"])
+    if added_by is None:
+        live: Mask = status != STATUS_DELETED
+        return live
+    added: Mask = (status == STATUS_ADDED) & np.isin(
+        np.asarray(entries.table["snapshot_id"]), list(added_by)
+    )
+    return added
+
+
+def _add(found: Found, outcome: _Outcome) -> None:
+    counts, files = found.manifests, found.files
+    counts.read += 1
+    counts.bytes_read += outcome.bytes_read
+    kind = f"read_{outcome.kind}"
+    setattr(counts, kind, getattr(counts, kind) + 1)
+    files.skipped_by_partition += outcome.skipped_by_partition
+    files.skipped_by_metrics += outcome.skipped_by_metrics
+    if outcome.survivors is not None and len(outcome.survivors):
+        table = outcome.survivors.table
+        files.planned += len(outcome.survivors)
+        files.bytes_planned += int(np.asarray(table["file_size_in_bytes"]).sum())
+        files.rows_planned += int(np.asarray(table["record_count"]).sum())
+        found.parts.append(outcome.survivors)

@@ -1,0 +1,1 @@
+"""What a plan read and skipped, and who is told."""

@@ -1,0 +1,182 @@
+"""Scan reports: who wants to know what each scan planned.
+
+A listener is told of every plan made through the facade (`TableScan`) or by Spark, after it was made. Planning never fails
+because of a listener: what it raises is logged. Scans that a listener starts itself are not reported.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, Protocol
+
+import orjson
+
+from lakehouse.scan.reports.plan_report import PlanReport
+
+_LOG = logging.getLogger(__name__)
+_silent: ContextVar[bool] = ContextVar("lakehouse_scan_reports_silent", default=False)
+
+ENGINE_ARROW = "arrow"
+ENGINE_SPARK = "spark"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanReport:
+    """One plan, as listeners see it.
+
+    Attributes:
+        table: dotted name.
+        engine: who asked: `arrow` or `spark`.
+        timestamp_ms: when the plan was ready, milliseconds since the epoch.
+        plan: counts, bytes and milliseconds, the predicate (`filter`, literals included) and the projection.
+    """
+
+    table: str
+    engine: str
+    timestamp_ms: int
+    plan: PlanReport
+
+    def to_dict(self) -> dict[str, Any]:
+        """Flat and JSON-able; the sum of a stage or a level, not each of them (those are in `plan.to_dict()`)."""
+        plan = self.plan
+        files, deletes = plan.data_files, plan.delete_files
+        kinds = (plan.data_manifests, plan.delete_manifests)
+        return {
+            "table": self.table,
+            "engine": self.engine,
+            "timestamp_ms": self.timestamp_ms,
+            "snapshot_id": plan.snapshot_id,
+            "schema_id": plan.schema_id,
+            "predicate": plan.filter,
+            "projection": list(plan.projected_columns),
+            "manifests_total": sum(one.total for one in kinds),
+            "manifests_read": sum(one.read for one in kinds),
+            "manifest_bytes_total": sum(one.bytes_total for one in kinds),
+            "manifest_bytes_read": sum(one.bytes_read for one in kinds),
+            "data_files_total": files.total,
+            "data_files_planned": files.planned,
+            "delete_files_total": deletes.total,
+            "delete_files_planned": deletes.planned,
+            "bytes_planned": files.bytes_planned,
+            "rows_planned": files.rows_planned,
+            "planning_ms": round(plan.total_ms, 3),
+        }
+
+
+class PlanListener(Protocol):
+    """Takes scan reports. Called in the thread that planned, so it should return at once."""
+
+    def scan_planned(self, report: ScanReport) -> None:
+        """A plan was made."""
+
+
+class Listeners:
+    """The listeners of one lakehouse, shared by its tables; safe to change and to notify from any thread.
+
+    Args:
+        now_ms: clock of the reports.
+    """
+
+    def __init__(self, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+        self._now_ms = now_ms
+        self._lock = Lock()
+        self._listeners: tuple[PlanListener, ...] = ()
+
+    def add(self, listener: PlanListener) -> None:
+        """Tell `listener` of every plan from now on; once, however often it is added."""
+        with self._lock:
+            if not any(known is listener for known in self._listeners):
+                self._listeners = (*self._listeners, listener)
+
+    def remove(self, listener: PlanListener) -> None:
+        """Tell it no more; nothing happens when it is unknown."""
+        with self._lock:
+            self._listeners = tuple(known for known in self._listeners if known is not listener)
+
+    def planned(self, table: str, plan: PlanReport, *, engine: str) -> None:
+        """Tell every listener of a plan; never raises."""
+        listeners = self._listeners
+        if not listeners or _silent.get():
+            return
+        report = ScanReport(table=table, engine=engine, timestamp_ms=self._now_ms(), plan=plan)
+        with silenced():
+            for listener in listeners:
+                try:
+                    listener.scan_planned(report)
+                except Exception:  # noqa: BLE001 - a listener is anybody's code, and must cost no query
+                    _LOG.exception(
+                        "%s: the scan report listener %s failed; the scan goes on",
+                        table,
+                        type(listener).__name__,
+                    )
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Plans made by this thread within the block are not reported."""
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
+
+
+class LoggingListener:
+    """Writes one log line a plan.
+
+    Args:
+        logger: where to; `lakehouse.scan.reports` by default.
+        level: of the lines.
+    """
+
+    def __init__(self, logger: logging.Logger | None = None, level: int = logging.INFO) -> None:
+        self._logger = logger or logging.getLogger("lakehouse.scan.reports")
+        self._level = level
+
+    def scan_planned(self, report: ScanReport) -> None:
+        """See PlanListener."""
+        if not self._logger.isEnabledFor(self._level):
+            return
+        plan = report.plan
+        total = "unknown" if plan.data_files.total is None else f"{plan.data_files.total}"
+        self._logger.log(
+            self._level,
+            "%s: planned %d of %s files (%d bytes) of snapshot %s in %.1f ms for %s, columns %s, where %s",
+            report.table,
+            plan.data_files.planned,
+            total,
+            plan.data_files.bytes_planned,
+            plan.snapshot_id,
+            plan.total_ms,
+            report.engine,
+            ", ".join(plan.projected_columns),
+            plan.filter,
+        )
+
+
+class JsonLinesListener:
+    """Appends one JSON object a line to a local file, `ScanReport.to_dict()`; processes may share the file.
+
+    Args:
+        path: the file; its folder is made when missing.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._lock = Lock()
+
+    def scan_planned(self, report: ScanReport) -> None:
+        """See PlanListener. Raises OSError, which the caller logs."""
+        line = orjson.dumps(report.to_dict(), option=orjson.OPT_APPEND_NEWLINE)
+        with self._lock:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # one unbuffered write of an append-only file: lines of several processes do not mix
+            with self.path.open("ab", buffering=0) as file:
+                file.write(line)

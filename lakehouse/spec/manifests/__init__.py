@@ -1,0 +1,1 @@
+"""Manifest lists, manifests, their columnar twins, and the entries in them."""

@@ -1,0 +1,158 @@
+"""Columns of bounds between bytes and values (spec: Appendix D, Binary single-value serialization), whole arrays at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.types import IcebergType, TimestampNanoType, TimestampType
+
+from lakehouse.spec.types.physical_types import physical_type
+
+_MICROS_PER_DAY = 86_400_000_000
+_PER_DAY: dict[type, int] = {
+    TimestampType: _MICROS_PER_DAY,
+    TimestampNanoType: _MICROS_PER_DAY * 1000,
+}
+_NARROWER = {pa.int64(): ("<i4", 4), pa.float64(): ("<f4", 4)}
+_NUMPY = {pa.int32(): "<i4", pa.int64(): "<i8", pa.float32(): "<f4", pa.float64(): "<f8"}
+
+
+def decode_bounds(column: pa.Array, kind: IcebergType | None) -> pa.Array:
+    """Values of a binary column in `physical_type(kind)`.
+
+    A bound written before its column was promoted (4 bytes for a long, a float for a double, a date for a timestamp) is read as
+    the wider type. A bound that is no value of the type becomes null, which is unknown.
+    """
+    target = physical_type(kind)
+    column = _binary(column)
+    if target == pa.binary():
+        return column
+    if target == pa.string():
+        return _strings(column)
+    lengths = np.asarray(pc.fill_null(pc.binary_length(column), -1))
+    if target == pa.bool_():
+        first = _fixed(column, lengths, 1, "u1")
+        return pa.array(first != 0, mask=lengths != 1)
+    if pa.types.is_decimal(target):
+        return _decimals(column, lengths, target)
+    if pa.types.is_fixed_size_binary(target):
+        return pc.if_else(pa.array(lengths == target.byte_width), column, None).cast(target)
+    return _numbers(column, lengths, target, kind)
+
+
+def encode_bounds(column: pa.Array) -> pa.Array:
+    """Bytes of a column of physical values; null stays null."""
+    kind = column.type
+    if kind in (pa.binary(), pa.string()) or pa.types.is_fixed_size_binary(kind):
+        return column.cast(pa.binary())
+    nulls = np.asarray(column.is_null())
+    if pa.types.is_decimal(kind):
+        return _encode_decimals(column, nulls)
+    if kind == pa.bool_():
+        return _from_matrix(np.asarray(column.fill_null(False)).astype("u1").reshape(-1, 1), nulls)
+    values = np.asarray(column.fill_null(0)).astype(_NUMPY[kind])
+    return _from_matrix(values.view("u1").reshape(len(values), -1), nulls)
+
+
+def _binary(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return array.cast(pa.binary())
+
+
+def _strings(column: pa.Array) -> pa.Array:
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([_text(value) for value in column.to_pylist()], pa.string())
+
+
+def _text(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def _fixed(column: pa.Array, lengths: npt.NDArray[Any], width: int, dtype: str) -> npt.NDArray[Any]:
+    """Values of the rows that are `width` bytes long, zero for the others."""
+    rows = lengths == width
+    result = np.zeros(len(column), dtype)
+    if rows.any():
+        kept = column if rows.all() else column.filter(pa.array(rows))
+        result[rows] = np.frombuffer(_payload(kept), dtype)
+    return result
+
+
+def _payload(column: pa.Array) -> memoryview:
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[
+        column.offset : column.offset + len(column) + 1
+    ]
+    return memoryview(column.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
+
+
+def _numbers(
+    column: pa.Array, lengths: npt.NDArray[Any], target: pa.DataType, kind: IcebergType | None
+) -> pa.Array:
+    dtype = _NUMPY[target]
+    width = np.dtype(dtype).itemsize
+    values = _fixed(column, lengths, width, dtype)
+    known = lengths == width
+    if target in _NARROWER:
+        narrow, narrow_width = _NARROWER[target]
+        rows = lengths == narrow_width
+        if rows.any():
+            scale = _PER_DAY.get(type(kind), 1)
+            values[rows] = _fixed(column, lengths, narrow_width, narrow)[rows].astype(dtype) * scale
+            known |= rows
+    if target in (pa.float32(), pa.float64()):
+        known &= ~np.isnan(values)
+    return pa.array(values, target, mask=~known)
+
+
+def _decimals(column: pa.Array, lengths: npt.NDArray[Any], target: pa.DataType) -> pa.Array:
+    known = (lengths >= 1) & (lengths <= 16)
+    words = np.zeros((len(column), 16), "u1")
+    for width in np.unique(lengths[known]):
+        rows = lengths == width
+        big_endian = np.frombuffer(_payload(column.filter(pa.array(rows))), "u1").reshape(-1, width)
+        sign = np.where(big_endian[:, :1] >= 0x80, 0xFF, 0).astype("u1")
+        words[rows] = np.hstack([big_endian[:, ::-1], np.repeat(sign, 16 - width, axis=1)])
+    mask = pa.array(known)
+    values = pa.Array.from_buffers(target, len(column), [None, pa.py_buffer(words.tobytes())])
+    return pc.if_else(mask, values, pa.scalar(None, target))
+
+
+def _encode_decimals(column: pa.Array, nulls: npt.NDArray[np.bool_]) -> pa.Array:
+    words = np.frombuffer(column.buffers()[1], "u1")[
+        column.offset * 16 : (column.offset + len(column)) * 16
+    ].reshape(-1, 16)
+    big_endian = words[:, ::-1]
+    sign = np.where(big_endian[:, :1] >= 0x80, 0xFF, 0).astype("u1")
+    differs = big_endian != sign
+    first = np.where(differs.any(axis=1), differs.argmax(axis=1), 15)
+    keeps_sign = (big_endian[np.arange(len(words)), first] >= 0x80) == (sign[:, 0] == 0xFF)
+    start = np.where(keeps_sign, first, first - 1)
+    lengths = np.where(nulls, 0, 16 - start)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    kept = big_endian[np.arange(16)[None, :] >= (16 - lengths)[:, None]]
+    return _from_buffers(offsets, kept.tobytes(), nulls)
+
+
+def _from_matrix(rows: npt.NDArray[np.uint8], nulls: npt.NDArray[np.bool_]) -> pa.Array:
+    offsets = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
+    return _from_buffers(offsets, np.ascontiguousarray(rows).tobytes(), nulls)
+
+
+def _from_buffers(
+    offsets: npt.NDArray[np.int32], data: bytes, nulls: npt.NDArray[np.bool_]
+) -> pa.Array:
+    validity = None
+    if nulls.any():
+        validity = pa.py_buffer(np.packbits(~nulls, bitorder="little").tobytes())
+    return pa.Array.from_buffers(
+        pa.binary(), len(nulls), [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    )

@@ -1,0 +1,319 @@
+"""Columnar twins of manifests: derived, disposable, read column by column (docs/format.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyiceberg.partitioning import PartitionSpec
+from pyiceberg.types import IcebergType, TimestampNanoType, TimestampType
+
+from lakehouse.errors import CorruptMetadataError
+from lakehouse.spec.manifests.manifest_entries import BOUNDS, Entries
+from lakehouse.spec.manifests.manifest_list import ManifestFile
+from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.types.physical_types import partition_types, physical_type
+
+TWIN_SUFFIX = ".columnar.parquet"
+TWIN_FORMAT_VERSION = "3"
+ROW_GROUP_ENTRIES = 16_384
+
+_PREFIX = "lakehouse.columnar-manifest."
+_DIGEST = 64
+"""Hexadecimal digits of a whole digest; of a column chunk, and of a name, half as many are kept."""
+_HALF = _DIGEST // 2
+_FOOTER_BLANK, _CHUNK_BLANK = "0" * _DIGEST, "1" * _HALF
+_FOOTER_KEY = re.compile(rb"footer-checksum\x18\x40([0-9a-f]{64})")
+"""Key, header and value of the footer's checksum, as Parquet's footers hold it."""
+_NAMED = re.compile(r"-t([0-9a-f]{32})\.avro$")
+_TAIL_BYTES = 65_536
+_MICROS_PER_DAY = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """An encoded twin.
+
+    Attributes:
+        data: the file.
+        seal: 32 hexadecimal digits that no other content has. They are part of its manifest's name.
+    """
+
+    data: bytes
+    seal: str
+
+
+def twin_path(manifest_path: str) -> str:
+    """Where the twin of a manifest is: `X.avro` -> `X.columnar.parquet`."""
+    return manifest_path.removesuffix(".avro") + TWIN_SUFFIX
+
+
+def sealed_name(name: str, seal: str) -> str:
+    """The name of a manifest whose twin has this seal: `X` -> `X-t<seal>.avro`."""
+    return f"{name}-t{seal}.avro"
+
+
+def seal_of(manifest_path: str) -> str | None:
+    """The seal of a manifest's twin, from its name; None when it has no twin."""
+    found = _NAMED.search(manifest_path)
+    return None if found is None else found[1]
+
+
+def encode_twin(entries: Entries, *, of: str = "") -> Twin:
+    """Serialize the entries of a manifest as its twin; equal entries give equal bytes.
+
+    Args:
+        entries: as they were written to the manifest, in its order, before anything is inherited (null stays null).
+        of: whatever else tells which manifest it is of, where no name of a manifest holds the seal.
+    """
+    table = entries.table
+    kept = [
+        name
+        for name in table.column_names
+        if table[name].null_count < table.num_rows or name.startswith(_ALWAYS)
+    ]
+    chunks = len(kept) * -(-table.num_rows // ROW_GROUP_ENTRIES)
+    metadata = {
+        _PREFIX + "format-version": TWIN_FORMAT_VERSION,
+        _PREFIX + "chunk-checksums": _CHUNK_BLANK * chunks,
+        _PREFIX + "footer-checksum": _FOOTER_BLANK,
+        **({_PREFIX + "of": of} if of else {}),
+    }
+    written = table.select(kept).combine_chunks().replace_schema_metadata(metadata)
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        written,
+        sink,
+        compression="zstd",
+        compression_level=1,
+        row_group_size=ROW_GROUP_ENTRIES,
+        use_dictionary=_dictionaries(written),
+        write_statistics=False,
+        store_schema=True,
+    )
+    return _sealed(bytes(sink.getvalue()))
+
+
+class TwinFile:
+    """An open twin. What is read of it is what was written, or nothing.
+
+    Attributes:
+        names: of its columns.
+        rows: how many.
+        seal: of the twin.
+    """
+
+    def __init__(self, source: pa.NativeFile, metadata: pq.FileMetaData, seal: str) -> None:
+        self._source, self._metadata, self.seal = source, metadata, seal
+        self._checksums = self._text("chunk-checksums")
+        # checked bytes and decoded bytes have to be the same, also when somebody is writing
+        whole = isinstance(source, pa.BufferReader)
+        self._copy = None if whole else mmap.mmap(-1, source.size())
+        checked = source if self._copy is None else pa.BufferReader(pa.py_buffer(self._copy))
+        self._file = pq.ParquetFile(checked, metadata=metadata)
+        self.names: list[str] = self._file.schema_arrow.names
+        self.rows: int = metadata.num_rows
+        if len(self.names) != metadata.num_columns:
+            raise CorruptMetadataError("it has nested columns")
+        if self._text("format-version") != TWIN_FORMAT_VERSION:
+            raise CorruptMetadataError(f"its format-version is {self._text('format-version')!r}")
+        if len(self._checksums) != metadata.num_columns * metadata.num_row_groups * _HALF:
+            raise CorruptMetadataError("it has checksums of other chunks")
+
+    @property
+    def of(self) -> str:
+        """What `encode_twin` was told."""
+        return self._text("of")
+
+    def read(self, names: Collection[str] | None = None) -> pa.Table:
+        """Columns, None all of them.
+
+        Raises:
+            CorruptMetadataError: they are not as they were written.
+            OSError, pa.ArrowException: as pyarrow has it.
+        """
+        wanted = [name for name in self.names if names is None or name in names]
+        if not wanted:
+            return pa.table({})
+        places = {name: place for place, name in enumerate(self.names)}
+        for group in range(self._metadata.num_row_groups):
+            row_group = self._metadata.row_group(group)
+            for name in wanted:
+                self._check(group, places[name], row_group.column(places[name]))
+        table = self._file.read(columns=wanted, use_threads=False)
+        if self._copy is not None and hasattr(self._copy, "madvise"):
+            self._copy.madvise(mmap.MADV_DONTNEED)
+        return table.replace_schema_metadata()
+
+    def _check(self, group: int, place: int, chunk: pq.ColumnChunkMetaData) -> None:
+        start, length = _extent(chunk)
+        if self._copy is None:
+            self._source.seek(start)
+            data = self._source.read_buffer(length)
+        else:
+            self._source.seek(start)
+            data = memoryview(self._copy)[start : start + length]
+            self._source.readinto(data)
+        at = (group * self._metadata.num_columns + place) * _HALF
+        if _digest(data)[:_HALF] != self._checksums[at : at + _HALF]:
+            raise CorruptMetadataError(f"its column {self.names[place]} is not as it was written")
+
+    def _text(self, key: str) -> str:
+        value = (self._metadata.metadata or {}).get((_PREFIX + key).encode(), b"")
+        return str(value.decode("utf-8", "replace"))
+
+
+def open_twin(source: pa.NativeFile, seal: str | None = None) -> TwinFile:
+    """Open a twin whose footer is as it was written, and is the one that is meant.
+
+    Args:
+        source: the file.
+        seal: the one in the manifest's name; None takes any.
+
+    Raises:
+        CorruptMetadataError: it is not.
+        OSError, pa.ArrowException: as pyarrow has it.
+    """
+    size = source.size()
+    tail = source.read_at(min(size, _TAIL_BYTES), max(size - _TAIL_BYTES, 0))
+    length = int.from_bytes(tail[-8:-4], "little") + 8
+    if not 12 < length <= size:
+        raise CorruptMetadataError("it is no Parquet file")
+    footer = tail[-length:] if length <= len(tail) else source.read_at(length, size - length)
+    found = _FOOTER_KEY.findall(footer)
+    if (
+        len(found) != 1
+        or _digest(footer.replace(found[0], _FOOTER_BLANK.encode(), 1)) != found[0].decode()
+    ):
+        raise CorruptMetadataError("its footer is not as it was written")
+    has = found[0].decode()[:_HALF]
+    if seal is not None and has != seal:
+        raise CorruptMetadataError(f"its seal is {has}, not {seal}")
+    metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
+    return TwinFile(source, metadata, has)
+
+
+def _sealed(data: bytes) -> Twin:
+    """The file with the checksums of its column chunks, and then that of the footer."""
+    start = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    metadata = pq.read_metadata(pa.BufferReader(data))
+    view = memoryview(data)
+    checksums = []
+    for group in range(metadata.num_row_groups):
+        row_group = metadata.row_group(group)
+        for place in range(metadata.num_columns):
+            at, length = _extent(row_group.column(place))
+            checksums.append(_digest(view[at : at + length])[:_HALF])
+    blank = (_CHUNK_BLANK * len(checksums)).encode()
+    footer = data[start:].replace(blank, "".join(checksums).encode(), 1)
+    checksum = _digest(footer)
+    sealed = footer.replace(_FOOTER_BLANK.encode(), checksum.encode(), 1)
+    return Twin(data[:start] + sealed, checksum[:_HALF])
+
+
+def _extent(chunk: pq.ColumnChunkMetaData) -> tuple[int, int]:
+    """(first byte, bytes) of a column chunk."""
+    starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
+    return min(one for one in starts if one), chunk.total_compressed_size
+
+
+def _digest(data: bytes | memoryview | pa.Buffer) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def mismatch(rows: int, manifest: ManifestFile) -> str | None:
+    """Why a twin of so many rows does not belong to a row of a manifest list; None when it does."""
+    counts = (
+        manifest.added_files_count,
+        manifest.existing_files_count,
+        manifest.deleted_files_count,
+    )
+    if None not in counts and sum(count or 0 for count in counts) != rows:
+        return f"it has {rows} rows, the manifest has {sum(count or 0 for count in counts)} entries"
+    return None
+
+
+def lacking(names: Collection[str], spec: PartitionSpec) -> str | None:
+    """Why columns are not those of a twin; None when none that every twin has is missing."""
+    partition = (f"partition.{field.field_id}" for field in spec.fields)
+    missing = sorted(
+        {*_FILLED, "snapshot_id", "sequence_number", "file_sequence_number", *partition}
+        - set(names)
+    )
+    return f"it has no column {', '.join(missing)}" if missing else None
+
+
+def conform(table: pa.Table, spec: PartitionSpec, types: FieldTypes) -> Entries:
+    """Entries from columns of a twin, in the present types: columns promoted since it was written are widened.
+
+    A bound whose type cannot be widened is left out, which makes it unknown.
+
+    Raises:
+        CorruptMetadataError: a column that the entries of a manifest always fill has nulls.
+    """
+    for name in _FILLED:
+        if name in table.column_names and table[name].null_count:
+            raise CorruptMetadataError(f"its column {name} has nulls")
+    kinds = partition_types(spec, types)
+    for position, name in reversed(list(enumerate(table.column_names))):
+        prefix, _, field_id = name.partition(".")
+        if prefix not in (*BOUNDS, "partition"):
+            continue
+        kind = types.get(int(field_id)) if prefix in BOUNDS else kinds.get(int(field_id))
+        if kind is None or table.schema.field(position).type == physical_type(kind):
+            continue
+        widened = _widen(table.column(position), kind)
+        table = (
+            table.remove_column(position)
+            if widened is None
+            else table.set_column(position, name, widened)
+        )
+    return Entries(table, spec)
+
+
+_FILLED = ("status", "file_path", "file_format", "record_count", "file_size_in_bytes")
+_ALWAYS = ("status", "snapshot_id", "sequence_number", "file_sequence_number", "partition.")
+_VARIED = (
+    "file_path",
+    "lower.",
+    "upper.",
+    "file_size_in_bytes",
+    "column_size.",
+    "split_offsets",
+    "record_count",
+    "value_count.",
+)
+
+
+def _dictionaries(table: pa.Table) -> list[str]:
+    """Columns that repeat few values; a dictionary of all-different values only costs."""
+    names = [
+        name
+        for name in table.column_names
+        if not pa.types.is_boolean(table.schema.field(name).type)
+    ]
+    return [name for name in names if not name.startswith(_VARIED)]
+
+
+def _widen(column: pa.ChunkedArray, kind: IcebergType) -> pa.ChunkedArray | None:
+    source, target = column.type, physical_type(kind)
+    if source == pa.int32() and isinstance(kind, (TimestampType, TimestampNanoType)):
+        scale = _MICROS_PER_DAY * (1000 if isinstance(kind, TimestampNanoType) else 1)
+        return pc.multiply(column.cast(pa.int64()), scale)
+    numbers = (source == pa.int32() and target == pa.int64()) or (
+        source == pa.float32() and target == pa.float64()
+    )
+    decimals = (
+        pa.types.is_decimal(source) and pa.types.is_decimal(target) and source.scale == target.scale
+    )
+    return (
+        column.cast(target)
+        if numbers or (decimals and source.precision < target.precision)
+        else None
+    )

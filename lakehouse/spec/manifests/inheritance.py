@@ -1,0 +1,100 @@
+"""What manifest entries inherit from their manifest (spec: Sequence Number Inheritance, First Row ID Inheritance)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakehouse.errors import CorruptMetadataError
+from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED
+from lakehouse.spec.manifests.manifest_entries import FIXED_COLUMNS, Entries
+from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
+
+INHERITING = (
+    "status",
+    "snapshot_id",
+    "sequence_number",
+    "file_sequence_number",
+    "content",
+    "record_count",
+    "first_row_id",
+)
+
+
+def inherit(entries: Entries, manifest: ManifestFile) -> Entries:
+    """Fill snapshot ids, sequence numbers, content and first row ids; `entries` are all of the manifest's, in its order.
+
+    Entries that have only some of the columns `INHERITING` (a projection) inherit those; a first row id needs
+    `status` and `record_count` too.
+
+    Raises:
+        CorruptMetadataError: an existing or deleted entry lacks a sequence number.
+    """
+    table = entries.table
+    names = set(table.column_names)
+    if "snapshot_id" in names:
+        table = _replace(
+            table, "snapshot_id", _filled(table["snapshot_id"], manifest.added_snapshot_id)
+        )
+    for name in ("sequence_number", "file_sequence_number"):
+        if name in names:
+            table = _replace(table, name, _sequence(table, name, manifest))
+        elif "status" in names and "snapshot_id" in names:
+            table = table.append_column(name, pa.array(np.zeros(len(table), np.int64)))
+    default_content = CONTENT_DATA_MANIFEST if manifest.content == CONTENT_DATA_MANIFEST else 1
+    if "content" in names:
+        table = _replace(table, "content", _filled(table["content"], default_content))
+    elif "file_path" in names:
+        table = table.append_column(
+            "content", pa.array(np.full(len(table), default_content, np.int32))
+        )
+    if "record_count" in names and "status" in names and manifest.content == CONTENT_DATA_MANIFEST:
+        table = _first_row_ids(table, manifest.first_row_id)
+    return Entries(table, entries.spec)
+
+
+def _sequence(table: pa.Table, name: str, manifest: ManifestFile) -> pa.Array:
+    column = table[name]
+    if not column.null_count:
+        return column
+    inherited = manifest.sequence_number or 0
+    if inherited != 0:
+        explicit = np.asarray(column.is_null()) & (np.asarray(table["status"]) != STATUS_ADDED)
+        if explicit.any():
+            message = f"{manifest.manifest_path} has an existing or deleted entry without {name}"
+            raise CorruptMetadataError(message, location=manifest.manifest_path)
+    return _filled(column, inherited)
+
+
+def _first_row_ids(table: pa.Table, first_row_id: int | None) -> pa.Table:
+    absent = "first_row_id" not in table.column_names
+    if first_row_id is None and absent:
+        return table
+    column = pa.nulls(len(table), pa.int64()) if absent else table["first_row_id"]
+    if first_row_id is None:
+        column = pa.nulls(len(table), pa.int64())
+    else:
+        waiting = np.asarray(column.is_null()) & (np.asarray(table["status"]) != STATUS_DELETED)
+        rows = np.where(waiting, np.asarray(table["record_count"]), 0)
+        starts = pa.array(first_row_id + np.cumsum(rows) - rows, mask=~waiting)
+        column = pc.coalesce(column, starts)
+    return (
+        table.append_column("first_row_id", column)
+        if absent
+        else _replace(table, "first_row_id", column)
+    )
+
+
+def _filled(column: pa.ChunkedArray, value: int | None) -> pa.ChunkedArray:
+    return (
+        column
+        if value is None or not column.null_count
+        else pc.fill_null(column, pa.scalar(value, column.type))
+    )
+
+
+def _replace(table: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
+    return table.set_column(
+        table.column_names.index(name), pa.field(name, FIXED_COLUMNS[name]), column
+    )

@@ -1,0 +1,1 @@
+"""Table metadata: the root of the tree, its changes and requirements."""

@@ -1,0 +1,384 @@
+"""Table metadata (spec: Table Metadata): the value, and how it is read from and written to a metadata file."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortField, SortOrder
+from pyiceberg.transforms import UnknownTransform
+
+from lakehouse.errors import (
+    CorruptMetadataError,
+    InvalidInputError,
+    NoSuchRefError,
+    NoSuchSnapshotError,
+    UnsupportedFeatureError,
+)
+from lakehouse.spec.metadata.lazy_json_list import JsonList, json_list
+from lakehouse.spec.metadata.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry
+from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH, SnapshotRef
+from lakehouse.spec.partitioning.compatibility import (
+    check_schema_for_version,
+    check_sort_order,
+    check_spec,
+)
+from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids
+from lakehouse.spec.table_properties import ENCRYPTION_KEY, TableProperties, check_property_texts
+
+DEFAULT_FORMAT_VERSION = 2
+WRITABLE_FORMAT_VERSIONS = (2, 3)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def snapshot_list(
+    snapshots: Sequence[Snapshot] = (), format_version: int = DEFAULT_FORMAT_VERSION
+) -> JsonList[Snapshot]:
+    """Snapshots as table metadata holds them."""
+    return json_list(
+        snapshots,
+        id_key="snapshot-id",
+        decode=Snapshot.from_json,
+        where="snapshots",
+        encode=lambda snapshot: snapshot.to_json(format_version),
+    )
+
+
+def snapshot_log(entries: Sequence[SnapshotLogEntry] = ()) -> JsonList[SnapshotLogEntry]:
+    """A snapshot log as table metadata holds it."""
+    return json_list(
+        entries,
+        id_key="snapshot-id",
+        decode=SnapshotLogEntry.from_json,
+        where="snapshot-log",
+        encode=SnapshotLogEntry.to_json,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableMetadata:
+    """One version of a table, with the names of the spec. v1 is read into the same fields.
+
+    Attributes:
+        format_version: 1, 2 or 3.
+        table_uuid: lower-case text form.
+        location: base location of the table, spelled as its creator spelled it.
+        last_sequence_number: highest assigned sequence number; 0 for v1.
+        last_updated_ms: milliseconds since the epoch; never goes back.
+        last_column_id: highest column id ever assigned.
+        schemas: every schema kept, `current_schema_id` among them.
+        partition_specs: every spec kept, `default_spec_id` among them.
+        last_partition_id: highest partition field id ever assigned; 999 if none.
+        sort_orders: every sort order kept; order 0 is unsorted.
+        snapshots: valid snapshots in the order of commits; decoded on access.
+        current_snapshot_id: what `main` names, None for a table without data.
+        snapshot_log: changes of the current snapshot, oldest first; decoded on access.
+        metadata_log: previous metadata files, oldest first.
+        refs: branches and tags; `main` is there whenever `current_snapshot_id` is.
+        statistics, partition_statistics: JSON objects of the spec, as they are.
+        next_row_id: v3 only, else None.
+        extra: top-level keys that this version does not model (`encryption-keys` among them), kept as they are.
+        originals: for "schemas", "partition-specs" and "sort-orders": by id, the JSON object as it was read, where writing the
+            parsed value would lose something.
+    """
+
+    format_version: int
+    table_uuid: str
+    location: str
+    last_sequence_number: int = 0
+    last_updated_ms: int
+    last_column_id: int
+    schemas: tuple[Schema, ...]
+    current_schema_id: int
+    partition_specs: tuple[PartitionSpec, ...]
+    default_spec_id: int
+    last_partition_id: int
+    sort_orders: tuple[SortOrder, ...] = (UNSORTED_SORT_ORDER,)
+    default_sort_order_id: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    snapshots: JsonList[Snapshot] = field(default_factory=snapshot_list)
+    current_snapshot_id: int | None = None
+    snapshot_log: JsonList[SnapshotLogEntry] = field(default_factory=snapshot_log)
+    metadata_log: tuple[MetadataLogEntry, ...] = ()
+    refs: Mapping[str, SnapshotRef] = field(default_factory=dict)
+    statistics: tuple[Mapping[str, Any], ...] = ()
+    partition_statistics: tuple[Mapping[str, Any], ...] = ()
+    next_row_id: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    originals: Mapping[str, Mapping[int, Any]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def schema(self, schema_id: int | None = None) -> Schema:
+        """The current schema, or the one with this id; raises CorruptMetadataError if the table has none such."""
+        wanted = self.current_schema_id if schema_id is None else schema_id
+        for schema in self.schemas:
+            if schema.schema_id == wanted:
+                return schema
+        raise CorruptMetadataError(
+            f"Table {self.location} has no schema {wanted}.", table_uuid=self.table_uuid
+        )
+
+    def spec(self, spec_id: int | None = None) -> PartitionSpec:
+        """The default partition spec, or the one with this id; raises CorruptMetadataError if the table has none such."""
+        wanted = self.default_spec_id if spec_id is None else spec_id
+        for spec in self.partition_specs:
+            if spec.spec_id == wanted:
+                return spec
+        raise CorruptMetadataError(
+            f"Table {self.location} has no partition spec {wanted}.", table_uuid=self.table_uuid
+        )
+
+    def specs(self) -> dict[int, PartitionSpec]:
+        """Every partition spec by its id."""
+        return {spec.spec_id: spec for spec in self.partition_specs}
+
+    def sort_order(self, order_id: int | None = None) -> SortOrder:
+        """The default sort order, or the one with this id; raises CorruptMetadataError if the table has none such."""
+        wanted = self.default_sort_order_id if order_id is None else order_id
+        for order in self.sort_orders:
+            if order.order_id == wanted:
+                return order
+        if wanted == 0:
+            return UNSORTED_SORT_ORDER
+        raise CorruptMetadataError(
+            f"Table {self.location} has no sort order {wanted}.", table_uuid=self.table_uuid
+        )
+
+    def write_sort_order(self) -> SortOrder:
+        """The default sort order; unsorted where it has a transform that we do not know."""
+        order = self.sort_order()
+        known = not any(isinstance(one.transform, UnknownTransform) for one in order.fields)
+        return order if known else UNSORTED_SORT_ORDER
+
+    def snapshot_or_none(self, snapshot_id: int) -> Snapshot | None:
+        """The snapshot with this id, None if there is none (any more)."""
+        return self.snapshots.find(snapshot_id)
+
+    def snapshot(self, snapshot_id: int) -> Snapshot:
+        """The snapshot with this id; raises NoSuchSnapshotError."""
+        found = self.snapshots.find(snapshot_id)
+        if found is None:
+            raise NoSuchSnapshotError(
+                f"Table {self.location} has no snapshot {snapshot_id}: it never existed or has been expired.",
+                snapshot_id=snapshot_id,
+                table_uuid=self.table_uuid,
+            )
+        return found
+
+    def current_snapshot(self) -> Snapshot | None:
+        """The snapshot that `main` names, None for a table without data."""
+        return None if self.current_snapshot_id is None else self.snapshot(self.current_snapshot_id)
+
+    def ref(self, name: str) -> SnapshotRef:
+        """The branch or tag of this name; raises NoSuchRefError."""
+        found = self.refs.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.refs)[:20]) or "none"
+            raise NoSuchRefError(
+                f"Table {self.location} has no branch or tag {name!r}; it has: {known}.", ref=name
+            )
+        return found
+
+    def snapshot_for_ref(self, name: str = MAIN_BRANCH) -> Snapshot | None:
+        """The snapshot that a branch or tag names; None only for `main` of a table without data; raises NoSuchRefError."""
+        if name == MAIN_BRANCH and MAIN_BRANCH not in self.refs:
+            return None
+        return self.snapshot(self.ref(name).snapshot_id)
+
+    def snapshot_as_of(self, timestamp_ms: int, ref: str = MAIN_BRANCH) -> Snapshot:
+        """What `ref` named at a time.
+
+        `main` is answered from the snapshot log (spec: Point in Time Reads), so that rollbacks count; other branches, whose
+        changes no log records, from the line of parents. A tag never moves.
+
+        Args:
+            timestamp_ms: milliseconds since the epoch; a snapshot of exactly this time counts.
+            ref: branch or tag.
+
+        Raises:
+            NoSuchRefError: for an unknown ref.
+            NoSuchSnapshotError: when nothing that old is recorded, or it has been expired.
+        """
+        if ref == MAIN_BRANCH:
+            found: int | None = None
+            for entry in self.snapshot_log:
+                if entry.timestamp_ms <= timestamp_ms:
+                    found = entry.snapshot_id
+            if found is not None:
+                return self.snapshot(found)
+        else:
+            for snapshot in self.ancestors(self.ref(ref).snapshot_id):
+                if snapshot.timestamp_ms <= timestamp_ms:
+                    return snapshot
+        raise NoSuchSnapshotError(
+            f"Table {self.location}: {ref} has no recorded state at or before {iso_text(timestamp_ms)}.{self._earliest(ref)}",
+            ref=ref,
+        )
+
+    def _earliest(self, ref: str) -> str:
+        """For messages: when what is recorded of a ref begins."""
+        if ref == MAIN_BRANCH:
+            times = [entry.timestamp_ms for entry in self.snapshot_log]
+        else:
+            times = [one.timestamp_ms for one in self.ancestors(self.ref(ref).snapshot_id)]
+        return f" What is recorded begins at {iso_text(min(times))}." if times else ""
+
+    def ancestors(self, snapshot_id: int | None) -> Iterator[Snapshot]:
+        """The snapshot and its parents, newest first, to the first one or to where the history was expired.
+
+        Raises:
+            NoSuchSnapshotError: when the snapshot itself does not exist.
+            CorruptMetadataError: when the parents form a circle.
+        """
+        if snapshot_id is None:
+            return
+        seen: set[int] = set()
+        snapshot: Snapshot | None = self.snapshot(snapshot_id)
+        while snapshot is not None:
+            if snapshot.snapshot_id in seen:
+                raise CorruptMetadataError(
+                    f"Table {self.location}: snapshot {snapshot.snapshot_id} is its own ancestor."
+                )
+            seen.add(snapshot.snapshot_id)
+            yield snapshot
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else self.snapshots.find(parent)
+
+    def schema_for(self, snapshot: Snapshot | None) -> Schema:
+        """The schema with which to read a snapshot: the one recorded in it, else the current one."""
+        return self.schema(None if snapshot is None else snapshot.schema_id)
+
+    def next_sequence_number(self) -> int:
+        """The sequence number for the next snapshot."""
+        return self.last_sequence_number + 1
+
+    def next_timestamp_ms(self, now_ms: int, parent_snapshot_id: int | None = None) -> int:
+        """`now_ms`, or later where the clock that wrote the table or the parent snapshot was ahead of ours."""
+        parent = None if parent_snapshot_id is None else self.snapshots.find(parent_snapshot_id)
+        return max(now_ms, self.last_updated_ms, parent.timestamp_ms if parent else 0)
+
+
+def check_writable_version(format_version: int) -> None:
+    """Raise InvalidInputError unless new tables can be written in this format version."""
+    if format_version not in WRITABLE_FORMAT_VERSIONS:
+        raise InvalidInputError(f"format-version {format_version} cannot be written: use 2 or 3.")
+
+
+def iso_text(timestamp_ms: int) -> str:
+    """A point in time as people write it; milliseconds where the calendar does not reach."""
+    try:
+        moment = _EPOCH + dt.timedelta(milliseconds=timestamp_ms)
+    except OverflowError:
+        return f"{timestamp_ms} ms since 1970"
+    return moment.isoformat(timespec="milliseconds")
+
+
+def refuse_v1(metadata: TableMetadata) -> None:
+    """Raise UnsupportedFeatureError for a v1 table: this version reads v1, and upgrades only when it is asked to."""
+    if metadata.format_version == 1:
+        raise UnsupportedFeatureError(
+            f"Table {metadata.location} has format version 1, which this version reads and does not write. Once every engine "
+            "that reads it knows v2, upgrade it with set_properties({'format-version': '2'}).",
+            format_version=1,
+        )
+
+
+def refuse_encrypted(
+    location: str, properties: Mapping[str, str], head: Snapshot | None = None
+) -> None:
+    """Raise UnsupportedFeatureError where files have to be encrypted: by the table's property, or as the branch's head was."""
+    if ENCRYPTION_KEY in properties or (head is not None and "key-id" in head.extra):
+        raise UnsupportedFeatureError(
+            f"Table {location} is encrypted (property {ENCRYPTION_KEY}, or key-id of its snapshot): this version would write "
+            "its files in plain text. Write with an engine that encrypts.",
+            property=ENCRYPTION_KEY,
+        )
+
+
+def new_table_metadata(
+    schema: Schema,
+    spec: PartitionSpec,
+    sort_order: SortOrder,
+    location: str,
+    properties: Mapping[str, str],
+    format_version: int,
+    table_uuid: str,
+    now_ms: int,
+) -> TableMetadata:
+    """The first version of a table, without snapshots.
+
+    Column ids are assigned afresh from 1 in the order of the schema, breadth first; `spec` and `sort_order` follow their
+    columns; partition field ids count from 1000.
+
+    Raises:
+        InvalidInputError: a format version that is not written.
+        InvalidSchemaError | InvalidPartitionSpecError | InvalidPropertyError: what cannot be stored in that version.
+        UnsupportedFeatureError: a table that is to be encrypted.
+    """
+    properties = dict(properties)
+    check_property_texts(properties)
+    refuse_encrypted(location, properties)
+    stated = properties.pop("format-version", str(format_version))
+    if stated != str(format_version):
+        raise InvalidInputError(
+            f"Property format-version = {stated} contradicts format version {format_version}."
+        )
+    check_writable_version(format_version)
+    TableProperties(properties).validate()
+    fresh, new_ids = assign_fresh_ids(schema)
+    check_schema_for_version(fresh, format_version)
+    fresh_spec = PartitionSpec(
+        *(
+            PartitionField(
+                _followed(field.source_id, new_ids),
+                PARTITION_FIELD_ID_START + position,
+                field.transform,
+                field.name,
+            )
+            for position, field in enumerate(spec.fields)
+        ),
+        spec_id=0,
+    )
+    fresh_order = SortOrder(
+        *(
+            SortField(
+                _followed(field.source_id, new_ids),
+                field.transform,
+                field.direction,
+                field.null_order,
+            )
+            for field in sort_order.fields
+        ),
+        order_id=1 if sort_order.fields else 0,
+    )
+    check_spec(fresh_spec, fresh)
+    check_sort_order(fresh_order, fresh)
+    return TableMetadata(
+        format_version=format_version,
+        table_uuid=table_uuid.lower(),
+        location=location.rstrip("/") if len(location) > 1 else location,
+        last_updated_ms=now_ms,
+        last_column_id=fresh.highest_field_id,
+        schemas=(fresh,),
+        current_schema_id=0,
+        partition_specs=(fresh_spec,),
+        default_spec_id=0,
+        last_partition_id=PARTITION_FIELD_ID_START - 1 + len(fresh_spec.fields),
+        sort_orders=(fresh_order,),
+        default_sort_order_id=fresh_order.order_id,
+        properties=properties,
+        next_row_id=0 if format_version >= 3 else None,
+    )
+
+
+def _followed(source_id: int, new_ids: Mapping[int, int]) -> int:
+    if source_id not in new_ids:
+        raise InvalidInputError(
+            f"A partition or sort field names column id {source_id}, which the schema does not have."
+        )
+    return new_ids[source_id]

@@ -1,0 +1,305 @@
+"""Partition and sort terms as text, the type of partition tuples, and partition folders."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote_plus
+
+import numpy as np
+from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    Transform,
+    TruncateTransform,
+    VoidTransform,
+    YearTransform,
+)
+from pyiceberg.types import DateType, NestedField, StructType, UnknownType
+
+from lakehouse.errors import InvalidPartitionSpecError
+from lakehouse.spec.partitioning.compatibility import check_sort_order, check_spec
+from lakehouse.spec.partitioning.spec_json import transform_from_string
+from lakehouse.spec.schema.iceberg_types import fields_by_id
+
+MAX_FOLDER_NAME = 200
+
+_CALL = re.compile(r"([A-Za-z]\w*)\s*\((.*)\)", re.DOTALL)
+_ALIAS = re.compile(r"(.*?)\s+as\s+(?:`([^`]+)`|([^\s`()]+))", re.IGNORECASE | re.DOTALL)
+_ORDERED = re.compile(
+    r"(.*?)(?:\s+(asc|desc))?(?:\s+nulls[\s-]+(first|last))?", re.IGNORECASE | re.DOTALL
+)
+_PLAIN: dict[str, Transform[Any, Any]] = {
+    "identity": IdentityTransform(),
+    "void": VoidTransform(),
+    "alwaysnull": VoidTransform(),
+    "year": YearTransform(),
+    "years": YearTransform(),
+    "month": MonthTransform(),
+    "months": MonthTransform(),
+    "day": DayTransform(),
+    "days": DayTransform(),
+    "date": DayTransform(),
+    "hour": HourTransform(),
+    "hours": HourTransform(),
+}
+_TIME = (YearTransform, MonthTransform, DayTransform, HourTransform)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A transform of a column.
+
+    Attributes:
+        column: full dotted name.
+        source_id: its id.
+        transform: what is done to it.
+        alias: name given with `as`, if any.
+    """
+
+    column: str
+    source_id: int
+    transform: Transform[Any, Any]
+    alias: str | None = None
+
+    def default_name(self) -> str:
+        """The name that Iceberg gives to such a partition field of a new table: `ts_day`, `id_bucket`, `zip_trunc`."""
+        return self.alias or self.column + _suffix(self.transform)
+
+    def evolved_name(self) -> str:
+        """The name that Iceberg gives to such a field added later: as before, with the parameter: `id_bucket_16`."""
+        if self.alias:
+            return self.alias
+        parameter = ""
+        if isinstance(self.transform, BucketTransform):
+            parameter = f"_{self.transform.num_buckets}"
+        elif isinstance(self.transform, TruncateTransform):
+            parameter = f"_{self.transform.width}"
+        return self.column + _suffix(self.transform) + parameter
+
+    def dedup_key(self) -> tuple[int, str]:
+        """Equal for terms of which a spec needs only one: all time transforms of a column count as the same."""
+        return self.source_id, "time" if isinstance(self.transform, _TIME) else str(self.transform)
+
+
+def is_unpartitioned(spec: PartitionSpec) -> bool:
+    """Whether a spec puts all rows into one partition: it has no fields, or void ones alone.
+
+    Fields are never taken out of a v1 spec; `void` takes their place.
+    """
+    return all(isinstance(field.transform, VoidTransform) for field in spec.fields)
+
+
+def parse_term(text: str, schema: Schema) -> Term:
+    """Read `day(ts)`, `bucket(16, user_id)`, `truncate(4, zip)`, `x`, `identity(x)`, `void(x)`, each with ` as name` or without.
+
+    Columns are dotted paths; backticks quote a name as it is.
+
+    Raises:
+        InvalidPartitionSpecError: it does not parse, or names a column that the schema does not have.
+    """
+    if not isinstance(text, str):
+        raise InvalidPartitionSpecError(
+            f"A partition or sort term must be text such as 'day(ts)', not {text!r}."
+        )
+    body, alias = text.strip(), None
+    if (match := _ALIAS.fullmatch(body)) is not None:
+        body, alias = match[1].strip(), match[2] or match[3]
+    call = _CALL.fullmatch(body)
+    if call is None:
+        return _term(body, IdentityTransform(), alias, text, schema)
+    function, arguments = call[1].lower(), _arguments(call[2])
+    if function in _PLAIN:
+        if len(arguments) != 1:
+            raise InvalidPartitionSpecError(f"{text!r}: {function} takes one column.")
+        return _term(arguments[0], _PLAIN[function], alias, text, schema)
+    if function not in ("bucket", "truncate"):
+        known = "identity, year, month, day, hour, bucket(N, column), truncate(W, column), void"
+        raise InvalidPartitionSpecError(
+            f"{text!r}: there is no transform {call[1]!r}; known are {known}."
+        )
+    numbers = [argument for argument in arguments if argument.isdecimal()]
+    columns = [argument for argument in arguments if not argument.isdecimal()]
+    if len(numbers) != 1 or len(columns) != 1:
+        raise InvalidPartitionSpecError(f"{text!r}: {function} takes a number and a column.")
+    try:
+        transform = transform_from_string(f"{function}[{numbers[0]}]")
+    except ValueError as error:
+        raise InvalidPartitionSpecError(f"{text!r}: {error}") from error
+    if not isinstance(transform, (BucketTransform, TruncateTransform)):
+        raise InvalidPartitionSpecError(f"{text!r}: {numbers[0]} is out of range.")
+    return _term(columns[0], transform, alias, text, schema)
+
+
+def parse_partition_spec(terms: Sequence[str], schema: Schema) -> PartitionSpec:
+    """A partition spec of terms, with Iceberg's names for the fields, and field ids from 1000.
+
+    Raises:
+        InvalidPartitionSpecError: a term that does not parse or apply to its column, a redundant one, or a name that is taken.
+    """
+    if isinstance(terms, str):
+        raise InvalidPartitionSpecError(
+            f"partition_by must be a list of terms, not the text {terms!r}."
+        )
+    fields: list[PartitionField] = []
+    seen: dict[tuple[int, str], str] = {}
+    for position, text in enumerate(terms):
+        term = parse_term(text, schema)
+        if term.dedup_key() in seen:
+            raise InvalidPartitionSpecError(
+                f"{text!r} is redundant beside {seen[term.dedup_key()]!r}."
+            )
+        seen[term.dedup_key()] = text
+        name = term.default_name()
+        check_field_name(name, term, schema)
+        fields.append(
+            PartitionField(
+                term.source_id, PARTITION_FIELD_ID_START + position, term.transform, name
+            )
+        )
+    spec = PartitionSpec(*fields, spec_id=0)
+    check_spec(spec, schema)
+    return spec
+
+
+def check_field_name(name: str, term: Term, schema: Schema) -> None:
+    """Raise InvalidPartitionSpecError if a partition field of this name would hide another column."""
+    if isinstance(term.transform, (IdentityTransform, VoidTransform)) and name == term.column:
+        return
+    if name in {field.name for field in schema.fields} or name in schema.column_names:
+        raise InvalidPartitionSpecError(
+            f"Partition field {name!r} has the name of a column: name it with '... as <name>'."
+        )
+
+
+def parse_sort_order(terms: Sequence[str], schema: Schema) -> SortOrder:
+    """A sort order of terms such as `event_ts`, `event_ts desc nulls last`, `bucket(16, user_id)`.
+
+    Ascending with nulls first unless said otherwise; descending has nulls last.
+
+    Raises:
+        InvalidPartitionSpecError: a term that does not parse or apply to its column.
+    """
+    if isinstance(terms, str):
+        raise InvalidPartitionSpecError(f"sort_by must be a list of terms, not the text {terms!r}.")
+    fields = [parse_sort_term(text, schema) for text in terms]
+    order = SortOrder(*fields, order_id=1 if fields else 0)
+    check_sort_order(order, schema)
+    return order
+
+
+def parse_sort_term(text: str, schema: Schema) -> SortField:
+    """One field of a sort order; raises InvalidPartitionSpecError."""
+    match = _ORDERED.fullmatch(text.strip()) if isinstance(text, str) else None
+    if match is None:
+        raise InvalidPartitionSpecError(
+            f"A sort term must be text such as 'event_ts desc nulls last', not {text!r}."
+        )
+    term = parse_term(match[1], schema)
+    if term.alias:
+        raise InvalidPartitionSpecError(f"{text!r}: sort fields have no names.")
+    descending = (match[2] or "asc").lower() == "desc"
+    nulls = (match[3] or ("last" if descending else "first")).lower()
+    return SortField(
+        term.source_id,
+        term.transform,
+        SortDirection.DESC if descending else SortDirection.ASC,
+        NullOrder.NULLS_LAST if nulls == "last" else NullOrder.NULLS_FIRST,
+    )
+
+
+def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
+    """The struct of the spec's partition tuples: partition field ids and names, every field optional.
+
+    A field whose source column is gone has type unknown.
+    """
+    by_id = fields_by_id(schema.as_struct())
+    fields = []
+    for field in spec.fields:
+        source = by_id.get(field.source_id)
+        result = UnknownType() if source is None else field.transform.result_type(source.field_type)
+        fields.append(NestedField(field.field_id, field.name, result, required=False))
+    return StructType(*fields)
+
+
+def partition_path(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -> str:
+    """The folder of a partition tuple: `event_ts_day=2026-06-02/user_id_bucket=3`; empty for an unpartitioned spec.
+
+    Names and values are URL-encoded, and a part of more than 200 bytes is cut and made unique by a hash: the folder is a
+    convenience for people, nothing is ever read from it.
+
+    Args:
+        spec: the spec.
+        schema: a schema that has its columns.
+        values: one internal value a field: int days, int microseconds, Decimal, UUID, bytes, str, ... or None.
+    """
+    parts = []
+    for field, result, value in zip(
+        spec.fields, partition_type(spec, schema).fields, values, strict=True
+    ):
+        part = f"{quote_plus(field.name, safe='')}={quote_plus(_human(field.transform, result, value), safe='')}"
+        if len(part) > MAX_FOLDER_NAME:
+            part = f"{part[:MAX_FOLDER_NAME]}-{hashlib.blake2b(part.encode(), digest_size=8).hexdigest()}"
+        parts.append(part)
+    return "/".join(parts)
+
+
+def _human(transform: Transform[Any, Any], result: NestedField, value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    try:
+        return str(transform.to_human_string(result.field_type, value))
+    except (OverflowError, ValueError):
+        units: dict[type, str] = {
+            YearTransform: "Y",
+            MonthTransform: "M",
+            DayTransform: "D",
+            HourTransform: "h",
+        }
+        unit = units.get(type(transform), "D" if isinstance(result.field_type, DateType) else "us")
+        return str(np.array(value, dtype=f"datetime64[{unit}]")).replace("T", "-")
+
+
+def _suffix(transform: Transform[Any, Any]) -> str:
+    suffixes: dict[type, str] = {
+        BucketTransform: "_bucket",
+        TruncateTransform: "_trunc",
+        YearTransform: "_year",
+        MonthTransform: "_month",
+        DayTransform: "_day",
+        HourTransform: "_hour",
+        VoidTransform: "_null",
+    }
+    return suffixes.get(type(transform), "")
+
+
+def _arguments(text: str) -> list[str]:
+    """Arguments between commas; a comma between backticks belongs to a name."""
+    return [part.strip() for part in re.findall(r"(?:`[^`]*`|[^,`])+", text)]
+
+
+def _term(
+    column: str, transform: Transform[Any, Any], alias: str | None, text: str, schema: Schema
+) -> Term:
+    name = column[1:-1] if len(column) > 2 and column[0] == column[-1] == "`" else column
+    try:
+        field = schema.find_field(name)
+    except ValueError as error:
+        known = ", ".join(schema.column_names[:30])
+        raise InvalidPartitionSpecError(
+            f"{text!r}: there is no column {name!r}; there are {known}."
+        ) from error
+    full_name = schema.find_column_name(field.field_id) or name
+    return Term(full_name, field.field_id, transform, alias)

@@ -1,0 +1,1 @@
+"""Schemas: types, the ids of fields, their names in files."""

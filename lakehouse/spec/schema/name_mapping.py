@@ -1,0 +1,77 @@
+"""Name mapping: field ids by column name, for data files without ids (spec: Column Projection, Name Mapping Serialization)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+from pyiceberg.schema import Schema
+from pyiceberg.table.name_mapping import MappedField, NameMapping, parse_mapping_from_json
+from pyiceberg.types import IcebergType, ListType, MapType, StructType
+
+from lakehouse.errors import InvalidPropertyError, InvalidSchemaError
+from lakehouse.spec.table_properties import NAME_MAPPING
+
+
+def parse_name_mapping(text: str) -> NameMapping:
+    """The JSON of `schema.name-mapping.default`. Raises InvalidPropertyError."""
+    try:
+        return parse_mapping_from_json(text)
+    except (ValidationError, ValueError) as error:
+        raise InvalidPropertyError(
+            f"{NAME_MAPPING} is not a name mapping: {error}", property=NAME_MAPPING
+        ) from error
+
+
+def covering(text: str | None, schema: Schema) -> str:
+    """A name mapping, as JSON, that has every column of the schema; `text` itself when it does.
+
+    Names that are mapped already stay as they are, so that files imported earlier read as before. A column that the mapping
+    lacks gets its present name.
+
+    Raises:
+        InvalidPropertyError: `text` is not a name mapping.
+        InvalidSchemaError: a column that the mapping lacks has a name that stands for another column in it.
+    """
+    known = [] if text is None else list(parse_name_mapping(text).root)
+    mapped = _extended(known, schema.as_struct(), "")
+    if text is not None and mapped == known:
+        return text
+    return NameMapping(mapped).model_dump_json()
+
+
+def _extended(known: Sequence[MappedField], kind: IcebergType, path: str) -> list[MappedField]:
+    by_id = {one.field_id: one for one in known if one.field_id is not None}
+    taken = {name: one.field_id for one in known for name in one.names}
+    result = list(known)
+    for field_id, name, child in _children(kind):
+        found = by_id.get(field_id)
+        if found is None:
+            if name in taken:
+                raise InvalidSchemaError(
+                    f"{NAME_MAPPING} says that {path + name!r} is field {taken[name]}, but now field {field_id} has that "
+                    "name: set the property so that each name stands for one column.",
+                    column=path + name,
+                )
+            result.append(
+                MappedField(
+                    field_id=field_id, names=[name], fields=_extended([], child, f"{path}{name}.")
+                )
+            )
+        else:
+            below = _extended(found.fields, child, f"{path}{name}.")
+            if below != list(found.fields):
+                result[result.index(found)] = MappedField(
+                    field_id=field_id, names=found.names, fields=below
+                )
+    return result
+
+
+def _children(kind: IcebergType) -> list[tuple[int, str, IcebergType]]:
+    if isinstance(kind, StructType):
+        return [(one.field_id, one.name, one.field_type) for one in kind.fields]
+    if isinstance(kind, ListType):
+        return [(kind.element_id, "element", kind.element_type)]
+    if isinstance(kind, MapType):
+        return [(kind.key_id, "key", kind.key_type), (kind.value_id, "value", kind.value_type)]
+    return []

@@ -1,0 +1,1 @@
+"""Types of the specification as others have them: Arrow, text, bytes."""

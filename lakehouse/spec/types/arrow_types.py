@@ -1,0 +1,292 @@
+"""Iceberg types as Arrow types and back.
+
+What one side cannot represent is refused with the column's name (UnsupportedTypeError), never bent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.exceptions import ValidationError
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StringType,
+    StructType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+    UnknownType,
+    UUIDType,
+)
+
+from lakehouse.errors import InvalidSchemaError, UnsupportedTypeError
+from lakehouse.spec.schema.fresh_field_ids import assign_fresh_ids, check_names
+from lakehouse.spec.schema.iceberg_types import fields_by_id
+from lakehouse.spec.schema.schema_json import make_field
+
+FIELD_ID_KEY = b"PARQUET:field_id"
+DOC_KEY = b"doc"
+
+_TO_ARROW: dict[IcebergType, pa.DataType] = {
+    BooleanType(): pa.bool_(),
+    IntegerType(): pa.int32(),
+    LongType(): pa.int64(),
+    FloatType(): pa.float32(),
+    DoubleType(): pa.float64(),
+    DateType(): pa.date32(),
+    TimeType(): pa.time64("us"),
+    TimestampType(): pa.timestamp("us"),
+    TimestamptzType(): pa.timestamp("us", tz="UTC"),
+    TimestampNanoType(): pa.timestamp("ns"),
+    TimestamptzNanoType(): pa.timestamp("ns", tz="UTC"),
+    StringType(): pa.string(),
+    BinaryType(): pa.binary(),
+    UUIDType(): pa.uuid(),
+    UnknownType(): pa.null(),
+}
+
+_FROM_ARROW: tuple[tuple[Callable[[pa.DataType], bool], IcebergType], ...] = (
+    (pa.types.is_boolean, BooleanType()),
+    (pa.types.is_int8, IntegerType()),
+    (pa.types.is_int16, IntegerType()),
+    (pa.types.is_int32, IntegerType()),
+    (pa.types.is_uint8, IntegerType()),
+    (pa.types.is_uint16, IntegerType()),
+    (pa.types.is_int64, LongType()),
+    (pa.types.is_uint32, LongType()),
+    (pa.types.is_float16, FloatType()),
+    (pa.types.is_float32, FloatType()),
+    (pa.types.is_float64, DoubleType()),
+    (pa.types.is_date, DateType()),
+    (pa.types.is_string, StringType()),
+    (pa.types.is_large_string, StringType()),
+    (pa.types.is_string_view, StringType()),
+    (pa.types.is_binary, BinaryType()),
+    (pa.types.is_large_binary, BinaryType()),
+    (pa.types.is_binary_view, BinaryType()),
+    (pa.types.is_null, UnknownType()),
+)
+
+
+def schema_to_arrow(schema: Schema, *, field_ids: bool = True) -> pa.Schema:
+    """The Arrow schema of a table's data.
+
+    Strings are `string`, lists `list`, `timestamptz` has zone UTC, `uuid` is Arrow's extension type.
+
+    Args:
+        schema: the table's schema.
+        field_ids: put ids under `PARQUET:field_id`, at every level, and docs under `doc`.
+
+    Raises:
+        UnsupportedTypeError: naming a column that Arrow cannot hold.
+    """
+    return pa.schema([field_to_arrow(field, field_ids=field_ids) for field in schema.fields])
+
+
+def field_to_arrow(field: NestedField, *, field_ids: bool = True, path: str = "") -> pa.Field:
+    """The Arrow field of a column; raises UnsupportedTypeError."""
+    name = f"{path}.{field.name}" if path else field.name
+    metadata: dict[bytes, bytes] = {}
+    if field_ids:
+        metadata[FIELD_ID_KEY] = str(field.field_id).encode()
+        if field.doc:
+            metadata[DOC_KEY] = field.doc.encode()
+    arrow_type = type_to_arrow(field.field_type, field_ids=field_ids, column=name)
+    return pa.field(field.name, arrow_type, nullable=not field.required, metadata=metadata or None)
+
+
+def type_to_arrow(
+    field_type: IcebergType, *, field_ids: bool = True, column: str = ""
+) -> pa.DataType:
+    """The Arrow type of an Iceberg type; raises UnsupportedTypeError naming `column`."""
+    if isinstance(field_type, StructType):
+        return pa.struct(
+            [field_to_arrow(field, field_ids=field_ids, path=column) for field in field_type.fields]
+        )
+    if isinstance(field_type, ListType):
+        return pa.list_(field_to_arrow(field_type.element_field, field_ids=field_ids, path=column))
+    if isinstance(field_type, MapType):
+        key = field_to_arrow(field_type.key_field, field_ids=field_ids, path=column)
+        value = field_to_arrow(field_type.value_field, field_ids=field_ids, path=column)
+        return pa.map_(key, value)
+    if isinstance(field_type, DecimalType):
+        return pa.decimal128(field_type.precision, field_type.scale)
+    if isinstance(field_type, FixedType):
+        return pa.binary(len(field_type))
+    found = _TO_ARROW.get(field_type)
+    if found is None:
+        raise UnsupportedTypeError(
+            f"Column {column or '?'!r} of type {field_type} has no Arrow type: select the other columns."
+        )
+    return found
+
+
+def schema_from_arrow(schema: pa.Schema, *, downcast_ns: bool = False) -> Schema:
+    """The Iceberg schema of Arrow data.
+
+    Column ids come from `PARQUET:field_id` if every field has one, else they are assigned from 1.
+
+    Args:
+        schema: narrow and unsigned integers become `int` or `long`, dictionaries and run-end encodings their values, aware
+            timestamps of any zone `timestamptz`, timestamps of seconds to microseconds `timestamp`.
+        downcast_ns: take nanosecond timestamps as microseconds (the caller truncates the data); else they are v3's
+            `timestamp_ns`.
+
+    Raises:
+        UnsupportedTypeError: naming a column that Iceberg cannot hold.
+        InvalidSchemaError: for a name or id that occurs twice.
+    """
+    has_ids = _all_have_ids(schema)
+    counter = count(1)
+    reader = _ArrowReader(None if has_ids else lambda: next(counter), downcast_ns)
+    struct = reader.struct(list(schema), "")
+    check_names(struct)
+    try:
+        fields_by_id(struct)
+        parsed = Schema(*struct.fields, schema_id=0)
+    except (ValueError, ValidationError) as error:
+        raise InvalidSchemaError(f"Arrow schema cannot be used: {error}") from error
+    return parsed if has_ids else assign_fresh_ids(parsed)[0]
+
+
+def type_from_arrow(
+    arrow_type: pa.DataType, *, column: str = "", downcast_ns: bool = False
+) -> IcebergType:
+    """The Iceberg type of an Arrow type, nested ids counted from 1; raises UnsupportedTypeError naming `column`."""
+    counter = count(1)
+    return _ArrowReader(lambda: next(counter), downcast_ns).convert(arrow_type, column)
+
+
+class _ArrowReader:
+    """Converts types; `next_id` gives ids, None takes them from field metadata."""
+
+    def __init__(self, next_id: Callable[[], int] | None, downcast_ns: bool) -> None:
+        self._next_id = next_id
+        self._downcast_ns = downcast_ns
+
+    def struct(self, fields: list[pa.Field], path: str) -> StructType:
+        return StructType(
+            *(self.field(field, f"{path}.{field.name}" if path else field.name) for field in fields)
+        )
+
+    def field(self, field: pa.Field, path: str) -> NestedField:
+        doc = (field.metadata or {}).get(DOC_KEY)
+        return make_field(
+            self.field_id(field, path),
+            field.name,
+            self.convert(field.type, path),
+            required=not field.nullable,
+            doc=doc.decode() if doc else None,
+        )
+
+    def field_id(self, field: pa.Field, path: str) -> int:
+        if self._next_id is not None:
+            return self._next_id()
+        text = field.metadata[FIELD_ID_KEY]
+        if not text.isdigit():
+            raise InvalidSchemaError(
+                f"Column {path!r} has the field id {text.decode(errors='replace')!r}, which is no number."
+            )
+        return int(text)
+
+    def convert(self, arrow_type: pa.DataType, path: str) -> IcebergType:
+        for test, result in _FROM_ARROW:
+            if test(arrow_type):
+                return result
+        if pa.types.is_struct(arrow_type):
+            return self.struct([arrow_type.field(i) for i in range(arrow_type.num_fields)], path)
+        if _is_list(arrow_type):
+            element = arrow_type.value_field
+            element_id = self.field_id(element, f"{path}.element")
+            return ListType(
+                element_id, self.convert(element.type, f"{path}.element"), not element.nullable
+            )
+        if pa.types.is_map(arrow_type):
+            key, item = arrow_type.key_field, arrow_type.item_field
+            return MapType(
+                self.field_id(key, f"{path}.key"),
+                self.convert(key.type, f"{path}.key"),
+                self.field_id(item, f"{path}.value"),
+                self.convert(item.type, f"{path}.value"),
+                not item.nullable,
+            )
+        if pa.types.is_dictionary(arrow_type) or pa.types.is_run_end_encoded(arrow_type):
+            return self.convert(arrow_type.value_type, path)
+        return self._parametric(arrow_type, path)
+
+    def _parametric(self, arrow_type: pa.DataType, path: str) -> IcebergType:
+        if (
+            pa.types.is_decimal(arrow_type)
+            and 1 <= arrow_type.precision <= 38
+            and 0 <= arrow_type.scale <= arrow_type.precision
+        ):
+            return DecimalType(arrow_type.precision, arrow_type.scale)
+        if pa.types.is_fixed_size_binary(arrow_type):
+            return FixedType(arrow_type.byte_width)
+        if pa.types.is_time(arrow_type) and arrow_type.unit != "ns":
+            return TimeType()
+        if pa.types.is_timestamp(arrow_type):
+            return self._timestamp(arrow_type)
+        extension = getattr(arrow_type, "extension_name", None)
+        if extension == "arrow.uuid":
+            return UUIDType()
+        if extension == "arrow.json":
+            return self.convert(arrow_type.storage_type, path)
+        raise UnsupportedTypeError(
+            f"Column {path or '?'!r} of Arrow type {arrow_type} has no Iceberg type: cast it before writing.",
+            column=path,
+            type=str(arrow_type),
+        )
+
+    def _timestamp(self, arrow_type: Any) -> IcebergType:
+        nanos = arrow_type.unit == "ns" and not self._downcast_ns
+        if arrow_type.tz is not None:
+            return TimestamptzNanoType() if nanos else TimestamptzType()
+        return TimestampNanoType() if nanos else TimestampType()
+
+
+def _is_list(arrow_type: pa.DataType) -> bool:
+    tests = (
+        pa.types.is_list,
+        pa.types.is_large_list,
+        pa.types.is_fixed_size_list,
+        pa.types.is_list_view,
+        pa.types.is_large_list_view,
+    )
+    return any(test(arrow_type) for test in tests)
+
+
+def _all_have_ids(schema: pa.Schema) -> bool:
+    pending = list(schema)
+    while pending:
+        field = pending.pop()
+        if FIELD_ID_KEY not in (field.metadata or {}):
+            return False
+        arrow_type = field.type
+        if pa.types.is_dictionary(arrow_type) or pa.types.is_run_end_encoded(arrow_type):
+            arrow_type = arrow_type.value_type
+        if pa.types.is_struct(arrow_type):
+            pending.extend(arrow_type.field(i) for i in range(arrow_type.num_fields))
+        elif pa.types.is_map(arrow_type):
+            pending += [arrow_type.key_field, arrow_type.item_field]
+        elif _is_list(arrow_type):
+            pending.append(arrow_type.value_field)
+    return True

@@ -1,0 +1,1 @@
+"""Making the files of one attempt to commit."""

@@ -1,0 +1,1 @@
+"""Attempts until one wins, and the outcomes of a commit."""

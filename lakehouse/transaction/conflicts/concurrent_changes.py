@@ -1,0 +1,90 @@
+"""What other writers did since a transaction began, read from the manifests of their snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow.compute as pc
+
+from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.manifests.manifest_list import (
+    CONTENT_DATA_MANIFEST,
+    CONTENT_DELETE_MANIFEST,
+    ManifestFile,
+)
+from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.transaction.attempt.uncommitted_files import Workspace
+
+
+@dataclass(frozen=True)
+class ConcurrentChange:
+    """One snapshot committed since, and the entries it added and removed; its manifests are read when somebody asks.
+
+    Attributes:
+        snapshot: the other writer's.
+        workspace: reads its manifests.
+        metadata: of the table, with its schemas and specs.
+    """
+
+    snapshot: Snapshot
+    workspace: Workspace = field(repr=False, compare=False)
+    metadata: TableMetadata = field(repr=False, compare=False)
+
+    @property
+    def added_data(self) -> list[Entries]:
+        """Data files it added."""
+        return _with_status(self._own(CONTENT_DATA_MANIFEST), STATUS_ADDED)
+
+    @property
+    def removed_data(self) -> list[Entries]:
+        """Data files it removed."""
+        return _with_status(self._own(CONTENT_DATA_MANIFEST), STATUS_DELETED)
+
+    @property
+    def added_deletes(self) -> list[Entries]:
+        """Delete files it added. An append has none (spec: Snapshots, operation): rewrites need not read what was appended."""
+        if self.snapshot.operation == OPERATION_APPEND:
+            return []
+        return _with_status(self._own(CONTENT_DELETE_MANIFEST), STATUS_ADDED)
+
+    def _own(self, content: int) -> list[Entries]:
+        """Entries of its own in manifests of one content, read once a transaction."""
+        return self.workspace.once(
+            ("change", self.snapshot.snapshot_id, content), partial(self._read, content)
+        )
+
+    def _read(self, content: int) -> list[Entries]:
+        found: list[Entries] = []
+        for manifest in self.workspace.manifests(self.snapshot):
+            own = (
+                manifest.added_snapshot_id == self.snapshot.snapshot_id
+                and manifest.content == content
+            )
+            if own and _changed(manifest):
+                entries = self.workspace.entries(manifest, self.metadata)
+                found.append(
+                    entries.filter(
+                        pc.equal(entries.table["snapshot_id"], self.snapshot.snapshot_id)
+                    )
+                )
+        return found
+
+
+def load_changes(
+    workspace: Workspace, metadata: TableMetadata, snapshots: Sequence[Snapshot]
+) -> list[ConcurrentChange]:
+    """What each snapshot changed; each manifest is read once at most, however many attempts there are."""
+    return [ConcurrentChange(snapshot, workspace, metadata) for snapshot in snapshots]
+
+
+def _with_status(parts: Sequence[Entries], status: int) -> list[Entries]:
+    chosen = [entries.filter(pc.equal(entries.table["status"], status)) for entries in parts]
+    return [entries for entries in chosen if len(entries)]
+
+
+def _changed(manifest: ManifestFile) -> bool:
+    return manifest.added_files_count != 0 or manifest.deleted_files_count != 0

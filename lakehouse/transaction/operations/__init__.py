@@ -1,0 +1,1 @@
+"""What a commit can do to a table: one operation a module."""

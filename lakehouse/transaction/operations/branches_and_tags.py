@@ -1,0 +1,366 @@
+"""Refs: tags and branches, rollback, fast-forward, cherry-pick."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+
+from lakehouse.errors import (
+    InvalidInputError,
+    NoSuchRefError,
+    NoSuchSnapshotError,
+    RefAlreadyExistsError,
+    ValidationConflictError,
+)
+from lakehouse.spec.manifests.data_file import STATUS_ADDED, STATUS_DELETED, DataFile
+from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, ManifestFile
+from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, OPERATION_OVERWRITE, Snapshot
+from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH, RefType, SnapshotRef
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId, AssertTableUUID
+from lakehouse.spec.metadata.table_updates import RemoveSnapshotRef, SetSnapshotRef
+from lakehouse.transaction.attempt.added_files import write_added
+from lakehouse.transaction.attempt.new_snapshot import add_snapshot
+from lakehouse.transaction.attempt.pending_operation import Attempt
+from lakehouse.transaction.attempt.snapshot_summary import COMMIT_ID, SummaryBuilder
+from lakehouse.transaction.attempt.uncommitted_files import Workspace
+from lakehouse.transaction.conflicts.concurrent_changes import load_changes
+from lakehouse.transaction.conflicts.conflict_rules import (
+    Subject,
+    Targets,
+    no_added_data,
+    no_new_deletes,
+    none_added_twice,
+)
+from lakehouse.transaction.operations.file_replacement import Replacement, scope_of
+
+SOURCE_SNAPSHOT_ID = "source-snapshot-id"
+REPLACE_PARTITIONS = "replace-partitions"
+
+
+class _WritesNothing:
+    def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
+        """Nothing is written."""
+
+
+@dataclass(frozen=True, eq=False)
+class SetRef(_WritesNothing):
+    """Create a tag or branch on a snapshot; None: what the branch written to names at that point of the transaction."""
+
+    name: str
+    type: RefType
+    snapshot_id: int | None = None
+    min_snapshots_to_keep: int | None = None
+    max_snapshot_age_ms: int | None = None
+    max_ref_age_ms: int | None = None
+
+    def apply(self, attempt: Attempt) -> None:
+        """Raises RefAlreadyExistsError, NoSuchSnapshotError."""
+        if self.name in attempt.metadata.refs:
+            known = attempt.metadata.refs[self.name]
+            raise RefAlreadyExistsError(
+                f"Table {attempt.table} has a {known.type} {self.name!r} already, on snapshot {known.snapshot_id}.",
+                table=attempt.table,
+                ref=self.name,
+            )
+        snapshot_id = self.snapshot_id
+        if snapshot_id is None:
+            head = attempt.head()
+            if head is None:
+                raise NoSuchSnapshotError(
+                    f"Table {attempt.table} has no snapshot to name {self.name!r}.",
+                    table=attempt.table,
+                )
+            snapshot_id = head.snapshot_id
+        before = attempt.base.metadata.refs.get(self.name)  # what this transaction removed
+        attempt.require(
+            AssertTableUUID(attempt.base.metadata.table_uuid),
+            AssertRefSnapshotId(self.name, None if before is None else before.snapshot_id),
+        )
+        attempt.change(
+            SetSnapshotRef(
+                self.name,
+                snapshot_id,
+                self.type,
+                self.min_snapshots_to_keep,
+                self.max_snapshot_age_ms,
+                self.max_ref_age_ms,
+            )
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class RemoveRef(_WritesNothing):
+    """Remove a tag or branch."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if self.name == MAIN_BRANCH:
+            raise InvalidInputError("main cannot be removed.")
+
+    def apply(self, attempt: Attempt) -> None:
+        """Raises NoSuchRefError; ValidationConflictError when it was moved since the base."""
+        ref = attempt.metadata.refs.get(self.name)
+        if ref is None:
+            raise NoSuchRefError(
+                f"Table {attempt.table} has no branch or tag {self.name!r}.", ref=self.name
+            )
+        before = attempt.started.metadata.refs.get(self.name)
+        if (
+            before is not None
+            and before.snapshot_id != ref.snapshot_id
+            and attempt.base is not attempt.started
+        ):
+            raise _moved(attempt, self.name, before, ref)
+        known = attempt.base.metadata.refs.get(self.name)
+        attempt.require(
+            AssertTableUUID(attempt.base.metadata.table_uuid),
+            AssertRefSnapshotId(self.name, None if known is None else known.snapshot_id),
+        )
+        attempt.change(RemoveSnapshotRef(self.name))
+
+
+@dataclass(frozen=True, eq=False)
+class Rollback(_WritesNothing):
+    """Point the branch at an older or other snapshot; aborts when the branch moved since the base."""
+
+    snapshot_id: int
+    ancestors_only: bool = True
+
+    def apply(self, attempt: Attempt) -> None:
+        """Raises NoSuchSnapshotError, InvalidInputError (no ancestor), ValidationConflictError (the branch moved)."""
+        metadata = attempt.metadata
+        metadata.snapshot(self.snapshot_id)
+        before, now = (
+            attempt.started.metadata.refs.get(attempt.branch),
+            attempt.base.metadata.refs.get(attempt.branch),
+        )
+        if before is not None and now is not None and before.snapshot_id != now.snapshot_id:
+            raise _moved(attempt, attempt.branch, before, now)
+        head = attempt.head()
+        if (
+            self.ancestors_only
+            and head is not None
+            and not _is_ancestor(metadata, self.snapshot_id, head.snapshot_id)
+        ):
+            raise InvalidInputError(
+                f"Table {attempt.table}: snapshot {self.snapshot_id} is not an ancestor of branch {attempt.branch}. "
+                "Use set_current_snapshot to point the branch at any snapshot.",
+                table=attempt.table,
+                snapshot_id=self.snapshot_id,
+            )
+        _point(attempt, self.snapshot_id)
+
+
+@dataclass(frozen=True, eq=False)
+class FastForward(_WritesNothing):
+    """Point the branch at the head of another one that contains it."""
+
+    source: str
+
+    def apply(self, attempt: Attempt) -> None:
+        """Raises NoSuchRefError; ValidationConflictError when the branch has snapshots that `source` lacks."""
+        metadata = attempt.metadata
+        source = metadata.ref(self.source)
+        target = metadata.refs.get(attempt.branch)
+        if target is not None and not _is_ancestor(
+            metadata, target.snapshot_id, source.snapshot_id
+        ):
+            raise ValidationConflictError(
+                f"Table {attempt.table}: branch {attempt.branch} is at snapshot {target.snapshot_id}, which {self.source!r} "
+                f"(at {source.snapshot_id}) does not contain: others committed to {attempt.branch}. "
+                f"Cherry-pick the snapshots of {self.source!r}, or write it again on top of {attempt.branch}.",
+                table=attempt.table,
+                snapshot_id=target.snapshot_id,
+                ref=self.source,
+            )
+        known = attempt.base.metadata.refs.get(self.source)
+        if known is not None:
+            attempt.require(AssertRefSnapshotId(self.source, known.snapshot_id))
+        _point(attempt, source.snapshot_id)
+
+
+@dataclass(frozen=True, eq=False)
+class CherryPick(_WritesNothing):
+    """Apply onto the branch, once, what another snapshot appended, or the whole partitions that it replaced."""
+
+    snapshot_id: int
+
+    def apply(self, attempt: Attempt) -> None:
+        """Fast-forwards where the snapshot is built on the branch's head; else repeats the append or replacement.
+
+        Raises:
+            NoSuchSnapshotError: no such snapshot.
+            ValidationConflictError: picked already; the snapshot did something else; a partition that it replaced changed since.
+        """
+        metadata, head = attempt.metadata, attempt.head()
+        picked = metadata.snapshot(self.snapshot_id)
+        self._refuse_twice(attempt, picked)
+        if picked.parent_snapshot_id == (None if head is None else head.snapshot_id):
+            _point(attempt, picked.snapshot_id)
+            return
+        attempt.require_snapshot(picked.snapshot_id)
+        extra = {SOURCE_SNAPSHOT_ID: str(self.snapshot_id)}
+        if COMMIT_ID in picked.summary:  # whoever wrote it finds it on this branch, too
+            extra[COMMIT_ID] = picked.summary[COMMIT_ID]
+        if (
+            picked.operation == OPERATION_OVERWRITE
+            and picked.summary.get(REPLACE_PARTITIONS) == "true"
+        ):
+            self._replace(attempt, picked, head, {**extra, REPLACE_PARTITIONS: "true"})
+            return
+        if picked.operation != OPERATION_APPEND:
+            raise ValidationConflictError(
+                f"Table {attempt.table}: snapshot {self.snapshot_id} is of operation {picked.operation}; only appends and "
+                f"replacements of whole partitions can be cherry-picked onto another parent. Repeat the operation on branch "
+                f"{attempt.branch}.",
+                table=attempt.table,
+                snapshot_id=self.snapshot_id,
+            )
+        files = _changed_by(attempt.workspace, metadata, picked, STATUS_ADDED)
+        subject = Subject(attempt.table, "cherry-pick", picked.parent_snapshot_id)
+        since, _ = self._since(metadata, head, picked)
+        none_added_twice(subject, files, load_changes(attempt.workspace, metadata, since))
+        summary = SummaryBuilder()
+        summary.add(files)
+        manifests = self._manifests(attempt.workspace, metadata, files)
+        kept = attempt.workspace.manifests(head)
+        add_snapshot(attempt, id(self), OPERATION_APPEND, [*manifests, *kept], summary, extra=extra)
+
+    def _replace(
+        self, attempt: Attempt, picked: Snapshot, head: Snapshot | None, extra: dict[str, str]
+    ) -> None:
+        """Replace the same partitions again, if nobody touched them since the picked snapshot's parent."""
+        workspace, metadata = attempt.workspace, attempt.metadata
+        since, from_parent = self._since(metadata, head, picked)
+        if not from_parent:
+            raise ValidationConflictError(
+                f"Table {attempt.table}: snapshot {self.snapshot_id} replaced partitions of snapshot "
+                f"{picked.parent_snapshot_id}, which is no part of branch {attempt.branch}. "
+                "Repeat the operation there.",
+                table=attempt.table,
+                snapshot_id=self.snapshot_id,
+            )
+        added = _changed_by(workspace, metadata, picked, STATUS_ADDED)
+        removed = _changed_by(workspace, metadata, picked, STATUS_DELETED)
+        subject = Subject(attempt.table, "cherry-pick", picked.parent_snapshot_id)
+        changes = load_changes(workspace, metadata, since)
+        no_added_data(subject, scope_of(attempt, None, (*removed, *added)), changes)
+        no_new_deletes(subject, Targets.of(removed), changes)
+        Replacement(id(self), removed, added).apply(
+            attempt, OPERATION_OVERWRITE, subject, changes, extra
+        )
+
+    def _refuse_twice(self, attempt: Attempt, picked: Snapshot) -> None:
+        """What was picked, or committed under the same commit id, is part of the branch.
+
+        So may be what is older than the history that expiry has left of the branch.
+        """
+        head, name = attempt.head(), picked.summary.get(COMMIT_ID)
+        line = list(attempt.metadata.ancestors(None if head is None else head.snapshot_id))
+        for one in line:
+            same = one.snapshot_id == picked.snapshot_id
+            source = one.summary.get(SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id)
+            if same or source or (name is not None and one.summary.get(COMMIT_ID) == name):
+                raise ValidationConflictError(
+                    f"Table {attempt.table}: snapshot {self.snapshot_id} is part of branch "
+                    f"{attempt.branch} already, as {one.snapshot_id}.",
+                    table=attempt.table,
+                    snapshot_id=self.snapshot_id,
+                )
+        on_it = picked.parent_snapshot_id in {one.snapshot_id for one in line}
+        if on_it or _is_whole(line) or picked.sequence_number > line[-1].sequence_number:
+            return
+        raise ValidationConflictError(
+            f"Table {attempt.table}: snapshot {self.snapshot_id} may be part of branch "
+            f"{attempt.branch} already, whose history before {line[-1].snapshot_id} has expired. "
+            "Where it is not, read the rows that it added and append them.",
+            table=attempt.table,
+            snapshot_id=self.snapshot_id,
+        )
+
+    def _since(
+        self, metadata: TableMetadata, head: Snapshot | None, picked: Snapshot
+    ) -> tuple[list[Snapshot], bool]:
+        """Snapshots of the branch after the picked one's parent, oldest first; whether that is there.
+
+        If it is not, all of them.
+        """
+        found: list[Snapshot] = []
+        for one in metadata.ancestors(None if head is None else head.snapshot_id):
+            if one.snapshot_id == picked.parent_snapshot_id:
+                return found[::-1], True
+            found.append(one)
+        return found[::-1], picked.parent_snapshot_id is None and _is_whole(found)
+
+    def _manifests(
+        self, workspace: Workspace, metadata: TableMetadata, files: tuple[DataFile, ...]
+    ) -> list[ManifestFile]:
+        snapshot_id = workspace.new_snapshot_id(metadata, id(self))
+        return workspace.once(
+            ("added", id(self)),
+            lambda: write_added(workspace, metadata, files, snapshot_id=snapshot_id),
+        )
+
+
+def _changed_by(
+    workspace: Workspace, metadata: TableMetadata, snapshot: Snapshot, status: int
+) -> tuple[DataFile, ...]:
+    """The data files that a snapshot added or removed."""
+    files: list[DataFile] = []
+    for manifest in workspace.manifests(snapshot):
+        if (
+            manifest.content != CONTENT_DATA_MANIFEST
+            or manifest.added_snapshot_id != snapshot.snapshot_id
+        ):
+            continue
+        entries = workspace.entries(manifest, metadata)
+        own = pc.and_(
+            pc.equal(entries.table["status"], status),
+            pc.equal(entries.table["snapshot_id"], snapshot.snapshot_id),
+        )
+        files.extend(entries.filter(own).to_data_files())
+    return tuple(files)
+
+
+def _is_whole(line: Sequence[Snapshot]) -> bool:
+    """Whether a history, newest first, goes back to the table's beginning."""
+    return not line or line[-1].parent_snapshot_id is None
+
+
+def _is_ancestor(metadata: TableMetadata, snapshot_id: int, of: int) -> bool:
+    return any(one.snapshot_id == snapshot_id for one in metadata.ancestors(of))
+
+
+def _point(attempt: Attempt, snapshot_id: int) -> None:
+    known = attempt.base.metadata.refs.get(attempt.branch)
+    attempt.require(
+        AssertTableUUID(attempt.base.metadata.table_uuid),
+        AssertRefSnapshotId(attempt.branch, None if known is None else known.snapshot_id),
+    )
+    retention = attempt.metadata.refs.get(attempt.branch) or SnapshotRef(snapshot_id)
+    attempt.change(
+        SetSnapshotRef(
+            attempt.branch,
+            snapshot_id,
+            "branch",
+            retention.min_snapshots_to_keep,
+            retention.max_snapshot_age_ms,
+            retention.max_ref_age_ms,
+        )
+    )
+
+
+def _moved(
+    attempt: Attempt, name: str, before: SnapshotRef, now: SnapshotRef
+) -> ValidationConflictError:
+    return ValidationConflictError(
+        f"Table {attempt.table}: {name!r} moved from snapshot {before.snapshot_id} to {now.snapshot_id} since this change was "
+        "decided. Load the table again and decide anew.",
+        table=attempt.table,
+        ref=name,
+        snapshot_id=now.snapshot_id,
+    )
