@@ -40,7 +40,7 @@ def demo(
     # Dagster marks parts of its own API that its own code uses
     warnings.filterwarnings("ignore", module=r"dagster\b.*")
     definitions: Any = checkout.load_module("definitions", folder)
-    tour: Any = checkout.load_module("demo", folder)
+    tour: Any = checkout.load_module("examples.demo", folder)
     resource = definitions.defs.resources["lakehouse"]
     with instances.open_instance() as instance:
         options = tour.DemoOptions(synthetic=synthetic)

@@ -21,7 +21,7 @@ def find_checkout(start: Path) -> Path:
 
 
 def load_module(name: str, start: Path) -> ModuleType:
-    """A module of the checkout, such as `definitions` or `demo`. Raises NotFoundError."""
+    """A module of the checkout, such as `definitions`. Raises NotFoundError."""
     folder = str(find_checkout(start))
     if folder not in sys.path:
         sys.path.insert(0, folder)

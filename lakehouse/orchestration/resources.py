@@ -59,7 +59,7 @@ def _options(properties: str) -> dict[str, str]:
 
 
 class LakehouseSpark(LazyPySparkResource):
-    """dagster-pyspark's lazy session, configured by `lakehouse.spark.spark_session`: no JVM starts before the first step asks for it.
+    """dagster-pyspark's lazy session: no JVM starts before the first step asks for it.
 
     Attributes:
         spark_config: Spark configuration to add or to replace.
