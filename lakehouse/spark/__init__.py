@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["LakehouseSession", "attach", "build_session", "spark_config"]
 
 _HOMES = {
-    "LakehouseSession": "attached",
-    "attach": "attached",
-    "build_session": "session",
-    "spark_config": "session",
+    "LakehouseSession": "attached_session",
+    "attach": "attached_session",
+    "build_session": "spark_session",
+    "spark_config": "spark_session",
 }
 
 
