@@ -62,3 +62,13 @@ class WriteResult:
     def summary(self) -> Mapping[str, str]:
         """The snapshot's summary (specification: Snapshot Summary), which counts files as well."""
         return self.snapshot.summary
+
+    @property
+    def first_row_id(self) -> int | None:
+        """The first row id that the snapshot gave (version 3, specification: Row Lineage)."""
+        return self.snapshot.first_row_id
+
+    @property
+    def added_rows(self) -> int | None:
+        """How many row ids the snapshot gave (version 3, specification: Row Lineage)."""
+        return self.snapshot.added_rows
