@@ -64,11 +64,11 @@ def unreferenced(table):
 
 
 def test_an_overwrite_is_decided_again(stale, catalog):
-    snapshot = stale.overwrite(pa.table({"id": [100], "day": [0]}, schema=SCHEMA), "day = 0")
+    written = stale.overwrite(pa.table({"id": [100], "day": [0]}, schema=SCHEMA), "day = 0")
     table = catalog.load_table("raw.t")
     assert ids(table) == [*range(20, 40), 100]
     assert [one.operation for one in table.history()[-2:]] == ["replace", "overwrite"]
-    assert stale.current_snapshot() == snapshot == table.current_snapshot()
+    assert stale.current_snapshot() == written.snapshot == table.current_snapshot()
     assert unreferenced(table) == set()
 
 
