@@ -10,6 +10,7 @@ from pyiceberg.schema import Schema
 from lakehouse.catalog.catalog_by_uri import open_catalog
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.catalog_walk import walk_namespaces, walk_tables
+from lakehouse.catalog.configured import choose_catalog
 from lakehouse.engines import engine_for
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidSchemaError, NamespaceAlreadyExistsError
@@ -186,29 +187,52 @@ class Lakehouse:
 
 
 def load_catalog(
-    uri: str,
+    catalog: str | None = None,
+    /,
     *,
+    uri: str | None = None,
     warehouse: str | None = None,
-    name: str = "lakehouse",
+    name: str | None = None,
     environment: Environment | None = None,
     **properties: str,
 ) -> Lakehouse:
-    """Open a catalog.
+    """Open a catalog: by its location, or by the name it has in pyiceberg's configuration.
+
+    >>> lake = lh.load_catalog(folder)
+    >>> lake.list_tables()
+    []
+    >>> prod = lh.load_catalog("prod", type="sql", uri=f"sqlite:///{folder}/x.db", warehouse=folder)
+    >>> prod.name
+    'prod'
+
+    Configured is what `.pyiceberg.yaml` (in `PYICEBERG_HOME`, the home or the working directory)
+    or variables such as `PYICEBERG_CATALOG__PROD__URI` say. What is given comes before it. A word
+    that is not configured is a folder of the working directory.
 
     Args:
-        uri: "file:///data/warehouse" or a path (filesystem catalog), "sqlite:///path.db", "postgresql+psycopg://...".
+        catalog: "file:///data/warehouse" or a path (a folder with tables), "s3://bucket/prefix",
+            "sqlite:///path.db", "postgresql+psycopg://...", "https://..." (REST); or a name.
+        uri: the location, where `catalog` is a name or is left out.
         warehouse: location of new tables, for catalogs that are not the warehouse themselves.
-        name: the catalog's name, part of a SQL catalog's key.
+        name: the catalog's name, part of a SQL catalog's key; by default the configured one, or
+            "lakehouse".
         environment: clock, ids and randomness; the real ones by default.
-        properties: storage and catalog options, such as `s3.endpoint`.
+        properties: options of storage and catalog, such as `s3.endpoint`; `type` may be "sql" or
+            "rest".
 
     Raises:
-        InvalidInputError: an unknown scheme or a missing warehouse.
+        InvalidInputError: a type that is not supported, a missing URI or warehouse, or a
+            configuration that cannot be read.
     """
-    return Lakehouse(
-        open_catalog(uri, warehouse=warehouse, name=name, environment=environment, **properties),
-        environment,
+    chosen = choose_catalog(catalog, uri=uri, warehouse=warehouse, name=name, properties=properties)
+    opened = open_catalog(
+        chosen.uri,
+        warehouse=chosen.warehouse,
+        name=chosen.name,
+        environment=environment,
+        **chosen.properties,
     )
+    return Lakehouse(opened, environment)
 
 
 def to_schema(schema: object) -> Schema:

@@ -40,8 +40,8 @@ def open_catalog(
     Raises:
         InvalidInputError: the uri names no catalog, or the warehouse is missing or contradicts it.
     """
-    scheme = _scheme(uri)
-    if scheme in _SQL:
+    kind = kind_of(uri)
+    if kind == "sql":
         if warehouse is None:
             raise InvalidInputError(
                 "A SQL catalog needs a warehouse: the location below which tables are created."
@@ -49,7 +49,7 @@ def open_catalog(
         return _catalog_class("lakehouse.catalog.sql.sql_catalog", "SqlCatalog")(
             uri, _absolute(warehouse), name=name, properties=properties, environment=environment
         )
-    if scheme in _REST:
+    if kind == "rest":
         if warehouse is None:
             raise InvalidInputError(
                 "A REST catalog needs a warehouse: the location below which tables are created."
@@ -71,9 +71,10 @@ def open_catalog(
     return FilesystemCatalog(root, name=name, properties=properties, environment=environment)
 
 
-def is_folder(uri: str) -> bool:
-    """Whether a URI means a filesystem catalog, which is its own warehouse."""
-    return _scheme(uri) not in (*_SQL, *_REST)
+def kind_of(uri: str) -> str:
+    """`sql`, `rest`, or `filesystem` for a folder, which is its own warehouse."""
+    scheme = _scheme(uri)
+    return "sql" if scheme in _SQL else "rest" if scheme in _REST else "filesystem"
 
 
 def _scheme(uri: str) -> str:

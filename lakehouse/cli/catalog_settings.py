@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from pydantic import ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from lakehouse.catalog.catalog_by_uri import is_folder
+from lakehouse.catalog.catalog_by_uri import kind_of
+from lakehouse.catalog.configured import CatalogChoice, choose_catalog
 from lakehouse.catalog.redaction import HIDDEN, hide_in_urls, is_secret, secrets_of
 from lakehouse.errors import InvalidInputError
 
@@ -24,23 +24,12 @@ class Settings(BaseSettings):
 
     catalog: str = DEFAULT_CATALOG
     warehouse: str | None = None
-    name: str = "lakehouse"
+    name: str | None = None
     properties: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogOptions:
-    """What `load_catalog` needs.
-
-    Attributes:
-        uri: of the catalog; may hold a password.
-        properties: may hold secrets.
-    """
-
-    uri: str = field(repr=False)
-    warehouse: str | None
-    name: str
-    properties: Mapping[str, str] = field(repr=False)
+class CatalogOptions(CatalogChoice):
+    """What opens the catalog, and what of it nobody may see."""
 
     def redact(self, text: str) -> str:
         """The text without any secret of these options."""
@@ -82,6 +71,12 @@ def catalog_options(
         raise InvalidInputError(
             f"{reserved[0]} is no catalog property: it is set by --catalog, --warehouse or --name"
         )
-    if not warehouse and not (catalog and is_folder(catalog)):
+    if not warehouse and not (catalog and kind_of(catalog) == "filesystem"):
         warehouse = settings.warehouse
-    return CatalogOptions(catalog or settings.catalog, warehouse, name or settings.name, given)
+    chosen = choose_catalog(
+        catalog or settings.catalog,
+        warehouse=warehouse,
+        name=name or settings.name,
+        properties=given,
+    )
+    return CatalogOptions(chosen.uri, chosen.warehouse, chosen.name, chosen.properties)

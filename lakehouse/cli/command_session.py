@@ -58,7 +58,7 @@ class Session:
         """The catalog, opened at the first use."""
         options = self.options
         return load_catalog(
-            options.uri,
+            uri=options.uri,
             warehouse=options.warehouse,
             name=options.name,
             environment=self.environment,

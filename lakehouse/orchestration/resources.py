@@ -20,8 +20,8 @@ class LakehouseResource(dg.ConfigurableResource[Any]):
     `dg.EnvVar("NAME")`, which is looked up when the catalog is opened.
 
     Attributes:
-        catalog: catalog URI, as `lakehouse.load_catalog` takes it.
-        name: the catalog's name, part of a SQL catalog's key.
+        catalog: its URI or configured name, as `lakehouse.load_catalog` takes it.
+        name: the catalog's name, part of a SQL catalog's key; empty: its own.
         properties: catalog and storage options as a JSON object of strings.
         warehouse: location of new tables, for catalogs that are not the warehouse themselves; empty: none.
         landing: root of the landing folders.
@@ -29,7 +29,7 @@ class LakehouseResource(dg.ConfigurableResource[Any]):
 
     catalog: str = Field(repr=False)
     warehouse: str = ""
-    name: str = "lakehouse"
+    name: str = ""
     properties: str = Field("{}", repr=False)
     landing: str
 
@@ -39,7 +39,7 @@ class LakehouseResource(dg.ConfigurableResource[Any]):
         return load_catalog(
             _value(self.catalog),
             warehouse=_value(self.warehouse) or None,
-            name=_value(self.name),
+            name=_value(self.name) or None,
             **options,
         )
 

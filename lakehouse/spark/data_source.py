@@ -130,7 +130,7 @@ def open_table(options: Mapping[str, str]) -> Table:
         if key.startswith(_PREFIX)
     }
     lake = load_catalog(
-        catalog, warehouse=options.get("warehouse"), name=options.get("name") or NAME, **properties
+        catalog, warehouse=options.get("warehouse"), name=options.get("name"), **properties
     )
     return lake.load_table(name)
 
