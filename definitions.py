@@ -32,7 +32,7 @@ defs = dg.Definitions.merge(
         LakehouseResource(
             catalog=setting("LAKEHOUSE_CATALOG", (CHECKOUT / ".lakehouse" / "warehouse").as_uri()),
             warehouse=setting("LAKEHOUSE_WAREHOUSE", ""),
-            name=setting("LAKEHOUSE_NAME", "lakehouse"),
+            name=setting("LAKEHOUSE_NAME", ""),
             properties=setting("LAKEHOUSE_PROPERTIES", "{}"),
             landing=pipeline.landing_root,
         ),
