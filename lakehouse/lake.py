@@ -11,9 +11,10 @@ from lakehouse.catalog.catalog_by_uri import open_catalog
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.catalog_walk import walk_namespaces, walk_tables
 from lakehouse.catalog.configured import choose_catalog
+from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.engines import engine_for
 from lakehouse.environment import Environment
-from lakehouse.errors import InvalidSchemaError, NamespaceAlreadyExistsError
+from lakehouse.errors import InvalidSchemaError, LakehouseError, NamespaceAlreadyExistsError
 from lakehouse.maintenance.reachability.neighbours import check_not_shared
 from lakehouse.scan.reports.listeners import Listeners, PlanListener
 from lakehouse.spec.identifier import Identifier
@@ -22,6 +23,7 @@ from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, pa
 from lakehouse.spec.table_properties import check_property_texts, parse_format_version
 from lakehouse.spec.types.arrow_types import schema_from_arrow
 from lakehouse.table import Table
+from lakehouse.table.html_view import html_table
 
 Name = str | tuple[str, ...] | Identifier
 
@@ -41,7 +43,15 @@ class Lakehouse:
         self.listeners = Listeners(self.environment.now_ms)
 
     def __repr__(self) -> str:
-        return f"Lakehouse({self.catalog.name!r}, warehouse={self.warehouse!r})"
+        return f"Lakehouse({self.catalog.name!r}, warehouse={hide_in_urls(self.warehouse)!r})"
+
+    def _repr_html_(self) -> str:
+        try:
+            names = [(name,) for name in self.list_tables()]
+        except LakehouseError as error:
+            names = [(f"The catalog does not answer: {error}",)]
+        what = html_table((), [("catalog", self.name), ("warehouse", hide_in_urls(self.warehouse))])
+        return f"<div>{what}{html_table(('tables',), names)}</div>"
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakehouse.table.change_verbs import ChangeVerbs
+from lakehouse.table.html_view import table_html, table_text
 from lakehouse.table.read_verbs import ReadVerbs
 from lakehouse.table.ref_verbs import RefVerbs
 from lakehouse.table.upkeep_verbs import UpkeepVerbs
@@ -22,5 +23,7 @@ class Table(ReadVerbs, WriteVerbs, ChangeVerbs, RefVerbs, UpkeepVerbs):
     """
 
     def __repr__(self) -> str:
-        current = self.metadata.current_snapshot_id
-        return f"Table({self.name!r}, v{self.metadata.format_version}, snapshot {current}, {self.location})"
+        return table_text(self.name, self.metadata)
+
+    def _repr_html_(self) -> str:
+        return table_html(self.name, self.metadata)

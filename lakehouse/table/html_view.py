@@ -1,0 +1,130 @@
+"""What a notebook shows of a table: from its metadata alone, and whatever stands in it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from lakehouse.errors import LakehouseError
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+
+_ROWS_MAX = 100
+_TEXT_MAX = 300
+
+
+def table_text(name: str, metadata: TableMetadata) -> str:
+    """A table in one line."""
+    size = _said(lambda: _size(metadata.current_snapshot()))
+    return (
+        f"Table({name!r}, v{metadata.format_version}, snapshot {metadata.current_snapshot_id}, "
+        f"{size}, {metadata.location!r})"
+    )
+
+
+def table_html(name: str, metadata: TableMetadata) -> str:
+    """A table as a fragment of HTML: what it is, and its columns."""
+    facts = {
+        "comment": lambda: metadata.properties.get("comment", ""),
+        "location": lambda: metadata.location,
+        "format version": lambda: str(metadata.format_version),
+        "snapshot": lambda: _moment(metadata.current_snapshot()),
+        "size": lambda: _size(metadata.current_snapshot()),
+        "partitioned by": lambda: _partitioning(metadata),
+        "sorted by": lambda: _order(metadata),
+        "branches and tags": lambda: ", ".join(
+            f"{ref} ({found.type})" for ref, found in metadata.refs.items()
+        ),
+    }
+    told = [(fact, _said(tell)) for fact, tell in facts.items()]
+    return (
+        f"<div><strong>{_cell(name)}</strong>"
+        + html_table((), [(fact, text) for fact, text in told if text])
+        + html_table(("id", "column", "type", "", "comment"), _columns(metadata))
+        + "</div>"
+    )
+
+
+def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Texts as a table of HTML, the first hundred rows of it."""
+    head = "".join(f"<th>{_cell(one)}</th>" for one in header)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="text-align:left">{_cell(one)}</td>' for one in row) + "</tr>"
+        for row in rows[:_ROWS_MAX]
+    )
+    left = len(rows) - _ROWS_MAX
+    more = f"<p>and {left} more</p>" if left > 0 else ""
+    return f"<table>{f'<thead><tr>{head}</tr></thead>' if head else ''}<tbody>{body}</tbody></table>{more}"
+
+
+def _cell(text: str) -> str:
+    shown = text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
+    # what is no letter, mark or sign would be invisible, or turn the line around
+    return html.escape("".join(one if one.isprintable() else repr(one)[1:-1] for one in shown))
+
+
+def _said(tell: Callable[[], str]) -> str:
+    """A fact, or why it cannot be told: metadata of other writers may name what is not there."""
+    try:
+        return tell()
+    except (LakehouseError, ValueError, TypeError, LookupError, ArithmeticError) as error:
+        return f"unknown: {error}"
+
+
+def _columns(metadata: TableMetadata) -> Sequence[Sequence[str]]:
+    try:
+        fields = metadata.schema().fields
+    except LakehouseError as error:
+        return [("", f"unknown: {error}", "", "", "")]
+    return [
+        (
+            str(one.field_id),
+            one.name,
+            str(one.field_type),
+            "required" if one.required else "",
+            one.doc or "",
+        )
+        for one in fields
+    ]
+
+
+def _partitioning(metadata: TableMetadata) -> str:
+    return _terms(metadata, ((one.transform, one.source_id) for one in metadata.spec().fields))
+
+
+def _order(metadata: TableMetadata) -> str:
+    fields = metadata.sort_order().fields
+    return _terms(metadata, ((one.transform, one.source_id) for one in fields))
+
+
+def _terms(metadata: TableMetadata, terms: Iterable[tuple[object, int]]) -> str:
+    schema = metadata.schema()
+    shown = []
+    for transform, source in terms:
+        column = schema.find_column_name(source) or f"column {source}, which is gone"
+        shown.append(column if str(transform) == "identity" else f"{transform}({column})")
+    return ", ".join(shown)
+
+
+def _moment(snapshot: Snapshot | None) -> str:
+    if snapshot is None:
+        return "none: nothing was written yet"
+    at = np.datetime64(snapshot.timestamp_ms, "ms")
+    return f"{snapshot.snapshot_id}, {snapshot.operation or 'written'} at {at} UTC"
+
+
+def _size(snapshot: Snapshot | None) -> str:
+    """Rows, files and bytes as the snapshot's summary says (specification: Snapshot Summary)."""
+    if snapshot is None:
+        return "empty"
+    told = snapshot.summary
+    rows, files, size = (
+        told.get(one) for one in ("total-records", "total-data-files", "total-files-size")
+    )
+    if rows is None or files is None:
+        return "size not recorded"
+    # deleted rows of files with delete files count
+    most = "at most " if told.get("total-delete-files", "0") != "0" else ""
+    return f"{most}{rows} rows in {files} files" + ("" if size is None else f", {size} bytes")
