@@ -1,1 +1,4 @@
-"""What this project's lakehouse holds: sources, derived tables, and assets by Dagster's own means. Every module is found."""
+"""What this project's lakehouse holds: sources, derived tables, and assets by Dagster's own means.
+
+Every module is found.
+"""

@@ -1,7 +1,8 @@
 """Every benchmark, one after another, each in a process of its own: `python -m benchmarks [--quick] [--show] [NAME ...]`.
 
-At the end stands a table of the kept results. `--quick` runs small scales, to see that everything works: its numbers mean nothing
-and the kept results stay as they were. `--show` only prints the table.
+At the end stands a table of the kept results. `--quick` runs small scales, to see that everything
+works: its numbers mean nothing and the kept results stay as they were. `--show` only prints the
+table.
 """
 
 from __future__ import annotations

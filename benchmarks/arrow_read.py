@@ -2,10 +2,12 @@
 
     python benchmarks/arrow_read.py [--rows 6000000] [--repeat 3] [--stream-mb 256]
 
-Each engine opens the table from its metadata file and returns an Arrow table; the best of the repeats counts. Beside them stands
-what lies below ours and pyiceberg's alike: pyarrow's `read_table` of the same files, paths given, where nothing is filtered.
-Behind the seconds stand, in brackets, processor seconds and their ratio, which a busy machine disturbs less. The last part
-streams a table ten times as large as a memory limit and prints the peak. Results go to benchmarks/results/arrow_read.json.
+Each engine opens the table from its metadata file and returns an Arrow table; the best of the
+repeats counts. Beside them stands what lies below ours and pyiceberg's alike: pyarrow's
+`read_table` of the same files, paths given, where nothing is filtered. Behind the seconds stand, in
+brackets, processor seconds and their ratio, which a busy machine disturbs less. The last part
+streams a table ten times as large as a memory limit and prints the peak. Results go to
+benchmarks/results/arrow_read.json.
 """
 
 from __future__ import annotations

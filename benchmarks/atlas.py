@@ -1,7 +1,8 @@
 """The Atlas table of Netflix's 2018 Iceberg talk, metadata only: 28 days x 24 hours x 4 buckets of `name`, written by pyiceberg.
 
-Every partition has `files_per_partition` files sorted by `name`, each of which overlaps its neighbours so that a name lies in
-about three. One manifest holds 8 partitions, in order of time: 336 manifests and 2,698,752 entries at full scale (2,688 x 1,004).
+Every partition has `files_per_partition` files sorted by `name`, each of which overlaps its
+neighbours so that a name lies in about three. One manifest holds 8 partitions, in order of time:
+336 manifests and 2,698,752 entries at full scale (2,688 x 1,004).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Commits per second beside pyiceberg: one writer, appends of one data file, SQLite catalog, our fsync on.
 
-python -m benchmarks.commit [--snapshots 10,600,5000] [--alone 10000] [--commits 30]. A table with N snapshots is made by writing
-its metadata file at once, so that both sides begin with the same table; then each side appends the same file again and again.
-`--alone`: without pyiceberg, which needs ten seconds a commit there. Beside each row stands what the bytes of the metadata file
-alone cost (write them and sync them): what is left of a commit must not grow.
+python -m benchmarks.commit [--snapshots 10,600,5000] [--alone 10000] [--commits 30]. A table with N
+snapshots is made by writing its metadata file at once, so that both sides begin with the same
+table; then each side appends the same file again and again. `--alone`: without pyiceberg, which
+needs ten seconds a commit there. Beside each row stands what the bytes of the metadata file alone
+cost (write them and sync them): what is left of a commit must not grow.
 """
 
 from __future__ import annotations

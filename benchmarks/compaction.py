@@ -1,15 +1,18 @@
 """Compaction of 10,000 files of 100 kB beside a raw pyarrow read-and-rewrite of the same bytes, in one run.
 
-`python -m benchmarks.compaction [--scale 1.0] [--rounds 3]`. Each contender runs in a process of its own, in turn, on the same
-files: the table is rolled back after each compaction. Ours plans, rewrites, fsyncs and commits; the raw ones only read and write
-(`stream`: one writer a partition, two at a time, as we do; `dataset`: `write_dataset`). Iceberg's Spark procedure
-`rewrite_data_files` runs beside ours alone when its runtime is given, and a Python that has the PySpark it was built for
-(`--iceberg-runtime iceberg-spark-runtime-4.1_2.13-1.11.0.jar --iceberg-python .../bin/python`): the time of the call alone, in a
-session that has read from the table before. Last, ours runs beside a writer that appends throughout: how long appends take, alone
-and beside the compaction, what memory is used until it is done, and that every row is there once.
+`python -m benchmarks.compaction [--scale 1.0] [--rounds 3]`. Each contender runs in a process of
+its own, in turn, on the same files: the table is rolled back after each compaction. Ours plans,
+rewrites, fsyncs and commits; the raw ones only read and write (`stream`: one writer a partition,
+two at a time, as we do; `dataset`: `write_dataset`). Iceberg's Spark procedure `rewrite_data_files`
+runs beside ours alone when its runtime is given, and a Python that has the PySpark it was built for
+(`--iceberg-runtime iceberg-spark-runtime-4.1_2.13-1.11.0.jar --iceberg-python .../bin/python`): the
+time of the call alone, in a session that has read from the table before. Last, ours runs beside a
+writer that appends throughout: how long appends take, alone and beside the compaction, what memory
+is used until it is done, and that every row is there once.
 
-`--part` runs one of these (with `--folder`, on the files of an earlier run), `all` those that need no runtime of Iceberg; each
-part is added to what is kept, with its own time of ours where it has one. Results are kept at full scale only.
+`--part` runs one of these (with `--folder`, on the files of an earlier run), `all` those that need
+no runtime of Iceberg; each part is added to what is kept, with its own time of ours where it has
+one. Results are kept at full scale only.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ class Request:
 class CountingStorage:
     """Storage that keeps a log of requests.
 
-    Keys without content (`add_keys`) are listed and cannot be read: data files of a table that is metadata only.
+    Keys without content (`add_keys`) are listed and cannot be read: data files of a table that is
+    metadata only.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,8 @@
 """Writing manifests of the Atlas table: ours (with columnar twin) beside pyiceberg and fastavro, in one run.
 
-`python benchmarks/manifest_write.py [--entries 100000]`. Entries a second are for one thread and for all cores (one manifest a
-thread), everything in memory; bytes are of Avro, per entry. The peers write one manifest of 8,032 entries.
+`python benchmarks/manifest_write.py [--entries 100000]`. Entries a second are for one thread and
+for all cores (one manifest a thread), everything in memory; bytes are of Avro, per entry. The peers
+write one manifest of 8,032 entries.
 """
 
 from __future__ import annotations

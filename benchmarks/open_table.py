@@ -1,7 +1,7 @@
 """Opening a table with a long history: ours, which decodes a snapshot when it is looked at, beside pyiceberg, in one run.
 
-`python benchmarks/open_table.py [--snapshots 600,10000,50000] [--repeat 7]`. From the bytes of a metadata file to the current
-snapshot and its manifest list; the median of the repeats.
+`python benchmarks/open_table.py [--snapshots 600,10000,50000] [--repeat 7]`. From the bytes of a
+metadata file to the current snapshot and its manifest list; the median of the repeats.
 """
 
 from __future__ import annotations

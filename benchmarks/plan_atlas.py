@@ -1,7 +1,8 @@
 """Planning Netflix's Atlas query against pyiceberg, in one run: `python benchmarks/plan_atlas.py [--scale 0.01]`.
 
-The table is metadata only and written by pyiceberg (see atlas.py). Each contender plans in a fresh process, with cold caches of
-its own: opening the table metadata and listing the planned files counts, importing does not. The best of `--repeat` runs is kept.
+The table is metadata only and written by pyiceberg (see atlas.py). Each contender plans in a fresh
+process, with cold caches of its own: opening the table metadata and listing the planned files
+counts, importing does not. The best of `--repeat` runs is kept.
 """
 
 from __future__ import annotations

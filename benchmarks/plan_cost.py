@@ -2,12 +2,14 @@
 
     python benchmarks/plan_cost.py [--scale 1.0]
 
-The table of the lecture's first problem: 730 daily partitions of 1,400 files (1.02 million), 950 manifests of about 1,076 files,
-one week and one `user_id` wanted. It is metadata only, written by this library to a storage in memory that logs every request;
-data files are keys to be listed. Files of a day are sorted by `user_id`. Requests are counted; seconds are derived from the log,
-for 30 ms a LIST, 60 ms a GET or HEAD and 64 requests at a time: requests for one partition or manifest follow each other, those
-for different ones run side by side, and what names the manifests (hint, table metadata, manifest list) comes first, one after the
-other. A SQL or REST catalog knows the metadata file, so that nothing on the store is asked for it.
+The table of the lecture's first problem: 730 daily partitions of 1,400 files (1.02 million), 950
+manifests of about 1,076 files, one week and one `user_id` wanted. It is metadata only, written by
+this library to a storage in memory that logs every request; data files are keys to be listed. Files
+of a day are sorted by `user_id`. Requests are counted; seconds are derived from the log, for 30 ms
+a LIST, 60 ms a GET or HEAD and 64 requests at a time: requests for one partition or manifest follow
+each other, those for different ones run side by side, and what names the manifests (hint, table
+metadata, manifest list) comes first, one after the other. A SQL or REST catalog knows the metadata
+file, so that nothing on the store is asked for it.
 """
 
 from __future__ import annotations
@@ -223,7 +225,10 @@ def measured(storage: CountingStorage, files: int) -> dict[str, Any]:
 
 
 def derived_seconds(requests: Iterable[Request], *, parallel: int = PARALLEL) -> float:
-    """Wall-clock that a log stands for. Requests of a chain follow each other; chains run side by side, after what is in none."""
+    """Wall-clock that a log stands for.
+
+    Requests of a chain follow each other; chains run side by side, after what is in none.
+    """
     first, chains = 0.0, defaultdict[str, float](float)
     for one in requests:
         chain = chain_of(one)

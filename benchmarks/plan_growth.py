@@ -1,8 +1,9 @@
 """Planning time from 10 thousand to 2.7 million files: `python -m benchmarks.plan_growth [--files-per-partition 4,37,372,1004]`.
 
-The Atlas table of `plan_atlas` at several sizes, the same query at each (six days and one metric name: about 432 files survive at
-every size), each plan in a process of its own with cold caches, best of `--repeat`. Shown are processor seconds, which a busy
-machine disturbs least. Results and plot are kept when the largest size is among them. The plot needs matplotlib.
+The Atlas table of `plan_atlas` at several sizes, the same query at each (six days and one metric
+name: about 432 files survive at every size), each plan in a process of its own with cold caches,
+best of `--repeat`. Shown are processor seconds, which a busy machine disturbs least. Results and
+plot are kept when the largest size is among them. The plot needs matplotlib.
 """
 
 from __future__ import annotations

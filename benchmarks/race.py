@@ -1,7 +1,8 @@
 """Racing appends beside pyiceberg: several processes, one table, one row an append, defaults on both sides.
 
-python -m benchmarks.race [--writers 2,8] [--appends 50] [--catalogs sqlite,postgres]. Both sides write a Parquet file and commit
-it through the same kind of SQL catalog on the same disk; an append that raises is not tried again and counts as failed.
+python -m benchmarks.race [--writers 2,8] [--appends 50] [--catalogs sqlite,postgres]. Both sides
+write a Parquet file and commit it through the same kind of SQL catalog on the same disk; an append
+that raises is not tried again and counts as failed.
 """
 
 from __future__ import annotations

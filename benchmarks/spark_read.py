@@ -1,7 +1,7 @@
 """Reading a table with Spark against `spark.read.parquet` over the same files: `python benchmarks/spark_read.py [--rows N]`.
 
-In the case of one day both make their frame anew each time, as a user's query does: ours loads the table and plans, the peer is
-given the paths of that day's files and has to look them up.
+In the case of one day both make their frame anew each time, as a user's query does: ours loads the
+table and plans, the peer is given the paths of that day's files and has to look them up.
 """
 
 from __future__ import annotations

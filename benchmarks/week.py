@@ -1,23 +1,26 @@
 """A simulated week of one table, with the maintenance that the sensors would launch and without any.
 
-`python -m benchmarks.week [--every 1] [--days 7] [--part PART]`. The clock is simulated, everything else is real: an increment
-a minute into the partitions of the day, every ten minutes with late events of up to three days ago; a merge-on-read delete
-every six hours; columns added, renamed and dropped; another partition spec from the fourth day on; what is older than three days
-is deleted at midnight, so that both worlds hold as much at the end as after a day. With maintenance, every minute
-the code of Dagster's sensors (`maintenance_sensors`) is asked what is due and that of its jobs (`maintenance_jobs`) does it.
-Sizes are scaled down: 60 rows an increment, data files aim at 64 KiB.
+`python -m benchmarks.week [--every 1] [--days 7] [--part PART]`. The clock is simulated, everything
+else is real: an increment a minute into the partitions of the day, every ten minutes with late
+events of up to three days ago; a merge-on-read delete every six hours; columns added, renamed and
+dropped; another partition spec from the fourth day on; what is older than three days is deleted at
+midnight, so that both worlds hold as much at the end as after a day. With maintenance, every minute
+the code of Dagster's sensors (`maintenance_sensors`) is asked what is due and that of its jobs
+(`maintenance_jobs`) does it. Sizes are scaled down: 60 rows an increment, data files aim at 64 KiB.
 
-Both worlds see the same events. Every three hours both answer the same queries, at the end all rows are added up, and the answers
-must be the same. In the maintained one each answer is asked for again while its snapshot is kept: three hours later, and at the
-end by a tag a day. Every hour (without maintenance every eight): files, partitions, manifests, metadata size, and the processor
-time in which a new process opens the table and plans two queries (nothing cached).
+Both worlds see the same events. Every three hours both answer the same queries, at the end all rows
+are added up, and the answers must be the same. In the maintained one each answer is asked for again
+while its snapshot is kept: three hours later, and at the end by a tag a day. Every hour (without
+maintenance every eight): files, partitions, manifests, metadata size, and the processor time in
+which a new process opens the table and plans two queries (nothing cached).
 
-Then the same week for the advisor, with increments every ten minutes: one compaction of one partition every twenty minutes,
-chosen by it, by chance, or in turn; files removed per GB rewritten.
+Then the same week for the advisor, with increments every ten minutes: one compaction of one
+partition every twenty minutes, chosen by it, by chance, or in turn; files removed per GB rewritten.
 
-The warehouse is in memory (/dev/shm) where there is such a place: without maintenance a week is 10,080 manifest lists, the last
-of which have thousands of rows, and how fast a disk takes them is not what is compared. Each part may run alone and is kept;
-`report` puts together what is kept and draws docs/images/week.png. Results are kept at full length only.
+The warehouse is in memory (/dev/shm) where there is such a place: without maintenance a week is
+10,080 manifest lists, the last of which have thousands of rows, and how fast a disk takes them is
+not what is compared. Each part may run alone and is kept; `report` puts together what is kept and
+draws docs/images/week.png. Results are kept at full length only.
 """
 
 from __future__ import annotations
@@ -77,7 +80,8 @@ START_MS = round(START.timestamp() * 1000)
 PROPERTIES = {
     "write.target-file-size-bytes": str(64 << 10),
     "write.delete.mode": "merge-on-read",
-    # streaming writers append a manifest each; metadata files are no part of the comparison, so both weeks drop old ones
+    # streaming writers append a manifest each; metadata files are no part of the comparison, so
+    # both weeks drop old ones
     "commit.manifest-merge.enabled": "false",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "10",

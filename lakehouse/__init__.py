@@ -5,8 +5,8 @@
 >>> events = catalog.load_table("raw.events")
 >>> events.scan(where="event_ts >= '2026-06-01'").to_arrow()
 
-Importing the package imports none of its parts: each name is loaded when it is first used, so that a
-program pays for what it needs alone.
+Importing the package imports none of its parts: each name is loaded when it is first used, so that
+a program pays for what it needs alone.
 """
 
 from __future__ import annotations

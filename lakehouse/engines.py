@@ -1,7 +1,8 @@
 """The one door to an engine that is not always installed: Spark.
 
-A table takes a Spark DataFrame where it takes Arrow data, and a Spark schema where it takes an Arrow schema. Spark is
-optional, so the module that speaks to it is imported when the first object of its kind arrives, here and nowhere else.
+A table takes a Spark DataFrame where it takes Arrow data, and a Spark schema where it takes an
+Arrow schema. Spark is optional, so the module that speaks to it is imported when the first object
+of its kind arrives, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def engine_for(value: object) -> Engine | None:
     """The engine that `value` (a frame, a schema or a session) belongs to, None when it belongs to none.
 
     Raises:
-        ImportError: the engine's packages are not installed; the message names the extra to install.
+        ImportError: the engine's packages are not installed; the message names the extra to
+            install.
     """
     package = type(value).__module__.partition(".")[0]
     if package not in _ENGINES:

@@ -1,4 +1,7 @@
-"""What a pure layer may not reach for by itself: time, identity, chance. Passed in, so that a run can be replayed from a seed."""
+"""What a pure layer may not reach for by itself: time, identity, chance.
+
+Passed in, so that a run can be replayed from a seed.
+"""
 
 from __future__ import annotations
 

@@ -170,7 +170,10 @@ class ValidationConflictError(CommitError):
 
 
 class CommitStateUnknownError(CommitError):
-    """The reply was lost: the commit may have happened. Nothing was cleaned up; look for the snapshot id."""
+    """The reply was lost: the commit may have happened.
+
+    Nothing was cleaned up; look for the snapshot id.
+    """
 
 
 class StorageError(LakehouseError):

@@ -87,7 +87,8 @@ class Lakehouse:
 
         Raises:
             TableAlreadyExistsError: the name is taken.
-            InvalidIdentifierError | InvalidSchemaError | InvalidPartitionSpecError | InvalidLocationError: bad input.
+            InvalidIdentifierError | InvalidSchemaError | InvalidPartitionSpecError |
+                InvalidLocationError: bad input.
         """
         identifier = Identifier.parse(name)
         iceberg = to_schema(schema)
@@ -246,7 +247,10 @@ def load_catalog(
 
 
 def to_schema(schema: object) -> Schema:
-    """An Iceberg schema from a pyarrow, pyiceberg or Spark schema. Raises InvalidSchemaError, UnsupportedTypeError."""
+    """An Iceberg schema from a pyarrow, pyiceberg or Spark schema.
+
+    Raises InvalidSchemaError, UnsupportedTypeError.
+    """
     if isinstance(schema, Schema):
         return schema
     if isinstance(schema, pa.Schema):

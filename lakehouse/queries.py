@@ -1,7 +1,8 @@
 """SQL over tables without a JVM: DataFusion executes, our planner prunes files, our reader applies deletes and evolution.
 
-Table names are replaced in the text of the query, so that DataFusion sees the query as it was written. A comparison of a column
-with a literal prunes files when the query reads that one table directly; DataFusion filters rows in any case.
+Table names are replaced in the text of the query, so that DataFusion sees the query as it was
+written. A comparison of a column with a literal prunes files when the query reads that one table
+directly; DataFusion filters rows in any case.
 """
 
 from __future__ import annotations
@@ -178,7 +179,10 @@ class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no typ
         filter: Any = None,  # noqa: A002 - pyarrow's name
         **_: Any,
     ) -> pads.Scanner:
-        """Rows of the planned files. `filter` may name columns that are not asked for: they are read as well."""
+        """Rows of the planned files.
+
+        `filter` may name columns that are not asked for: they are read as well.
+        """
         names = self._schema.names
         asked = names if columns is None else columns
         filtered = (
@@ -189,7 +193,8 @@ class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no typ
         scan = self._table.scan(
             self._where, [*asked, *filtered] or names[:1], snapshot_id=self._snapshot_id
         )
-        # planning may use DataFusion, whose runtime refuses to be entered again from a thread that it called us on
+        # planning may use DataFusion, whose runtime refuses to be entered again from a thread that
+        # it called us on
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan") as elsewhere:
             elsewhere.submit(scan.plan).result()
         reader = scan.to_batches()
@@ -240,7 +245,8 @@ def _version(query: str, node: exp.Table) -> tuple[tuple[str, str] | None, int]:
 def _pushdown(node: exp.Table, schema: Schema) -> Bound:
     """What prunes files: comparisons of the table's columns with literals that the WHERE of its SELECT joins by AND.
 
-    Such a comparison is true for no null, so it may be applied before a join of any kind. In a join it must name its table.
+    Such a comparison is true for no null, so it may be applied before a join of any kind. In a join
+    it must name its table.
     """
     select = node.find_ancestor(exp.Select)
     source = node.parent

@@ -11,8 +11,8 @@ from threading import Lock, Thread
 class Server(ThreadingHTTPServer):
     """`script` holds the next answers to PUT, None or empty: an honest one.
 
-    "lost": stored, then the connection is cut; "503": not stored; "500 stored": stored, and an error is told; "409": not
-    stored, another request for the same key is under way; "403": refused.
+    "lost": stored, then the connection is cut; "503": not stored; "500 stored": stored, and an
+    error is told; "409": not stored, another request for the same key is under way; "403": refused.
     """
 
     def __init__(self) -> None:

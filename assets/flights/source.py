@@ -9,7 +9,8 @@ from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
 FLIGHTS = Source(
     name="flights",
     pattern="*.jsonl.gz",
-    # local wall time, so an evening flight belongs to the next day of UTC: every file carries events of two days
+    # local wall time, so an evening flight belongs to the next day of UTC: every file carries
+    # events of two days
     event_time=EventTime("scheduled_departure", zone="America/New_York"),
     first_day=date(2013, 1, 1),
     last_day=date(2014, 1, 1),

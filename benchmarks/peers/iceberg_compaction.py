@@ -1,6 +1,7 @@
 """Iceberg's Spark procedure `rewrite_data_files` on a table of a Hadoop catalog: the peer of `benchmarks/compaction.py`.
 
-Runs with a Python of its own, that has nothing but the PySpark which the Iceberg runtime was built for.
+Runs with a Python of its own, that has nothing but the PySpark which the Iceberg runtime was built
+for.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Iceberg's own Spark runtime on tables of a Hadoop catalog: the peer of `spark_read.py` and `spark_write.py`.
 
-Runs with a Python of its own, that has nothing but the PySpark which the Iceberg runtime was built for. Prints one JSON object:
-the seconds by the clock of each case, best of the repeats after one that warms up.
+Runs with a Python of its own, that has nothing but the PySpark which the Iceberg runtime was built
+for. Prints one JSON object: the seconds by the clock of each case, best of the repeats after one
+that warms up.
 """
 
 from __future__ import annotations

@@ -46,7 +46,9 @@ class LandedDay:
 
 
 def read_flights() -> pa.Table:
-    """All flights, as the package has them. The package itself is not imported: it needs a module that newer Pythons lack.
+    """All flights, as the package has them.
+
+    The package itself is not imported: it needs a module that newer Pythons lack.
 
     Raises:
         NotFoundError: the package is not installed.

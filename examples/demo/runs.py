@@ -67,7 +67,10 @@ class Runner:
         tags: Mapping[str, str] | None = None,
         config: Mapping[str, object] | None = None,
     ) -> str:
-        """Run a job to its end; returns the run's id. Raises RunFailedError with the first step's failure."""
+        """Run a job to its end; returns the run's id.
+
+        Raises RunFailedError with the first step's failure.
+        """
         definition = self.definitions.resolve_job_def(job)
         run_id = str(uuid.uuid4())
         steps = len(list(definition.graph.node_dict))

@@ -199,7 +199,8 @@ def _maintain(tour: Tour) -> None:
     tour.runner.run("compact every table", COMPACT_JOB)
     after = _file_counts(tour)
     if tour.lake.table_exists(AIRCRAFT):
-        # rewritten as a whole by each run: its old snapshots are worth nothing; other tables keep theirs for replays
+        # rewritten as a whole by each run: its old snapshots are worth nothing; other tables keep
+        # theirs for replays
         tour.runner.run(
             f"expire old snapshots of {AIRCRAFT}",
             EXPIRE_JOB,
@@ -324,7 +325,8 @@ def _show_next(console: Console, seconds: float) -> None:
 def _grid(*headers: str, title: str) -> Grid:
     grid = Grid(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
     for header in headers:
-        # snapshot ids and names are there to be copied: folded where the terminal is narrow, never cut
+        # snapshot ids and names are there to be copied: folded where the terminal is narrow, never
+        # cut
         grid.add_column(header, overflow="fold", justify="right" if header in _NUMBERS else "left")
     return grid
 

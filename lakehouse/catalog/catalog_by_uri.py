@@ -29,10 +29,12 @@ def open_catalog(
     """Open (and where it is new, create) a catalog.
 
     Args:
-        uri: a folder (`/data/warehouse`, `file:///data/warehouse`, `s3://bucket/prefix`, `memory://name`) for a filesystem
-            catalog; `sqlite:///...` or `postgresql+psycopg://...` for a SQL catalog; `http(s)://...` for a
-            REST catalog. A relative path is taken from the working directory.
-        warehouse: location below which tables are created; needed by SQL catalogs, the uri itself for filesystem catalogs.
+        uri: a folder (`/data/warehouse`, `file:///data/warehouse`, `s3://bucket/prefix`,
+            `memory://name`) for a filesystem catalog; `sqlite:///...` or `postgresql+psycopg://...`
+            for a SQL catalog; `http(s)://...` for a REST catalog. A relative path is taken from the
+            working directory.
+        warehouse: location below which tables are created; needed by SQL catalogs, the uri itself
+            for filesystem catalogs.
         name: the catalog's name; with a SQL catalog also `catalog_name` in its tables.
         environment: clock and ids.
         properties: catalog and storage properties (`s3.endpoint`, `allowed-locations`, ...).

@@ -1,4 +1,7 @@
-"""What a catalog is: names, and one compare-and-swap per commit. It knows requirements and updates, never `Table`."""
+"""What a catalog is: names, and one compare-and-swap per commit.
+
+It knows requirements and updates, never `Table`.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +39,9 @@ Namespace = tuple[str, ...]
 class Catalog(Protocol):
     """Names of tables and their current version. Safe to share between threads.
 
-    Identifiers are `Identifier`; namespaces are tuples of names. Names that could escape the warehouse, and locations
-    outside it or overlapping another table's, are refused with InvalidIdentifierError / InvalidLocationError.
+    Identifiers are `Identifier`; namespaces are tuples of names. Names that could escape the
+    warehouse, and locations outside it or overlapping another table's, are refused with
+    InvalidIdentifierError / InvalidLocationError.
     """
 
     @property
@@ -69,7 +73,10 @@ class Catalog(Protocol):
     def create_namespace(
         self, namespace: Namespace, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Create it, and its parents where the catalog has a tree. Raises NamespaceAlreadyExistsError."""
+        """Create it, and its parents where the catalog has a tree.
+
+        Raises NamespaceAlreadyExistsError.
+        """
 
     def drop_namespace(self, namespace: Namespace) -> None:
         """Drop an empty namespace. Raises NoSuchNamespaceError, NamespaceNotEmptyError."""
@@ -86,7 +93,10 @@ class Catalog(Protocol):
     def update_namespace_properties(
         self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
     ) -> Mapping[str, str]:
-        """Set and remove properties; returns all of them after the change. Raises NoSuchNamespaceError."""
+        """Set and remove properties; returns all of them after the change.
+
+        Raises NoSuchNamespaceError.
+        """
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
         """Sorted. Raises NoSuchNamespaceError."""
@@ -121,15 +131,17 @@ class Catalog(Protocol):
     ) -> TableVersion:
         """Swap `base` for `base` plus updates, if `base` is still current and the requirements hold.
 
-        Whoever cleans up after an error asks `lakehouse.catalog.commit_outcome.is_certain` whether the commit certainly did not
-        happen; after any other error it may have. Nothing that follows the swap raises.
+        Whoever cleans up after an error asks `lakehouse.catalog.commit_outcome.is_certain` whether
+        the commit certainly did not happen; after any other error it may have. Nothing that follows
+        the swap raises.
 
         Raises:
-            CommitConflictError: certainly not committed: another version came first, or a requirement does not hold.
+            CommitConflictError: certainly not committed: another version came first, or a
+                requirement does not hold.
             CommitStateUnknownError: it may have been committed; nothing was deleted.
             NoSuchTableError: certainly not committed: the table was dropped meanwhile.
-            InvalidLocationError, InvalidPropertyError, StorageError: certainly not committed: the metadata cannot be
-                written, or must not be.
+            InvalidLocationError, InvalidPropertyError, StorageError: certainly not committed: the
+                metadata cannot be written, or must not be.
         """
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
@@ -141,14 +153,17 @@ class Catalog(Protocol):
     def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
         """Forget the table; with `purge` delete what is in its folder too.
 
-        Data that `write.data.path` put elsewhere stays: other tables may write there. Raises NoSuchTableError,
-        MaintenanceRefusedError (`purge` of a table with `gc.enabled=false`), InvalidLocationError
-        (`purge` of a table that says to be outside the warehouse or in the folder of another
-        table).
+        Data that `write.data.path` put elsewhere stays: other tables may write there. Raises
+        NoSuchTableError, MaintenanceRefusedError (`purge` of a table with `gc.enabled=false`),
+        InvalidLocationError (`purge` of a table that says to be outside the warehouse or in the
+        folder of another table).
         """
 
     def rename(self, source: Identifier, target: Identifier) -> None:
         """Raises NoSuchTableError, TableAlreadyExistsError, NoSuchNamespaceError, UnsupportedFeatureError (filesystem)."""
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
-        """Adopt an existing metadata file as a table. Raises TableAlreadyExistsError, NoSuchNamespaceError, NoSuchFileError."""
+        """Adopt an existing metadata file as a table.
+
+        Raises TableAlreadyExistsError, NoSuchNamespaceError, NoSuchFileError.
+        """

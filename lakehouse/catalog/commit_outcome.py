@@ -1,8 +1,9 @@
 """Which errors of a commit are certain failures, and tidying up that cannot fail a commit.
 
-A commit has a moment before which nothing happened and after which everything did: the swap. An error from before it is marked
-here; the swap itself knows three outcomes; and nothing after it is reported as an error. Whoever cleans up after a commit asks
-`is_certain`, and leaves everything where it is when the answer is no.
+A commit has a moment before which nothing happened and after which everything did: the swap. An
+error from before it is marked here; the swap itself knows three outcomes; and nothing after it is
+reported as an error. Whoever cleans up after a commit asks `is_certain`, and leaves everything
+where it is when the answer is no.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ def read_metadata(storage: Storage, location: str) -> TableMetadata:
 def is_still(storage: Storage, version: TableVersion) -> bool:
     """Whether a metadata file is there and still the one that was loaded, as far as its first bytes tell.
 
-    A late writer can put another file under the name of one that was cleaned up; it counts or dates otherwise.
+    A late writer can put another file under the name of one that was cleaned up; it counts or dates
+    otherwise.
     """
     metadata, location = version.metadata, version.metadata_location
     try:
@@ -67,7 +68,10 @@ def is_still(storage: Storage, version: TableVersion) -> bool:
 def next_metadata(
     base: TableVersion, requirements: Sequence[Requirement], updates: Sequence[Update], now_ms: int
 ) -> TableMetadata:
-    """The metadata a commit would make; the base's own object when nothing changes. Raises CommitConflictError."""
+    """The metadata a commit would make; the base's own object when nothing changes.
+
+    Raises CommitConflictError.
+    """
     try:
         check_requirements(base.metadata, requirements)
         return apply_updates(
@@ -103,12 +107,13 @@ def version_name(number: int, codec: str = "none") -> str:
 def create_resolved(storage: Storage, location: str, data: bytes) -> None:
     """Create-if-absent that also settles lost replies.
 
-    Creating the same content again is harmless: whoever finds it there, it is what this commit wanted to write. So an
-    unclear outcome is settled by asking again.
+    Creating the same content again is harmless: whoever finds it there, it is what this commit
+    wanted to write. So an unclear outcome is settled by asking again.
 
     Raises:
         FileAlreadyExistsError: certainly not created: other content is there.
-        StorageError: with context `outcome="failed"` certainly not created; otherwise still unclear.
+        StorageError: with context `outcome="failed"` certainly not created; otherwise still
+            unclear.
     """
     unclear = False
     for attempt in range(_CREATE_ATTEMPTS):
@@ -135,8 +140,8 @@ def _holds(storage: Storage, location: str, data: bytes) -> bool:
     """Whether the file has this content.
 
     Raises:
-        StorageError: with context `outcome="unknown"`, whatever the storage says of the read itself: that a read certainly
-            failed says nothing of the write before it.
+        StorageError: with context `outcome="unknown"`, whatever the storage says of the read
+            itself: that a read certainly failed says nothing of the write before it.
     """
     try:
         return storage.read(location) == data
@@ -149,8 +154,8 @@ def _holds(storage: Storage, location: str, data: bytes) -> bool:
 def delete_expired(storage: Storage, base: TableMetadata, new: TableVersion) -> None:
     """After a commit, delete metadata files that fell out of the log, oldest first, where the table asks for it.
 
-    Whatever the log says: only files named as metadata files are deleted, in the table's own folders, and none that is still
-    in use under another spelling. Stops at the first failure.
+    Whatever the log says: only files named as metadata files are deleted, in the table's own
+    folders, and none that is still in use under another spelling. Stops at the first failure.
 
     Raises:
         InvalidPropertyError, StorageError: what is left stays for orphan removal.

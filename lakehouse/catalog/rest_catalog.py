@@ -1,7 +1,7 @@
 """Adapter: an Iceberg REST catalog driven through pyiceberg's client.
 
-The server holds the pointer and checks the requirements; it may apply a commit to a newer base than ours, which is why every
-operation carries requirements on the refs that it builds on.
+The server holds the pointer and checks the requirements; it may apply a commit to a newer base than
+ours, which is why every operation carries requirements on the refs that it builds on.
 """
 
 from __future__ import annotations
@@ -129,10 +129,12 @@ class RestCatalog:
     """Catalog on an Iceberg REST server.
 
     Args:
-        uri: of the server, `http://...` or `https://...`; `https://user:password@...` logs in with HTTP Basic.
+        uri: of the server, `http://...` or `https://...`; `https://user:password@...` logs in with
+            HTTP Basic.
         warehouse: location below which tables are created.
         name: for display.
-        properties: catalog and storage properties; pyiceberg's client gets them too (`credential`, `token`, ...).
+        properties: catalog and storage properties; pyiceberg's client gets them too (`credential`,
+            `token`, ...).
         environment: clock.
         storage_factory: makes storages.
     """

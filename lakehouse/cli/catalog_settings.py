@@ -52,7 +52,8 @@ def catalog_options(
     own.
 
     Raises:
-        InvalidInputError: a property that is not `key=value`, or an unusable `LAKEHOUSE_*` variable.
+        InvalidInputError: a property that is not `key=value`, or an unusable `LAKEHOUSE_*`
+            variable.
     """
     try:
         settings = Settings()

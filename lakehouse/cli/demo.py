@@ -30,7 +30,10 @@ def demo(
         ),
     ] = 0,
 ) -> None:
-    """Run the whole pipeline once on real events, with late files, checks and maintenance. Run again it changes no row."""
+    """Run the whole pipeline once on real events, with late files, checks and maintenance.
+
+    Run again it changes no row.
+    """
     checkout: Any = load_module("lakehouse.orchestration.checkout", "dagster")
     instances: Any = load_module("lakehouse.orchestration.dagster_instance", "dagster")
     folder: Path = checkout.find_checkout(Path.cwd())

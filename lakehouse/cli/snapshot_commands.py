@@ -105,7 +105,10 @@ def rollback(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
 ) -> None:
-    """Make an earlier snapshot of a table current again. Nothing is deleted: the later snapshots stay until they expire."""
+    """Make an earlier snapshot of a table current again.
+
+    Nothing is deleted: the later snapshots stay until they expire.
+    """
     found = session.table(table)
     if (snapshot is None) == (as_of is None):
         raise typer.BadParameter("Give a snapshot id (or branch or tag), or --as-of.")
@@ -135,7 +138,10 @@ def rollback(
 
 
 def find_snapshot(table: Table, text: str) -> int:
-    """The id of a snapshot given as id, branch or tag. Raises NoSuchSnapshotError, NoSuchRefError."""
+    """The id of a snapshot given as id, branch or tag.
+
+    Raises NoSuchSnapshotError, NoSuchRefError.
+    """
     if text.isdigit():
         return table.metadata.snapshot(int(text)).snapshot_id
     return table.metadata.ref(text).snapshot_id

@@ -1,7 +1,7 @@
 """Every statement against the lakehouse as it is now: by metadata first, by evidence where that does not do.
 
-`survey` reads what is said, what was verified and what metadata says; its standings are the states, from metadata alone.
-`check_statements` runs the evidence that is missing and records what it saw.
+`survey` reads what is said, what was verified and what metadata says; its standings are the states,
+from metadata alone. `check_statements` runs the evidence that is missing and records what it saw.
 """
 
 from __future__ import annotations

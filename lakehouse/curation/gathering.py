@@ -1,4 +1,7 @@
-"""What metadata says of a table now, and what changed since a snapshot. Reads manifests, never data."""
+"""What metadata says of a table now, and what changed since a snapshot.
+
+Reads manifests, never data.
+"""
 
 from __future__ import annotations
 

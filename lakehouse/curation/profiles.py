@@ -23,7 +23,8 @@ class ColumnProfile:
         name: of the column.
         kind: Arrow type.
         rows, nulls, distinct: counts; `distinct` leaves nulls out.
-        lower, upper: smallest and largest value, None where the type has no order or there is no value.
+        lower, upper: smallest and largest value, None where the type has no order or there is no
+            value.
         total: sum, for numbers.
         values: how often each value occurs, when there are at most 40 of them.
         different: the different values, sorted by nothing.

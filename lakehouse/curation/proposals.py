@@ -1,7 +1,8 @@
 """Statements that the data suggests, each with its evidence, for a person to accept.
 
-Keys, references, enumerations, missing-value codes, sums that agree between tables (and so their units), copies of tables; from
-scan reports the columns that nobody reads and the filters that everybody uses. Nothing is said that was not seen.
+Keys, references, enumerations, missing-value codes, sums that agree between tables (and so their
+units), copies of tables; from scan reports the columns that nobody reads and the filters that
+everybody uses. Nothing is said that was not seen.
 """
 
 from __future__ import annotations

@@ -68,7 +68,10 @@ def standard_fields(checked: Iterable[Checked]) -> dict[str, StandardFields]:
 
 
 def write_standard_fields(lake: Lakehouse, wanted: Mapping[str, StandardFields]) -> list[str]:
-    """Write what differs; a table that is there already is left alone. Returns the tables that changed."""
+    """Write what differs; a table that is there already is left alone.
+
+    Returns the tables that changed.
+    """
     changed = []
     for name, fields in wanted.items():
         if not lake.table_exists(name):

@@ -1,7 +1,8 @@
 """Statements and their verifications as two tables of the catalog they are about.
 
-`semantics.statements` holds what is said now; its snapshots hold what was said before. `semantics.verifications` grows by a row
-each time that a statement is looked at. The digest of a table's statements stands in the table's own properties.
+`semantics.statements` holds what is said now; its snapshots hold what was said before.
+`semantics.verifications` grows by a row each time that a statement is looked at. The digest of a
+table's statements stands in the table's own properties.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class StatementStore:
         *,
         replace: bool = False,
     ) -> Snapshot | None:
-        """Add statements; one of the same id replaces the other. A concurrent change makes it fail, nothing is lost.
+        """Add statements; one of the same id replaces the other.
+
+        A concurrent change makes it fail, nothing is lost.
 
         Args:
             statements: bound to this catalog.

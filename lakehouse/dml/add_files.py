@@ -29,7 +29,8 @@ class AddedFiles:
 
     Attributes:
         files: the files, described.
-        properties: what the table's properties have to say so that the files can be read: a name mapping, or nothing new.
+        properties: what the table's properties have to say so that the files can be read: a name
+            mapping, or nothing new.
     """
 
     files: tuple[DataFile, ...]
@@ -59,7 +60,8 @@ def describe_paths(
         table: its name, for messages.
 
     Raises:
-        InvalidInputError: no files, a file that is in the table already, rows of more than one partition.
+        InvalidInputError: no files, a file that is in the table already, rows of more than one
+            partition.
         InvalidSchemaError: see `describe_file`.
     """
     listed: list[tuple[FileInfo, _Texts]] = [
@@ -73,8 +75,9 @@ def describe_hive(
 ) -> AddedFiles:
     """Every Parquet file below a folder laid out as Hive does (`dt=2026-06-09/region=eu/part-0.parquet`).
 
-    Partition values come from the path, URL-decoded, `__HIVE_DEFAULT_PARTITION__` being null. Files and folders whose names
-    begin with `_` or `.` are passed over, as Hive does. Arguments and errors as for `describe_paths`.
+    Partition values come from the path, URL-decoded, `__HIVE_DEFAULT_PARTITION__` being null. Files
+    and folders whose names begin with `_` or `.` are passed over, as Hive does. Arguments and
+    errors as for `describe_paths`.
     """
     root = location.rstrip("/")
     listed: list[tuple[FileInfo, _Texts]] = []

@@ -72,8 +72,8 @@ def remove_matching_rows(
 ) -> RowRewrite:
     """Write the files that replace those holding rows for which `where` is true.
 
-    A row for which `where` is false or unknown stays (three-valued logic: `x = 1` does not remove a null `x`). A file
-    without a matching row is left alone. One file is held in memory at a time.
+    A row for which `where` is false or unknown stays (three-valued logic: `x = 1` does not remove a
+    null `x`). A file without a matching row is left alone. One file is held in memory at a time.
 
     Args:
         metadata: the table version decided on.

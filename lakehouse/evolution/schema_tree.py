@@ -136,8 +136,9 @@ def schema_of(root: Node, identifier_field_ids: Sequence[int], schema_id: int) -
 def find(root: Node, path: Path) -> Node | None:
     """The node at a path.
 
-    A text is split at its dots, where no name with dots fits; a sequence gives the names one by one. `element`, `key` and
-    `value` step into lists and maps, and may be left out in front of a field of a struct inside.
+    A text is split at its dots, where no name with dots fits; a sequence gives the names one by
+    one. `element`, `key` and `value` step into lists and maps, and may be left out in front of a
+    field of a struct inside.
     """
     parts = path.split(".") if isinstance(path, str) else list(path)
     return _find(root, parts, splittable=isinstance(path, str))

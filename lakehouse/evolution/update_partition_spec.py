@@ -23,9 +23,10 @@ from lakehouse.spec.partitioning.partition_terms import Term, check_field_name, 
 class UpdatePartitionSpec:
     """Collects changes of the default partition spec; `changes()` gives them as one commit.
 
-    Fields are given as terms (`day(ts)`, `bucket(16, id)`, `region`, each with ` as name` or without), fields that exist also
-    by their name. A field that an earlier spec had gets its id and name back; other ids are never used twice. In v1 tables a
-    removed field stays as `void`. What cannot be applied raises InvalidPartitionSpecError.
+    Fields are given as terms (`day(ts)`, `bucket(16, id)`, `region`, each with ` as name` or
+    without), fields that exist also by their name. A field that an earlier spec had gets its id and
+    name back; other ids are never used twice. In v1 tables a removed field stays as `void`. What
+    cannot be applied raises InvalidPartitionSpecError.
     """
 
     def __init__(self, metadata: TableMetadata) -> None:
@@ -116,7 +117,10 @@ class UpdatePartitionSpec:
         return PartitionSpec(*self._fields, spec_id=max(self._metadata.specs()) + 1)
 
     def changes(self) -> Changes:
-        """Requirements and updates; empty when the spec is as it was. A concurrent change of spec or schema conflicts."""
+        """Requirements and updates; empty when the spec is as it was.
+
+        A concurrent change of spec or schema conflicts.
+        """
         spec = self.spec()
         if spec.spec_id == self._base.spec_id:
             return Changes()

@@ -47,9 +47,10 @@ UNSET: Final = _Unset()
 class UpdateSchema:
     """Collects changes of the current schema; `changes()` gives them as one commit.
 
-    Each call applies to the schema as the calls before have left it. Columns are named by dotted paths (`location.lat`,
-    `points.element.x`, `attributes.value`), or by a sequence of names where a name has dots. A change that could not be read
-    back right from the files there are raises InvalidSchemaError with the reason, and leaves the builder as it was.
+    Each call applies to the schema as the calls before have left it. Columns are named by dotted
+    paths (`location.lat`, `points.element.x`, `attributes.value`), or by a sequence of names where
+    a name has dots. A change that could not be read back right from the files there are raises
+    InvalidSchemaError with the reason, and leaves the builder as it was.
 
     Column ids are never used twice, not even for a column of the same name.
     """
@@ -74,9 +75,11 @@ class UpdateSchema:
 
         Args:
             path: the new name, after the path of the struct it goes into.
-            type: a pyiceberg type, an Arrow type, or text such as "string", "decimal(10,2)", "list<long>".
+            type: a pyiceberg type, an Arrow type, or text such as "string", "decimal(10,2)",
+                "list<long>".
             doc: comment.
-            required: whether it is never null; needs a default, because the files there are do not have it.
+            required: whether it is never null; needs a default, because the files there are do not
+                have it.
             default: v3: its value in rows that were written without it, now or later. None is null.
         """
         parent, name = self._place(path)
@@ -109,7 +112,10 @@ class UpdateSchema:
         return self
 
     def drop_column(self, path: Path) -> UpdateSchema:
-        """Drop a column; snapshots so far keep it. A column of the same name added later is another one."""
+        """Drop a column; snapshots so far keep it.
+
+        A column of the same name added later is another one.
+        """
         node = self._existing(path)
         if node.parent is None or node.parent.kind != "struct":
             raise InvalidSchemaError(
@@ -159,7 +165,8 @@ class UpdateSchema:
             type: the wider type, if it changes.
             required: False makes it optional; True is refused unless it is required already.
             doc: the new comment; None removes it.
-            default: v3: the new write default; None removes it. What older rows got does not change.
+            default: v3: the new write default; None removes it. What older rows got does not
+                change.
         """
         node = self._existing(path)
         new_type = None if type is None else to_iceberg_type(type, node.path)
@@ -210,8 +217,8 @@ class UpdateSchema:
     def union_by_name(self, schema: Schema | pa.Schema) -> UpdateSchema:
         """Make the table hold data of another schema: add what it lacks, promote what is wider there, allow nulls where it does.
 
-        Columns are matched by name, at every depth. Columns that only the table has stay as they are; new ones are optional.
-        All of it or, with an error, none.
+        Columns are matched by name, at every depth. Columns that only the table has stay as they
+        are; new ones are optional. All of it or, with an error, none.
         """
         incoming = schema_from_arrow(schema) if isinstance(schema, pa.Schema) else schema
         trial = UpdateSchema(self._metadata)
@@ -229,7 +236,10 @@ class UpdateSchema:
         return result
 
     def changes(self) -> Changes:
-        """Requirements and updates; empty when nothing changed. A concurrent change of columns, spec or order conflicts."""
+        """Requirements and updates; empty when nothing changed.
+
+        A concurrent change of columns, spec or order conflicts.
+        """
         schema = self.schema()
         if schema == self._base:
             return Changes()

@@ -24,7 +24,8 @@ Nulls = Literal["first", "last"]
 class UpdateSortOrder:
     """Collects a new sort order; `changes()` gives it as one commit.
 
-    The first call begins an empty order, each appends to it. What cannot be applied raises InvalidPartitionSpecError.
+    The first call begins an empty order, each appends to it. What cannot be applied raises
+    InvalidPartitionSpecError.
     """
 
     def __init__(self, metadata: TableMetadata) -> None:
@@ -62,7 +63,10 @@ class UpdateSortOrder:
         return SortOrder(*self._fields, order_id=max(taken) + 1 if self._fields else 0)
 
     def changes(self) -> Changes:
-        """Requirements and updates; empty when the order is as it was. A concurrent change of order or schema conflicts."""
+        """Requirements and updates; empty when the order is as it was.
+
+        A concurrent change of order or schema conflicts.
+        """
         order = self.sort_order()
         if order.order_id == self._metadata.default_sort_order_id:
             return Changes()

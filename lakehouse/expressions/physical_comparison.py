@@ -29,7 +29,10 @@ _COMPARISONS = {
 
 
 def compare(column: Column, op: Op, value: Any, *, null: bool) -> Mask:
-    """`column op value` by row, `null` where the column is null. NaN in the column is no value here: it compares as false."""
+    """`column op value` by row, `null` where the column is null.
+
+    NaN in the column is no value here: it compares as false.
+    """
     comparable = column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
     if pa.types.is_boolean(column.type):
         comparable, value = column.cast(pa.int8()), int(value)
@@ -52,7 +55,10 @@ def is_one_of(column: Column, values: tuple[Any, ...], *, null: bool) -> Mask:
 
 
 def matches(column: Column, leaf: Leaf) -> Mask:
-    """Which values the leaf accepts; null is accepted by `is null` alone. NaN is above every other value."""
+    """Which values the leaf accepts; null is accepted by `is null` alone.
+
+    NaN is above every other value.
+    """
     op = leaf.op
     if op is Op.IS_NULL:
         return to_mask(column.is_null(), null=True)

@@ -96,7 +96,8 @@ class Position:
     """Where a literal stands among the values of a type.
 
     Attributes:
-        value: the literal itself, or the greatest value of the type below it; None when it is beyond the range.
+        value: the literal itself, or the greatest value of the type below it; None when it is
+            beyond the range.
         exact: whether `value` is the literal.
         beyond: -1 below every value of the type, 1 above every value, 0 within.
     """

@@ -84,7 +84,10 @@ class PartitionColumn:
 
 
 def files_table(files: Sequence[DataFile], metadata: TableMetadata) -> pa.Table:
-    """One row a file: content, file_path, ..., readable_metrics. `partition` is left out of tables that never had one."""
+    """One row a file: content, file_path, ..., readable_metrics.
+
+    `partition` is left out of tables that never had one.
+    """
     return _table([*_file_columns(files, metadata), _readable_metrics(files, metadata)])
 
 

@@ -48,8 +48,8 @@ METADATA_TABLES = (
 class MetadataTables:
     """Metadata tables of one table version, each as a `pa.Table` with Iceberg's columns.
 
-    Where a method takes `snapshot_id`, None is the current snapshot; a table without one gives no rows. The `all_` tables
-    cover every snapshot; a file can come more than once, as in Iceberg.
+    Where a method takes `snapshot_id`, None is the current snapshot; a table without one gives no
+    rows. The `all_` tables cover every snapshot; a file can come more than once, as in Iceberg.
     """
 
     version: TableVersion
@@ -64,7 +64,8 @@ class MetadataTables:
         """A metadata table by its name.
 
         Raises:
-            InvalidInputError: there is none of this name, or it covers all snapshots and `snapshot_id` was given.
+            InvalidInputError: there is none of this name, or it covers all snapshots and
+                `snapshot_id` was given.
         """
         if name not in METADATA_TABLES:
             raise InvalidInputError(

@@ -59,7 +59,8 @@ class _Totals:
 def partitions_table(entries: Sequence[ManifestEntry], metadata: TableMetadata) -> pa.Table:
     """One row a partition and spec, from live entries; `partition` and `spec_id` are left out of tables that never had one.
 
-    `last_updated_*` is the newest snapshot, of those that still exist, that added a file of the partition.
+    `last_updated_*` is the newest snapshot, of those that still exist, that added a file of the
+    partition.
     """
     totals: dict[tuple[Any, ...], _Totals] = {}
     committed = {snapshot.snapshot_id: snapshot.timestamp_ms for snapshot in metadata.snapshots}

@@ -63,7 +63,10 @@ def snapshots_table(metadata: TableMetadata) -> pa.Table:
 
 
 def history_table(metadata: TableMetadata) -> pa.Table:
-    """Every change of the current snapshot, oldest first. The parent is null when the snapshot has been expired."""
+    """Every change of the current snapshot, oldest first.
+
+    The parent is null when the snapshot has been expired.
+    """
     ancestors = {
         snapshot.snapshot_id for snapshot in metadata.ancestors(metadata.current_snapshot_id)
     }

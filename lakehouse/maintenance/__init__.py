@@ -1,6 +1,7 @@
 """Maintenance: each action is first a plan (data that prints itself), then an execution of that plan.
 
-`plan_x(catalog, identifier, options) -> XPlan`, `execute_x(catalog, plan) -> XResult`, and `x(...)`, which does both.
+`plan_x(catalog, identifier, options) -> XPlan`, `execute_x(catalog, plan) -> XResult`, and
+`x(...)`, which does both.
 """
 
 from lakehouse.maintenance.advice.advice import Advice, Choice, CostModel, advise

@@ -49,7 +49,8 @@ class StatisticsPlan(Report):
         identifier: the table.
         snapshot_id: what would be counted.
         columns: their names.
-        files, rows, bytes: of the data files, whole: fewer bytes are read where there are other columns.
+        files, rows, bytes: of the data files, whole: fewer bytes are read where there are other
+            columns.
     """
 
     identifier: Identifier
@@ -90,8 +91,8 @@ class StatisticsResult(Report):
     Attributes:
         identifier: the table.
         snapshot_id: what was counted.
-        distinct: column name -> estimated number of different values, nulls not counted: exact up to 4,096, then within about 3
-            percent.
+        distinct: column name -> estimated number of different values, nulls not counted: exact up
+            to 4,096, then within about 3 percent.
         location: of the statistics file.
         bytes: its size.
     """
@@ -165,7 +166,8 @@ def compute_statistics(
 ) -> StatisticsResult:
     """Count the different values of columns and attach the sketches to the snapshot, in place of its earlier statistics file.
 
-    Every live row is read, of the columns asked for alone; memory is that of a streamed scan and some kilobytes a column.
+    Every live row is read, of the columns asked for alone; memory is that of a streamed scan and
+    some kilobytes a column.
 
     Args:
         catalog: where the table is.

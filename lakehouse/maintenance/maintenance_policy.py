@@ -1,4 +1,7 @@
-"""How a table wants to be maintained: its `lakehouse.maintenance.*` properties over the project's. Pure."""
+"""How a table wants to be maintained: its `lakehouse.maintenance.*` properties over the project's.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,18 +21,23 @@ _HOUR_MS = 3600 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenancePolicy:
-    """When maintenance of a table is worth it, and what it may take. Defaults as in `TableProperties.maintenance_*`.
+    """When maintenance of a table is worth it, and what it may take.
+
+    Defaults as in `TableProperties.maintenance_*`.
 
     Retention of snapshots is not here: it is `history.expire.*`, which other engines know as well.
 
     Attributes:
         enabled: False: nothing is launched, alerts are still raised.
-        small_file_bytes: below it a data file is small; 0: three quarters of the table's target size.
+        small_file_bytes: below it a data file is small; 0: three quarters of the table's target
+            size.
         min_input_files: small files in a partition that make compaction worth it.
         min_removable_files: files that a compaction must save to be launched.
         delete_ratio: share of deleted rows that makes compaction worth it.
-        delete_files_per_file: delete files per data file of a partition above which compaction is worth it; 0: no limit.
-        skip_recent_ms: compaction that nobody asked for leaves partitions alone that were written within this time.
+        delete_files_per_file: delete files per data file of a partition above which compaction is
+            worth it; 0: no limit.
+        skip_recent_ms: compaction that nobody asked for leaves partitions alone that were written
+            within this time.
         wait_at_most_ms: unless a small file or delete file of it has waited for so long.
         max_manifests: above so many, manifests are rewritten.
         min_expirable_snapshots: snapshots and refs beyond retention that launch an expiry.
@@ -83,7 +91,8 @@ def policy_of(
 
     Args:
         properties: of the table; they win.
-        project: defaults of the project, by the same names; properties without the prefix are ignored.
+        project: defaults of the project, by the same names; properties without the prefix are
+            ignored.
 
     Raises:
         InvalidPropertyError: an unusable value, whoever set it.

@@ -102,7 +102,10 @@ def listing(
     limit: int = 20,
     total: int | None = None,
 ) -> RenderableType:
-    """A plain table of at most `limit` rows, then a line that counts those left out. `#` before a name: a number column."""
+    """A plain table of at most `limit` rows, then a line that counts those left out.
+
+    `#` before a name: a number column.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(

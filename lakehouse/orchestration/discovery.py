@@ -52,7 +52,8 @@ class Discovered:
 def discover(package: ModuleType) -> Discovered:
     """Import every module of a package, and collect sources and derived tables.
 
-    A name that starts with an underscore is passed over, as is what one module imports from another: each value counts once.
+    A name that starts with an underscore is passed over, as is what one module imports from
+    another: each value counts once.
     """
     names = [one.name for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
     modules = [

@@ -43,8 +43,8 @@ class Pipeline:
         """The Dagster assets.
 
         Raises:
-            InvalidInputError: two tables have one name, tables depend on each other in a circle, or a daily table has no
-                source that tells its days.
+            InvalidInputError: two tables have one name, tables depend on each other in a circle, or
+                a daily table has no source that tells its days.
         """
         found = [asset for source in self.sources for asset in SourceAssets(source).build()]
         return found + [table.build(self.partitions(table)) for table in self.in_order()]
@@ -110,7 +110,8 @@ class Pipeline:
         """Compute a materialization again from exactly the snapshots that it read, and compare it with what it wrote.
 
         Raises:
-            InvalidInputError: the table is not one that follows from others (a ledger, a quarantine).
+            InvalidInputError: the table is not one that follows from others (a ledger, a
+                quarantine).
             NoSuchFileError: a landing file that the ledger named is gone.
         """
         days = None if lineage.partition is None else [date.fromisoformat(lineage.partition)]

@@ -16,14 +16,16 @@ from lakehouse.spark.spark_session import build_session
 class LakehouseResource(dg.ConfigurableResource[Any]):
     """The catalog that assets write to.
 
-    Dagster shows configuration in its UI and keeps it with each run. What may hold a secret (`catalog`, `properties`) is given as
-    `dg.EnvVar("NAME")`, which is looked up when the catalog is opened.
+    Dagster shows configuration in its UI and keeps it with each run. What may hold a secret
+    (`catalog`, `properties`) is given as `dg.EnvVar("NAME")`, which is looked up when the catalog
+    is opened.
 
     Attributes:
         catalog: its URI or configured name, as `lakehouse.load_catalog` takes it.
         name: the catalog's name, part of a SQL catalog's key; empty: its own.
         properties: catalog and storage options as a JSON object of strings.
-        warehouse: location of new tables, for catalogs that are not the warehouse themselves; empty: none.
+        warehouse: location of new tables, for catalogs that are not the warehouse themselves;
+            empty: none.
         landing: root of the landing folders.
     """
 

@@ -44,7 +44,8 @@ def plan_changelog(
 ) -> list[ChangelogStep]:
     """The snapshots after `from_snapshot_id` up to `to_snapshot_id`, oldest first.
 
-    Rewrites (operation `replace`) change no rows and are left out; so are files that only moved between manifests.
+    Rewrites (operation `replace`) change no rows and are left out; so are files that only moved
+    between manifests.
 
     Args:
         metadata: the table version.
@@ -53,7 +54,8 @@ def plan_changelog(
         storage: where the manifests are.
 
     Raises:
-        NoSuchSnapshotError: `from_snapshot_id` is no ancestor of `to_snapshot_id`, or a snapshot between has been expired.
+        NoSuchSnapshotError: `from_snapshot_id` is no ancestor of `to_snapshot_id`, or a snapshot
+            between has been expired.
         CorruptMetadataError: a manifest is damaged.
     """
     to = metadata.current_snapshot_id if to_snapshot_id is None else to_snapshot_id

@@ -25,9 +25,10 @@ class _Delete:
 class DeleteIndex:
     """Finds the deletes of a data file.
 
-    A deletion vector of a data file stands for all its position deletes; position deletes apply to files that are not newer,
-    equality deletes to files that are older; both stay within their partition, but equality deletes of an unpartitioned spec
-    apply to every file, and position deletes that name their one data file apply to it whatever partition they are listed under:
+    A deletion vector of a data file stands for all its position deletes; position deletes apply to
+    files that are not newer, equality deletes to files that are older; both stay within their
+    partition, but equality deletes of an unpartitioned spec apply to every file, and position
+    deletes that name their one data file apply to it whatever partition they are listed under:
     DuckDB lists them under the present spec also when the data file has an older one.
 
     Args:

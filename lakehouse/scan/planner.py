@@ -124,8 +124,9 @@ def plan_scan(
 ) -> ScanPlan:
     """Plan a scan.
 
-    Keeps every file that may hold a row for which `where` is true; unknown metrics keep the file. Manifests are answered by
-    their columnar twins, else by `cache` (None is no cache), else decoded from Avro; the report says which.
+    Keeps every file that may hold a row for which `where` is true; unknown metrics keep the file.
+    Manifests are answered by their columnar twins, else by `cache` (None is no cache), else decoded
+    from Avro; the report says which.
 
     Raises:
         InvalidExpressionError: the filter does not parse or bind.
@@ -148,11 +149,12 @@ def plan_appends(
 ) -> ScanPlan:
     """Plan what append snapshots added after `from_snapshot_id`, up to the snapshot of the request.
 
-    Files that were compacted away since are planned as they were appended; overwrites, deletes and rewrites between are passed
-    over, and no deletes are attached.
+    Files that were compacted away since are planned as they were appended; overwrites, deletes and
+    rewrites between are passed over, and no deletes are attached.
 
     Raises:
-        NoSuchSnapshotError: `from_snapshot_id` is no ancestor (any more) of the snapshot of the request.
+        NoSuchSnapshotError: `from_snapshot_id` is no ancestor (any more) of the snapshot of the
+            request.
         InvalidExpressionError, InvalidSchemaError, CorruptMetadataError: see `plan_scan`.
     """
     snapshot = snapshot_of(request)
@@ -270,7 +272,8 @@ def project_schema(
 ) -> Schema:
     """The columns of `select`, in its order; every column, in the table's order, when it is None or has `*`.
 
-    `beside` are columns that the table has beside its own, by name: they come when they are named, and no own column is.
+    `beside` are columns that the table has beside its own, by name: they come when they are named,
+    and no own column is.
 
     Raises:
         InvalidSchemaError: a name is no column.
@@ -318,7 +321,8 @@ def _search(
     manifests: Sequence[ManifestFile], search: Search, report: PlanReport
 ) -> tuple[Found, Found]:
     data, deletes = Found(), Found()
-    # a delete may be listed under another spec than the data file it names: then its partition says nothing about the file
+    # a delete may be listed under another spec than the data file it names: then its partition says
+    # nothing about the file
     one_spec = len({manifest.partition_spec_id for manifest in manifests}) == 1
     where = search.where if one_spec else TRUE
     everything = Search(

@@ -15,8 +15,10 @@ class ScanRequest:
 
     Attributes:
         metadata: the table version to read.
-        snapshot_id: snapshot to read; None is the current one (an empty table has none and plans to nothing).
-        current_schema: read the snapshot with the table's present schema, as heads of branches are; else with its own.
+        snapshot_id: snapshot to read; None is the current one (an empty table has none and plans to
+            nothing).
+        current_schema: read the snapshot with the table's present schema, as heads of branches are;
+            else with its own.
         where: SQL (docs/filters.md), an expression of pyiceberg, None for all rows; or bound to
             the schema already.
         select: column names to project (`a.b` reaches into structs); None is every column.

@@ -19,7 +19,8 @@ class FileScanTask:
         residual: the part of the filter that the file's partition does not already guarantee.
         start: first byte of the range; a row group belongs to the range that holds its first byte.
         length: bytes in the range.
-        sequence_number: data sequence number of the file, the default of `_last_updated_sequence_number`.
+        sequence_number: data sequence number of the file, the default of
+            `_last_updated_sequence_number`.
     """
 
     data_file: DataFile

@@ -72,7 +72,10 @@ def missing_references(
 
 
 def under_present_names(statement: Statement, tables: Mapping[str, TableNames]) -> Draft:
-    """The draft as it would be written today: what was renamed since has its new name. `tables` by uuid."""
+    """The draft as it would be written today: what was renamed since has its new name.
+
+    `tables` by uuid.
+    """
     new_tables: dict[str, str] = {}
     new_columns: dict[tuple[str, str], str] = {}
     for one in statement.references:

@@ -1,7 +1,8 @@
 """The kinds of statements, and the shape of what each kind claims.
 
-A claim is a mapping of slots to plain values (text, numbers, flags, dates as ISO text, lists). The shape of a slot says which
-values are columns, so that one walk finds what a statement depends on, and one walk renames it.
+A claim is a mapping of slots to plain values (text, numbers, flags, dates as ISO text, lists). The
+shape of a slot says which values are columns, so that one walk finds what a statement depends on,
+and one walk renames it.
 """
 
 from __future__ import annotations
@@ -80,8 +81,9 @@ CARDINALITIES = ("one_to_one", "many_to_one", "one_to_many", "many_to_many")
 SLOTS: Mapping[Kind, Mapping[str, Slot]] = {
     # label: the plain name of the thing, "order line"
     Kind.DESCRIPTION: {"label": Slot(Shape.TEXT)},
-    # entity: what a row is; repeats: rows repeat the key, count it distinct; counts: the column whose different values
-    # are the things, where rows are versions of them; snapshot: state at these dates, never to be added over them
+    # entity: what a row is; repeats: rows repeat the key, count it distinct; counts: the column
+    # whose different values are the things, where rows are versions of them; snapshot: state at
+    # these dates, never to be added over them
     Kind.GRAIN: {
         "key": Slot(Shape.COLUMNS, required=True),
         "entity": Slot(Shape.TEXT),
@@ -89,7 +91,8 @@ SLOTS: Mapping[Kind, Mapping[str, Slot]] = {
         "counts": Slot(Shape.COLUMN),
         "snapshot": Slot(Shape.COLUMN),
     },
-    # value * factor is in the unit; currency: the column that holds it; rate: divide by it for the group's currency
+    # value * factor is in the unit; currency: the column that holds it; rate: divide by it for the
+    # group's currency
     Kind.UNIT: {
         "unit": Slot(Shape.TEXT, required=True),
         "factor": Slot(Shape.NUMBER),
@@ -124,7 +127,8 @@ SLOTS: Mapping[Kind, Mapping[str, Slot]] = {
         "words": Slot(Shape.WORDS),
         "mandatory": Slot(Shape.FLAG),
     },
-    # complete_through: the last day of `column` that is complete; provisional: the newest span that may still change
+    # complete_through: the last day of `column` that is complete; provisional: the newest span that
+    # may still change
     Kind.FRESHNESS: {
         "column": Slot(Shape.COLUMN),
         "sla": Slot(Shape.TEXT),

@@ -1,7 +1,10 @@
-"""Evidence: what shows that a statement is true. A closed vocabulary of checks, each with what metadata can say about it.
+"""Evidence: what shows that a statement is true.
 
-Every check is a name and arguments, as in YAML: `{check: bounds, column: amount, min: 0}`. `where` is a filter in the grammar of
-scans; it restricts the rows of the statement's table, `to_where` those of the other table.
+A closed vocabulary of checks, each with what metadata can say about it.
+
+Every check is a name and arguments, as in YAML: `{check: bounds, column: amount, min: 0}`. `where`
+is a filter in the grammar of scans; it restricts the rows of the statement's table, `to_where`
+those of the other table.
 """
 
 from __future__ import annotations
@@ -71,14 +74,16 @@ CHECKS: Mapping[str, Mapping[str, Slot]] = {
         "where": _WHERE,
         "to_where": _WHERE,
     },
-    # the newest value: not before `at_least`, not after `at_most`, not older than `within` (1d, 12h)
+    # the newest value: not before `at_least`, not after `at_most`, not older than `within` (1d,
+    # 12h)
     "newest": {
         "column": _COLUMN,
         "at_least": Slot(Shape.LIMIT),
         "at_most": Slot(Shape.LIMIT),
         "within": Slot(Shape.TEXT),
     },
-    # the share of values that the regular expression matches from start to end lies in [min, max]; both 1 by default
+    # the share of values that the regular expression matches from start to end lies in [min, max];
+    # both 1 by default
     "pattern": {
         "column": _COLUMN,
         "regex": Slot(Shape.REGEX, required=True),
@@ -103,7 +108,8 @@ class Check:
 
     Attributes:
         name: a key of `CHECKS`.
-        arguments: slot -> value; columns by name, of the statement's table unless the table is written before them.
+        arguments: slot -> value; columns by name, of the statement's table unless the table is
+            written before them.
     """
 
     name: str

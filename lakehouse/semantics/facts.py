@@ -1,7 +1,10 @@
-"""What metadata says about a table at a snapshot: rows, and for each field nulls, bounds and bytes. Values, no storage.
+"""What metadata says about a table at a snapshot: rows, and for each field nulls, bounds and bytes.
 
-Bounds of numbers, dates and times are taken as tight, as every writer that we know records them; bounds of text and bytes may be
-cut, so they only enclose. With delete files all bounds only enclose, because the row that a bound comes from may be gone.
+Values, no storage.
+
+Bounds of numbers, dates and times are taken as tight, as every writer that we know records them;
+bounds of text and bytes may be cut, so they only enclose. With delete files all bounds only
+enclose, because the row that a bound comes from may be gone.
 """
 
 from __future__ import annotations
@@ -91,8 +94,10 @@ class Change:
     Attributes:
         after: the table now.
         same_rows: only rewrites came since: the rows are the same.
-        since: the earliest snapshot that changed rows; None when none did, or when it is not known any more.
-        added, removed: paths of data files; None when the snapshot is not known any more, or delete files changed.
+        since: the earliest snapshot that changed rows; None when none did, or when it is not known
+            any more.
+        added, removed: paths of data files; None when the snapshot is not known any more, or delete
+            files changed.
         append_only: every row is still there, whatever rewrites did to its file.
     """
 

@@ -1,7 +1,8 @@
 """What metadata alone says of a statement after a change: that it holds, that it fails, that nothing touched it, or nothing.
 
-A pure function of the statement, what was known before, and the facts of metadata before and after. What it cannot decide names
-the evidence to run: on added and removed files where the check is a sum over files, else on the whole table.
+A pure function of the statement, what was known before, and the facts of metadata before and after.
+What it cannot decide names the evidence to run: on added and removed files where the check is a sum
+over files, else on the whole table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What evidence sees in rows: counts that add up over files, and the verdict that follows from them.
 
-A measure is a flat mapping of numbers. Those of `evidence.INCREMENTAL` checks are sums over rows, so the measure of a table after
-a change is that before, plus the added files', minus the removed files'.
+A measure is a flat mapping of numbers. Those of `evidence.INCREMENTAL` checks are sums over rows,
+so the measure of a table after a change is that before, plus the added files', minus the removed
+files'.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def combined(one: Measure, other: Measure, sign: int = 1) -> dict[str, Any]:
 
 
 def verdict(check: Check, own: Measure, to: Measure | None = None) -> Verdict:
-    """Whether a measure bears the check out. `to` is that of the other table, for `sum_equal` and `row_ratio`."""
+    """Whether a measure bears the check out.
+
+    `to` is that of the other table, for `sum_equal` and `row_ratio`.
+    """
     outcome, reason = _VERDICTS[check.name](check, own, to or {})
     observed = {**own, **({"to": dict(to)} if to else {})}
     return Verdict(Outcome.HOLDS if outcome else Outcome.FAILS, reason, observed=observed)
@@ -232,7 +236,10 @@ def _scalar(written: Any, kind: pa.DataType) -> pa.Scalar:
 
 
 def _comparable(written: Any, kind: pa.DataType) -> Any:
-    """A value as it is written, as Python has values of an Arrow type. Raises InvalidStatementError."""
+    """A value as it is written, as Python has values of an Arrow type.
+
+    Raises InvalidStatementError.
+    """
     if pa.types.is_timestamp(kind):
         like: Any = dt.datetime(1970, 1, 1, tzinfo=dt.UTC if kind.tz else None)
     elif pa.types.is_date(kind):

@@ -1,7 +1,7 @@
 """Which tables and columns a piece of SQL names, and the same piece after they were renamed.
 
-Pieces are conditions and expressions over a table (its columns bare, those of others as `namespace.table.column`), or whole
-queries. Names of subqueries and aliases are resolved by scope.
+Pieces are conditions and expressions over a table (its columns bare, those of others as
+`namespace.table.column`), or whole queries. Names of subqueries and aliases are resolved by scope.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ STATEMENT_SCHEMA = pa.schema(
         pa.field("author", pa.string()),
         pa.field("source", pa.string()),
         pa.field("written_at", pa.timestamp("us", "UTC"), nullable=False),
-        # the whole draft and what it is bound to, as JSON: the columns before are for people and for filters
+        # the whole draft and what it is bound to, as JSON: the columns before are for people and
+        # for filters
         pa.field("draft", pa.string(), nullable=False),
         pa.field("references", pa.string(), nullable=False),
     ]
@@ -70,7 +71,10 @@ def statement_rows(statements: Iterable[Statement]) -> pa.Table:
 
 
 def statements_of(rows: pa.Table) -> list[Statement]:
-    """Inverse of `statement_rows`. Raises InvalidStatementError for a draft that this version does not know."""
+    """Inverse of `statement_rows`.
+
+    Raises InvalidStatementError for a draft that this version does not know.
+    """
     found = []
     for row in rows.select(["statement_id", "draft", "references", "written_at"]).to_pylist():
         references = tuple(

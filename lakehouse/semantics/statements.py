@@ -14,7 +14,9 @@ from lakehouse.semantics.evidence import Check
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A table, or one of its fields, by what never changes. The names are those at the time of binding.
+    """A table, or one of its fields, by what never changes.
+
+    The names are those at the time of binding.
 
     Attributes:
         table: dotted name.

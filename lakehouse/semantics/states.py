@@ -1,9 +1,11 @@
 """The state of a statement: computed from what was verified last and what metadata says now, never stored.
 
-- verified: its evidence held and nothing that it depends on changed since, or metadata shows that it holds now. Without evidence:
-  a person said so, and nothing around it changed.
-- unverified: rows changed since its evidence ran, or it never ran. Without evidence: what is around it changed too much.
-- contradicted: its evidence fails, metadata refutes it, or what it is about does not exist any more.
+- verified: its evidence held and nothing that it depends on changed since, or metadata shows that
+  it holds now. Without evidence: a person said so, and nothing around it changed.
+- unverified: rows changed since its evidence ran, or it never ran. Without evidence: what is around
+  it changed too much.
+- contradicted: its evidence fails, metadata refutes it, or what it is about does not exist any
+  more.
 - expired: its date has passed.
 - deprecated: another statement replaced it.
 """
@@ -94,7 +96,8 @@ class Standing:
         state: see the table of this module.
         reason: for people; empty when there is nothing to say.
         since: snapshot since which it is unverified or contradicted, where that is known.
-        trust: 1 for a verified statement, 0 for a contradicted one; between for what nothing can check.
+        trust: 1 for a verified statement, 0 for a contradicted one; between for what nothing can
+            check.
         verdict: what metadata said.
     """
 
@@ -186,8 +189,9 @@ def trust_left(
 ) -> tuple[float, list[str]]:
     """What is left of the trust in a statement that nothing can check, and what it lost it by.
 
-    Each of these takes a part: its columns were rewritten, the share of nulls moved by a tenth, values became half as wide
-    again or a third narrower, numbers left their range by half of it, and half of the rows went.
+    Each of these takes a part: its columns were rewritten, the share of nulls moved by a tenth,
+    values became half as wide again or a third narrower, numbers left their range by half of it,
+    and half of the rows went.
     """
     trust, losses = 1.0, []
     for uuid, mark in sorted(last.marks.items()):

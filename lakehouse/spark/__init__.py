@@ -1,6 +1,7 @@
 """Spark reads and writes the tables without a JAR.
 
-Names are imported when they are first used: Spark workers import this package and need the writer alone.
+Names are imported when they are first used: Spark workers import this package and need the writer
+alone.
 """
 
 from __future__ import annotations

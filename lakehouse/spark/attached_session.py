@@ -31,11 +31,12 @@ class LakehouseSession:
     def sql(self, text: str) -> DataFrame:
         """`spark.sql(text)` with this catalog as the current one: `raw.events` is `lake.raw.events`.
 
-        When the statement is done, the session's current catalog and namespace are what they were. They are
-        the session's: beside this call other threads should write names in full.
+        When the statement is done, the session's current catalog and namespace are what they were.
+        They are the session's: beside this call other threads should write names in full.
 
         Raises:
-            UnsupportedFeatureError: a Spark Connect session, whose server does not know the catalog.
+            UnsupportedFeatureError: a Spark Connect session, whose server does not know the
+                catalog.
         """
         if path_reader.is_remote(self.spark):
             raise UnsupportedFeatureError(
@@ -63,13 +64,14 @@ class LakehouseSession:
     ) -> DataFrame:
         """A table, or a metadata table such as `raw.events.files`, at its current snapshot unless told otherwise.
 
-        The frame shows that snapshot for as long as it lives; `spark.table("lake.raw.events")` is a frame that shows what is
-        committed later, too.
+        The frame shows that snapshot for as long as it lives; `spark.table("lake.raw.events")` is a
+        frame that shows what is committed later, too.
 
         Args:
             name: dotted name, without the catalog.
             snapshot_id: this snapshot.
-            as_of: what was current at this time: datetime (naive means UTC), ISO text or milliseconds.
+            as_of: what was current at this time: datetime (naive means UTC), ISO text or
+                milliseconds.
             ref: head of this branch, or this tag.
 
         Raises:
@@ -103,8 +105,9 @@ class LakehouseSession:
 def attach(spark: SparkSession, lake: Lakehouse, name: str = "lake") -> LakehouseSession:
     """Make a lakehouse a catalog of a running Spark session: `SELECT * FROM lake.raw.events`.
 
-    It stays one as long as this process, which answers for it. A lakehouse attached before under the same name goes. A Spark
-    Connect session has the catalogs of its server alone; tables are read with `table`.
+    It stays one as long as this process, which answers for it. A lakehouse attached before under
+    the same name goes. A Spark Connect session has the catalogs of its server alone; tables are
+    read with `table`.
 
     Args:
         spark: the session.

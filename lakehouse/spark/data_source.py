@@ -4,12 +4,12 @@
     spark.read.format("lakehouse").option("catalog", "file:///data/warehouse").load("raw.events")
     df.write.format("lakehouse").option("catalog", "file:///data/warehouse").mode("append").save("raw.events")
 
-Files are pruned by the filters that Spark pushes (`spark.sql.python.filterPushdown.enabled`), and read on the workers by our
-Arrow reader, every column of them: a Python data source knows no column pruning. `LakehouseSession.table` is faster where it
-can be used.
+Files are pruned by the filters that Spark pushes (`spark.sql.python.filterPushdown.enabled`), and
+read on the workers by our Arrow reader, every column of them: a Python data source knows no column
+pruning. `LakehouseSession.table` is faster where it can be used.
 
-Options: `catalog` (URI), `warehouse`, `name`, `path` or `table` (dotted name), `snapshot-id`, `as-of-timestamp`, `ref`, and with
-the prefix `catalog.` any property of the catalog.
+Options: `catalog` (URI), `warehouse`, `name`, `path` or `table` (dotted name), `snapshot-id`,
+`as-of-timestamp`, `ref`, and with the prefix `catalog.` any property of the catalog.
 """
 
 from __future__ import annotations

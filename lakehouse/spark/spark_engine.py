@@ -21,7 +21,10 @@ from lakehouse.storage.storage_protocol import Storage
 
 
 def to_schema(schema: object) -> Schema:
-    """The Iceberg schema of a Spark schema (or of a frame), ids assigned. Raises UnsupportedTypeError, InvalidInputError."""
+    """The Iceberg schema of a Spark schema (or of a frame), ids assigned.
+
+    Raises UnsupportedTypeError, InvalidInputError.
+    """
     if isinstance(schema, DataFrame):
         return to_iceberg_schema(schema.schema)
     if not isinstance(schema, StructType):
@@ -51,7 +54,8 @@ def read(
     limit: int | None = None,
 ) -> DataFrame:
     """A frame over one snapshot (see `scan_frame.read`)."""
-    # a Spark Connect session is no subclass; the package that defines it takes extra dependencies to import
+    # a Spark Connect session is no subclass; the package that defines it takes extra dependencies
+    # to import
     if not isinstance(session, SparkSession) and type(session).__name__ != SparkSession.__name__:
         raise InvalidInputError(f"Spark reads with a SparkSession, not {type(session).__name__}")
     frame = scan_frame.read(cast("SparkSession", session), name, request, storage, listeners)

@@ -22,9 +22,10 @@ def spark_config(
 ) -> dict[str, str]:
     """Configuration of a session that reads and writes lakehouse tables.
 
-    It also prepares this process's environment (`JAVA_HOME`, `PYSPARK_PYTHON`, and for a local master `SPARK_LOCAL_IP`),
-    because Spark takes these from nowhere else; so call it before the first session of the process starts, for instance
-    to configure dagster-pyspark's `LazyPySparkResource`.
+    It also prepares this process's environment (`JAVA_HOME`, `PYSPARK_PYTHON`, and for a local
+    master `SPARK_LOCAL_IP`), because Spark takes these from nowhere else; so call it before the
+    first session of the process starts, for instance to configure dagster-pyspark's
+    `LazyPySparkResource`.
 
     Args:
         master: where Spark runs. A local master listens on the loopback interface only.
@@ -72,8 +73,8 @@ def build_session(
         app_name: shown in Spark's UI and logs.
         master: where Spark runs.
         config: Spark configuration to add or to replace.
-        catalogs: lakehouses by the names that they have in SQL, such as `{"lake": "file:///data/warehouse"}`: opened ones, or
-            what `load_catalog` opens.
+        catalogs: lakehouses by the names that they have in SQL, such as `{"lake":
+            "file:///data/warehouse"}`: opened ones, or what `load_catalog` opens.
 
     Raises:
         NotFoundError: no Java 17 or newer.
@@ -91,7 +92,8 @@ def build_session(
 def prepare_environment(*, local: bool) -> None:
     """Set what Spark reads from the environment alone.
 
-    `PYSPARK_PYTHON` becomes this interpreter unless the user chose one: workers must unpickle what this process pickles.
+    `PYSPARK_PYTHON` becomes this interpreter unless the user chose one: workers must unpickle what
+    this process pickles.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

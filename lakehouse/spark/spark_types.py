@@ -1,7 +1,8 @@
 """Iceberg schemas as Spark schemas, and back.
 
-A Spark field carries its Iceberg id as `parquet.field.id`, by which Spark's Parquet reader finds columns, and its initial
-default as `EXISTS_DEFAULT`, which that reader gives to rows of files older than the column.
+A Spark field carries its Iceberg id as `parquet.field.id`, by which Spark's Parquet reader finds
+columns, and its initial default as `EXISTS_DEFAULT`, which that reader gives to rows of files older
+than the column.
 """
 
 from __future__ import annotations
@@ -84,12 +85,13 @@ _TO_ARROW: dict[type[sp.DataType], pa.DataType] = {
 def to_spark_schema(schema: Schema) -> sp.StructType:
     """The Spark schema under which Spark's Parquet reader reads files of the Iceberg schema.
 
-    `fixed` and `uuid` are `binary` here, `timestamp` is `timestamp_ntz`, `timestamptz` is `timestamp`. Every field has its id
-    in `parquet.field.id`, and a top-level field its initial default in `EXISTS_DEFAULT`.
+    `fixed` and `uuid` are `binary` here, `timestamp` is `timestamp_ntz`, `timestamptz` is
+    `timestamp`. Every field has its id in `parquet.field.id`, and a top-level field its initial
+    default in `EXISTS_DEFAULT`.
 
     Raises:
-        UnsupportedTypeError: Spark has no such type (`timestamp_ns`, ...), or a nested field has an initial default;
-            the message names the column.
+        UnsupportedTypeError: Spark has no such type (`timestamp_ns`, ...), or a nested field has an
+            initial default; the message names the column.
     """
     return sp.StructType([_spark_field(field, field.name, top=True) for field in schema.fields])
 
@@ -97,8 +99,8 @@ def to_spark_schema(schema: Schema) -> sp.StructType:
 def shown_schema(schema: Schema) -> sp.StructType:
     """The Spark schema that users see: as `to_spark_schema`, but a uuid is its text.
 
-    The field of such a column says so in its metadata (`lakehouse.type`), and one with a write default
-    has it in `CURRENT_DEFAULT`, which Spark gives to rows that an INSERT leaves it out of.
+    The field of such a column says so in its metadata (`lakehouse.type`), and one with a write
+    default has it in `CURRENT_DEFAULT`, which Spark gives to rows that an INSERT leaves it out of.
 
     Raises:
         UnsupportedTypeError: as `to_spark_schema`; also for a uuid inside a struct, list or map.
@@ -286,7 +288,8 @@ def sql_literal(kind: ice.IcebergType, value: Any) -> str:
     """A Spark SQL literal of a value in Iceberg's internal representation (or, for dates and times, of a `datetime` object).
 
     Raises:
-        UnsupportedTypeError: a value of a type that Spark SQL has no literal for, or beyond what its text can say.
+        UnsupportedTypeError: a value of a type that Spark SQL has no literal for, or beyond what
+            its text can say.
     """
     if isinstance(kind, ice.BooleanType):
         return "true" if value else "false"

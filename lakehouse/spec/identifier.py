@@ -15,8 +15,8 @@ MAX_PART_LENGTH = 255
 class Identifier:
     """The name of a table: a namespace of one or more levels, then a name.
 
-    Every part is safe as one folder name: not empty, not `.` or `..`, without slashes, backslashes, dots, control
-    characters or surrounding blanks.
+    Every part is safe as one folder name: not empty, not `.` or `..`, without slashes, backslashes,
+    dots, control characters or surrounding blanks.
 
     Raises:
         InvalidIdentifierError: when a part is not.

@@ -77,7 +77,10 @@ def optional_bool(document: Any, key: str, where: str, default: bool) -> bool:
 
 
 def string_map(value: Any, where: str) -> dict[str, str]:
-    """`value` as a string to string map; null is empty. Booleans and integers that older writers left are turned to text."""
+    """`value` as a string to string map; null is empty.
+
+    Booleans and integers that older writers left are turned to text.
+    """
     if value is None:
         return {}
     result: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """Table properties that are honoured: name, type, default, meaning. Others are kept and ignored.
 
-`TableProperties(metadata.properties).target_file_size_bytes` reads one, typed; `TableProperties.target_file_size_bytes.name`
-is its name.
+`TableProperties(metadata.properties).target_file_size_bytes` reads one, typed;
+`TableProperties.target_file_size_bytes.name` is its name.
 """
 
 from __future__ import annotations
@@ -151,7 +151,9 @@ _distribution = _one_of("none", "hash", "range")
 
 
 class TableProperties:
-    """Typed view of a table's properties. Reading an unusable value raises InvalidPropertyError that names the property.
+    """Typed view of a table's properties.
+
+    Reading an unusable value raises InvalidPropertyError that names the property.
 
     Attributes:
         raw: the properties as they are in table metadata.

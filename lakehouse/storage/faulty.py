@@ -26,7 +26,10 @@ class Fault(enum.Enum):
 
 
 Decide = Callable[[str, str], Fault | None]
-"""(method, location) -> what goes wrong, None if nothing. Called before each call; may raise to stop the caller dead."""
+"""(method, location) -> what goes wrong, None if nothing.
+
+Called before each call; may raise to stop the caller dead.
+"""
 
 
 class FaultyStorage:

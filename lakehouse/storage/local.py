@@ -294,10 +294,10 @@ class LocalStorage:
     def _make_folders(self, folder: str) -> None:
         """Make a folder and its parents, durably.
 
-        One that is there may be somebody else's who has not come to syncing its parent yet. So the first time that this storage
-        writes into a folder it syncs the parent itself, and so on upwards until a folder that it
-        knows, and that is still the
-        one it knows: another process may have removed it, and made another one of that name.
+        One that is there may be somebody else's who has not come to syncing its parent yet. So the
+        first time that this storage writes into a folder it syncs the parent itself, and so on
+        upwards until a folder that it knows, and that is still the one it knows: another process
+        may have removed it, and made another one of that name.
         """
         unsure: list[str] = []
         while folder and not self._is_known(folder):

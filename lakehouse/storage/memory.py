@@ -1,4 +1,7 @@
-"""Files in this process, for tests and notebooks. Stores are shared by name: `memory://name/key`."""
+"""Files in this process, for tests and notebooks.
+
+Stores are shared by name: `memory://name/key`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,8 @@ class MemoryStorage:
 
     Args:
         properties: passed through.
-        files: own files (location -> content, modified_ms) instead of those shared by the whole process.
+        files: own files (location -> content, modified_ms) instead of those shared by the whole
+            process.
         now_ms: clock of modification times.
     """
 

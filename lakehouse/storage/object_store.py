@@ -1,10 +1,13 @@
-"""S3, GCS and Azure through obstore. Create-if-absent is a conditional PUT that recognises its own success.
+"""S3, GCS and Azure through obstore.
 
-Properties (the names pyiceberg uses): `s3.endpoint`, `s3.region`, `s3.access-key-id`, `s3.secret-access-key`,
-`s3.session-token`, `s3.anonymous`, `s3.force-virtual-addressing`, `gcs.service-account-key`, `gcs.service-account-path`,
-`gcs.endpoint`, `adls.account-name`, `adls.account-key`, `adls.sas-token`, `adls.tenant-id`, `adls.client-id`,
-`adls.client-secret`, `adls.endpoint`; and `storage.timeout-ms`, `storage.retry-timeout-ms`, `storage.max-retries`.
-What is not given comes from the environment as the cloud's own tools read it.
+Create-if-absent is a conditional PUT that recognises its own success.
+
+Properties (the names pyiceberg uses): `s3.endpoint`, `s3.region`, `s3.access-key-id`,
+`s3.secret-access-key`, `s3.session-token`, `s3.anonymous`, `s3.force-virtual-addressing`,
+`gcs.service-account-key`, `gcs.service-account-path`, `gcs.endpoint`, `adls.account-name`,
+`adls.account-key`, `adls.sas-token`, `adls.tenant-id`, `adls.client-id`, `adls.client-secret`,
+`adls.endpoint`; and `storage.timeout-ms`, `storage.retry-timeout-ms`, `storage.max-retries`. What
+is not given comes from the environment as the cloud's own tools read it.
 """
 
 from __future__ import annotations
@@ -36,7 +39,10 @@ from lakehouse.storage.location import parse
 from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
 
 WRITER_ID = "lakehousewriterid"
-"""Metadata of created objects. Azure takes identifiers only, and some proxies drop names with underscores."""
+"""Metadata of created objects.
+
+Azure takes identifiers only, and some proxies drop names with underscores.
+"""
 
 _S3_OPTIONS = {
     "s3.endpoint": "endpoint",
@@ -147,7 +153,8 @@ class ObjectStorage:
     def create(self, location: str, data: bytes) -> None:
         """See Storage. Each attempt is one request, by a client that repeats nothing: so it is known what was answered to which.
 
-        An attempt that finds our own object is a success: a request before it landed, and its reply was lost.
+        An attempt that finds our own object is a success: a request before it landed, and its reply
+        was lost.
         """
         store, key = self._locate(location, repeats=False)
         writer_id = uuid.uuid4().hex

@@ -1,7 +1,8 @@
 """What every layer above asks of a place that keeps files.
 
-Locations are URIs (`file:///x`, `s3://bucket/key`, `memory://name/key`) or absolute local paths, taken literally: a percent
-sign in a location is a percent sign in the file's name, as in every Iceberg engine.
+Locations are URIs (`file:///x`, `s3://bucket/key`, `memory://name/key`) or absolute local paths,
+taken literally: a percent sign in a location is a percent sign in the file's name, as in every
+Iceberg engine.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class DeleteReport:
     """What became of a list of deletions.
 
     Attributes:
-        deleted: locations that are gone because of this call (object stores also count those that never existed).
+        deleted: locations that are gone because of this call (object stores also count those that
+            never existed).
         missing: locations that were already gone.
         failed: location -> reason, for those that may still exist.
     """
@@ -47,7 +49,9 @@ class DeleteReport:
 
 
 class OutputStream(Protocol):
-    """A new file being written. Nothing is visible at its location before `close`; durable when `close` returns.
+    """A new file being written.
+
+    Nothing is visible at its location before `close`; durable when `close` returns.
 
     As a context manager it closes on success and aborts (leaves nothing) when the block raises.
     """
@@ -83,9 +87,12 @@ class OutputStream(Protocol):
 
 @runtime_checkable
 class Storage(Protocol):
-    """A place that keeps immutable files. Safe to share between threads; rebuilt in workers from `properties`.
+    """A place that keeps immutable files.
 
-    Every method raises StorageError when I/O fails (with `retryable`), NoSuchFileError when a file to be read is absent.
+    Safe to share between threads; rebuilt in workers from `properties`.
+
+    Every method raises StorageError when I/O fails (with `retryable`), NoSuchFileError when a file
+    to be read is absent.
     """
 
     @property
@@ -132,7 +139,8 @@ class Storage(Protocol):
 
         Links to folders are not followed, pipes and devices are left out.
 
-        A folder is meant: `/a/b` lists `/a/b/c`, never `/a/bc`. Temporary files of unfinished writes are included.
+        A folder is meant: `/a/b` lists `/a/b/c`, never `/a/bc`. Temporary files of unfinished
+        writes are included.
         """
 
     def list_folders(self, prefix: str) -> Sequence[str]:

@@ -32,7 +32,10 @@ class Changelog:
     net: bool = False
 
     def plan(self) -> list[ChangelogStep]:
-        """The snapshots that changed rows, oldest first, with the files to compare. Raises NoSuchSnapshotError."""
+        """The snapshots that changed rows, oldest first, with the files to compare.
+
+        Raises NoSuchSnapshotError.
+        """
         return plan_changelog(
             self.request.metadata, self.from_snapshot_id, self.request.snapshot_id, self.storage
         )

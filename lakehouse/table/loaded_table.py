@@ -98,7 +98,10 @@ class LoadedTable:
         return self
 
     def transaction(self, *, branch: str = "main") -> Transaction:
-        """Several operations in one commit, based on this version. Call `refresh()` afterwards to see it here."""
+        """Several operations in one commit, based on this version.
+
+        Call `refresh()` afterwards to see it here.
+        """
         return Transaction(
             self.catalog,
             self.identifier,

@@ -39,7 +39,8 @@ class ReadVerbs(LoadedTable):
             where: filter in SQL (docs/filters.md), or an expression of pyiceberg.
             select: columns; `a.b` reaches into structs.
             snapshot_id: this snapshot.
-            as_of: what was current at this time: datetime (naive means UTC), ISO text or milliseconds.
+            as_of: what was current at this time: datetime (naive means UTC), ISO text or
+                milliseconds.
             ref: head of this branch, or this tag.
             run: what this Dagster run wrote last, by its run id.
             case_sensitive: whether column names must match exactly.
@@ -70,7 +71,8 @@ class ReadVerbs(LoadedTable):
 
         Raises:
             InvalidInputError: both `to_snapshot_id` and `ref`.
-            NoSuchSnapshotError: `from_snapshot_id` is no ancestor of `to_snapshot_id`; raised when planned.
+            NoSuchSnapshotError: `from_snapshot_id` is no ancestor of `to_snapshot_id`; raised when
+                planned.
         """
         end = chosen_point(self.metadata, self.name, to_snapshot_id, ref)
         request = self._scan_request(end, where, select)
@@ -89,8 +91,8 @@ class ReadVerbs(LoadedTable):
     ) -> Changelog:
         """Rows inserted and deleted after one snapshot (None: ever) up to another, or to the head of `ref`.
 
-        Rewrites change nothing, and rows that an overwrite only carried over are left out; with `net` also rows that came and
-        went within the range.
+        Rewrites change nothing, and rows that an overwrite only carried over are left out; with
+        `net` also rows that came and went within the range.
 
         Raises:
             InvalidInputError: both `to_snapshot_id` and `ref`.
@@ -124,7 +126,10 @@ class ReadVerbs(LoadedTable):
         return sorted(self.metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp_ms))
 
     def current_snapshot(self, *, ref: str = "main") -> Snapshot | None:
-        """The head of a branch, or a tag's snapshot; None when nothing was written yet. Raises NoSuchRefError."""
+        """The head of a branch, or a tag's snapshot; None when nothing was written yet.
+
+        Raises NoSuchRefError.
+        """
         found = point_of_ref(self.metadata, ref).snapshot_id
         return self.metadata.current_snapshot() if found is None else self.metadata.snapshot(found)
 

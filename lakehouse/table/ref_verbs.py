@@ -60,7 +60,10 @@ class RefVerbs(LoadedTable):
         return self._moved(self.transaction().remove_ref(name).commit())
 
     def fast_forward(self, branch: str, source: str) -> Self:
-        """Point `branch` at the head of `source`, its descendant. Raises ValidationConflictError when it is none."""
+        """Point `branch` at the head of `source`, its descendant.
+
+        Raises ValidationConflictError when it is none.
+        """
         return self._moved(self.transaction(branch=branch).fast_forward(source).commit())
 
     def cherry_pick(self, snapshot_id: int, *, branch: str = "main") -> Self:
@@ -68,5 +71,8 @@ class RefVerbs(LoadedTable):
         return self._moved(self.transaction(branch=branch).cherry_pick(snapshot_id).commit())
 
     def rollback_to(self, snapshot_id: int, *, branch: str = "main") -> Self:
-        """Point a branch back at one of its ancestors. Raises NoSuchSnapshotError, ValidationConflictError."""
+        """Point a branch back at one of its ancestors.
+
+        Raises NoSuchSnapshotError, ValidationConflictError.
+        """
         return self._moved(self.transaction(branch=branch).rollback_to(snapshot_id).commit())

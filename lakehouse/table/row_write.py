@@ -116,8 +116,9 @@ class RowWrite:
     ) -> WriteResult | None:
         """Commit what `decide` makes of the table's version; None when it finds nothing to do.
 
-        A `replace` snapshot (compaction, Iceberg spec "Snapshots") moves rows to other files and changes none. So when nothing
-        but such snapshots came between, the decision is made again on the new files, at most `commit.retry.num-retries` times.
+        A `replace` snapshot (compaction, Iceberg spec "Snapshots") moves rows to other files and
+        changes none. So when nothing but such snapshots came between, the decision is made again on
+        the new files, at most `commit.retry.num-retries` times.
 
         Raises:
             ValidationConflictError: something else came between.

@@ -44,8 +44,9 @@ SCAN_REPORT_SCHEMA = pa.schema(
 class TableListener:
     """Appends scan reports to a table in batches, from a thread of its own, so that no query waits for a commit.
 
-    Scans of that table are not recorded. What cannot be written is logged and dropped; so is what comes while `most_waiting`
-    reports wait. Close it before the process ends: what waits then is lost otherwise.
+    Scans of that table are not recorded. What cannot be written is logged and dropped; so is what
+    comes while `most_waiting` reports wait. Close it before the process ends: what waits then is
+    lost otherwise.
 
     Args:
         table: with the columns of `SCAN_REPORT_SCHEMA`; the listener keeps the object for itself.

@@ -14,7 +14,10 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w
 
 
 def to_ms(moment: Moment) -> int:
-    """Milliseconds since the epoch of a datetime (naive means UTC), ISO 8601 text or milliseconds. Raises InvalidInputError."""
+    """Milliseconds since the epoch of a datetime (naive means UTC), ISO 8601 text or milliseconds.
+
+    Raises InvalidInputError.
+    """
     if isinstance(moment, int) and not isinstance(moment, bool):
         return moment
     if isinstance(moment, str):
@@ -42,7 +45,10 @@ def duration_ms(text: str) -> int:
 
 
 def moment_ms(text: str, now_ms: int) -> int:
-    """Milliseconds since the epoch of an age before now (`7d`) or ISO 8601 (naive means UTC). Raises InvalidInputError."""
+    """Milliseconds since the epoch of an age before now (`7d`) or ISO 8601 (naive means UTC).
+
+    Raises InvalidInputError.
+    """
     if _AGE.match(text.strip()):
         return now_ms - duration_ms(text)
     return to_ms(text.strip())

@@ -81,7 +81,10 @@ def chosen_point(metadata: TableMetadata, table: str, snapshot_id: int | None, r
 
 
 def snapshot_of_run(metadata: TableMetadata, run_id: str) -> Snapshot:
-    """The last snapshot that a Dagster run wrote, on whatever branch. Raises NoSuchSnapshotError."""
+    """The last snapshot that a Dagster run wrote, on whatever branch.
+
+    Raises NoSuchSnapshotError.
+    """
     wanted = run_id.encode()
     written: list[Snapshot] = []
     if any(wanted in part for part in metadata.snapshots.raw_parts()):

@@ -62,8 +62,10 @@ class UpkeepVerbs(LoadedTable):
         Args:
             options: everything that can be said about an expiry; the other arguments are the usual
                 part of it, and are given instead.
-            older_than: snapshots before this time; by `history.expire.max-snapshot-age-ms` by default.
-            retain_last: keep at least so many of each branch; by `history.expire.min-snapshots-to-keep` by default.
+            older_than: snapshots before this time; by `history.expire.max-snapshot-age-ms` by
+                default.
+            retain_last: keep at least so many of each branch; by
+                `history.expire.min-snapshots-to-keep` by default.
             snapshot_ids: these as well, whatever their age.
 
         Raises:

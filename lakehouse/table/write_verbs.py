@@ -112,7 +112,8 @@ class WriteVerbs(LoadedTable):
 
         Raises:
             InvalidInputError: with `must_match`, rows do not match `where`.
-            ValidationConflictError: a concurrent commit changed rows that this overwrite decided on. Compaction changes none.
+            ValidationConflictError: a concurrent commit changed rows that this overwrite decided
+                on. Compaction changes none.
         """
         condition = bind(where, self.schema())
         with RowWrite(self, branch, summary, commit_id) as write:
@@ -144,7 +145,8 @@ class WriteVerbs(LoadedTable):
     ) -> WriteResult | None:
         """Remove the rows for which `where` is true; rows for which it is unknown (null) stay.
 
-        `write.delete.mode` decides between rewriting files (copy-on-write, the default) and delete files (merge-on-read).
+        `write.delete.mode` decides between rewriting files (copy-on-write, the default) and delete
+        files (merge-on-read).
 
         Returns:
             None when no row matched and nothing was committed.

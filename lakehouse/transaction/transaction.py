@@ -47,15 +47,17 @@ from lakehouse.transaction.operations.row_delta import RowDelta
 class Transaction:
     """Collects operations, then commits all of them or none.
 
-    Each verb returns the transaction, so that verbs chain. Verbs that change files make one snapshot each, on `branch`, in
-    the order of the calls. Nothing is read or written before `commit`, and a transaction commits once.
+    Each verb returns the transaction, so that verbs chain. Verbs that change files make one
+    snapshot each, on `branch`, in the order of the calls. Nothing is read or written before
+    `commit`, and a transaction commits once.
 
     Args:
         catalog: where the table's current version is swapped.
         identifier: the table.
-        base: the version the caller read and decided on; loaded now if None. Assumptions are validated against every
-            snapshot since.
-        branch: the branch written to; a branch that does not exist is created from the current snapshot.
+        base: the version the caller read and decided on; loaded now if None. Assumptions are
+            validated against every snapshot since.
+        branch: the branch written to; a branch that does not exist is created from the current
+            snapshot.
         environment: clock, ids, jitter, sleep.
     """
 
@@ -122,12 +124,13 @@ class Transaction:
 
         Args:
             added: new data files.
-            removed: data files that must still be live, or the commit raises ValidationConflictError.
+            removed: data files that must still be live, or the commit raises
+                ValidationConflictError.
             conflict_filter: rows this operation decided on, as text, expression or bound to the
                 schema; concurrent changes that cannot match it do not conflict. None: the
                 partitions of the files involved (the whole table if unpartitioned).
-            isolation: `serializable` (default, property `write.update.isolation-level`) also refuses concurrently added data;
-                `snapshot` only concurrent deletes and removals.
+            isolation: `serializable` (default, property `write.update.isolation-level`) also
+                refuses concurrently added data; `snapshot` only concurrent deletes and removals.
         """
         return self._add(
             Overwrite(
@@ -203,15 +206,16 @@ class Transaction:
     ) -> Self:
         """Compaction (operation `replace`): the same rows in other files.
 
-        Aborts with ValidationConflictError when an input file is gone or got new deletes since the base.
+        Aborts with ValidationConflictError when an input file is gone or got new deletes since the
+        base.
 
         Args:
             removed: data files replaced.
             added: data files replacing them.
             removed_deletes: delete files that no longer apply to anything.
             added_deletes: rewritten delete files.
-            data_sequence_number: the sequence number given to `added`; None: the base snapshot's, so that equality deletes
-                committed meanwhile still apply.
+            data_sequence_number: the sequence number given to `added`; None: the base snapshot's,
+                so that equality deletes committed meanwhile still apply.
         """
         if data_sequence_number is None:
             head = head_of(self.base.metadata, self.branch)
@@ -236,7 +240,8 @@ class Transaction:
     def expire(self, snapshot_ids: Iterable[int], *, remove_refs: Iterable[str] = ()) -> Self:
         """Remove snapshots and refs from the metadata; deletes no files.
 
-        Aborts with ValidationConflictError when a ref names one of the snapshots at the time of the commit.
+        Aborts with ValidationConflictError when a ref names one of the snapshots at the time of the
+        commit.
         """
         return self._add(Expire(tuple(snapshot_ids), tuple(remove_refs)))
 
@@ -276,8 +281,8 @@ class Transaction:
     def cherry_pick(self, snapshot_id: int) -> Self:
         """Apply onto the branch, once, what `snapshot_id` appended; fast-forwards where possible.
 
-        Whole partitions that it replaced (summary `replace-partitions`, as dynamic overwrites of Spark write it) are replaced
-        again, if nobody changed them since.
+        Whole partitions that it replaced (summary `replace-partitions`, as dynamic overwrites of
+        Spark write it) are replaced again, if nobody changed them since.
         """
         return self._add(CherryPick(snapshot_id))
 
@@ -311,10 +316,11 @@ class Transaction:
                 (`replayed=True`) and nothing is written.
 
         Raises:
-            CommitConflictError: other writers kept winning for all retries (`commit.retry.*`). Nothing is visible; own
-                metadata files are removed, data files are the caller's.
+            CommitConflictError: other writers kept winning for all retries (`commit.retry.*`).
+                Nothing is visible; own metadata files are removed, data files are the caller's.
             ValidationConflictError: a concurrent commit broke an assumption. As above.
-            CommitStateUnknownError: the reply was lost and the table does not tell. Nothing was deleted.
+            CommitStateUnknownError: the reply was lost and the table does not tell. Nothing was
+                deleted.
         """
         if self._committed:
             raise InvalidInputError(

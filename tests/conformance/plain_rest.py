@@ -1,6 +1,7 @@
 """The plainest REST catalog that can be: metadata are JSON documents, and updates edit them.
 
-It knows neither our code nor pyiceberg's, so what a client commits through it is the client's own, whatever the format version.
+It knows neither our code nor pyiceberg's, so what a client commits through it is the client's own,
+whatever the format version.
 """
 
 from __future__ import annotations

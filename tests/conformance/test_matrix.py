@@ -1,7 +1,7 @@
 """Conformance both ways over the matrix of `matrix.py`: equal rows, equal files, equal snapshots.
 
-Where a reader cannot do a cell, the cell says why and the refusal itself is the test, so that nobody forgets it when the
-reader learns.
+Where a reader cannot do a cell, the cell says why and the refusal itself is the test, so that
+nobody forgets it when the reader learns.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ def test_pyiceberg_reads_ours(tables, cell):
     if cell.version == 2:
         assert planned == deletes
     else:
-        # pyiceberg gives a file the deletion vectors of its neighbours too, and drops them when it reads
+        # pyiceberg gives a file the deletion vectors of its neighbours too, and drops them when it
+        # reads
         assert planned.keys() == deletes.keys()
         assert all(deletes[path] <= planned[path] for path in planned)
     assert [
@@ -220,7 +221,8 @@ def test_we_read_what_pyiceberg_writes(pyiceberg_catalog, readers, cell):
             written_by_pyiceberg(pyiceberg_catalog, cell)
         return
     if cell.version == 1 and cell.spec == "day" and cell.new_spec:
-        # v1 keeps a removed field as void, and then pyiceberg does not write two fields of one column
+        # v1 keeps a removed field as void, and then pyiceberg does not write two fields of one
+        # column
         with pytest.raises(ValueError, match="redundant partitions"):
             written_by_pyiceberg(pyiceberg_catalog, cell)
         return

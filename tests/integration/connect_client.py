@@ -1,4 +1,7 @@
-"""A client of Spark Connect, in a process of its own: prints what it read as JSON. Usage: connect_client.py WAREHOUSE."""
+"""A client of Spark Connect, in a process of its own: prints what it read as JSON.
+
+Usage: connect_client.py WAREHOUSE.
+"""
 
 from __future__ import annotations
 

@@ -145,7 +145,8 @@ TYPES = Schema(
     NestedField(12, "raw", BinaryType(), required=False),
     NestedField(13, "code", FixedType(4), required=False),
     NestedField(14, "key", UUIDType(), required=False),
-    # items are required: pyiceberg 0.12 encodes an optional one without the union that its schema declares
+    # items are required: pyiceberg 0.12 encodes an optional one without the union that its schema
+    # declares
     NestedField(15, "tags", ListType(16, StringType(), element_required=True), required=False),
     NestedField(
         17, "counts", MapType(18, StringType(), 19, LongType(), value_required=True), required=False

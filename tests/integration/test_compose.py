@@ -1,4 +1,7 @@
-"""docker-compose.yml is valid, complete and holds no secret. (No container engine is needed: the schema and the files are.)"""
+"""docker-compose.yml is valid, complete and holds no secret.
+
+(No container engine is needed: the schema and the files are.)
+"""
 
 from __future__ import annotations
 

@@ -97,7 +97,8 @@ def test_appends_beside_compaction_expiry_and_manifest_rewriting(tmp_path):
             try:
                 action()
             except (CommitError, NoSuchFileError, NoSuchSnapshotError):
-                # the snapshot it was planning on was expired under its hands: retention is days in real life
+                # the snapshot it was planning on was expired under its hands: retention is days in
+                # real life
                 continue
 
     def keep_compacting():

@@ -1,4 +1,7 @@
-"""Real processes on real storage. LAKEHOUSE_RACE_WRITERS and LAKEHOUSE_RACE_APPENDS make it larger (make race)."""
+"""Real processes on real storage.
+
+LAKEHOUSE_RACE_WRITERS and LAKEHOUSE_RACE_APPENDS make it larger (make race).
+"""
 
 from __future__ import annotations
 

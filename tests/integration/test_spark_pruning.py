@@ -1,7 +1,8 @@
 """I11 on Spark: a query whose files our planner chose finds the rows that the same predicate finds without any pruning.
 
-The oracle is Spark itself over the same rows held in memory, where the predicate is a column and nothing is skipped. Predicates
-are batched, many branches of one query, so that a session tries hundreds in seconds; `SPARK_PRUNING_CASES=5000` tries more.
+The oracle is Spark itself over the same rows held in memory, where the predicate is a column and
+nothing is skipped. Predicates are batched, many branches of one query, so that a session tries
+hundreds in seconds; `SPARK_PRUNING_CASES=5000` tries more.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Partition transforms as Spark expressions, on many random values at a time, beside pyiceberg's scalar transforms.
 
-The keys that Spark computes bring rows of one partition together: a key stands for exactly one partition value and the other way
-round, keys are ordered as the values are (bucket numbers are the values), in any session zone. `TRANSFORM_VALUES=1000000` for a
-million values a type.
+The keys that Spark computes bring rows of one partition together: a key stands for exactly one
+partition value and the other way round, keys are ordered as the values are (bucket numbers are the
+values), in any session zone. `TRANSFORM_VALUES=1000000` for a million values a type.
 """
 
 from __future__ import annotations

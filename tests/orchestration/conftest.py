@@ -54,7 +54,10 @@ def june(first: int, last: int | None = None) -> list[date]:
 
 
 def event(number: int, day: int, hour: int = 12, **fields: object) -> bytes:
-    """A good line, unless `fields` spoil it. Hours are those of Berlin: before 2 o'clock it is the day before in UTC."""
+    """A good line, unless `fields` spoil it.
+
+    Hours are those of Berlin: before 2 o'clock it is the day before in UTC.
+    """
     return orjson.dumps(
         {
             "id": number,

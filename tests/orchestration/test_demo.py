@@ -91,7 +91,8 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
     for name, rows in counts[0].items():
         same_in_every_engine(lake.load_table(name), session, duck, rows)
     a_day_reads_its_own_files(lake.load_table("raw.flights"), session)
-    # a column that nobody announced came with the late file: the snapshot before it does not have it
+    # a column that nobody announced came with the late file: the snapshot before it does not have
+    # it
     then, now = lake.load_table("raw.flights").history()[0], {row["feed"] for row in raw}
     assert (
         "feed"

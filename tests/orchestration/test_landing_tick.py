@@ -239,7 +239,10 @@ def landed_and_indexed(lake: Lakehouse, root: Path, count: int, *, pending: bool
 def test_a_tick_makes_no_object_for_a_file_and_reads_of_the_ledger_only_what_it_compares(
     count: int, tmp_path: Path, objects: dict[str, int]
 ) -> None:
-    """Held fixed: what is new and how many days wait. Varied: how many files landed and are known."""
+    """Held fixed: what is new and how many days wait.
+
+    Varied: how many files landed and are known.
+    """
     storage = CountingStorage()
     catalog = FilesystemCatalog("memory://tick/warehouse", storage_factory=lambda *_: storage)
     lake = Lakehouse(catalog)

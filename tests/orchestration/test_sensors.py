@@ -1,4 +1,7 @@
-"""Sensors and schedules: metadata only, a run key for each cause, nothing to do told as such. No Spark here."""
+"""Sensors and schedules: metadata only, a run key for each cause, nothing to do told as such.
+
+No Spark here.
+"""
 
 from __future__ import annotations
 

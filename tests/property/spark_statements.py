@@ -114,8 +114,8 @@ class Statement:
 
     Attributes:
         text: it, about the table `{t}`.
-        steps: the same as INSERTs about `{now}` and `{next}`, where the last one is empty; None where
-            `text` about `{now}` is the same.
+        steps: the same as INSERTs about `{now}` and `{next}`, where the last one is empty; None
+            where `text` about `{now}` is the same.
     """
 
     text: str

@@ -1,7 +1,7 @@
 """Lakehouses that change at random, statements about them, and the truth by brute force over rows.
 
-The model keeps rows as dictionaries by column identity. It knows nothing of files, metadata or checks: what is true is decided by
-plain Python over the rows that the model holds.
+The model keeps rows as dictionaries by column identity. It knows nothing of files, metadata or
+checks: what is true is decided by plain Python over the rows that the model holds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The advisor against other ways to choose, over simulated partitions. Compaction is simulated here, not by the library."""
+"""The advisor against other ways to choose, over simulated partitions.
+
+Compaction is simulated here, not by the library.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,8 @@ def test_over_a_week_its_first_choice_beats_chance_and_turns():
     ]
     for other in ("at_random", "in_turn"):
         gains = [one["advised"] / one[other] for one in weeks]
-        # the best choice now is not always the best in the long run: a week in twenty may go to the others, by a few percent
+        # the best choice now is not always the best in the long run: a week in twenty may go to the
+        # others, by a few percent
         assert statistics.geometric_mean(gains) > 2, (other, gains)
         assert sum(gain > 1 for gain in gains) >= 18, (other, gains)
         assert min(gains) > 0.9, (other, gains)

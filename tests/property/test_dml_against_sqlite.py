@@ -16,7 +16,8 @@ from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES
 SCHEMA = pa.schema(
     [pa.field("a", pa.int64()), pa.field("b", pa.float64()), pa.field("s", pa.string())]
 )
-# SQLite has no NaN. Ours sorts above every number and equals itself, as infinity does; no row holds a real one.
+# SQLite has no NaN. Ours sorts above every number and equals itself, as infinity does; no row holds
+# a real one.
 NAN = float("inf")
 
 ints = st.one_of(st.none(), st.integers(-2, 3))

@@ -1,8 +1,9 @@
 """Whatever maintenance does, wherever it is killed, whoever commits beside it: no query changes, no file is missing or left.
 
-Random graphs of branches and tags, random writes, every maintenance action. The model beside the table keeps the rows of each
-branch and, of every snapshot, what it held when it was made; it knows nothing of files. Files are counted by a census of its own,
-which reads metadata with `json` and `fastavro` alone. LAKEHOUSE_MAINTENANCE_EXAMPLES asks for more histories.
+Random graphs of branches and tags, random writes, every maintenance action. The model beside the
+table keeps the rows of each branch and, of every snapshot, what it held when it was made; it knows
+nothing of files. Files are counted by a census of its own, which reads metadata with `json` and
+`fastavro` alone. LAKEHOUSE_MAINTENANCE_EXAMPLES asks for more histories.
 """
 
 from __future__ import annotations

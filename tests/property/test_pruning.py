@@ -1,9 +1,9 @@
 """I11: a pruned scan finds what an unpruned one finds, for every type, transform and predicate.
 
-The oracle knows nothing of the library: rows are Python values, predicates are evaluated row by row with three-valued logic,
-partition values come from pyiceberg's transforms and metrics from Python's min and max. UUIDs have
-bounds in the order of either writer: sixteen unsigned bytes, or two signed halves as in Java, also
-merged by Java out of the row groups of Parquet.
+The oracle knows nothing of the library: rows are Python values, predicates are evaluated row by row
+with three-valued logic, partition values come from pyiceberg's transforms and metrics from Python's
+min and max. UUIDs have bounds in the order of either writer: sixteen unsigned bytes, or two signed
+halves as in Java, also merged by Java out of the row groups of Parquet.
 """
 
 from __future__ import annotations

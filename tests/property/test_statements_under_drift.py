@@ -49,7 +49,8 @@ def _by_id(results):
 def _judge_same_rows(states, checked, truth, where, change):
     """Changes of the schema and compactions alone take nothing from a statement that stays true.
 
-    A compaction may show that rows went which delete files had hidden; that costs trust in what has no evidence.
+    A compaction may show that rows went which delete files had hidden; that costs trust in what has
+    no evidence.
     """
     for name, holds in truth.items():
         before, evidence = checked[name].standing.state, checked[name].statement.evidence

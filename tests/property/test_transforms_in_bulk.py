@@ -47,7 +47,8 @@ def blobs(rng):
 
 def decimals(rng, precision, scale):
     low = -(10 ** min(precision, 18)) + 10**5
-    # every length of bytes; -2^(8k-1), where pyiceberg hashes a byte too many, has a test of its own
+    # every length of bytes; -2^(8k-1), where pyiceberg hashes a byte too many, has a test of its
+    # own
     drawn = (
         int(n) >> int(bits)
         for n, bits in zip(rng.integers(low, -low, COUNT), rng.integers(0, 50, COUNT), strict=True)

@@ -34,7 +34,8 @@ class Intent:
         deletes: delete file -> data file -> positions.
         moved: data file -> positions of rows whose new versions `adds` has: nobody else may have
             deleted them.
-        read: (partition, rows) that a serializable operation decided on; the serial state must agree.
+        read: (partition, rows) that a serializable operation decided on; the serial state must
+            agree.
         target: snapshot a rollback points at.
     """
 
@@ -67,7 +68,8 @@ class State:
     def apply(self, intent: Intent) -> State:
         files, gone = dict(self.files), dict(self.gone)
         serially = frozenset() if intent.read is None else frozenset(self.rows(intent.read[0]))
-        # Rows that somebody else deleted meanwhile do not matter to a delete of the whole partition.
+        # Rows that somebody else deleted meanwhile do not matter to a delete of the whole
+        # partition.
         if intent.read is not None and not (
             serially <= intent.read[1] if intent.kind == "delete" else serially == intent.read[1]
         ):

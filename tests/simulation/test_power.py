@@ -1,4 +1,7 @@
-"""Power lost at one chosen moment. What was acknowledged, and what somebody has seen, is there afterwards."""
+"""Power lost at one chosen moment.
+
+What was acknowledged, and what somebody has seen, is there afterwards.
+"""
 
 from __future__ import annotations
 

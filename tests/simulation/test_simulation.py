@@ -1,4 +1,7 @@
-"""A few hundred seeds of the simulation. `make simulate SEEDS=10000` runs more; a failing seed replays with --replay."""
+"""A few hundred seeds of the simulation.
+
+`make simulate SEEDS=10000` runs more; a failing seed replays with --replay.
+"""
 
 from __future__ import annotations
 

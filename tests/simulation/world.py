@@ -361,7 +361,8 @@ def simulate(seed: int, plan: Plan | None = None) -> World:
     """Run one seed. Raises InvariantBrokenError with the seed and the trace."""
     plan = plan or plan_of(seed)
     world = World(seed, plan)
-    # Threads of the maintenance walker would not be under the scheduler: one file after the other here.
+    # Threads of the maintenance walker would not be under the scheduler: one file after the other
+    # here.
     one_by_one = mock.patch.object(
         reachability, "in_parallel", lambda function, items, threads=1: map(function, items)
     )

@@ -237,7 +237,8 @@ class FilesystemCatalog:
             number = require_number(base.metadata_location) + 1
             if self._versions.at(folder, number) is not None:
                 raise _lost(identifier, number)
-            # The codec of the base decides the name, so that all who commit after version N create the same file.
+            # The codec of the base decides the name, so that all who commit after version N create
+            # the same file.
             codec = codec_after(base.metadata)
             location = self._versions.location(folder, number, codec)
             data = metadata_bytes(new, codec)
@@ -373,8 +374,9 @@ class FilesystemCatalog:
     def _check_base_is_there(self, identifier: Identifier, base: TableVersion) -> None:
         """After writing version N+1: version N must still be there, and be the one that we loaded.
 
-        Versions are deleted oldest first. Without N, another N+1 may have existed and been deleted before ours was written: then
-        others are far ahead and ours is no part of their history. Nor is it with an N that another such writer left there.
+        Versions are deleted oldest first. Without N, another N+1 may have existed and been deleted
+        before ours was written: then others are far ahead and ours is no part of their history. Nor
+        is it with an N that another such writer left there.
         """
         try:
             if is_still(self._store, base):
@@ -391,8 +393,8 @@ class FilesystemCatalog:
     def _delete_old_versions(self, identifier: Identifier, new: TableMetadata) -> None:
         """Delete the versions that the metadata log no longer lists, where the table asks for it, oldest first.
 
-        Whatever an earlier writer failed to delete goes too: versions must stay one unbroken range, because readers that begin
-        at any of them find the newest by probing forward.
+        Whatever an earlier writer failed to delete goes too: versions must stay one unbroken range,
+        because readers that begin at any of them find the newest by probing forward.
         """
         if not TableProperties(new.properties).metadata_delete_after_commit or not new.metadata_log:
             return

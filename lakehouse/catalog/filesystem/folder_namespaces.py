@@ -26,7 +26,8 @@ MARKER = ".namespace.json"
 class FolderNamespaces:
     """Namespaces of a filesystem catalog.
 
-    A folder is a namespace when it has the marker file, or (as other engines leave it) holds a live table or nothing at all.
+    A folder is a namespace when it has the marker file, or (as other engines leave it) holds a live
+    table or nothing at all.
 
     Args:
         warehouse: the root.

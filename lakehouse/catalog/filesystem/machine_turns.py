@@ -1,4 +1,7 @@
-"""Taking turns: writers of one table on one machine queue instead of wasting attempts. Correctness never depends on it."""
+"""Taking turns: writers of one table on one machine queue instead of wasting attempts.
+
+Correctness never depends on it.
+"""
 
 from __future__ import annotations
 

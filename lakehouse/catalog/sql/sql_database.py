@@ -122,7 +122,10 @@ class Database:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction, committed at the end of the block. Raises StorageError; IntegrityError passes."""
+        """A transaction, committed at the end of the block.
+
+        Raises StorageError; IntegrityError passes.
+        """
         try:
             with self._engine.begin() as connection:
                 yield connection
@@ -135,8 +138,9 @@ class Database:
         """Run one change in a transaction.
 
         Returns:
-            What `change` returned, once committed; 0 when the database gave the transaction up because of others; None when the
-            reply to COMMIT was lost and it may or may not be committed.
+            What `change` returned, once committed; 0 when the database gave the transaction up
+            because of others; None when the reply to COMMIT was lost and it may or may not be
+            committed.
 
         Raises:
             StorageError: certainly not committed.
@@ -200,7 +204,8 @@ class Database:
     def _advisory_turn(self, key: str) -> Iterator[None]:
         with self._threads_lock:
             lock = self._threads.setdefault(key, threading.Lock())
-        # Threads of this process queue here, so that waiting costs one connection and not the whole pool.
+        # Threads of this process queue here, so that waiting costs one connection and not the whole
+        # pool.
         held = lock.acquire(timeout=WAIT_SECONDS_MAX)
         connection = self._locked(_number(key))
         try:
@@ -245,7 +250,8 @@ def _parsed(uri: str) -> URL:
     except (ArgumentError, ValueError):
         url = None
     if url is None or "@" in (url.host or ""):
-        # Not even the reason is shown: it quotes a part of the URL, which may be a part of the password.
+        # Not even the reason is shown: it quotes a part of the URL, which may be a part of the
+        # password.
         kind = uri.partition(":")[0]
         raise InvalidInputError(
             f"The URL of the {kind} catalog cannot be read. Write {kind}://user:password@host:port/database, and "
@@ -255,7 +261,8 @@ def _parsed(uri: str) -> URL:
 
 
 def _engine(url: URL, *, is_sqlite: bool) -> Engine:
-    # READ COMMITTED whatever the server's default is: the conditional UPDATE waits for a rival and then looks again.
+    # READ COMMITTED whatever the server's default is: the conditional UPDATE waits for a rival and
+    # then looks again.
     options: dict[str, Any] = (
         {} if is_sqlite else {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
     )
@@ -316,7 +323,10 @@ def _prepare_sqlite(engine: Engine) -> None:
 
 
 def _enter_wal(cursor: Any) -> None:
-    """Write-ahead log from the first connection on. Changing the mode does not wait for others by itself, so we do."""
+    """Write-ahead log from the first connection on.
+
+    Changing the mode does not wait for others by itself, so we do.
+    """
     until = time.monotonic() + _BUSY_MS / 1000
     while True:
         try:

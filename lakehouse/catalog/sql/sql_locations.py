@@ -22,8 +22,9 @@ _KNOWN_MAX = 10_000
 class TableLocations:
     """Locations of every table in a database, whatever its catalog name.
 
-    The database keeps the metadata file alone. Where that lies as tables of this name do by default, its folder tells the
-    location; otherwise (`write.metadata.path`, renamed or registered tables) the metadata is read, once.
+    The database keeps the metadata file alone. Where that lies as tables of this name do by
+    default, its folder tells the location; otherwise (`write.metadata.path`, renamed or registered
+    tables) the metadata is read, once.
     """
 
     def __init__(self, database: Database, storage: Callable[[str], Storage]) -> None:

@@ -73,7 +73,8 @@ def _parts(array: pa.Array, children: Sequence[pa.Array]) -> tuple[list[pa.Array
 def without_nulls(array: pa.Array) -> pa.Array:
     """The same array with no slot null; what stands in the slots that were is undefined.
 
-    For required children of null structs: nothing of them is stored, but Parquet writers refuse to see nulls there.
+    For required children of null structs: nothing of them is stored, but Parquet writers refuse to
+    see nulls there.
     """
     kind = array.type
     if array.null_count == 0:

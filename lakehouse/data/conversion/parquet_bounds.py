@@ -135,7 +135,8 @@ def decode_statistic(raw: Any, column: Any, kind: PrimitiveType) -> Any:
         kind: type of the field in the table's schema; the file's may be narrower.
 
     Returns:
-        int for integers, dates, times, timestamps and decimals (unscaled); float, bool, str, bytes otherwise.
+        int for integers, dates, times, timestamps and decimals (unscaled); float, bool, str, bytes
+        otherwise.
     """
     if raw is None:
         return None
@@ -193,5 +194,6 @@ def _decode_ticks(raw: Any, column: Any, kind: PrimitiveType) -> int | None:
     nanos = raw * unit
     if isinstance(kind, _NANOS):
         return nanos
-    # Readers floor finer units to microseconds too, so that the floor of a bound bounds what is read.
+    # Readers floor finer units to microseconds too, so that the floor of a bound bounds what is
+    # read.
     return nanos // 1_000

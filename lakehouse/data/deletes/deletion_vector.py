@@ -36,7 +36,8 @@ def decode_vector(blob: bytes, path: str, cardinality: int | None = None) -> Pos
         cardinality: `record_count` of the manifest entry, to be compared.
 
     Raises:
-        CorruptMetadataError: wrong length, magic or checksum, an unreadable bitmap, or another number of positions.
+        CorruptMetadataError: wrong length, magic or checksum, an unreadable bitmap, or another
+            number of positions.
     """
     if len(blob) < _OVERHEAD or struct.unpack(">I", blob[:4])[0] != len(blob) - 8:
         raise CorruptMetadataError(

@@ -1,4 +1,7 @@
-"""Reading one Avro data file. Row-oriented files are for landing: they are read whole; compaction turns them into Parquet."""
+"""Reading one Avro data file.
+
+Row-oriented files are for landing: they are read whole; compaction turns them into Parquet.
+"""
 
 from __future__ import annotations
 

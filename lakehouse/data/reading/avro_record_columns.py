@@ -1,7 +1,8 @@
 """Avro records as Arrow columns: types of an Avro schema, and decoded records under them.
 
-Field ids (`field-id`, `element-id`, `key-id`, `value-id`) become `PARQUET:field_id`, so that columns resolve as those of Parquet
-files do. Logical types are applied here, not by the Avro decoder: numbers stay exact, whatever their range.
+Field ids (`field-id`, `element-id`, `key-id`, `value-id`) become `PARQUET:field_id`, so that
+columns resolve as those of Parquet files do. Logical types are applied here, not by the Avro
+decoder: numbers stay exact, whatever their range.
 """
 
 from __future__ import annotations
@@ -93,7 +94,8 @@ def avro_columns(schema: Any, location: str) -> list[AvroColumn]:
     """The top-level columns of an Avro file.
 
     Raises:
-        UnsupportedFeatureError: a union of more than null and one type, or a type that Arrow has not.
+        UnsupportedFeatureError: a union of more than null and one type, or a type that Arrow has
+            not.
     """
     reader = _Types(location)
     if not isinstance(schema, dict) or schema.get("type") != "record":

@@ -31,18 +31,19 @@ def read_changelog(
 ) -> pa.Table:
     """The rows that came and went, in the order of the snapshots, deleted before inserted ones.
 
-    A row that a snapshot only carried from one file into another (copy on write) has not changed and is left out. One
-    snapshot is held in memory at a time, and the result.
+    A row that a snapshot only carried from one file into another (copy on write) has not changed
+    and is left out. One snapshot is held in memory at a time, and the result.
 
     Args:
         steps: from `plan_changelog`.
-        request: columns and filter, as for `read_tasks`; rows are compared over the whole table schema, before the
-            projection.
+        request: columns and filter, as for `read_tasks`; rows are compared over the whole table
+            schema, before the projection.
         storage: where the files are.
         net: also leave out rows that came and went, or went and came back, within the range.
 
     Returns:
-        The columns asked for, then `_change_type` (`INSERT` or `DELETE`), `_change_ordinal` and `_commit_snapshot_id`.
+        The columns asked for, then `_change_type` (`INSERT` or `DELETE`), `_change_ordinal` and
+        `_commit_snapshot_id`.
 
     Raises:
         what `read_tasks` raises.

@@ -42,15 +42,18 @@ class Projection:
         columns: of the file.
         fields: wanted, in order.
         targets: their Arrow fields.
-        constants: field id -> value of the whole file (identity partition values) for fields that the file lacks.
+        constants: field id -> value of the whole file (identity partition values) for fields that
+            the file lacks.
         path: of the file, for messages.
-        pruned: whether batches hold only the columns of `leaves`; else all columns, nested ones too.
+        pruned: whether batches hold only the columns of `leaves`; else all columns, nested ones
+            too.
 
     Attributes:
         leaves: Parquet leaf columns to decode, ascending.
 
     Raises:
-        InvalidSchemaError: a type that cannot be promoted, or a required column that is missing and has no default.
+        InvalidSchemaError: a type that cannot be promoted, or a required column that is missing and
+            has no default.
     """
 
     def __init__(
@@ -112,7 +115,8 @@ class Projection:
         Args:
             batch: decoded columns, None when nothing was decoded.
             rows: length of the columns.
-            present: where the struct around these columns is not null; required ones may be null elsewhere.
+            present: where the struct around these columns is not null; required ones may be null
+                elsewhere.
 
         Raises:
             InvalidSchemaError: a required column holds nulls, or a value cannot be promoted.
@@ -204,7 +208,8 @@ class Projection:
             pruned=self._pruned,
         )
         if not below.leaves:
-            # None of the wanted children is in the file: any leaf tells where the struct itself is null.
+            # None of the wanted children is in the file: any leaf tells where the struct itself is
+            # null.
             leaves = (column.leaves[0],)
             return _Part(
                 lambda array: _rebuild(array, below, target, decoded=False), leaves, exact=False

@@ -44,8 +44,9 @@ _Item: TypeAlias = pa.RecordBatch | _Failed | None
 class _Budget:
     """Bytes of decoded batches that wait for the consumer.
 
-    All units share the limit, so that several run ahead together when row groups are small. The unit that the consumer reads from
-    gets a quarter of the limit on top, so that it never waits for the others.
+    All units share the limit, so that several run ahead together when row groups are small. The
+    unit that the consumer reads from gets a quarter of the limit on top, so that it never waits for
+    the others.
     """
 
     def __init__(self, limit: int | None) -> None:
@@ -124,7 +125,8 @@ class _Unit:
         finally:
             self._done()
             if self._budget.bounded:
-                # what this thread freed goes back to the system: allocators keep it for the thread, and there are several
+                # what this thread freed goes back to the system: allocators keep it for the thread,
+                # and there are several
                 pa.default_memory_pool().release_unused()
 
     def drain(self) -> Iterator[pa.RecordBatch]:
@@ -204,7 +206,8 @@ class Pipeline(Generic[Group]):
             elif not self._opening or (
                 self._budget.bounded and self._units and not _succeeded(self._opening[0])
             ):
-                # Waiting for a file while units wait for the consumer could wait for ever; without a limit they never do.
+                # Waiting for a file while units wait for the consumer could wait for ever; without
+                # a limit they never do.
                 break
             else:
                 opened, ready = self._opening.popleft().result()

@@ -19,8 +19,9 @@ _UNCOMPRESSED_BYTES, _COMPRESSED_BYTES, _CHECKSUM, _DATA_PAGE, _DATA_PAGE_V2 = 2
 _MAGIC_BYTES = 4
 
 _NUMBER = rb"([\x80-\xff]{0,4}[\x00-\x7f])"
-# PageHeader (parquet.thrift) in Thrift's compact protocol, in one match, as parquet-cpp lays it out: type, uncompressed size,
-# compressed size, checksum, then a data page without statistics (number of values, three encodings) or a dictionary page.
+# PageHeader (parquet.thrift) in Thrift's compact protocol, in one match, as parquet-cpp lays it
+# out: type, uncompressed size, compressed size, checksum, then a data page without statistics
+# (number of values, three encodings) or a dictionary page.
 _USUAL = re.compile(
     rb"\x15.\x15%(n)s\x15%(n)s\x15%(n)s(?:\x1c\x15%(n)s\x15.\x15.\x15.\x00|\x3c\x15%(n)s\x15.[\x11\x12]?\x00)\x00"
     % {b"n": _NUMBER},
@@ -31,7 +32,8 @@ _USUAL = re.compile(
 def verify_pages(data: bytes | mmap, chunks: Iterable[ColumnChunk], path: str) -> bool:
     """Check the CRC-32 of every page that carries one (Parquet format: Checksumming).
 
-    Checksums cover the data of a page, not its header: what headers say is compared with what the footer says.
+    Checksums cover the data of a page, not its header: what headers say is compared with what the
+    footer says.
 
     Args:
         data: the whole file.
@@ -39,7 +41,8 @@ def verify_pages(data: bytes | mmap, chunks: Iterable[ColumnChunk], path: str) -
         path: of the file, for messages.
 
     Returns:
-        Whether the headers are valid and say the same as the footer; else a decoder that trusts them must not read the pages.
+        Whether the headers are valid and say the same as the footer; else a decoder that trusts
+        them must not read the pages.
 
     Raises:
         CorruptMetadataError: a checksum does not match.
@@ -71,7 +74,8 @@ def verify_pages(data: bytes | mmap, chunks: Iterable[ColumnChunk], path: str) -
 def verified(data: bytes, columns: int, rows: int, uncompressed_bytes: int) -> bool:
     """Whether all pages of a file match their checksums, found without its footer, which takes longer to parse than a small file.
 
-    False says nothing about the file but that it is not of the usual layout or damaged: `verify_pages` tells which.
+    False says nothing about the file but that it is not of the usual layout or damaged:
+    `verify_pages` tells which.
 
     Args:
         data: a file with one row group of unrepeated columns.

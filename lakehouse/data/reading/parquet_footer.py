@@ -1,6 +1,7 @@
 """The part of a Parquet footer that pruning needs, parsed here: pyarrow ends the process over damaged column metadata.
 
-(`RowGroupMetaData.column` lets C++ exceptions through, as for histograms of a wrong size or statistics that are cut short.)
+(`RowGroupMetaData.column` lets C++ exceptions through, as for histograms of a wrong size or
+statistics that are cut short.)
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def read_footer(storage: Storage, path: str, recorded_size: int) -> Tail:
     Args:
         storage: where the file is.
         path: its location.
-        recorded_size: what the manifest says; writers have been wrong about it, so that the real size decides when it fails.
+        recorded_size: what the manifest says; writers have been wrong about it, so that the real
+            size decides when it fails.
 
     Raises:
         NoSuchFileError, StorageError: it cannot be read.
@@ -154,8 +156,9 @@ def column_chunks(footer: bytes, columns: int, path: str) -> list[list[ColumnChu
 def _chunk(one: dict[int, Any], ordered: bool) -> ColumnChunk:
     meta = one[3]
     statistics = meta.get(12, {})
-    # min_value and max_value mean something only where the order of the column is known; their predecessors were compared as
-    # signed whatever the type, which is right for signed numbers alone: those are left unused.
+    # min_value and max_value mean something only where the order of the column is known; their
+    # predecessors were compared as signed whatever the type, which is right for signed numbers
+    # alone: those are left unused.
     minimum, maximum = (statistics.get(6), statistics.get(5)) if ordered else (None, None)
     dictionary = meta.get(11)
     numbers = [meta[9], meta[7], meta[6], meta[5], dictionary or 0, statistics.get(3) or 0]
@@ -200,7 +203,8 @@ def read_struct(data: bytes | mmap, at: int, depth: int = 0) -> tuple[dict[int, 
     """A struct of Thrift's compact protocol as its fields by number, and where it ends.
 
     Raises:
-        IndexError, KeyError, TypeError, ValueError, struct.error: it is not one; callers add the file.
+        IndexError, KeyError, TypeError, ValueError, struct.error: it is not one; callers add the
+            file.
     """
     if depth > _DEEPEST:
         raise ValueError("nested too deeply")

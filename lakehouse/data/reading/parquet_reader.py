@@ -53,7 +53,8 @@ _PARQUET: Mapping[str, Any] = {
 }
 # What pays for larger files only: buffers, decoding columns in parallel.
 _MANY_ROWS = 20_000
-# What pays for large ones only: opening again to read dictionaries, decoding the filter's columns first.
+# What pays for large ones only: opening again to read dictionaries, decoding the filter's columns
+# first.
 _TWICE_ROWS = 50_000
 
 
@@ -76,7 +77,8 @@ def load_footer(storage: Storage, one: DataFile, *, counted: bool = True) -> Foo
 
     Raises:
         NoSuchFileError, StorageError: it cannot be read.
-        CorruptMetadataError: it is not valid Parquet, or holds another number of rows than recorded.
+        CorruptMetadataError: it is not valid Parquet, or holds another number of rows than
+            recorded.
         UnsupportedFeatureError: another format, or an encrypted file.
     """
     if one.file_format.lower() != "parquet":
@@ -86,7 +88,8 @@ def load_footer(storage: Storage, one: DataFile, *, counted: bool = True) -> Foo
         )
     tail = read_footer(storage, one.file_path, one.file_size_in_bytes)
     with readable(one.file_path):
-        # as pq.read_metadata does, without the paths of nested columns, which take longer than the metadata themselves
+        # as pq.read_metadata does, without the paths of nested columns, which take longer than the
+        # metadata themselves
         reader = pq.core.ParquetReader()
         reader.open(pa.BufferReader(as_metadata_file(tail.footer)))
         found = Footer(tail.footer, reader.metadata, tail.whole)
@@ -277,7 +280,8 @@ class TaskReader:
         """Check the checksums of wanted pages for a decoder that does not; only where there is `bulk`.
 
         Returns:
-            False when their headers and the footer contradict each other, so that only Arrow's reader may read them.
+            False when their headers and the footer contradict each other, so that only Arrow's
+            reader may read them.
 
         Raises:
             CorruptMetadataError: a checksum does not match.
@@ -325,7 +329,10 @@ class TaskReader:
             self._opened.close()
 
     def batches(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
-        """Wanted rows and columns of a row group. Row groups may be read by several threads at a time."""
+        """Wanted rows and columns of a row group.
+
+        Row groups may be read by several threads at a time.
+        """
         with readable(self._path):
             if len(self.row_groups) > 1:
                 # A ParquetFile buffers ahead for one reader at a time.
@@ -384,7 +391,8 @@ class TaskReader:
 
     def _refers_to_dictionary(self, leaf: int) -> bool:
         chunks = [self._chunks[group.index][leaf] for group in self.row_groups]
-        # Plain text takes more than the four bytes of its length a value: below that, pages refer to a dictionary.
+        # Plain text takes more than the four bytes of its length a value: below that, pages refer
+        # to a dictionary.
         compact = sum(chunk.uncompressed_bytes for chunk in chunks) < 4 * sum(
             chunk.values for chunk in chunks
         )

@@ -45,7 +45,8 @@ def prune(
         chunks: its column chunks by row group.
         groups: candidates.
         where: the filter.
-        columns: field id -> Parquet leaf column, for unrepeated primitive fields that are in the file.
+        columns: field id -> Parquet leaf column, for unrepeated primitive fields that are in the
+            file.
         types: field id -> type in the table's schema.
     """
     wanted = sorted({leaf.field_id for leaf in leaves(where)} & columns.keys())

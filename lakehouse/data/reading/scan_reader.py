@@ -35,7 +35,8 @@ _POSITION_NAMES = (
     '[{"field-id":2147483546,"names":["file_path"]},{"field-id":2147483545,"names":["pos"]}]'
 )
 _WHOLE_ROW_GROUPS = 1 << 20
-# Nothing waits for memory when everything is kept: fewer, larger chunks, and whole row groups when no row is left out.
+# Nothing waits for memory when everything is kept: fewer, larger chunks, and whole row groups when
+# no row is left out.
 _FILTERED_BATCH_ROWS = 131_072
 _TABLE_BATCH_ROWS = 1_048_576
 
@@ -45,18 +46,23 @@ class ReadRequest:
     """What a reader has to know about the scan; picklable.
 
     Attributes:
-        schema: columns to return, in order, as a projection of the table's schema; may hold metadata columns
-            (`METADATA_COLUMNS`: `_file`, `_pos`, `_deleted`, `_spec_id`, `_row_id`, `_last_updated_sequence_number`).
-        table_schema: the whole schema that filters and equality deletes refer to; `schema` when None.
-        older_schemas: the table's other schemas, for equality deletes that compare a column dropped since.
-        where: rows for which this is not true are dropped (three-valued logic), on every task, together with the residual of the
-            task. Give the scan's own filter, or TRUE when the residuals of the tasks are enough.
+        schema: columns to return, in order, as a projection of the table's schema; may hold
+            metadata columns (`METADATA_COLUMNS`: `_file`, `_pos`, `_deleted`, `_spec_id`,
+            `_row_id`, `_last_updated_sequence_number`).
+        table_schema: the whole schema that filters and equality deletes refer to; `schema` when
+            None.
+        older_schemas: the table's other schemas, for equality deletes that compare a column dropped
+            since.
+        where: rows for which this is not true are dropped (three-valued logic), on every task,
+            together with the residual of the task. Give the scan's own filter, or TRUE when the
+            residuals of the tasks are enough.
         specs: partition specs by id, for identity partition values of files that lack the column.
         name_mapping: JSON of `schema.name-mapping.default`, for files without field ids.
         batch_rows: most rows in a returned batch.
         threads: row groups decoded at a time; one per core when None.
         buffer_bytes: bytes of decoded batches that may wait for the consumer of a stream.
-        bulk: whether `read_table` has Polars decode what it can (ADR 7); None where there is enough to read and several threads.
+        bulk: whether `read_table` has Polars decode what it can (ADR 7); None where there is enough
+            to read and several threads.
     """
 
     schema: Schema
@@ -76,15 +82,17 @@ def read_tasks(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Stream the rows of the tasks, in their order, with bounded memory; close it to stop early.
 
-    Every batch has exactly the schema `schema_to_arrow(request.schema)`; empty batches are left out. Files are read by
-    several threads; memory holds about `buffer_bytes` and what decoding takes, however large files and row groups are.
+    Every batch has exactly the schema `schema_to_arrow(request.schema)`; empty batches are left
+    out. Files are read by several threads; memory holds about `buffer_bytes` and what decoding
+    takes, however large files and row groups are.
 
     Raises:
         NoSuchFileError: a data or delete file is missing.
         CorruptMetadataError: a file is not valid Parquet or Puffin.
         InvalidSchemaError: a file lacks a required column or holds a type that cannot be promoted.
         InvalidExpressionError: a function of the filter cannot be computed for a row.
-        UnsupportedFeatureError: a file format other than Parquet and Avro, or delete files that are not Parquet.
+        UnsupportedFeatureError: a file format other than Parquet and Avro, or delete files that are
+            not Parquet.
     """
     return _stream(tasks, request, storage, request.buffer_bytes)
 

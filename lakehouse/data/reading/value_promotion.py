@@ -37,8 +37,9 @@ class PromotionError(ValueError):
 def promote(array: pa.Array, kind: IcebergType, target: pa.DataType) -> pa.Array:
     """Read a primitive column as `kind`.
 
-    Allowed: int to long, float to double, decimal to a wider one of the same scale, date to timestamp, any width of integer
-    and any unit of time that foreign writers use (finer units are floored), strings without annotation.
+    Allowed: int to long, float to double, decimal to a wider one of the same scale, date to
+    timestamp, any width of integer and any unit of time that foreign writers use (finer units are
+    floored), strings without annotation.
 
     Raises:
         PromotionError: anything else.

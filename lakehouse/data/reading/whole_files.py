@@ -59,8 +59,10 @@ class Unit:
     """What is decoded at a time.
 
     Attributes:
-        groups: row groups that follow each other: of one file, or all of several files with one schema.
-        bulk: how Polars decodes the first file, and with it the others; None where Arrow's reader is to.
+        groups: row groups that follow each other: of one file, or all of several files with one
+            schema.
+        bulk: how Polars decodes the first file, and with it the others; None where Arrow's reader
+            is to.
     """
 
     groups: tuple[tuple[TaskReader, RowGroup], ...]
@@ -83,7 +85,8 @@ class WholeFiles:
 
     Args:
         readers: of the tasks, in order.
-        lone: whether Polars decodes even a small file that no other can be decoded with, which Arrow's reader does faster.
+        lone: whether Polars decodes even a small file that no other can be decoded with, which
+            Arrow's reader does faster.
     """
 
     def __init__(self, readers: Sequence[TaskReader], *, lone: bool = False) -> None:

@@ -80,9 +80,9 @@ def metrics_modes(
 ) -> dict[int, MetricsMode]:
     """Mode of each primitive field by id.
 
-    Without a configured default, a schema of more than `max-inferred-column-defaults` (100) primitive fields infers
-    `truncate(16)` for the first 100 and `none` for the rest. Columns of the sort order have at least `truncate(16)`.
-    Fields inside lists and maps never have bounds.
+    Without a configured default, a schema of more than `max-inferred-column-defaults` (100)
+    primitive fields infers `truncate(16)` for the first 100 and `none` for the rest. Columns of the
+    sort order have at least `truncate(16)`. Fields inside lists and maps never have bounds.
 
     Raises:
         InvalidPropertyError: a mode that does not parse.
@@ -180,7 +180,8 @@ def footer_metrics(
 
     Args:
         footer: of the written file.
-        leaf_ids: field id of each Parquet leaf column in order, None for columns that are not of the table.
+        leaf_ids: field id of each Parquet leaf column in order, None for columns that are not of
+            the table.
         schema: types of the fields.
         modes: see `metrics_modes`; a field without a mode has none.
         nan_counts: NaN values by field id, counted while writing; the footer does not know them.

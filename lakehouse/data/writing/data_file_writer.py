@@ -33,9 +33,11 @@ class WriteRequest:
         schema: the table's schema; batches are coerced to it by column name.
         spec: partition spec that the new files belong to.
         sort_order: rows of each file are sorted by it; unsorted by default.
-        location: data location (`<table location>/data` or `write.data.path`), in the table's own spelling.
-        properties: table properties (`write.target-file-size-bytes`, `write.parquet.*`, `write.metadata.metrics.*`,
-            `lakehouse.write.buffer-bytes`: memory for rows that wait to be written, 256 MiB).
+        location: data location (`<table location>/data` or `write.data.path`), in the table's own
+            spelling.
+        properties: table properties (`write.target-file-size-bytes`, `write.parquet.*`,
+            `write.metadata.metrics.*`, `lakehouse.write.buffer-bytes`: memory for rows that wait to
+            be written, 256 MiB).
         format_version: table format version, 1 to 3.
         write_id: unique per write, part of every file name, so that two writes never collide.
         table: name of the table, for messages.
@@ -56,9 +58,10 @@ def write_data_files(
 ) -> Iterator[DataFile]:
     """Write rows as data files `<location>/<partition path>/00000-<task>-<write id>-<n>.parquet`.
 
-    Each file is durable when its DataFile is yielded, and nothing of it is visible before. Rows are coerced to the schema
-    (see `coerce`), split by partition and sorted by the sort order; a file is finished when it reaches the target size.
-    Memory is bounded: when the waiting rows of all partitions exceed the buffer, the largest partition is written.
+    Each file is durable when its DataFile is yielded, and nothing of it is visible before. Rows are
+    coerced to the schema (see `coerce`), split by partition and sorted by the sort order; a file is
+    finished when it reaches the target size. Memory is bounded: when the waiting rows of all
+    partitions exceed the buffer, the largest partition is written.
 
     Args:
         data: rows; columns are matched by name.
@@ -72,8 +75,8 @@ def write_data_files(
     Raises:
         InvalidSchemaError: the data does not fit the schema.
         InvalidPropertyError: a table property that cannot be used.
-        StorageError: a file could not be written. Whatever the error, unfinished files leave nothing; files that were
-            yielded stay.
+        StorageError: a file could not be written. Whatever the error, unfinished files leave
+            nothing; files that were yielded stay.
     """
     target = _file_target(request, storage, task)
     splitter = PartitionSplitter(request.spec, request.schema)

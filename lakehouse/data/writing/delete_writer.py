@@ -33,7 +33,8 @@ class FileDeletes:
 
     Attributes:
         data_file: the file.
-        positions: all of its deleted rows, those of deletes that this replaces too. Any order, duplicates allowed.
+        positions: all of its deleted rows, those of deletes that this replaces too. Any order,
+            duplicates allowed.
     """
 
     data_file: DataFile
@@ -52,12 +53,14 @@ def write_deletes(
         task: distinguishes parallel writers of the same write.
 
     Returns:
-        Delete files to commit, durable. v3: one for each data file, all in one Puffin file. v2: one for each data file, or for
-        each partition when `write.delete.granularity` is `partition` (fewer files, which some readers refuse).
+        Delete files to commit, durable. v3: one for each data file, all in one Puffin file. v2: one
+        for each data file, or for each partition when `write.delete.granularity` is `partition`
+        (fewer files, which some readers refuse).
 
     Raises:
         UnsupportedFeatureError: format version 1 has no row-level deletes.
-        InvalidInputError: a position outside its file, a file of another spec, or one that is no data file.
+        InvalidInputError: a position outside its file, a file of another spec, or one that is no
+            data file.
         StorageError: a file could not be written; nothing of the others is left.
     """
     items = [_checked(one, request) for one in deletes]

@@ -179,7 +179,8 @@ class FanOut:
             lane.last = rows.slice(rows.num_rows - 1) if self._sorter.sorts else None
             self._steps += 1
             lane.used = self._steps
-            # Full when one more row group like this would lead further from the target size than stopping here.
+            # Full when one more row group like this would lead further from the target size than
+            # stopping here.
             if lane.writer.size + grown / 2 >= self._target.target_bytes:
                 yield self._close(lane)
 

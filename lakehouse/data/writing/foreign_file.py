@@ -73,7 +73,8 @@ def describe_file(
 ) -> DataFile:
     """A data file out of a Parquet file as it lies there.
 
-    Its partition comes from `texts`, where they name the source of an identity field, else from the statistics in its footer.
+    Its partition comes from `texts`, where they name the source of an identity field, else from the
+    statistics in its footer.
 
     Args:
         info: the file.
@@ -82,8 +83,8 @@ def describe_file(
         texts: column -> text of its value in all rows, from a Hive path; None is null.
 
     Raises:
-        InvalidSchemaError: the file has field ids, a column that the table lacks or that cannot be read as the table's type,
-            or lacks a required one.
+        InvalidSchemaError: the file has field ids, a column that the table lacks or that cannot be
+            read as the table's type, or lacks a required one.
         InvalidInputError: its rows lie in more than one partition, or nobody can tell in which.
         CorruptMetadataError | NoSuchFileError: it is no Parquet file, or not there.
     """

@@ -29,17 +29,18 @@ ArrowData: TypeAlias = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Iterab
 def coerce(data: ArrowData, schema: Schema, *, table: str = "") -> Iterator[pa.RecordBatch]:
     """Bring data to a table schema.
 
-    Columns are matched by name, at every nesting level. Casts are safe ones only: nothing overflows, is rounded or cut.
-    A missing optional column becomes its write default or null. Naive timestamps fit `timestamp`, aware ones
-    `timestamptz` (converted to UTC); never the other way. Dictionary, large, view and fixed-size-list types are accepted.
-    Data with a schema but without rows is checked too.
+    Columns are matched by name, at every nesting level. Casts are safe ones only: nothing
+    overflows, is rounded or cut. A missing optional column becomes its write default or null. Naive
+    timestamps fit `timestamp`, aware ones `timestamptz` (converted to UTC); never the other way.
+    Dictionary, large, view and fixed-size-list types are accepted. Data with a schema but without
+    rows is checked too.
 
     Yields:
         Batches with the Arrow schema `schema_to_arrow(schema)`, field ids included.
 
     Raises:
-        InvalidSchemaError: an unknown column, a missing required column, a null in a required column, or a value that
-            does not fit; the message names table, column and value.
+        InvalidSchemaError: an unknown column, a missing required column, a null in a required
+            column, or a value that does not fit; the message names table, column and value.
     """
     coercer = Coercer(schema, table)
     if isinstance(data, pa.RecordBatch):

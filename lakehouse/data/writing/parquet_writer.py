@@ -214,8 +214,8 @@ class ParquetFileWriter:
 class _Sink:
     """The stream as pyarrow sees it.
 
-    Closing the Parquet writer must not publish a file that is not finished, and whatever pyarrow writes while it forgets an
-    unfinished writer goes nowhere.
+    Closing the Parquet writer must not publish a file that is not finished, and whatever pyarrow
+    writes while it forgets an unfinished writer goes nowhere.
     """
 
     def __init__(self, stream: OutputStream) -> None:

@@ -27,7 +27,8 @@ def split_by_partition(
 ) -> list[tuple[Partition, pa.RecordBatch]]:
     """Rows grouped by partition tuple, in order of first appearance; the order of rows within a partition is kept.
 
-    Partition tuples hold Iceberg's internal values (day and date: int days, timestamps: int, decimal: Decimal, uuid: UUID, None).
+    Partition tuples hold Iceberg's internal values (day and date: int days, timestamps: int,
+    decimal: Decimal, uuid: UUID, None).
 
     Args:
         data: rows in the Arrow schema of `schema`.
@@ -35,7 +36,8 @@ def split_by_partition(
         schema: table schema that the spec's source ids refer to.
 
     Raises:
-        InvalidPartitionSpecError: a source column that is not in the schema, or a transform that does not apply.
+        InvalidPartitionSpecError: a source column that is not in the schema, or a transform that
+            does not apply.
         UnsupportedFeatureError: an unknown transform.
     """
     return PartitionSplitter(spec, schema).split(data)
@@ -45,7 +47,8 @@ class PartitionSplitter:
     """Splits batch after batch by one spec."""
 
     def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
-        # void fields are null, whatever became of their column: tables that were v1 once keep them for good
+        # void fields are null, whatever became of their column: tables that were v1 once keep them
+        # for good
         self._void = tuple(isinstance(one.transform, VoidTransform) for one in spec.fields)
         self._transforms = []
         for one in spec.fields:

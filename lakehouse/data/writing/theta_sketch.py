@@ -1,8 +1,9 @@
 """Theta sketches: how many different values a column has, in a few kilobytes that can be united with those of other engines.
 
-A sketch keeps the smallest hashes of the values; how close together they lie says how many there are. The values are hashed as
-bytes of Iceberg's single-value serialization, with the hash and in the form of Apache DataSketches, as the Puffin spec asks for
-`apache-datasketches-theta-v1`. (The library's own Python build takes no bytes; in the tests it reads and unites these.)
+A sketch keeps the smallest hashes of the values; how close together they lie says how many there
+are. The values are hashed as bytes of Iceberg's single-value serialization, with the hash and in
+the form of Apache DataSketches, as the Puffin spec asks for `apache-datasketches-theta-v1`. (The
+library's own Python build takes no bytes; in the tests it reads and unites these.)
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ class ThetaSketch:
         self._theta = _FOREVER
 
     def add(self, values: pa.BinaryArray) -> None:
-        """Take in values as bytes; nulls and empty ones do not count, as in the library. Different ones only is faster."""
+        """Take in values as bytes; nulls and empty ones do not count, as in the library.
+
+        Different ones only is faster.
+        """
         hash64 = mmh3.hash64
         found = np.array(
             [hash64(one, seed=_SEED, signed=False)[0] for one in values.to_pylist() if one],

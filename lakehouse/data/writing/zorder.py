@@ -27,8 +27,8 @@ _Array: TypeAlias = npt.NDArray[Any]
 class ZOrder:
     """A curve through several columns; picklable, so that every worker of a rewrite follows the same one.
 
-    A value counts by its rank among the quantiles of a sample, so that each column has the same say whatever its distribution;
-    nulls come first, NaN last.
+    A value counts by its rank among the quantiles of a sample, so that each column has the same say
+    whatever its distribution; nulls come first, NaN last.
 
     Attributes:
         paths: where each column lies in the rows.
@@ -70,7 +70,8 @@ def zorder_ids(names: Sequence[str], schema: Schema) -> tuple[int, ...]:
     """Field ids of the columns of a curve.
 
     Raises:
-        InvalidInputError: fewer than two or more than eight columns, an unknown one, one that is no single value, one twice.
+        InvalidInputError: fewer than two or more than eight columns, an unknown one, one that is no
+            single value, one twice.
     """
     if not 2 <= len(names) <= MOST_COLUMNS or len(set(names)) != len(names):
         raise InvalidInputError(

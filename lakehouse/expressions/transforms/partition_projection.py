@@ -40,11 +40,11 @@ _MONOTONIC = (TruncateTransform, *_TIME)
 def project(where: Bound, spec: PartitionSpec, types: FieldTypes, *, strict: bool = False) -> Bound:
     """A filter on partition values: its leaves carry partition field ids and partition values.
 
-    Inclusive (default): true for every partition that may hold a matching row. Strict: true only for partitions in which every
-    row matches, which is never certain of what only rows can tell.
+    Inclusive (default): true for every partition that may hold a matching row. Strict: true only
+    for partitions in which every row matches, which is never certain of what only rows can tell.
 
-    Transforms that are not understood project to true (inclusive) or false (strict). Values before 1970 of the time
-    transforms allow for old writers that rounded towards zero.
+    Transforms that are not understood project to true (inclusive) or false (strict). Values before
+    1970 of the time transforms allow for old writers that rounded towards zero.
     """
     return map_leaves(
         where,

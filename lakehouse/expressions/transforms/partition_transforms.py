@@ -54,17 +54,20 @@ def transform_array(
     """Apply a transform to a whole array.
 
     Args:
-        transform: pyiceberg's transform object (identity, bucket, truncate, year, month, day, hour, void).
-        array: source values in the Arrow type of `source_type` (large, view and dictionary encodings are accepted).
+        transform: pyiceberg's transform object (identity, bucket, truncate, year, month, day, hour,
+            void).
+        array: source values in the Arrow type of `source_type` (large, view and dictionary
+            encodings are accepted).
         source_type: Iceberg type of the source column.
 
     Returns:
-        An array of the same length: int32 for bucket, year, month and hour, date32 for day, the type of `array` (without
-        dictionary or view encoding) otherwise. Null stays null.
+        An array of the same length: int32 for bucket, year, month and hour, date32 for day, the
+        type of `array` (without dictionary or view encoding) otherwise. Null stays null.
 
     Raises:
         InvalidPartitionSpecError: the transform does not apply to the type.
-        InvalidInputError: a result lies outside its type (`truncate` next to the smallest integer, `hour` in the year 246,000).
+        InvalidInputError: a result lies outside its type (`truncate` next to the smallest integer,
+            `hour` in the year 246,000).
         UnsupportedFeatureError: an unknown transform, which cannot be computed.
     """
     if isinstance(transform, UnknownTransform):

@@ -1,4 +1,7 @@
-"""What to do first, and what only a person may change, each with its evidence. Pure: health, layout and policy in."""
+"""What to do first, and what only a person may change, each with its evidence.
+
+Pure: health, layout and policy in.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ class CostModel:
     """What rewriting costs on the machine at hand.
 
     Attributes:
-        bytes_per_second: compressed bytes read and written again; `benchmarks/compaction.py` measures it.
+        bytes_per_second: compressed bytes read and written again; `benchmarks/compaction.py`
+            measures it.
         memory_bytes: held meanwhile.
     """
 
@@ -45,7 +49,8 @@ class Choice:
 
     Attributes:
         partition: where; empty: the whole table.
-        files_removed: files fewer in the current snapshot; for expiry and orphans, files deleted, at least.
+        files_removed: files fewer in the current snapshot; for expiry and orphans, files deleted,
+            at least.
         bytes: read, and about as many written.
         gb_hours: cost by the model.
         why: one line.
@@ -163,7 +168,8 @@ def advise(
         metadata: of the same version.
         policy: thresholds.
         now_ms: milliseconds since the epoch.
-        filters: columns that queries filter by, the most frequent first; without them no sort order can be proposed.
+        filters: columns that queries filter by, the most frequent first; without them no sort order
+            can be proposed.
         cost: how fast this machine rewrites.
     """
     return Advice(

@@ -26,7 +26,8 @@ class Action:
     """Something worth doing.
 
     Attributes:
-        amount: what it would remove: files, manifests, snapshots and refs, bytes; for an alert, what is above the quota.
+        amount: what it would remove: files, manifests, snapshots and refs, bytes; for an alert,
+            what is above the quota.
         bytes: that it would read.
         reason: why, one line.
         partitions: where, the best first; empty: the whole table.
@@ -148,7 +149,10 @@ def compaction_gains(
     target_bytes: int,
     now_ms: int,
 ) -> list[Gain]:
-    """What compaction would bring, partition by partition, most files per byte first. Those that `rests` refuses are left out."""
+    """What compaction would bring, partition by partition, most files per byte first.
+
+    Those that `rests` refuses are left out.
+    """
     found: list[Gain] = []
     for one in partitions:
         if not rests(one, policy, now_ms):
@@ -202,7 +206,10 @@ def deletes_to_apply(partition: PartitionHealth, policy: MaintenancePolicy) -> b
 
 
 def _affordable(gains: Sequence[Gain], budget_bytes: int) -> list[Gain]:
-    """The best that fit the budget. The very best is taken also when it does not fit: the plan then takes what does."""
+    """The best that fit the budget.
+
+    The very best is taken also when it does not fit: the plan then takes what does.
+    """
     if not budget_bytes:
         return list(gains)
     chosen: list[Gain] = []

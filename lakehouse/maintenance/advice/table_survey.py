@@ -38,7 +38,8 @@ def advise_table(
         filters: columns that queries filter by, the most frequent first.
         list_files: list the table's folders as well, so that orphans are known.
         cost: how fast this machine rewrites.
-        scan_reports: of this table, and of others: what queries filter by, where `filters` does not say.
+        scan_reports: of this table, and of others: what queries filter by, where `filters` does not
+            say.
 
     Raises:
         NoSuchTableError: no such table.

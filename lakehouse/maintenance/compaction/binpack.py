@@ -15,7 +15,8 @@ def pack(
 ) -> list[list[T]]:
     """First-fit into bins of `capacity`, looking back at the last `lookback` open bins; items keep their order inside a bin.
 
-    An item heavier than `capacity` gets a bin of its own. Bins come out in the order in which they were opened.
+    An item heavier than `capacity` gets a bin of its own. Bins come out in the order in which they
+    were opened.
     """
     bins: list[list[T]] = []
     rooms: list[int] = []
@@ -38,8 +39,8 @@ def output_file_count(
 ) -> int:
     """How many files `total_bytes` should become, so that none is a small remainder.
 
-    The remainder gets its own file when it is at least `min_ratio` of the target; otherwise the others absorb it as long as none
-    grows beyond `max_ratio` of the target.
+    The remainder gets its own file when it is at least `min_ratio` of the target; otherwise the
+    others absorb it as long as none grows beyond `max_ratio` of the target.
     """
     if total_bytes <= target_bytes:
         return 1

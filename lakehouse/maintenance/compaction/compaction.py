@@ -1,7 +1,7 @@
 """Compaction: small files of a partition become few of `write.target-file-size-bytes`, deletes applied, rows unchanged.
 
-One commit for each batch of groups, by `Transaction.rewrite_files` against the version that was planned: a delete or a removal
-committed meanwhile makes the batch abort, never the other way round.
+One commit for each batch of groups, by `Transaction.rewrite_files` against the version that was
+planned: a delete or a removal committed meanwhile makes the batch abort, never the other way round.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class CompactionPlan(Report):
     """Groups of files to rewrite.
 
     Attributes:
-        version: the table planned against; None of its snapshots may be expired before the execution.
+        version: the table planned against; None of its snapshots may be expired before the
+            execution.
         groups: the work, most files removed first.
         delete_uses: for every delete file, how many live data files it applies to.
         dangling: delete files that apply to no live data file; they leave with the first commit.
@@ -196,7 +197,8 @@ class CompactionResult(Report):
 
     Attributes:
         snapshot_ids: one a commit, in order.
-        stopped: None, or the one line that says why it ended before the plan did; what was committed until then stays.
+        stopped: None, or the one line that says why it ended before the plan did; what was
+            committed until then stays.
     """
 
     identifier: Identifier
@@ -246,11 +248,13 @@ def plan_compaction(
 ) -> CompactionPlan:
     """Choose the files worth rewriting on the head of a branch, from metadata alone.
 
-    Without options the table's policy holds (`lakehouse.maintenance.*`), its hours excepted: who asks may start.
+    Without options the table's policy holds (`lakehouse.maintenance.*`), its hours excepted: who
+    asks may start.
 
     Raises:
         InvalidExpressionError: the filter does not parse or bind.
-        InvalidPropertyError: `write.target-file-size-bytes` is not a positive integer, or a property of the policy is unusable.
+        InvalidPropertyError: `write.target-file-size-bytes` is not a positive integer, or a
+            property of the policy is unusable.
         InvalidPartitionSpecError, InvalidInputError: rows cannot be sorted or z-ordered like this.
         NoSuchRefError: no such branch.
     """
@@ -318,11 +322,13 @@ def execute_compaction(
 ) -> CompactionResult:
     """Rewrite the plan's groups, committing batch by batch; by threads of this process unless another executor is given.
 
-    A conflict ends it: what was committed before stays, the files of the batch that lost are removed, and `stopped` says why.
+    A conflict ends it: what was committed before stays, the files of the batch that lost are
+    removed, and `stopped` says why.
 
     Raises:
         CommitStateUnknownError: the reply of a commit was lost; nothing was removed.
-        StorageError, NoSuchFileError, CorruptMetadataError: reading or writing failed; new files of the batch were removed.
+        StorageError, NoSuchFileError, CorruptMetadataError: reading or writing failed; new files of
+            the batch were removed.
         InvalidLocationError: the table's metadata says to write outside the warehouse.
     """
     environment = environment or Environment.system()
@@ -410,8 +416,9 @@ def _unused_deletes(
 ) -> tuple[DataFile, ...]:
     """Live delete files that apply to no live data file.
 
-    They never will again: rows that come later have higher sequence numbers, and a rewrite that runs beside this one keeps the
-    number of the snapshot it began with, whose files such a delete would still have applied to.
+    They never will again: rows that come later have higher sequence numbers, and a rewrite that
+    runs beside this one keeps the number of the snapshot it began with, whose files such a delete
+    would still have applied to.
     """
     found: list[DataFile] = []
     listed = [

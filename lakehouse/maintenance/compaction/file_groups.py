@@ -24,25 +24,32 @@ class CompactionOptions:
     """Which files are worth rewriting; those that are not Parquet always are.
 
     Attributes:
-        where: only files that may hold matching rows (pyiceberg's expression grammar, or an expression).
+        where: only files that may hold matching rows (pyiceberg's expression grammar, or an
+            expression).
         target_file_size_bytes: None takes `write.target-file-size-bytes`.
         min_input_files: a group of small files is rewritten from this many on.
-        min_file_size_ratio, max_file_size_ratio: outside these multiples of the target a file is a candidate.
-        delete_ratio_threshold: a file whose deleted rows reach this part of it is a candidate; equality deletes always do.
-        delete_files_per_file: with more delete files per data file a partition's files with deletes are candidates; 0: no limit.
-        max_group_bytes: one group (the unit of work) reads at most this many bytes; None: 2 GiB, or 512 MiB where it
-            is sorted as a whole, in memory.
+        min_file_size_ratio, max_file_size_ratio: outside these multiples of the target a file is a
+            candidate.
+        delete_ratio_threshold: a file whose deleted rows reach this part of it is a candidate;
+            equality deletes always do.
+        delete_files_per_file: with more delete files per data file a partition's files with deletes
+            are candidates; 0: no limit.
+        max_group_bytes: one group (the unit of work) reads at most this many bytes; None: 2 GiB, or
+            512 MiB where it is sorted as a whole, in memory.
         groups_per_commit: partial progress, one commit for so many groups.
-        skip_newer_than_ms: leave partitions alone that got rows within this many milliseconds; None: none.
+        skip_newer_than_ms: leave partitions alone that got rows within this many milliseconds;
+            None: none.
         rewrite_old_specs: rewrite files of earlier partition specs to the current one.
         rewrite_all: every file is a candidate.
         max_workers: groups rewritten at a time.
-        budget_bytes: read at most so many bytes, groups that remove the most files per byte first; None: no limit.
+        budget_bytes: read at most so many bytes, groups that remove the most files per byte first;
+            None: no limit.
         branch: the branch to compact.
         partitions: only these, by the names that health gives them; None: all.
-        sort_by: sort the rows of each group over all its files, by terms as in `create_table`; empty: the table's sort order
-            within each file.
-        zorder_by: arrange the rows of each group along a Z-curve through these columns; not together with `sort_by`.
+        sort_by: sort the rows of each group over all its files, by terms as in `create_table`;
+            empty: the table's sort order within each file.
+        zorder_by: arrange the rows of each group along a Z-curve through these columns; not
+            together with `sort_by`.
 
     Raises:
         InvalidInputError: a number outside its range; both ways to arrange.
@@ -99,7 +106,10 @@ class CompactionOptions:
 
     @classmethod
     def under(cls, policy: MaintenancePolicy, target_bytes: int) -> Self:
-        """What a policy asks for, for a table of this target size. Who compacts has asked: recent partitions are not left out."""
+        """What a policy asks for, for a table of this target size.
+
+        Who compacts has asked: recent partitions are not left out.
+        """
         return cls(
             min_input_files=policy.min_input_files,
             min_file_size_ratio=max(1, policy.small_below(target_bytes)) / target_bytes,
@@ -163,7 +173,8 @@ def plan_groups(
         target_bytes: size that output files should have.
         current_spec_id: the table's default spec.
         wanted: files that the caller's filter lets through.
-        recent_sequence_number: partitions with a file of this sequence number or later are left alone; None: none are.
+        recent_sequence_number: partitions with a file of this sequence number or later are left
+            alone; None: none are.
     """
     uses = delete_uses(tasks)
     partitions: dict[tuple[Any, ...], list[FileScanTask]] = {}

@@ -93,7 +93,8 @@ class ThreadExecutor:
     """Rewrites groups in threads of this process.
 
     Args:
-        max_workers: groups rewritten at a time; those that have to be arranged in memory one at a time.
+        max_workers: groups rewritten at a time; those that have to be arranged in memory one at a
+            time.
     """
 
     def __init__(self, max_workers: int) -> None:

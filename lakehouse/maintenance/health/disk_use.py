@@ -27,9 +27,11 @@ class DiskUse:
     """Files and bytes found under a table's location.
 
     Attributes:
-        live_files, live_bytes: what the current snapshot of `main` reaches, and the current metadata file.
+        live_files, live_bytes: what the current snapshot of `main` reaches, and the current
+            metadata file.
         historical_files, historical_bytes: what only other snapshots reach, earlier metadata files.
-        unreferenced_files, unreferenced_bytes: what nothing reaches, the trash and files of running writers too.
+        unreferenced_files, unreferenced_bytes: what nothing reaches, the trash and files of running
+            writers too.
         orphan_bytes: the part of it that is older than the age asked for.
     """
 
@@ -48,7 +50,9 @@ class DiskUse:
 
 
 def disk_use(catalog: Catalog, identifier: Identifier, *, orphans_before_ms: int) -> DiskUse:
-    """List the table's folders and walk the metadata of all its snapshots. Files of tables inside its folder are not counted.
+    """List the table's folders and walk the metadata of all its snapshots.
+
+    Files of tables inside its folder are not counted.
 
     Any error while reading propagates: a part that could not be read would look unreferenced.
 

@@ -1,4 +1,7 @@
-"""How well files are laid out: overlap of column ranges, row groups, sizes against the target. Pure: manifest entries in."""
+"""How well files are laid out: overlap of column ranges, row groups, sizes against the target.
+
+Pure: manifest entries in.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,10 @@ class ColumnOverlap:
 
     Attributes:
         files: data files that have both bounds, in partitions with at least two of them.
-        depth: files of the partition around the range of a file, itself too, on average; 1.0 when no ranges overlap.
-        share: overlapping pairs of files / pairs of files of a partition; 1.0 when a filter on the column skips no file.
+        depth: files of the partition around the range of a file, itself too, on average; 1.0 when
+            no ranges overlap.
+        share: overlapping pairs of files / pairs of files of a partition; 1.0 when a filter on the
+            column skips no file.
     """
 
     field_id: int
@@ -58,7 +63,8 @@ class Layout:
     Attributes:
         columns: those with bounds and files to compare, least overlap first.
         files_per_partition: data files in the partition that has the most, and on average.
-        row_groups: as the files record them; files that record none are left out, of `row_group_files` and bytes too.
+        row_groups: as the files record them; files that record none are left out, of
+            `row_group_files` and bytes too.
     """
 
     columns: tuple[ColumnOverlap, ...]

@@ -1,6 +1,9 @@
-"""What queries of a table asked for and what planning skipped for them, from scan reports. Pure: reports in.
+"""What queries of a table asked for and what planning skipped for them, from scan reports.
 
-Reports are those of `lakehouse.scan.reports.listeners`, `ScanReport.to_dict()` each: lines of a JSON file, or rows of a table.
+Pure: reports in.
+
+Reports are those of `lakehouse.scan.reports.listeners`, `ScanReport.to_dict()` each: lines of a
+JSON file, or rows of a table.
 """
 
 from __future__ import annotations

@@ -47,15 +47,18 @@ class PartitionHealth:
     """One partition of one spec.
 
     Attributes:
-        partition: as in paths, `event_ts_day=2026-06-02/user_id_bucket=3`; empty when unpartitioned.
-        small_files: data files that are small by the policy (below 0.75 x target if it does not say).
+        partition: as in paths, `event_ts_day=2026-06-02/user_id_bucket=3`; empty when
+            unpartitioned.
+        small_files: data files that are small by the policy (below 0.75 x target if it does not
+            say).
         expected_files: data files left when the small ones are packed.
         deleted_records: rows of delete files (an equality delete counts once, whatever it matches).
         last_sequence_number: of its newest rows; compaction moves rows and keeps it.
         last_updated_ms: when they were committed; None when that snapshot has been expired.
-        waiting_since_ms: when the oldest small file or delete file came that no compaction has taken; 0 when that snapshot has
-            been expired, None when none waits.
-        entropy: how far its data files are from the target size, 0 (all full) to 1 (all tiny): mean of (1 - size / target)².
+        waiting_since_ms: when the oldest small file or delete file came that no compaction has
+            taken; 0 when that snapshot has been expired, None when none waits.
+        entropy: how far its data files are from the target size, 0 (all full) to 1 (all tiny): mean
+            of (1 - size / target)².
     """
 
     spec_id: int
@@ -89,9 +92,10 @@ class TableHealth(Report):
         data_files, small_files, expected_files: expected is left when the small ones are packed.
         entropy: see PartitionHealth, over all data files.
         delete_ratio: deleted records / records.
-        manifest_overlap: data manifests around a partition value, on average; 1.0 is perfect clustering.
-        sort_overlap: data files of a partition around the range of a file in the leading sort column; 1.0 is perfectly sorted,
-            None is unsorted.
+        manifest_overlap: data manifests around a partition value, on average; 1.0 is perfect
+            clustering.
+        sort_overlap: data files of a partition around the range of a file in the leading sort
+            column; 1.0 is perfectly sorted, None is unsorted.
         expirable_snapshots: snapshots and refs beyond retention.
         oldest_snapshot_age_ms, newest_snapshot_age_ms: None without snapshots.
         metadata_bytes: size of the current metadata file.
@@ -273,7 +277,8 @@ def health(
 
     Raises:
         NoSuchTableError: no such table.
-        InvalidPropertyError: `write.target-file-size-bytes` or a property of maintenance is unusable.
+        InvalidPropertyError: `write.target-file-size-bytes` or a property of maintenance is
+            unusable.
     """
     now_ms = (environment or Environment.system()).now_ms()
     version, manifests, entries = read_current(catalog, identifier, version)

@@ -50,7 +50,8 @@ class ManifestRewritePlan(Report):
     Attributes:
         manifests: of the current snapshot.
         expected_manifests: how many a rewrite leaves, about.
-        overlap: how many data manifests, on average, hold the values of the first partition field that one of them spans.
+        overlap: how many data manifests, on average, hold the values of the first partition field
+            that one of them spans.
         reasons: why a rewrite pays; empty when it does not and nothing would be done.
     """
 
@@ -193,7 +194,8 @@ def execute_manifest_rewrite(
     """Regroup the live entries by partition in one commit; appends beside it are kept.
 
     Raises:
-        CommitConflictError, ValidationConflictError: other writers kept winning; nothing was changed.
+        CommitConflictError, ValidationConflictError: other writers kept winning; nothing was
+            changed.
         CommitStateUnknownError: the reply was lost; nothing was deleted.
     """
     progress = progress or no_progress

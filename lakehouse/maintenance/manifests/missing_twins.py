@@ -92,7 +92,10 @@ class TwinResult(Report):
 
 
 def plan_twins(catalog: Catalog, identifier: Identifier) -> TwinPlan:
-    """Find the manifests without a twin. Raises NoSuchTableError, StorageError, CorruptMetadataError."""
+    """Find the manifests without a twin.
+
+    Raises NoSuchTableError, StorageError, CorruptMetadataError.
+    """
     version = catalog.load(identifier)
     storage = catalog.storage(version.metadata.location)
     snapshot = version.metadata.current_snapshot()
@@ -113,7 +116,8 @@ def execute_twins(
     """Write the manifests once more, under names that hold the seals of their twins, in one commit.
 
     Raises:
-        CommitConflictError, ValidationConflictError: other writers kept winning; nothing was changed.
+        CommitConflictError, ValidationConflictError: other writers kept winning; nothing was
+            changed.
         CommitStateUnknownError: the reply was lost; nothing was deleted.
         CorruptMetadataError | StorageError: a manifest cannot be read, or a twin not written.
     """

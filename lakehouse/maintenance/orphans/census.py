@@ -1,4 +1,7 @@
-"""A census: what lies under a table's location against what its metadata reaches. For tests, checks and `health`."""
+"""A census: what lies under a table's location against what its metadata reaches.
+
+For tests, checks and `health`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ class Census:
         present: found under the table's location, location key -> bytes.
         reachable: named by the metadata, columnar twins included whether they exist or not.
         missing: reachable, must exist, and do not. Empty for a healthy table.
-        unreachable: present, reached by nothing; earlier metadata files, the version hint and expiry journals are not counted.
+        unreachable: present, reached by nothing; earlier metadata files, the version hint and
+            expiry journals are not counted.
     """
 
     present: dict[str, int]

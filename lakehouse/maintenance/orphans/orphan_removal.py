@@ -1,8 +1,9 @@
 """Remove files under a table's location that nothing reaches: first to a trash prefix, later for good.
 
-The listing comes first, the metadata is loaded after it: a file committed in between is reachable. Every read error aborts.
-A location outside the warehouse is refused, whoever wrote it into the metadata.
-Trash lies in `<location>/_trash/<milliseconds>/<path below the location>`; what turns out to be reachable is put back.
+The listing comes first, the metadata is loaded after it: a file committed in between is reachable.
+Every read error aborts. A location outside the warehouse is refused, whoever wrote it into the
+metadata. Trash lies in `<location>/_trash/<milliseconds>/<path below the location>`; what turns out
+to be reachable is put back.
 """
 
 from __future__ import annotations
@@ -50,11 +51,14 @@ class OrphanOptions:
     """What counts as an orphan.
 
     Attributes:
-        older_than_ms: only files last modified before this time; None is now minus 3 days. Below 24 hours `force` is needed.
+        older_than_ms: only files last modified before this time; None is now minus 3 days. Below 24
+            hours `force` is needed.
         trash: move to the trash first (True); False deletes at once.
-        purge_trash_older_than_ms: trash moved there before this time is deleted for good; None is now minus 7 days.
+        purge_trash_older_than_ms: trash moved there before this time is deleted for good; None is
+            now minus 7 days.
         force: allow a cut below 24 hours. Files of writers that still run may be lost.
-        aliases: schemes or authorities to take for the same, such as {"oss": "s3", "hdfs://nn1": "hdfs://cluster"}; s3a is s3.
+        aliases: schemes or authorities to take for the same, such as {"oss": "s3", "hdfs://nn1":
+            "hdfs://cluster"}; s3a is s3.
     """
 
     older_than_ms: int | None = None
@@ -210,9 +214,11 @@ def plan_orphan_removal(
     """Find the orphans; changes nothing.
 
     Raises:
-        MaintenanceRefusedError: a cut younger than 24 hours without `force`, or `gc.enabled` is false.
+        MaintenanceRefusedError: a cut younger than 24 hours without `force`, or `gc.enabled` is
+            false.
         InvalidLocationError: the table's location lies outside the warehouse.
-        StorageError, NoSuchFileError, CorruptMetadataError: metadata of this table, or of one at its location, is unreadable.
+        StorageError, NoSuchFileError, CorruptMetadataError: metadata of this table, or of one at
+            its location, is unreadable.
     """
     options = options or OrphanOptions()
     now_ms = (environment or Environment.system()).now_ms()
@@ -260,11 +266,14 @@ def execute_orphan_removal(
     environment: Environment | None = None,
     progress: Progress | None = None,
 ) -> OrphanResult:
-    """Move or delete the plan's orphans, put back and purge trash. What has become reachable since the plan is spared.
+    """Move or delete the plan's orphans, put back and purge trash.
+
+    What has become reachable since the plan is spared.
 
     Raises:
         StorageError: a file could not be moved or deleted; those before it were. Run it again.
-        NoSuchFileError, CorruptMetadataError: the metadata could not be read again; nothing was touched.
+        NoSuchFileError, CorruptMetadataError: the metadata could not be read again; nothing was
+            touched.
     """
     progress = progress or no_progress
     keys = LocationKeys(plan.options.aliases)

@@ -1,7 +1,8 @@
 """When two spellings of a location are the same file. Pure.
 
-`s3`, `s3a` and `s3n` are one scheme; `/x`, `file:/x` and `file:///x` one path; repeated slashes count once. Where in doubt two
-spellings are the same: this is used to protect files, and a file too many protected costs bytes, one too few costs data.
+`s3`, `s3a` and `s3n` are one scheme; `/x`, `file:/x` and `file:///x` one path; repeated slashes
+count once. Where in doubt two spellings are the same: this is used to protect files, and a file too
+many protected costs bytes, one too few costs data.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class LocationKeys:
     """Canonical keys of locations.
 
     Attributes:
-        aliases: scheme -> scheme (`{"oss": "s3"}`) or scheme://authority -> scheme://authority (`{"hdfs://nn1": "hdfs://cluster"}`).
+        aliases: scheme -> scheme (`{"oss": "s3"}`) or scheme://authority -> scheme://authority
+            (`{"hdfs://nn1": "hdfs://cluster"}`).
     """
 
     aliases: Mapping[str, str] = field(default_factory=dict)

@@ -29,7 +29,8 @@ class StorageWalker:
     """Reads manifest lists and manifests from the storage of the table.
 
     Attributes:
-        metadata: specs and schemas to decode manifests with; of a version that still knows the snapshots' specs.
+        metadata: specs and schemas to decode manifests with; of a version that still knows the
+            snapshots' specs.
     """
 
     storage: Storage

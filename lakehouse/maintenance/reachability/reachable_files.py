@@ -1,4 +1,7 @@
-"""Which files snapshots reach, and which became unreachable. A read error on the side of what is kept always propagates."""
+"""Which files snapshots reach, and which became unreachable.
+
+A read error on the side of what is kept always propagates.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,10 @@ class Unreachable:
     """Files that only the given snapshots reach.
 
     Attributes:
-        files: kind -> location -> bytes (0 where the metadata does not record them), in deleting order.
-        missing: metadata files of the expired side that were already gone: what they named is not in `files`.
+        files: kind -> location -> bytes (0 where the metadata does not record them), in deleting
+            order.
+        missing: metadata files of the expired side that were already gone: what they named is not
+            in `files`.
     """
 
     files: Mapping[FileKind, Mapping[str, int]]
@@ -147,9 +152,10 @@ def unreachable_files(
     Args:
         expired: snapshots that are gone, or, in a plan, would go.
         expired_statistics: statistics files recorded for them.
-        kept: the metadata after the commit; every one of its snapshots counts, whether a ref reaches it or not.
-        walker: reads the tree. Metadata files of the expired side that are already gone narrow the result; any other
-            error, and every error on the kept side, propagates.
+        kept: the metadata after the commit; every one of its snapshots counts, whether a ref
+            reaches it or not.
+        walker: reads the tree. Metadata files of the expired side that are already gone narrow the
+            result; any other error, and every error on the kept side, propagates.
         without: snapshots of `kept` to leave out, for a plan made before the commit.
         keys: decides when two spellings are the same file.
     """
@@ -245,7 +251,8 @@ def iterate_reachable(
 ) -> Iterator[str]:
     """Every file that this metadata reaches: metadata, statistics, manifest lists, manifests and twins, data and delete files.
 
-    All snapshots count, also those that no ref reaches. Every read error propagates. Data files may come more than once.
+    All snapshots count, also those that no ref reaches. Every read error propagates. Data files may
+    come more than once.
 
     Args:
         metadata: of the table.

@@ -115,7 +115,8 @@ def read_journals(storage: Storage, metadata: TableMetadata) -> Iterator[Journal
     """Every journal of this table, oldest first.
 
     Raises:
-        CorruptMetadataError: a journal cannot be read; delete it after a look, orphan removal will find its files.
+        CorruptMetadataError: a journal cannot be read; delete it after a look, orphan removal will
+            find its files.
     """
     found = [
         info

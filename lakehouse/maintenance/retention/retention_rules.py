@@ -1,8 +1,8 @@
 """Which snapshots and refs retention lets go. Pure: metadata and a time in, a decision out.
 
-Spec, "Snapshot Retention Policy": a branch keeps its newest `min-snapshots-to-keep` ancestors and those younger than
-`max-snapshot-age-ms`; a ref other than `main` whose snapshot is older than `max-ref-age-ms` goes; what no kept ref reaches
-goes by age.
+Spec, "Snapshot Retention Policy": a branch keeps its newest `min-snapshots-to-keep` ancestors and
+those younger than `max-snapshot-age-ms`; a ref other than `main` whose snapshot is older than
+`max-ref-age-ms` goes; what no kept ref reaches goes by age.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class Retention:
         expired: snapshot id -> reason, in the order of the metadata.
         expired_refs: ref -> reason.
         kept: the other snapshots.
-        cut_ms: snapshots committed before this time were old enough to go, unless their branch says otherwise.
+        cut_ms: snapshots committed before this time were old enough to go, unless their branch says
+            otherwise.
     """
 
     expired: Mapping[int, str]
@@ -53,7 +54,8 @@ def decide_retention(
     Args:
         metadata: the table.
         now_ms: the clock.
-        older_than_ms: replaces the table's `history.expire.max-snapshot-age-ms` default; a branch's own setting still wins.
+        older_than_ms: replaces the table's `history.expire.max-snapshot-age-ms` default; a branch's
+            own setting still wins.
         retain_last: replaces `history.expire.min-snapshots-to-keep` likewise; at least 1.
         snapshot_ids: these go whatever their age.
 

@@ -1,7 +1,8 @@
 """Expire snapshots and remove exactly the files that became unreachable.
 
-The order makes it safe and resumable: journal, commit, reachability from the metadata as it is then, deletion (leaves first),
-journal gone. A kill anywhere leaves either the old table or a journal that the next expiry finishes.
+The order makes it safe and resumable: journal, commit, reachability from the metadata as it is
+then, deletion (leaves first), journal gone. A kill anywhere leaves either the old table or a
+journal that the next expiry finishes.
 """
 
 from __future__ import annotations
@@ -55,11 +56,15 @@ class ExpiryOptions:
     """What may go.
 
     Attributes:
-        older_than_ms: snapshots committed before this time may go; None takes `history.expire.max-snapshot-age-ms`.
-        retain_last: at least this many ancestors of every branch stay; None takes `history.expire.min-snapshots-to-keep`.
-        snapshot_ids: expire exactly these as well, whatever their age; refused when a ref names one.
+        older_than_ms: snapshots committed before this time may go; None takes
+            `history.expire.max-snapshot-age-ms`.
+        retain_last: at least this many ancestors of every branch stay; None takes
+            `history.expire.min-snapshots-to-keep`.
+        snapshot_ids: expire exactly these as well, whatever their age; refused when a ref names
+            one.
         remove_files: False leaves unreachable files to orphan removal.
-        remove_old_metadata: also delete `metadata.json` files older than the cut that are no longer in the metadata log.
+        remove_old_metadata: also delete `metadata.json` files older than the cut that are no longer
+            in the metadata log.
         attempts: how often to plan again when a concurrent commit moved a ref.
     """
 
@@ -171,7 +176,8 @@ class ExpiryResult(Report):
     """What an expiry did.
 
     Attributes:
-        deleted_files: kind -> number of files deleted (columnar manifests that never existed are not counted).
+        deleted_files: kind -> number of files deleted (columnar manifests that never existed are
+            not counted).
         deleted_bytes: as far as the metadata records them.
         left_files: reason -> number of unreachable files that stay, because they are not the
             table's alone.
@@ -232,10 +238,12 @@ def plan_expiry(
         identifier: the table.
         options: what may go.
         environment: the clock.
-        list_files: whether to walk the manifests for the files that would go; the execution walks them anyway, after its commit.
+        list_files: whether to walk the manifests for the files that would go; the execution walks
+            them anyway, after its commit.
 
     Raises:
-        MaintenanceRefusedError: `gc.enabled` is false and files are to be removed, or a ref names a snapshot of `snapshot_ids`.
+        MaintenanceRefusedError: `gc.enabled` is false and files are to be removed, or a ref names a
+            snapshot of `snapshot_ids`.
         NoSuchSnapshotError: `snapshot_ids` names an unknown snapshot.
         InvalidLocationError: files are to be removed, and the table's folders lie outside the
             warehouse.
@@ -309,12 +317,15 @@ def execute_expiry(
 ) -> ExpiryResult:
     """Commit the removal of the plan's snapshots and refs, then delete what became unreachable.
 
-    Reachability is computed again from the table as it is after the commit: a file that a concurrent commit made reachable stays.
+    Reachability is computed again from the table as it is after the commit: a file that a
+    concurrent commit made reachable stays.
 
     Raises:
-        ValidationConflictError, CommitConflictError: a concurrent commit moved a ref; nothing was changed. Plan again.
+        ValidationConflictError, CommitConflictError: a concurrent commit moved a ref; nothing was
+            changed. Plan again.
         CommitStateUnknownError: nothing was deleted; the next expiry finds out and finishes.
-        StorageError: files could not be deleted, or kept metadata could not be read; the next expiry finishes.
+        StorageError: files could not be deleted, or kept metadata could not be read; the next
+            expiry finishes.
     """
     environment = environment or Environment.system()
     progress = progress or no_progress
@@ -361,7 +372,10 @@ def expire_snapshots(
     environment: Environment | None = None,
     progress: Progress | None = None,
 ) -> ExpiryResult:
-    """Plan and execute, planning again when a concurrent commit moved a ref in between. Raises as the two do."""
+    """Plan and execute, planning again when a concurrent commit moved a ref in between.
+
+    Raises as the two do.
+    """
     options = options or ExpiryOptions()
     environment = environment or Environment.system()
     for attempt in range(options.attempts):

@@ -164,7 +164,8 @@ def decide(waiting: Mapping[Work, str], last: Ended | None, now_ms: int) -> Deci
     """Choose the next request of a source of which no run is in flight.
 
     Args:
-        waiting: what waits -> why: a name for the cause, which changes when something new has come that may help.
+        waiting: what waits -> why: a name for the cause, which changes when something new has come
+            that may help.
         last: the newest request; None: there never was one.
         now_ms: milliseconds since the epoch.
     """

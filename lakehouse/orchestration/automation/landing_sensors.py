@@ -44,7 +44,10 @@ class LandingWatch:
     lakehouse: LakehouseResource
 
     def decision(self) -> Decision:
-        """What to ask for now, if no run is in flight. Raises NoSuchFileError without a landing folder."""
+        """What to ask for now, if no run is in flight.
+
+        Raises NoSuchFileError without a landing folder.
+        """
         lake, last = self.lakehouse.lake(), self.last_request()
         seen_ms = 0 if last is None else last.seen_ms
         waiting = source_work(lake, self.lakehouse.landing, self.source, self.derived, seen_ms)

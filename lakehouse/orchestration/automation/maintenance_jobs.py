@@ -64,9 +64,11 @@ class Request:
 
     Attributes:
         partitions: compact these alone; None: what the policy takes.
-        retain_last: expire all but so many snapshots of each branch now; None: by the table's retention.
+        retain_last: expire all but so many snapshots of each branch now; None: by the table's
+            retention.
         dry_run: plan, change nothing.
-        if_due: move orphans only when the policy asks for it; trash beyond its age goes in any case.
+        if_due: move orphans only when the policy asks for it; trash beyond its age goes in any
+            case.
     """
 
     partitions: frozenset[str] | None = None

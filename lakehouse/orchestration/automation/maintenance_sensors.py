@@ -162,14 +162,15 @@ def _sensor(
                 table = lake.load_table(name)
                 actions = wanted(table)
             except LakehouseError as error:
-                # one table that cannot be judged keeps no other from its maintenance; its check in lakehouse/state fails
+                # one table that cannot be judged keeps no other from its maintenance; its check in
+                # lakehouse/state fails
                 context.log.exception(f"{name} cannot be judged")
                 skipped.append(f"{name} cannot be judged: {error.message}")
                 continue
             version = str(table.metadata.current_snapshot_id)
             for action in actions:
-                # the cursor keeps a version from being asked for again before the next day, when what failed is tried once more;
-                # the run key keeps two daemons from asking both
+                # the cursor keeps a version from being asked for again before the next day, when
+                # what failed is tried once more; the run key keeps two daemons from asking both
                 state = f"{version}:{action.amount}:{table.environment.now_ms() // _DAY_MS}"
                 if seen.get(table.name) == state:
                     continue

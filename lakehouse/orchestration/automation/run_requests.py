@@ -1,4 +1,7 @@
-"""How runs of the pipeline are asked for: job names, tags and configuration. Jobs, sensors and the demo agree by this module."""
+"""How runs of the pipeline are asked for: job names, tags and configuration.
+
+Jobs, sensors and the demo agree by this module.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,8 @@ STATE_JOB = "lakehouse_state"
 TABLES_TAG = "lakehouse/tables"
 # run tag: why maintenance was launched
 REASON_TAG = "lakehouse/reason"
-# run tag of the compaction: a JSON list of partitions as `lakehouse health` names them; without it what the policy takes
+# run tag of the compaction: a JSON list of partitions as `lakehouse health` names them; without it
+# what the policy takes
 PARTITIONS_TAG = "lakehouse/partitions"
 # run tag of maintenance: "true" logs the plan and changes nothing
 DRY_RUN_TAG = "lakehouse/dry-run"

@@ -57,7 +57,8 @@ def write_audit_publish(
 ) -> tuple[Snapshot, list[CheckOutcome]]:
     """Stage a snapshot on a branch, check it there, and make it `main` by fast-forward.
 
-    A retried step that had published already publishes nothing more: its snapshot is found on `main` and checked again.
+    A retried step that had published already publishes nothing more: its snapshot is found on
+    `main` and checked again.
 
     Args:
         table: it is refreshed first, and moved to the published version.

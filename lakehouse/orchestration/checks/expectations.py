@@ -51,7 +51,8 @@ def validate(frame: Any, suites: Sequence[Suite], where: str) -> list[CheckOutco
         where: names the data in messages.
     """
     with warnings.catch_warnings():
-        # it uses deprecated names of the libraries it builds on, which is nothing that its callers could change
+        # it uses deprecated names of the libraries it builds on, which is nothing that its callers
+        # could change
         warnings.simplefilter("ignore", DeprecationWarning)
         # imported late: it costs four seconds, and only runs pay, not every load of the definitions
         gx = importlib.import_module("great_expectations")

@@ -81,7 +81,8 @@ class DerivedTable:
         name: dotted name; also the asset's key.
         inputs: tables read. A daily table reads only its days of them, by `event_ts`.
         transform: input frames by table name to the output frame; must depend on nothing else.
-        day_column: for a daily table the output column that tells the day; None: the whole table is one unit.
+        day_column: for a daily table the output column that tells the day; None: the whole table is
+            one unit.
         day_is_date: whether that column is a date; else it is a timestamptz.
         partition_by: partition terms of the table.
         sort_by: sort terms of the table.

@@ -1,8 +1,8 @@
 """Which days of a derived table do not follow from its inputs any more, told by metadata alone.
 
-A derived table says in the summary of the snapshot that it writes from which snapshots of its inputs
-it was computed, and which days were left out: its refresh state. What is stale are the days left
-out, and those that a snapshot of an input has changed since. Snapshots that only rewrite files
+A derived table says in the summary of the snapshot that it writes from which snapshots of its
+inputs it was computed, and which days were left out: its refresh state. What is stale are the days
+left out, and those that a snapshot of an input has changed since. Snapshots that only rewrite files
 (operation `replace`) change no day. Where the history between is gone, every day is stale.
 """
 
@@ -179,7 +179,8 @@ def _changes(
 ) -> dict[date, int] | None:
     """Days that snapshots changed -> the newest of these; None: it cannot be told.
 
-    What a snapshot added, removed or deleted rows of is told by its own manifests, whether its parent exists or not.
+    What a snapshot added, removed or deleted rows of is told by its own manifests, whether its
+    parent exists or not.
     """
     if snapshots is None:
         return None

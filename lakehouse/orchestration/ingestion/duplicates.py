@@ -1,7 +1,8 @@
 """Records of one event that landed several times: the one that landed first stays.
 
-Rows of different days are different events, so workers compare the rows of a day without a shuffle: new data files hold one day
-each. Only the columns that tell events apart are read; data files that hold duplicates are written again without them.
+Rows of different days are different events, so workers compare the rows of a day without a shuffle:
+new data files hold one day each. Only the columns that tell events apart are read; data files that
+hold duplicates are written again without them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Ingestion: index what landed, then write the days. Each step can be killed anywhere and run again.
+"""Ingestion: index what landed, then write the days.
 
-The order of commits is what makes it so: quarantine, then raw rows, then the ledger. Until the ledger says that lines are in,
-they are pending, and taking them again replaces what a dead run left behind.
+Each step can be killed anywhere and run again.
+
+The order of commits is what makes it so: quarantine, then raw rows, then the ledger. Until the
+ledger says that lines are in, they are pending, and taking them again replaces what a dead run left
+behind.
 """
 
 from __future__ import annotations
@@ -164,7 +167,8 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     """Put every new or changed landing file into the ledger, and its lines without an event time into quarantine.
 
     Raises:
-        NoSuchFileError: the landing folder or files vanished; whatever could be read is in the ledger all the same.
+        NoSuchFileError: the landing folder or files vanished; whatever could be read is in the
+            ledger all the same.
     """
     ledger = ledger_table(work.lake, source)
     listing = list_landing(work.landing_root, source)
@@ -277,7 +281,8 @@ def ingest_days(
         audit: checks the staged snapshot before it is published.
 
     Raises:
-        DaysLeftAloneError: files that some days need are gone; those days are as they were, the others are written.
+        DaysLeftAloneError: files that some days need are gone; those days are as they were, the
+            others are written.
         AuditFailedError: a blocking check failed; nothing was published.
     """
     listing = list_landing(work.landing_root, source)

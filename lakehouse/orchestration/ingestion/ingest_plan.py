@@ -22,7 +22,8 @@ class IngestPlan:
         days: days of the raw table that are written, sorted.
         rows: what to take, by file and day.
         replace: whether the days are replaced; else rows are added to them.
-        missing: files that the days need and that are not in the landing folder any more, with the days left alone for it.
+        missing: files that the days need and that are not in the landing folder any more, with the
+            days left alone for it.
     """
 
     days: tuple[date, ...]
@@ -54,10 +55,12 @@ def plan_ingest(
         ledger: its rows of the days, at least.
         there: versions of files that are in the landing folder now; of the ledger's at least.
         days: requested.
-        mode: `replace` writes each requested day anew from every file that carries it. `increment` adds what is pending and
-            leaves days with nothing pending alone; a file that replaces an earlier version of itself makes it a replacement.
+        mode: `replace` writes each requested day anew from every file that carries it. `increment`
+            adds what is pending and leaves days with nothing pending alone; a file that replaces an
+            earlier version of itself makes it a replacement.
 
-    A day that needs a file which is gone, or which is not the version that was indexed, is left as it is.
+    A day that needs a file which is gone, or which is not the version that was indexed, is left as
+    it is.
     """
     wanted = set(days)
     rows = [row for row in ledger if row.event_day in wanted]
@@ -85,7 +88,8 @@ def settled(
     """The ledger's rows after their lines were written.
 
     Raises:
-        StorageError: a file did not give the lines that the first pass counted: it changed in between. Nothing was written.
+        StorageError: a file did not give the lines that the first pass counted: it changed in
+            between. Nothing was written.
     """
     done: list[LedgerRow] = []
     for row in rows:

@@ -1,8 +1,9 @@
 """A landing file, and the ledger: which files were seen, in which state, and how many lines of which day each carries.
 
-The ledger of a source is the table `raw.<name>_landing` with one row for each file and day (and one without a day for the
-lines that have no usable event time). It answers the three questions of ingestion: is this file new or changed (path, size,
-modification time), which files carry events of day D, and which of those are not in the raw table yet (`pending`).
+The ledger of a source is the table `raw.<name>_landing` with one row for each file and day (and one
+without a day for the lines that have no usable event time). It answers the three questions of
+ingestion: is this file new or changed (path, size, modification time), which files carry events of
+day D, and which of those are not in the raw table yet (`pending`).
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ class LedgerRow:
         event_day: day of UTC; None: lines without a usable event time, which are in quarantine.
         lines: how many lines.
         pending: not in the raw table yet.
-        replaces: an earlier version of the file was in the raw table, so the day has to be replaced, not added to.
+        replaces: an earlier version of the file was in the raw table, so the day has to be
+            replaced, not added to.
         rows: lines that became rows.
         quarantined: lines that were rejected.
         duplicates: lines that repeat an event.

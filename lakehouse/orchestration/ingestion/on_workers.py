@@ -28,7 +28,8 @@ def on_workers(
     Args:
         spark: the session.
         items: picklable.
-        work: called with an item and the name of the task attempt; it and what it returns are picklable.
+        work: called with an item and the name of the task attempt; it and what it returns are
+            picklable.
 
     Raises:
         LakehouseError: what the work raised.

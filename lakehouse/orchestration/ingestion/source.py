@@ -43,7 +43,8 @@ class Column:
 
     Attributes:
         name: as it is spelled in the landing files.
-        type: an Iceberg primitive, or `json` for any value kept as its JSON text in a string column.
+        type: an Iceberg primitive, or `json` for any value kept as its JSON text in a string
+            column.
     """
 
     name: str
@@ -69,12 +70,14 @@ class EventTime:
 class Source:
     """A feed of raw events that lands as files.
 
-    The raw table `raw.<name>` is partitioned by `day(event_ts)` and `bucket(<buckets>, <bucket>)`; `event_ts` is the event
-    time as `timestamptz`, so a day is a day of UTC.
+    The raw table `raw.<name>` is partitioned by `day(event_ts)` and `bucket(<buckets>, <bucket>)`;
+    `event_ts` is the event time as `timestamptz`, so a day is a day of UTC.
 
     Attributes:
-        name: lower-case identifier; names the tables `raw.<name>`, `raw.<name>_quarantine` and `raw.<name>_landing`.
-        pattern: which files below the landing folder `<landing root>/<name>` belong to it (`fnmatch`, `*` crosses folders).
+        name: lower-case identifier; names the tables `raw.<name>`, `raw.<name>_quarantine` and
+            `raw.<name>_landing`.
+        pattern: which files below the landing folder `<landing root>/<name>` belong to it
+            (`fnmatch`, `*` crosses folders).
         format: of files that are text. `auto` tells JSON lines, JSON arrays and CSV with a header
             line apart by the file's name and first character. Parquet, Avro and compression (gzip,
             zstd, bzip2, snappy) are told by each file's bytes.
@@ -83,10 +86,12 @@ class Source:
         last_day: events after it are quarantined; None: today (UTC) at the time of reading.
         bucket: the column whose hash splits a day.
         buckets: into how many parts.
-        natural_key: columns that identify an event within its day; empty: two records with equal columns are the same event.
-            Of several records for one event the one that landed first stays.
+        natural_key: columns that identify an event within its day; empty: two records with equal
+            columns are the same event. Of several records for one event the one that landed first
+            stays.
         columns: declared columns; empty: all are inferred from the data.
-        drift: `evolve` adds columns that were not declared and promotes types; `quarantine` rejects such records.
+        drift: `evolve` adds columns that were not declared and promotes types; `quarantine` rejects
+            such records.
         max_line_bytes: longer lines are quarantined without being parsed.
         max_rejects: a file with more lines that are no record, or have no usable event time, is
             quarantined as a whole, with the number of its lines.

@@ -37,8 +37,8 @@ def materialization_metadata(
         columns: output column -> (input table, input column) pairs it is made from.
 
     Returns:
-        Snapshot ids as text (64-bit integers do not survive GraphQL), counts and bytes as numbers, schema and lineage in
-        Dagster's own keys.
+        Snapshot ids as text (64-bit integers do not survive GraphQL), counts and bytes as numbers,
+        schema and lineage in Dagster's own keys.
     """
     summary = snapshot.summary
     found: dict[str, dg.MetadataValue] = {

@@ -18,7 +18,8 @@ class RunStamp:
     Attributes:
         run_id: Dagster's run id.
         asset_key: slash-separated.
-        partition: partition key, or `first...last` of a run over several; None for assets without partitions.
+        partition: partition key, or `first...last` of a run over several; None for assets without
+            partitions.
     """
 
     run_id: str

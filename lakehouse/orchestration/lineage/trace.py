@@ -113,7 +113,8 @@ class Replay:
     Attributes:
         lineage: what was replayed.
         rows: rows that the computation gives now.
-        missing: rows of the table (in the materialized partition) that it does not give, as often as they are missing.
+        missing: rows of the table (in the materialized partition) that it does not give, as often
+            as they are missing.
         unexpected: rows that it gives and the table does not have.
         examples: a few of both, as text.
     """
@@ -154,7 +155,10 @@ class Replayer(Protocol):
     """What can compute assets again: the checkout's `definitions.pipeline`."""
 
     def replay(self, lineage: Lineage, lake: Lakehouse, spark: Any) -> Replay:
-        """Compute the materialization again from exactly the snapshots that it read, and compare. Raises LakehouseError."""
+        """Compute the materialization again from exactly the snapshots that it read, and compare.
+
+        Raises LakehouseError.
+        """
 
 
 def lineage(
@@ -169,7 +173,8 @@ def lineage(
         replay: compute it again with the checkout's pipeline, and compare.
 
     Raises:
-        NotFoundError: nothing materialized, no instance, no checkout, or something that the replay needs is gone.
+        NotFoundError: nothing materialized, no instance, no checkout, or something that the replay
+            needs is gone.
     """
     with open_instance() as instance:
         found = read_lineage(instance, lake, asset, partition)

@@ -68,7 +68,8 @@ def table_state(
 
     Args:
         table: the table.
-        since: table -> since when it was beyond its policy when this was last asked; tables within theirs are not in it.
+        since: table -> since when it was beyond its policy when this was last asked; tables within
+            theirs are not in it.
         project: defaults of the project for `lakehouse.maintenance.*`.
         now_ms: the time; the table's clock by default.
     """

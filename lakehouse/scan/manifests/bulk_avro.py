@@ -1,8 +1,9 @@
 """Decoding whole Avro manifests in bulk with DataFusion's reader, for tables whose manifests have no columnar twin.
 
-The reader trusts its input and is slow at inflating: one small deflate block an entry, as pyiceberg writes them, takes it longer
-than everything else. So the blocks are checked and inflated here, and the reader is given one plain block. What is refused here
-is decoded, or found damaged, entry by entry.
+The reader trusts its input and is slow at inflating: one small deflate block an entry, as pyiceberg
+writes them, takes it longer than everything else. So the blocks are checked and inflated here, and
+the reader is given one plain block. What is refused here is decoded, or found damaged, entry by
+entry.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def bulk_decode(
     budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
     chunks = _chunks(_inflated(data, header, location))
     while True:
-        # many small blocks are many small calls: two threads would spend their time handing the interpreter to each other
+        # many small blocks are many small calls: two threads would spend their time handing the
+        # interpreter to each other
         with _INFLATING:
             chunk = next(chunks, None)
         if chunk is None:
@@ -123,8 +125,9 @@ def _chosen(plain: bytes, lengths: Integers, chosen: Mask) -> tuple[int, bytes]:
 def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
     """The entries that `plain` encodes.
 
-    DataFusion 55 never returns from a block that holds more bytes than its records take. So the block is said to hold more
-    records than it can, and the batch ends where they should: what is left then is an error or one batch more, and refused.
+    DataFusion 55 never returns from a block that holds more bytes than its records take. So the
+    block is said to hold more records than it can, and the batch ends where they should: what is
+    left then is an error or one batch more, and refused.
     """
     # takes most of a second to import, for manifests without twins alone
     from datafusion import SessionConfig, SessionContext  # noqa: PLC0415

@@ -1,7 +1,8 @@
 """Decoded manifests kept for the next plan: in this process, and on disk when a folder is given.
 
-A manifest is known by its path, its length and its last sixteen bytes: the sync marker, random or derived from the content in
-every writer, so that a file replaced by another of the same length is not mistaken for it.
+A manifest is known by its path, its length and its last sixteen bytes: the sync marker, random or
+derived from the content in every writer, so that a file replaced by another of the same length is
+not mistaken for it.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class CacheKey:
 
 
 class ManifestCache:
-    """Entries of Avro manifests before inheritance, least recently used ones dropped first. Safe between threads.
+    """Entries of Avro manifests before inheritance, least recently used ones dropped first.
+
+    Safe between threads.
 
     Args:
         memory_bytes_max: bytes of entries kept in memory.

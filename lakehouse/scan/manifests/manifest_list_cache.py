@@ -1,6 +1,7 @@
 """Decoded manifest lists kept for the next commit and the next plan in this process.
 
-A list is known by what its file holds, not by its name, so that what is kept is what decoding it again would give.
+A list is known by what its file holds, not by its name, so that what is kept is what decoding it
+again would give.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ MANIFESTS_MAX = 50_000
 
 
 class ManifestLists:
-    """The last lists that were read or written, least recently used ones dropped first. Safe between threads.
+    """The last lists that were read or written, least recently used ones dropped first.
+
+    Safe between threads.
 
     Args:
         manifests_max: manifests kept, in all lists together.

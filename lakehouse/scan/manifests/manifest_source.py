@@ -61,12 +61,14 @@ class ManifestSource:
         manifest: the row of the manifest list.
         spec: its partition spec.
         context: see there.
-        columns: every column that will be asked for, so that Avro is decoded once; None is all columns.
+        columns: every column that will be asked for, so that Avro is decoded once; None is all
+            columns.
         keep: entries that are not chosen need not come; None for all entries.
 
     Attributes:
         manifest: the row of the manifest list.
-        kind: how the entries were had: `columnar`, `cached`, `bulk` or `slow`; known after the first `entries`.
+        kind: how the entries were had: `columnar`, `cached`, `bulk` or `slow`; known after the
+            first `entries`.
         bytes_read: bytes of Avro read from storage.
         skipped: live entries that were left out because `keep` does not choose them.
     """

@@ -1,7 +1,8 @@
 """Choosing entries of an Avro manifest by partition before they are decoded.
 
-The partition stands near the beginning of an entry. When it is known where each entry begins, the fields up to it are stepped
-over for all entries at once, and only entries of partitions that may match are decoded.
+The partition stands near the beginning of an entry. When it is known where each entry begins, the
+fields up to it are stepped over for all entries at once, and only entries of partitions that may
+match are decoded.
 """
 
 from __future__ import annotations

@@ -35,7 +35,9 @@ def load_entries(
     *,
     wanted: Collection[str] | None = None,
 ) -> Entries:
-    """All entries of a manifest, deleted ones too, inheritance applied. Reads the Avro manifest, the truth.
+    """All entries of a manifest, deleted ones too, inheritance applied.
+
+    Reads the Avro manifest, the truth.
 
     `wanted` are the columns that are needed, None every column.
 

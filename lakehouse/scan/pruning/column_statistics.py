@@ -1,4 +1,7 @@
-"""What is known about the values of one column in many files: bounds, nulls, NaN. Unknown is always an answer."""
+"""What is known about the values of one column in many files: bounds, nulls, NaN.
+
+Unknown is always an answer.
+"""
 
 from __future__ import annotations
 

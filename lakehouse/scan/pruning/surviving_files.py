@@ -47,8 +47,9 @@ class Search:
         columns: entry columns to return; None for all.
         threads: manifests read at a time.
         added_by: only entries that one of these snapshots added; None for every live entry.
-        use_metrics: whether bounds and counts prune. Not for delete files: an equality delete file may hold columns that it does
-            not compare, whose bounds say nothing about the rows it deletes.
+        use_metrics: whether bounds and counts prune. Not for delete files: an equality delete file
+            may hold columns that it does not compare, whose bounds say nothing about the rows it
+            deletes.
     """
 
     where: Bound
@@ -161,7 +162,8 @@ def _search_group(
 ) -> list[_Outcome]:
     """What manifests of one spec give, in order.
 
-    Those with columnar twins are pruned as one: the arrays are short, and beginning with one would cost more than the rest.
+    Those with columnar twins are pruned as one: the arrays are short, and beginning with one would
+    cost more than the rest.
     """
     everything = search.where == TRUE
     first = search.columns if everything else ["status", *pruner.columns]

@@ -17,7 +17,8 @@ _LOG = logging.getLogger(__name__)
 class KafkaListener:
     """Sends one message a plan: key the table's name, value `ScanReport.to_dict()` as JSON.
 
-    Messages are sent in the background, in order of each table. What cannot be delivered is logged, not raised.
+    Messages are sent in the background, in order of each table. What cannot be delivered is logged,
+    not raised.
 
     Args:
         topic: where to.

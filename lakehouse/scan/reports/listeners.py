@@ -1,7 +1,8 @@
 """Scan reports: who wants to know what each scan planned.
 
-A listener is told of every plan made through the facade (`TableScan`) or by Spark, after it was made. Planning never fails
-because of a listener: what it raises is logged. Scans that a listener starts itself are not reported.
+A listener is told of every plan made through the facade (`TableScan`) or by Spark, after it was
+made. Planning never fails because of a listener: what it raises is logged. Scans that a listener
+starts itself are not reported.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class ScanReport:
         table: dotted name.
         engine: who asked: `arrow` or `spark`.
         timestamp_ms: when the plan was ready, milliseconds since the epoch.
-        plan: counts, bytes and milliseconds, the predicate (`filter`, literals included) and the projection.
+        plan: counts, bytes and milliseconds, the predicate (`filter`, literals included) and the
+            projection.
     """
 
     table: str

@@ -16,7 +16,8 @@ class ManifestCounts:
 
     Attributes:
         total: listed by the snapshot.
-        skipped_by_partition: no partition of theirs can match (partition summaries of the manifest list).
+        skipped_by_partition: no partition of theirs can match (partition summaries of the manifest
+            list).
         skipped_empty: hold no live file.
         read: opened.
         read_columnar: of those, answered by the columnar twin.
@@ -24,7 +25,8 @@ class ManifestCounts:
         read_bulk: of those, decoded from Avro in bulk.
         read_slow: of those, decoded from Avro entry by entry, because bulk decoding was refused.
         bytes_total: manifest bytes listed.
-        bytes_read: bytes of Avro manifests read from storage (twins read only the columns they need and are not counted).
+        bytes_read: bytes of Avro manifests read from storage (twins read only the columns they need
+            and are not counted).
     """
 
     total: int = 0
@@ -73,7 +75,8 @@ class PlanReport:
         projected_columns: names of the columns to read.
         data_manifests, delete_manifests: see ManifestCounts.
         data_files, delete_files: see FileCounts.
-        stage_ms: stage -> milliseconds (`manifest_list`, `prune_manifests`, `prune_files`, `deletes`).
+        stage_ms: stage -> milliseconds (`manifest_list`, `prune_manifests`, `prune_files`,
+            `deletes`).
         notes: what was unusual: ignored twins and bulk decoding that fell back, with the reason.
     """
 

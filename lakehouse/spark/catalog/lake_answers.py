@@ -43,7 +43,8 @@ class LakeAnswers(Answers):
     """Answers for a lakehouse in one Spark session.
 
     Args:
-        session: the session that reads and writes; asked for each time, because frames are made in it.
+        session: the session that reads and writes; asked for each time, because frames are made in
+            it.
         lake: the lakehouse.
         name: its name in the session.
     """
@@ -232,7 +233,10 @@ def partition_terms(described: list[str]) -> list[str]:
 
 
 def table_properties(given: Mapping[str, str]) -> dict[str, str]:
-    """What CREATE TABLE says that becomes table properties. Raises InvalidInputError for `USING` something else."""
+    """What CREATE TABLE says that becomes table properties.
+
+    Raises InvalidInputError for `USING` something else.
+    """
     provider = given.get("provider", "iceberg")
     if provider.lower() not in PROVIDERS:
         raise InvalidInputError(

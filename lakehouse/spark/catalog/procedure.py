@@ -34,7 +34,10 @@ class Call:
     arguments: Mapping[str, Any]
 
     def table(self, argument: str = "table") -> Table:
-        """The table that an argument names: `raw.events`, or `lake.raw.events`. Raises NoSuchTableError."""
+        """The table that an argument names: `raw.events`, or `lake.raw.events`.
+
+        Raises NoSuchTableError.
+        """
         return self.lake.load_table(self.name(argument))
 
     def name(self, argument: str = "table") -> str:

@@ -24,7 +24,8 @@ def register(spark: SparkSession, lake: Lakehouse, name: str) -> None:
     """Make a lakehouse the catalog `name` of a running session; one registered before under that name goes.
 
     Raises:
-        InvalidInputError: a name that is none, or belongs to Spark, or to a catalog of another kind.
+        InvalidInputError: a name that is none, or belongs to Spark, or to a catalog of another
+            kind.
         UnsupportedFeatureError: the session is a remote one.
     """
     if not _NAME.fullmatch(name) or name in _TAKEN:

@@ -61,8 +61,9 @@ class NamedTable:
 def find_table(lake: Lakehouse, namespace: Sequence[str], name: str) -> NamedTable | None:
     """The table that a name means; None when there is none.
 
-    A table is found by its own name; behind that may stand a metadata table (`raw.events.files`), or a point in its
-    history: `branch_audit`, `tag_first`, `snapshot_id_8124`, `at_timestamp_1780272000000`.
+    A table is found by its own name; behind that may stand a metadata table (`raw.events.files`),
+    or a point in its history: `branch_audit`, `tag_first`, `snapshot_id_8124`,
+    `at_timestamp_1780272000000`.
     """
     shown = ".".join((*namespace, name))
     table = _load(lake, namespace, name)

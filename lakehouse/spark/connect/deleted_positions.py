@@ -1,7 +1,7 @@
 """Row-level deletes for Spark Connect sessions.
 
-Files without deletes are read as they are. Files with position deletes or deletion vectors are anti-joined with the deleted
-positions, on `_metadata.file_path` and `_metadata.row_index`.
+Files without deletes are read as they are. Files with position deletes or deletion vectors are
+anti-joined with the deleted positions, on `_metadata.file_path` and `_metadata.row_index`.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ def deleted_positions(
         spark: the session.
         deletes: of the snapshot.
         storage: where they are.
-        read_parquet: a relation over position delete files, with the columns of `to_spark_schema(POSITION_DELETE_SCHEMA)`.
+        read_parquet: a relation over position delete files, with the columns of
+            `to_spark_schema(POSITION_DELETE_SCHEMA)`.
     """
     frames = []
     if deletes.positions:

@@ -1,7 +1,8 @@
 """Sessions without a JVM of their own (Spark Connect): files are planned here, and Spark reads them by their paths.
 
-Spark cannot ask back, so files are chosen once, when the frame is made, by the scan's own filter; filters of later queries
-prune row groups only. Give the filter to the scan: `table.scan(where=...).to_spark(spark)`.
+Spark cannot ask back, so files are chosen once, when the frame is made, by the scan's own filter;
+filters of later queries prune row groups only. Give the filter to the scan:
+`table.scan(where=...).to_spark(spark)`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.spark.hadoop_locations import spark_location
 
 READ_OPTIONS: Mapping[str, str] = {
-    # columns resolve by Iceberg field id; a file without any id is an error, where `true` would show it as all nulls
+    # columns resolve by Iceberg field id; a file without any id is an error, where `true` would
+    # show it as all nulls
     "spark.sql.parquet.fieldId.read.enabled": "true",
     "spark.sql.parquet.fieldId.read.ignoreMissing": "false",
     "spark.sql.timeType.enabled": "true",
@@ -26,7 +28,8 @@ PARQUET_OPTIONS: Mapping[str, str] = {
     # Iceberg's dates and timestamps are proleptic Gregorian, whoever wrote the file
     "datetimeRebaseMode": "CORRECTED",
     "int96RebaseMode": "CORRECTED",
-    # a page that changed after it was written is an error; decoded all the same it may be other rows
+    # a page that changed after it was written is an error; decoded all the same it may be other
+    # rows
     "parquet.page.verify-checksum.enabled": "true",
 }
 
@@ -41,8 +44,9 @@ def is_remote(spark: SparkSession) -> bool:
 def ready(spark: SparkSession) -> None:
     """Set in the session what reading needs: Parquet columns are found by field id.
 
-    Nested column pruning goes off: it takes the field id from the top of a pruned path, and then a struct that was renamed is
-    looked for by its new name in files that have the old one, and read as nulls.
+    Nested column pruning goes off: it takes the field id from the top of a pruned path, and then a
+    struct that was renamed is looked for by its new name in files that have the old one, and read
+    as nulls.
     """
     for key, value in {
         **READ_OPTIONS,

@@ -1,7 +1,8 @@
 """Frames of a Spark Connect session over one snapshot of a table: planned once, read by paths.
 
-Spark cannot ask back, so files are chosen once, when the frame is made, by the scan's own filter; filters of later queries
-prune row groups only. Give the filter to the scan: `table.scan(where=...).to_spark(spark)`.
+Spark cannot ask back, so files are chosen once, when the frame is made, by the scan's own filter;
+filters of later queries prune row groups only. Give the filter to the scan:
+`table.scan(where=...).to_spark(spark)`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def read_remotely(
     """Every row of the files that the scan's filter leaves, with the columns of `schema`.
 
     Raises:
-        UnsupportedFeatureError: equality deletes, a file that is not Parquet, a location that Spark cannot reach.
+        UnsupportedFeatureError: equality deletes, a file that is not Parquet, a location that Spark
+            cannot reach.
         UnsupportedTypeError: a column that Spark cannot show.
     """
     unsafe = misleading_columns(schema, request.metadata)

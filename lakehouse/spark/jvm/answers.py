@@ -33,8 +33,8 @@ class Raw(str):
 class Answers:
     """Answers questions by verb (`java.util.function.BiFunction`, called by the JVM).
 
-    A verb gives a value for JSON, `Raw` text, an object of the JVM, or other `Answers`. An exception
-    must not cross as one, because py4j would lose what it says: it is told as a failure.
+    A verb gives a value for JSON, `Raw` text, an object of the JVM, or other `Answers`. An
+    exception must not cross as one, because py4j would lose what it says: it is told as a failure.
 
     Args:
         name: what answers, for the log.

@@ -39,7 +39,8 @@ def java_object(spark: SparkSession, name: str) -> Any:
     executors fetch it as they fetch every JAR of an application.
 
     Raises:
-        UnsupportedFeatureError: the session is a remote one (Spark Connect), without a JVM in reach.
+        UnsupportedFeatureError: the session is a remote one (Spark Connect), without a JVM in
+            reach.
     """
     if getattr(spark, "_jvm", None) is None:
         raise UnsupportedFeatureError(
@@ -75,8 +76,8 @@ def _made(gateway: Any, loader: Any, name: str) -> Any:
 def _jar(gateway: Any, loader: Any) -> Path:
     """The JAR of this package's sources for this Spark: compiled by an earlier process of this user, or now.
 
-    Compiling takes a few seconds, so the JAR stays in the user's cache, under a name that says what it was made of. One
-    that somebody else could have written is passed over.
+    Compiling takes a few seconds, so the JAR stays in the user's cache, under a name that says what
+    it was made of. One that somebody else could have written is passed over.
     """
     sources = {one.name: one.read_text(encoding="utf-8") for one in _sources()}
     told = [pyspark.__version__, *(text for pair in sorted(sources.items()) for text in pair)]

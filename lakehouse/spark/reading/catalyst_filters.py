@@ -1,11 +1,12 @@
 """Catalyst filters to Iceberg expressions, for pruning.
 
-The translation of a filter is an expression that is true of every row the filter keeps; it may be true of more. So what is
-not understood becomes `AlwaysTrue` and prunes nothing. Negation is not applied to a translation, which would turn "more" into
-"less": each node has one translation for "is true" and another for "is false", and null is neither.
+The translation of a filter is an expression that is true of every row the filter keeps; it may be
+true of more. So what is not understood becomes `AlwaysTrue` and prunes nothing. Negation is not
+applied to a translation, which would turn "more" into "less": each node has one translation for "is
+true" and another for "is false", and null is neither.
 
-Where Spark and Iceberg differ, the translation is widened: to Spark NaN is a value greater than any other, Iceberg's bounds
-leave it out; and a time zone other than UTC moves a bound by at most a day.
+Where Spark and Iceberg differ, the translation is widened: to Spark NaN is a value greater than any
+other, Iceberg's bounds leave it out; and a time zone other than UTC moves a bound by at most a day.
 """
 
 from __future__ import annotations
@@ -109,11 +110,13 @@ def translate_filters(filters: str, schema: Schema) -> BooleanExpression:
     """What a planner may use of a query's filters.
 
     Args:
-        filters: JSON list of Catalyst expressions as `PlannedFiles.java` writes them; all must hold.
+        filters: JSON list of Catalyst expressions as `PlannedFiles.java` writes them; all must
+            hold.
         schema: the schema that the relation shows; columns are found in it by field id.
 
     Returns:
-        An unbound expression over the schema's column names, true of every row for which all filters are true.
+        An unbound expression over the schema's column names, true of every row for which all
+        filters are true.
     """
     nodes: Sequence[Node] = json.loads(filters)
     translator = _Translator(schema)

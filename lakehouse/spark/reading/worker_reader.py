@@ -1,7 +1,8 @@
 """Reading on Spark's workers through our own Arrow reader.
 
-For what Spark's Parquet reader cannot do: equality deletes, and storages that Hadoop has no file system for. Files are chosen
-when the frame is made, by the scan's own filter; filters of later queries do not reach here.
+For what Spark's Parquet reader cannot do: equality deletes, and storages that Hadoop has no file
+system for. Files are chosen when the frame is made, by the scan's own filter; filters of later
+queries do not reach here.
 """
 
 from __future__ import annotations

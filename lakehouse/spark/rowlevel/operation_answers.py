@@ -36,9 +36,9 @@ _DISTRIBUTION = "write.{}.distribution-mode"
 class OperationAnswers(Answers):
     """Answers for one operation.
 
-    The files that Spark reads for it are planned here and remembered; they are those that the commit
-    replaces, or deletes rows of. It is based on the version that the statement was analyzed with: whatever
-    was committed since is looked at when it commits.
+    The files that Spark reads for it are planned here and remembered; they are those that the
+    commit replaces, or deletes rows of. It is based on the version that the statement was analyzed
+    with: whatever was committed since is looked at when it commits.
 
     Args:
         reading: answers for the table's rows.

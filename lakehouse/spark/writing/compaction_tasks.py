@@ -1,7 +1,8 @@
 """Compaction as Spark tasks: file groups go to the executors, which rewrite them with our Arrow reader and writer.
 
-A group of bin-packing is one task: nothing is shuffled, no row passes the JVM. To sort a group or to arrange it by a Z-curve, its
-rows are shuffled by range, so a group may be larger than any executor's memory.
+A group of bin-packing is one task: nothing is shuffled, no row passes the JVM. To sort a group or
+to arrange it by a Z-curve, its rows are shuffled by range, so a group may be larger than any
+executor's memory.
 """
 
 from __future__ import annotations

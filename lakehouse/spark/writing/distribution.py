@@ -1,10 +1,12 @@
 """How rows are shuffled before they are written, so that each task holds few partitions (`write.distribution-mode`).
 
-`none` leaves rows where they are. `hash`, the default, brings the rows of a partition together; `range` orders them by
-partition and sort order over the whole table. An unpartitioned table is not shuffled by `hash`.
+`none` leaves rows where they are. `hash`, the default, brings the rows of a partition together;
+`range` orders them by partition and sort order over the whole table. An unpartitioned table is not
+shuffled by `hash`.
 
-The keys only bring rows together; the writer computes the partition values that are stored. So a key may be anything that is
-equal whenever the partition is, and it is computed by Spark's own expressions where these can.
+The keys only bring rows together; the writer computes the partition values that are stored. So a
+key may be anything that is equal whenever the partition is, and it is computed by Spark's own
+expressions where these can.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from lakehouse.expressions.transforms.partition_transforms import transform_arra
 from lakehouse.spark.spark_types import quoted
 from lakehouse.spec.table_properties import TableProperties
 
-# Spark's `hash` starts from 42 and chains: hash(c, x) continues from hash(c). This is the int whose hash from 42 is 0, the seed
-# that Iceberg's bucket hash starts from.
+# Spark's `hash` starts from 42 and chains: hash(c, x) continues from hash(c). This is the int whose
+# hash from 42 is 0, the seed that Iceberg's bucket hash starts from.
 SEED_ZERO = -1693959553
 
 _KEY = "_lakehouse_key_"
@@ -46,7 +48,8 @@ def distribute(frame: DataFrame, request: WriteRequest) -> DataFrame:
         InvalidPropertyError: an unknown mode.
     """
     mode = TableProperties(request.properties).distribution_mode
-    # a column that the frame leaves out has one value in every row, which orders and separates nothing
+    # a column that the frame leaves out has one value in every row, which orders and separates
+    # nothing
     fields = usable_fields(request.spec.fields, request.schema, frame.schema)
     order_fields = [
         field for field in request.sort_order.fields if _usable(field, request.schema, frame.schema)

@@ -1,8 +1,8 @@
 """Conditions of Spark that Iceberg has with exactly the same meaning.
 
-Rows are replaced and deleted by such a condition without Spark looking at them again, so it has to be
-true of the same rows, where `filters` may be true of more. What is not exact here is not translated:
-Spark then decides on the rows itself.
+Rows are replaced and deleted by such a condition without Spark looking at them again, so it has to
+be true of the same rows, where `filters` may be true of more. What is not exact here is not
+translated: Spark then decides on the rows itself.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ Node = Mapping[str, Any]
 def exact_condition(predicates: str, schema: Schema) -> Bound | None:
     """The condition that all predicates (`PredicateJson.java`) hold; None when it cannot be said exactly.
 
-    Comparisons are of a column with a literal of its type. Floating point is left out: what is equal
-    and greater differs there.
+    Comparisons are of a column with a literal of its type. Floating point is left out: what is
+    equal and greater differs there.
     """
     result: BooleanExpression = AlwaysTrue()
     for node in json.loads(predicates):

@@ -31,13 +31,15 @@ _RECORD = pa.schema([pa.field("record", pa.binary())])
 def write_data_files(frame: DataFrame, request: WriteRequest, storage: Storage) -> list[DataFile]:
     """Write a frame as data files on Spark's workers.
 
-    Rows are shuffled by `write.distribution-mode`; then each task splits, sorts and writes its own: in its JVM where it can
-    (`native_files`), else in Python (`lakehouse.data.writing.data_file_writer`). Nothing is renamed or listed.
-    A task that fails deletes what it wrote;
-    files of other tasks of a failed job stay, unreferenced, for orphan removal.
+    Rows are shuffled by `write.distribution-mode`; then each task splits, sorts and writes its own:
+    in its JVM where it can (`native_files`), else in Python
+    (`lakehouse.data.writing.data_file_writer`). Nothing is renamed or listed. A task that fails
+    deletes what it wrote; files of other tasks of a failed job stay, unreferenced, for orphan
+    removal.
 
     Raises:
-        InvalidSchemaError: the frame does not fit the table; known before the job starts where only the schema matters.
+        InvalidSchemaError: the frame does not fit the table; known before the job starts where only
+            the schema matters.
         InvalidPropertyError: a table property that cannot be used.
         StorageError: a file could not be written.
     """

@@ -1,8 +1,8 @@
 """Spark DataFrames to data files without leaving the JVM: Spark's own Parquet writer in the tasks that make the rows.
 
-It writes what Spark holds exactly as Iceberg wants it, which is most tables: then nothing has to be converted, and no row crosses
-to a Python worker. `frame_obstacle` says what a table or frame has that it cannot write; Python workers write everything.
-Both make the same files, up to encoding.
+It writes what Spark holds exactly as Iceberg wants it, which is most tables: then nothing has to be
+converted, and no row crosses to a Python worker. `frame_obstacle` says what a table or frame has
+that it cannot write; Python workers write everything. Both make the same files, up to encoding.
 """
 
 from __future__ import annotations
@@ -72,7 +72,8 @@ def write_in_jvm(frame: DataFrame, request: WriteRequest) -> list[DataFile]:
     """Write a frame that has no `frame_obstacle`.
 
     Raises:
-        Py4JJavaError | PySparkException: what a task raised; `failures.failure_of` finds typed errors in it.
+        Py4JJavaError | PySparkException: what a task raised; `failures.failure_of` finds typed
+            errors in it.
     """
     java = java_object(frame.sparkSession, "FrameWriter")
     rows = frame.select(*_columns(frame, request))

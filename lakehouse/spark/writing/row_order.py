@@ -28,9 +28,9 @@ AS_THEY_COME: Mapping[str, Any] = {
 def row_order(request: WriteRequest, mode: str | None = None) -> dict[str, Any]:
     """Distribution and ordering for `LakehouseWrite.java`.
 
-    `hash` brings the rows of a partition together, `range` orders them by partition and sort order over
-    the whole table, `none` leaves them where they are. In each task rows are sorted by partition and
-    sort order, where the table has one.
+    `hash` brings the rows of a partition together, `range` orders them by partition and sort order
+    over the whole table, `none` leaves them where they are. In each task rows are sorted by
+    partition and sort order, where the table has one.
 
     Args:
         request: the table.
@@ -70,7 +70,8 @@ def _shuffled(field: PartitionField, schema: Schema) -> dict[str, Any] | None:
     if term is None or term["transform"] == "identity":
         return term
     kind = schema.find_type(field.source_id)
-    # Spark's functions take a uuid as the text that it is to Spark, and no times: the values themselves separate as well
+    # Spark's functions take a uuid as the text that it is to Spark, and no times: the values
+    # themselves separate as well
     return {**term, "transform": "identity"} if isinstance(kind, UUIDType | TimeType) else term
 
 

@@ -125,7 +125,8 @@ def replaced_files(table: Table, branch: str, files: Sequence[DataFile]) -> list
     """The live files of the partitions of new ones.
 
     Raises:
-        UnsupportedFeatureError: files of an older partition spec, which do not say whether they hold such rows.
+        UnsupportedFeatureError: files of an older partition spec, which do not say whether they
+            hold such rows.
     """
     partitions = {one.partition_key for one in files}
     live = table.scan(ref=branch if branch in table.refs() else "main").plan().files

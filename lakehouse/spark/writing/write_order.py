@@ -76,7 +76,8 @@ def write_order(
 
     Args:
         request: a table without an `obstacle`; its schema is that of the rows, column for column.
-        nullable: of the rows' columns, where they are known to be null or not; None where Spark has looked after it.
+        nullable: of the rows' columns, where they are known to be null or not; None where Spark has
+            looked after it.
         grouped: whether rows come partition by partition, in an order that must be kept.
     """
     schema, options = request.schema, ParquetOptions.from_properties(request.properties)

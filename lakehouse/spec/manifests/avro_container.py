@@ -79,7 +79,8 @@ def read_header(data: bytes, location: str) -> Header:
     """Parse the header.
 
     Raises:
-        CorruptMetadataError: not an Avro file, cut off within the header, or not what its checksum, where it has one, is of.
+        CorruptMetadataError: not an Avro file, cut off within the header, or not what its checksum,
+            where it has one, is of.
         UnsupportedFeatureError: an encrypted file.
     """
     if data[:4] == _ENCRYPTED_MAGIC:
@@ -126,7 +127,8 @@ def read_blocks(data: bytes, header: Header, location: str) -> Iterator[Block]:
     """The blocks, each checked against the file: sizes, counts and sync markers.
 
     Raises:
-        CorruptMetadataError: a block claims more bytes than the file has, more records than bytes, or lacks its marker.
+        CorruptMetadataError: a block claims more bytes than the file has, more records than bytes,
+            or lacks its marker.
     """
     view = memoryview(data)
     offset = header.first_block

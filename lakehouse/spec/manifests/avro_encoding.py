@@ -1,6 +1,7 @@
 """Avro encoding of whole columns: a field is a list of segments, joined row by row once, at the end.
 
-A segment that is the same in every row is plain `bytes`; neighbours of that kind merge, so that constants cost nothing.
+A segment that is the same in every row is plain `bytes`; neighbours of that kind merge, so that
+constants cost nothing.
 """
 
 from __future__ import annotations

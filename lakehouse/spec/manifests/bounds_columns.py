@@ -24,8 +24,9 @@ _NUMPY = {pa.int32(): "<i4", pa.int64(): "<i8", pa.float32(): "<f4", pa.float64(
 def decode_bounds(column: pa.Array, kind: IcebergType | None) -> pa.Array:
     """Values of a binary column in `physical_type(kind)`.
 
-    A bound written before its column was promoted (4 bytes for a long, a float for a double, a date for a timestamp) is read as
-    the wider type. A bound that is no value of the type becomes null, which is unknown.
+    A bound written before its column was promoted (4 bytes for a long, a float for a double, a date
+    for a timestamp) is read as the wider type. A bound that is no value of the type becomes null,
+    which is unknown.
     """
     target = physical_type(kind)
     column = _binary(column)

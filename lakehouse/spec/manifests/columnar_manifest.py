@@ -69,7 +69,8 @@ def encode_twin(entries: Entries, *, of: str = "") -> Twin:
     """Serialize the entries of a manifest as its twin; equal entries give equal bytes.
 
     Args:
-        entries: as they were written to the manifest, in its order, before anything is inherited (null stays null).
+        entries: as they were written to the manifest, in its order, before anything is inherited
+            (null stays null).
         of: whatever else tells which manifest it is of, where no name of a manifest holds the seal.
     """
     table = entries.table

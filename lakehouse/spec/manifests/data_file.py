@@ -33,11 +33,13 @@ class DataFile:
     """One data or delete file, with the field names of the spec.
 
     Attributes:
-        content: `CONTENT_DATA`, `CONTENT_POSITION_DELETES` (also deletion vectors) or `CONTENT_EQUALITY_DELETES`.
+        content: `CONTENT_DATA`, `CONTENT_POSITION_DELETES` (also deletion vectors) or
+            `CONTENT_EQUALITY_DELETES`.
         file_path: full location.
         file_format: lower-case name: `parquet`, `avro`, `orc` or `puffin`.
-        partition: one value a field of the partition spec, in its order, in Iceberg's internal representation
-            (date = days, timestamp = microseconds, decimal = Decimal, uuid = UUID, fixed and binary = bytes).
+        partition: one value a field of the partition spec, in its order, in Iceberg's internal
+            representation (date = days, timestamp = microseconds, decimal = Decimal, uuid = UUID,
+            fixed and binary = bytes).
         spec_id: partition spec that `partition` belongs to.
         record_count: rows, or the cardinality of a deletion vector.
         file_size_in_bytes: size of the whole file.
@@ -114,7 +116,10 @@ class DataFile:
         return partition_key(self.spec_id, self.partition)
 
     def to_record(self) -> dict[str, Any]:
-        """Plain JSON-able values; what a Spark worker ships to the driver. Defaults are left out."""
+        """Plain JSON-able values; what a Spark worker ships to the driver.
+
+        Defaults are left out.
+        """
         record: dict[str, Any] = {}
         for spec in dataclasses.fields(self):
             value = getattr(self, spec.name)
@@ -147,7 +152,8 @@ class ManifestEntry:
         status: `STATUS_EXISTING`, `STATUS_ADDED` or `STATUS_DELETED`.
         snapshot_id: snapshot that added the file, or deleted it; None inherits.
         sequence_number: data sequence number; None inherits when status is added.
-        file_sequence_number: sequence number of the snapshot that added the file; None inherits when added.
+        file_sequence_number: sequence number of the snapshot that added the file; None inherits
+            when added.
         data_file: the file.
     """
 

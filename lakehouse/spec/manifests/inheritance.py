@@ -25,8 +25,8 @@ INHERITING = (
 def inherit(entries: Entries, manifest: ManifestFile) -> Entries:
     """Fill snapshot ids, sequence numbers, content and first row ids; `entries` are all of the manifest's, in its order.
 
-    Entries that have only some of the columns `INHERITING` (a projection) inherit those; a first row id needs
-    `status` and `record_count` too.
+    Entries that have only some of the columns `INHERITING` (a projection) inherit those; a first
+    row id needs `status` and `record_count` too.
 
     Raises:
         CorruptMetadataError: an existing or deleted entry lacks a sequence number.

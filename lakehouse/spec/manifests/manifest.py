@@ -68,12 +68,14 @@ def encode_manifest(
 ) -> bytes:
     """Serialize entries as a v2 or v3 manifest with many entries in a block; equal input gives equal bytes.
 
-    Null sequence numbers and snapshot ids are written as null, to be inherited at read time, so that a manifest can be written
-    before its commit and reused in retries. `schema` is the table's schema; `level` the deflate level, 1 to 9.
+    Null sequence numbers and snapshot ids are written as null, to be inherited at read time, so
+    that a manifest can be written before its commit and reused in retries. `schema` is the table's
+    schema; `level` the deflate level, 1 to 9.
 
     Raises:
-        InvalidInputError: format version other than 2 and 3, no entries, an existing or deleted entry without sequence numbers,
-            a delete file in a data manifest or the reverse, a deletion vector in v2.
+        InvalidInputError: format version other than 2 and 3, no entries, an existing or deleted
+            entry without sequence numbers, a delete file in a data manifest or the reverse, a
+            deletion vector in v2.
     """
     _check(entries, format_version, content)
     kinds = partition_kinds(entries, field_types(schema))
@@ -101,9 +103,10 @@ def manifest_file(
 ) -> ManifestFile:
     """The manifest-list row of a manifest just written: counts, minimum sequence number and partition summaries.
 
-    `sequence_number` is None (assigned by `write_manifest_list`); `min_sequence_number` is the least explicit one of the live
-    entries, None when they all inherit. There are no partition summaries when others order UUIDs
-    among the partition values differently: they would skip a manifest whose bounds they misread.
+    `sequence_number` is None (assigned by `write_manifest_list`); `min_sequence_number` is the
+    least explicit one of the live entries, None when they all inherit. There are no partition
+    summaries when others order UUIDs among the partition values differently: they would skip a
+    manifest whose bounds they misread.
     """
     status = np.asarray(entries.table["status"])
     live = entries.table["sequence_number"].filter(pa.array(status != STATUS_DELETED))
@@ -132,7 +135,8 @@ def decode_manifest(
     Deleted entries are included. `wanted` are the columns to make; None makes all.
 
     Raises:
-        CorruptMetadataError: not a manifest, truncated, or a block that claims or inflates to more than it may.
+        CorruptMetadataError: not a manifest, truncated, or a block that claims or inflates to more
+            than it may.
         UnsupportedFeatureError: an unknown Avro codec.
     """
     return inherit(
@@ -262,7 +266,10 @@ def _decode_as(
 
 @lru_cache(maxsize=64)
 def _reader(schema: bytes) -> tuple[Any, pa.DataType]:
-    """What reads records of a writer's schema, and the type that holds them. Manifests of one writer share it."""
+    """What reads records of a writer's schema, and the type that holds them.
+
+    Manifests of one writer share it.
+    """
     plain = _without_logical_types(json.loads(schema))
     return fastavro.parse_schema(plain), nested_type(plain)
 

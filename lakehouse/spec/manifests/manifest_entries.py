@@ -62,12 +62,13 @@ BOUNDS = {"lower": "lower_bounds", "upper": "upper_bounds"}
 class Entries:
     """Manifest entries of one partition spec.
 
-    Columns, one row an entry, in manifest order (values in Iceberg's internal representation: dates are int32, timestamps int64):
-    `status, snapshot_id, sequence_number, file_sequence_number, content, file_path, file_format, record_count,
-    file_size_in_bytes, partition.<partition field id>, lower.<field id>, upper.<field id>, value_count.<field id>,
-    null_count.<field id>, nan_count.<field id>, column_size.<field id>, split_offsets, equality_ids, sort_order_id,
-    first_row_id, referenced_data_file, content_offset, content_size_in_bytes, key_metadata`. A column that no entry fills may be
-    absent, and the planner reads only the columns that it needs.
+    Columns, one row an entry, in manifest order (values in Iceberg's internal representation: dates
+    are int32, timestamps int64): `status, snapshot_id, sequence_number, file_sequence_number,
+    content, file_path, file_format, record_count, file_size_in_bytes, partition.<partition field
+    id>, lower.<field id>, upper.<field id>, value_count.<field id>, null_count.<field id>,
+    nan_count.<field id>, column_size.<field id>, split_offsets, equality_ids, sort_order_id,
+    first_row_id, referenced_data_file, content_offset, content_size_in_bytes, key_metadata`. A
+    column that no entry fills may be absent, and the planner reads only the columns that it needs.
 
     Attributes:
         table: the columns.
@@ -197,7 +198,10 @@ class Entries:
 
     @staticmethod
     def concat(parts: Sequence[Entries]) -> Entries:
-        """Entries of one spec after each other; columns missing in a part are null. Needs at least one part."""
+        """Entries of one spec after each other; columns missing in a part are null.
+
+        Needs at least one part.
+        """
         tables = [part.table for part in parts]
         return Entries(pa.concat_tables(tables, promote_options="permissive"), parts[0].spec)
 

@@ -82,7 +82,10 @@ class FieldSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFile:
-    """One row of a manifest list, with the field names of the spec. Counts are None when unknown (v1)."""
+    """One row of a manifest list, with the field names of the spec.
+
+    Counts are None when unknown (v1).
+    """
 
     manifest_path: str
     manifest_length: int
@@ -157,13 +160,13 @@ def write_manifest_list(
 ) -> tuple[bytes, int | None]:
     """Serialize a manifest list; returns its bytes and the table's next row id (None below v3).
 
-    A manifest with `sequence_number` None is new: it gets `sequence_number`, and `min_sequence_number` the same when
-    None. With v3, data manifests without `first_row_id` are assigned one from `first_row_id` on
-    (spec: First Row ID Assignment).
+    A manifest with `sequence_number` None is new: it gets `sequence_number`, and
+    `min_sequence_number` the same when None. With v3, data manifests without `first_row_id` are
+    assigned one from `first_row_id` on (spec: First Row ID Assignment).
 
     Raises:
-        InvalidInputError: format version other than 2 and 3, v3 without `first_row_id`, or a manifest of another snapshot
-            without sequence number.
+        InvalidInputError: format version other than 2 and 3, v3 without `first_row_id`, or a
+            manifest of another snapshot without sequence number.
     """
     rows, next_row_id = listed_manifests(
         manifests,
@@ -198,7 +201,8 @@ def listed_manifests(
 ) -> tuple[list[ManifestFile], int | None]:
     """The manifests as `write_manifest_list` writes them and they are read again, and the table's next row id.
 
-    Arguments and errors as there; manifests that are listed like this already are returned as they are.
+    Arguments and errors as there; manifests that are listed like this already are returned as they
+    are.
     """
     if format_version not in (2, 3):
         raise InvalidInputError(

@@ -1,7 +1,8 @@
 """A long list of JSON objects that is decoded only where it is looked at, and extended without touching what it holds.
 
-Table metadata can list tens of thousands of snapshots, of which a reader wants one and a commit adds one. The text of the
-list is kept as it was read and spliced, as bytes, into the next version of the file.
+Table metadata can list tens of thousands of snapshots, of which a reader wants one and a commit
+adds one. The text of the list is kept as it was read and spliced, as bytes, into the next version
+of the file.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _SEARCHES_BEFORE_INDEX = 2
 
 
 class _Segment(Generic[T]):
-    """Consecutive items: their JSON text without the brackets, separated by commas. Shared between versions of a list."""
+    """Consecutive items: their JSON text without the brackets, separated by commas.
+
+    Shared between versions of a list.
+    """
 
     def __init__(
         self, raw: bytes, id_key: str, decode: Callable[[Any, str], T], where: str
@@ -168,10 +172,12 @@ class _Segment(Generic[T]):
 
 
 class JsonList(Sequence[T]):
-    """An immutable list over shared JSON text. Adding one item costs the same however long the list is.
+    """An immutable list over shared JSON text.
 
-    Decoding, and thereby checking, happens on access: an item that is not what the spec says raises CorruptMetadataError
-    when it is first looked at.
+    Adding one item costs the same however long the list is.
+
+    Decoding, and thereby checking, happens on access: an item that is not what the spec says raises
+    CorruptMetadataError when it is first looked at.
     """
 
     __slots__ = ("_decode", "_id_key", "_segments", "_tail", "_where")

@@ -1,4 +1,7 @@
-"""Table metadata while updates are folded into it. Used through `lakehouse.spec.metadata.table_updates.apply_updates`."""
+"""Table metadata while updates are folded into it.
+
+Used through `lakehouse.spec.metadata.table_updates.apply_updates`.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,10 @@ _RESERVED_PROPERTIES = frozenset(
 
 
 class MetadataDraft:
-    """The state between two updates. Each method applies one update of the same name; `build` checks and closes."""
+    """The state between two updates.
+
+    Each method applies one update of the same name; `build` checks and closes.
+    """
 
     def __init__(self, base: TableMetadata | None, now_ms: int) -> None:
         self._base = base
@@ -415,8 +421,9 @@ class MetadataDraft:
     def _log(self) -> Any:
         """The snapshot log after this commit (spec: snapshot-log).
 
-        Snapshots that were current only inside this commit leave no entry. Removing a snapshot that once was current removes
-        everything before it, because questions about the gap would be answered wrongly.
+        Snapshots that were current only inside this commit leave no entry. Removing a snapshot that
+        once was current removes everything before it, because questions about the gap would be
+        answered wrongly.
         """
         current = self._m.current_snapshot_id
         new = [

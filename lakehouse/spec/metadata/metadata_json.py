@@ -78,14 +78,16 @@ T = TypeVar("T")
 def parse(data: bytes, location: str) -> TableMetadata:
     """Read a metadata file, gzip or not, v1 to v3.
 
-    Snapshots and snapshot-log entries are decoded, and so checked, when they are looked at; everything else now.
+    Snapshots and snapshot-log entries are decoded, and so checked, when they are looked at;
+    everything else now.
 
     Args:
         data: content of the file.
         location: where it came from, for messages.
 
     Raises:
-        CorruptMetadataError: it is not what the spec says; now, or when a damaged snapshot is looked at.
+        CorruptMetadataError: it is not what the spec says; now, or when a damaged snapshot is
+            looked at.
         UnsupportedFeatureError: a format version after 3.
     """
     document, lists = _decode(_inflate(data, location), location)
@@ -163,7 +165,8 @@ def serialize(metadata: TableMetadata, *, codec: str = "none") -> bytes:
 
     Args:
         metadata: what to write, in its own format version.
-        codec: "none" or "gzip" (`TableProperties.metadata_compression`); a gzip file should be named `*.gz.metadata.json`.
+        codec: "none" or "gzip" (`TableProperties.metadata_compression`); a gzip file should be
+            named `*.gz.metadata.json`.
     """
     m = metadata
     head: dict[str, Any] = {"format-version": m.format_version, "location": m.location}
@@ -273,8 +276,8 @@ def _decode(text: bytes, location: str) -> tuple[Mapping[str, Any], dict[str, by
 def _cut_lists(text: bytes) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
     """Cut the long lists out of the text and decode only the rest; None where the text is not as simple as writers leave it.
 
-    A list ends at the first `]` that is followed by `}` or by `,"`. Were that inside a string or a deeper list, the rest would
-    have an odd number of quotes or a bracket too many, and not decode.
+    A list ends at the first `]` that is followed by `}` or by `,"`. Were that inside a string or a
+    deeper list, the rest would have an odd number of quotes or a bracket too many, and not decode.
     """
     lists: dict[str, bytes] = {}
     spans: list[tuple[int, int, bytes]] = []

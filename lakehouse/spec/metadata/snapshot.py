@@ -50,7 +50,8 @@ class Snapshot:
         parent_snapshot_id: None for the first snapshot; the parent may have been expired since.
         sequence_number: order of commits; 0 for snapshots written as v1.
         timestamp_ms: creation, milliseconds since the epoch; never before the parent's.
-        manifest_list: location of the manifest list; empty only for v1 snapshots that list `manifests` themselves.
+        manifest_list: location of the manifest list; empty only for v1 snapshots that list
+            `manifests` themselves.
         summary: string to string, with `operation`; empty for some v1 snapshots.
         schema_id: the table's current schema when the snapshot was created, None if not recorded.
         first_row_id: v3; first `_row_id` of the snapshot.

@@ -81,9 +81,10 @@ class TableMetadata:
         refs: branches and tags; `main` is there whenever `current_snapshot_id` is.
         statistics, partition_statistics: JSON objects of the spec, as they are.
         next_row_id: v3 only, else None.
-        extra: top-level keys that this version does not model (`encryption-keys` among them), kept as they are.
-        originals: for "schemas", "partition-specs" and "sort-orders": by id, the JSON object as it was read, where writing the
-            parsed value would lose something.
+        extra: top-level keys that this version does not model (`encryption-keys` among them), kept
+            as they are.
+        originals: for "schemas", "partition-specs" and "sort-orders": by id, the JSON object as it
+            was read, where writing the parsed value would lose something.
     """
 
     format_version: int
@@ -193,8 +194,9 @@ class TableMetadata:
     def snapshot_as_of(self, timestamp_ms: int, ref: str = MAIN_BRANCH) -> Snapshot:
         """What `ref` named at a time.
 
-        `main` is answered from the snapshot log (spec: Point in Time Reads), so that rollbacks count; other branches, whose
-        changes no log records, from the line of parents. A tag never moves.
+        `main` is answered from the snapshot log (spec: Point in Time Reads), so that rollbacks
+        count; other branches, whose changes no log records, from the line of parents. A tag never
+        moves.
 
         Args:
             timestamp_ms: milliseconds since the epoch; a snapshot of exactly this time counts.
@@ -312,13 +314,13 @@ def new_table_metadata(
 ) -> TableMetadata:
     """The first version of a table, without snapshots.
 
-    Column ids are assigned afresh from 1 in the order of the schema, breadth first; `spec` and `sort_order` follow their
-    columns; partition field ids count from 1000.
+    Column ids are assigned afresh from 1 in the order of the schema, breadth first; `spec` and
+    `sort_order` follow their columns; partition field ids count from 1000.
 
     Raises:
         InvalidInputError: a format version that is not written.
-        InvalidSchemaError | InvalidPartitionSpecError | InvalidPropertyError: what cannot be stored in that version.
-        UnsupportedFeatureError: a table that is to be encrypted.
+        InvalidSchemaError | InvalidPartitionSpecError | InvalidPropertyError: what cannot be stored
+        in that version. UnsupportedFeatureError: a table that is to be encrypted.
     """
     properties = dict(properties)
     check_property_texts(properties)

@@ -233,7 +233,10 @@ class SetSnapshotRef:
 
 @dataclass(frozen=True, slots=True)
 class RemoveSnapshots:
-    """Expire snapshots, with their statistics. Refused as a conflict while a ref names one of them."""
+    """Expire snapshots, with their statistics.
+
+    Refused as a conflict while a ref names one of them.
+    """
 
     snapshot_ids: tuple[int, ...]
     action: ClassVar[str] = "remove-snapshots"
@@ -313,7 +316,10 @@ class RemoveProperties:
 
 @dataclass(frozen=True, slots=True)
 class SetStatistics:
-    """Attach a statistics file, replacing the one of the same snapshot. `statistics` is the JSON object of the spec."""
+    """Attach a statistics file, replacing the one of the same snapshot.
+
+    `statistics` is the JSON object of the spec.
+    """
 
     statistics: Mapping[str, Any]
     action: ClassVar[str] = "set-statistics"
@@ -413,23 +419,24 @@ def apply_updates(
 ) -> TableMetadata:
     """The metadata after a commit.
 
-    A v1 base stays v1 until `UpgradeFormatVersion` is among the updates; it gets no snapshots. `last_updated_ms`, snapshot
-    timestamps and snapshot-log entries never precede what the base (or the parent snapshot) carries, even if `now_ms` does.
-    The cost does not depend on the number of snapshots, except when snapshots are removed.
+    A v1 base stays v1 until `UpgradeFormatVersion` is among the updates; it gets no snapshots.
+    `last_updated_ms`, snapshot timestamps and snapshot-log entries never precede what the base (or
+    the parent snapshot) carries, even if `now_ms` does. The cost does not depend on the number of
+    snapshots, except when snapshots are removed.
 
     Args:
         base: current metadata; None creates a table, which the updates must define completely.
         updates: in order.
         now_ms: milliseconds since the epoch.
-        base_location: the file that holds `base`; it is then added to the metadata log, which keeps the newest
-            `write.metadata.previous-versions-max` entries.
+        base_location: the file that holds `base`; it is then added to the metadata log, which keeps
+            the newest `write.metadata.previous-versions-max` entries.
 
     Returns:
         `base` itself when nothing changes.
 
     Raises:
-        CommitConflictError: the updates were made for another base (sequence number, row id or snapshot taken, a ref names a
-            removed snapshot): rebase and try again.
+        CommitConflictError: the updates were made for another base (sequence number, row id or
+            snapshot taken, a ref names a removed snapshot): rebase and try again.
         InvalidInputError: updates that cannot be applied to any base.
     """
     draft = MetadataDraft(base, now_ms)
@@ -441,7 +448,8 @@ def apply_updates(
 def expired_metadata_files(base: TableMetadata, new: TableMetadata) -> list[str]:
     """Metadata files that the log of `base` lists and the log of `new` does not.
 
-    With `write.metadata.delete-after-commit.enabled` they are to be deleted after `new` is committed.
+    With `write.metadata.delete-after-commit.enabled` they are to be deleted after `new` is
+    committed.
     """
     kept = {entry.metadata_file for entry in new.metadata_log}
     return [entry.metadata_file for entry in base.metadata_log if entry.metadata_file not in kept]

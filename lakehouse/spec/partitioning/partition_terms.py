@@ -106,7 +106,8 @@ def parse_term(text: str, schema: Schema) -> Term:
     Columns are dotted paths; backticks quote a name as it is.
 
     Raises:
-        InvalidPartitionSpecError: it does not parse, or names a column that the schema does not have.
+        InvalidPartitionSpecError: it does not parse, or names a column that the schema does not
+            have.
     """
     if not isinstance(text, str):
         raise InvalidPartitionSpecError(
@@ -145,7 +146,8 @@ def parse_partition_spec(terms: Sequence[str], schema: Schema) -> PartitionSpec:
     """A partition spec of terms, with Iceberg's names for the fields, and field ids from 1000.
 
     Raises:
-        InvalidPartitionSpecError: a term that does not parse or apply to its column, a redundant one, or a name that is taken.
+        InvalidPartitionSpecError: a term that does not parse or apply to its column, a redundant
+            one, or a name that is taken.
     """
     if isinstance(terms, str):
         raise InvalidPartitionSpecError(
@@ -235,13 +237,14 @@ def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
 def partition_path(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -> str:
     """The folder of a partition tuple: `event_ts_day=2026-06-02/user_id_bucket=3`; empty for an unpartitioned spec.
 
-    Names and values are URL-encoded, and a part of more than 200 bytes is cut and made unique by a hash: the folder is a
-    convenience for people, nothing is ever read from it.
+    Names and values are URL-encoded, and a part of more than 200 bytes is cut and made unique by a
+    hash: the folder is a convenience for people, nothing is ever read from it.
 
     Args:
         spec: the spec.
         schema: a schema that has its columns.
-        values: one internal value a field: int days, int microseconds, Decimal, UUID, bytes, str, ... or None.
+        values: one internal value a field: int days, int microseconds, Decimal, UUID, bytes, str,
+            ... or None.
     """
     parts = []
     for field, result, value in zip(

@@ -13,8 +13,8 @@ FieldTypes = Mapping[int, PrimitiveType]
 def field_types(schema: Schema, *older: Schema) -> FieldTypes:
     """Types of all primitive fields, nested ones too.
 
-    Pass the older schemas of the table so that columns dropped since keep their type; `schema` wins where both know a field,
-    so that promoted columns compare in their present type.
+    Pass the older schemas of the table so that columns dropped since keep their type; `schema` wins
+    where both know a field, so that promoted columns compare in their present type.
     """
     types: dict[int, PrimitiveType] = {}
     for one in (*older, schema):

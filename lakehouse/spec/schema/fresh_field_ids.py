@@ -20,7 +20,8 @@ def assign_fresh_ids(schema: Schema, first_id: int = 1) -> tuple[Schema, dict[in
         The schema, and the new id of each old one.
 
     Raises:
-        InvalidSchemaError: for a name that occurs twice at one level, or identifier fields that cannot identify.
+        InvalidSchemaError: for a name that occurs twice at one level, or identifier fields that
+            cannot identify.
     """
     counter = count(first_id)
     new_ids: dict[int, int] = {}

@@ -44,7 +44,10 @@ MAX_COLUMN_ID = 2147483447
 
 
 class VariantType(PrimitiveType):
-    """Semi-structured values (v3). Tables that have such a column can be opened; its values are not read."""
+    """Semi-structured values (v3).
+
+    Tables that have such a column can be opened; its values are not read.
+    """
 
     root: Literal["variant"] = Field(default="variant")
 

@@ -26,12 +26,13 @@ def parse_name_mapping(text: str) -> NameMapping:
 def covering(text: str | None, schema: Schema) -> str:
     """A name mapping, as JSON, that has every column of the schema; `text` itself when it does.
 
-    Names that are mapped already stay as they are, so that files imported earlier read as before. A column that the mapping
-    lacks gets its present name.
+    Names that are mapped already stay as they are, so that files imported earlier read as before. A
+    column that the mapping lacks gets its present name.
 
     Raises:
         InvalidPropertyError: `text` is not a name mapping.
-        InvalidSchemaError: a column that the mapping lacks has a name that stands for another column in it.
+        InvalidSchemaError: a column that the mapping lacks has a name that stands for another
+            column in it.
     """
     known = [] if text is None else list(parse_name_mapping(text).root)
     mapped = _extended(known, schema.as_struct(), "")

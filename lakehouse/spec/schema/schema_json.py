@@ -253,7 +253,8 @@ def make_field(
 ) -> NestedField:
     """A field whose defaults are given as Python values already (see `default_from_json`).
 
-    pyiceberg's own constructor converts defaults from JSON, which it cannot do for nanoseconds and structs.
+    pyiceberg's own constructor converts defaults from JSON, which it cannot do for nanoseconds and
+    structs.
     """
     return NestedField.model_construct(
         field_id=field_id,
@@ -269,8 +270,9 @@ def make_field(
 def default_from_json(field_type: IcebergType, value: Any) -> Any:
     """A default as Python value; None is no default; raises InvalidSchemaError.
 
-    It is what pyiceberg uses for the type (date, datetime, Decimal, UUID, bytes, ...); int nanoseconds since the epoch for the
-    ns types; an empty tuple for a struct, whose fields have their own.
+    It is what pyiceberg uses for the type (date, datetime, Decimal, UUID, bytes, ...); int
+    nanoseconds since the epoch for the ns types; an empty tuple for a struct, whose fields have
+    their own.
     """
     if value is None:
         return None

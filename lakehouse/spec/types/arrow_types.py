@@ -89,7 +89,8 @@ _FROM_ARROW: tuple[tuple[Callable[[pa.DataType], bool], IcebergType], ...] = (
 def schema_to_arrow(schema: Schema, *, field_ids: bool = True) -> pa.Schema:
     """The Arrow schema of a table's data.
 
-    Strings are `string`, lists `list`, `timestamptz` has zone UTC, `uuid` is Arrow's extension type.
+    Strings are `string`, lists `list`, `timestamptz` has zone UTC, `uuid` is Arrow's extension
+    type.
 
     Args:
         schema: the table's schema.
@@ -145,10 +146,11 @@ def schema_from_arrow(schema: pa.Schema, *, downcast_ns: bool = False) -> Schema
     Column ids come from `PARQUET:field_id` if every field has one, else they are assigned from 1.
 
     Args:
-        schema: narrow and unsigned integers become `int` or `long`, dictionaries and run-end encodings their values, aware
-            timestamps of any zone `timestamptz`, timestamps of seconds to microseconds `timestamp`.
-        downcast_ns: take nanosecond timestamps as microseconds (the caller truncates the data); else they are v3's
-            `timestamp_ns`.
+        schema: narrow and unsigned integers become `int` or `long`, dictionaries and run-end
+            encodings their values, aware timestamps of any zone `timestamptz`, timestamps of
+            seconds to microseconds `timestamp`.
+        downcast_ns: take nanosecond timestamps as microseconds (the caller truncates the data);
+            else they are v3's `timestamp_ns`.
 
     Raises:
         UnsupportedTypeError: naming a column that Iceberg cannot hold.

@@ -19,8 +19,8 @@ _TOKEN = re.compile(r"\s*(?:([<>,:])|(`[^`]*`)|((?:[^<>,:`()\[\]]|\([^()]*\)|\[[
 def to_iceberg_type(given: object, column: str = "") -> IcebergType:
     """A type, given as a pyiceberg type, an Arrow type or text.
 
-    Text is `string`, `decimal(10,2)`, `list<string>`, `map<string, long>`, `struct<lat: double, lon: double required>` and the
-    like. Ids of nested fields count from 1.
+    Text is `string`, `decimal(10,2)`, `list<string>`, `map<string, long>`, `struct<lat: double,
+    lon: double required>` and the like. Ids of nested fields count from 1.
 
     Raises:
         InvalidSchemaError: not a type.

@@ -54,7 +54,8 @@ def write_added(
         metadata: knows the files' partition specs.
         files: data files, delete files or both.
         snapshot_id: of the snapshot that adds them.
-        data_sequence_number: for data files that replace older ones; None: inherited from the commit.
+        data_sequence_number: for data files that replace older ones; None: inherited from the
+            commit.
     """
     types = field_types(metadata.schema(), *metadata.schemas)
     groups: dict[tuple[int, int], list[DataFile]] = {}

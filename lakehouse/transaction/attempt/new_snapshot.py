@@ -37,7 +37,8 @@ def add_snapshot(
         attempt: gets the updates.
         key: names the operation, so that every attempt makes the same snapshot id.
         operation: append, replace, overwrite or delete.
-        manifests: new ones first, then those kept; emptied ones of earlier snapshots are left out here.
+        manifests: new ones first, then those kept; emptied ones of earlier snapshots are left out
+            here.
         summary: counts.
         extra: further summary entries.
         merge: whether small manifests may be merged, as `commit.manifest-merge.enabled` says.

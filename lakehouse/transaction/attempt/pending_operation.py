@@ -28,7 +28,8 @@ class Attempt:
     """One try of a transaction on one base. Operations add to it in order.
 
     Attributes:
-        started: what the caller saw and decided on; assumptions are validated against every snapshot since.
+        started: what the caller saw and decided on; assumptions are validated against every
+            snapshot since.
         base: what this attempt will swap out.
         branch: branch written to.
         workspace: files of the transaction.
@@ -85,7 +86,8 @@ class Attempt:
         """Snapshots committed to the branch after `started`, oldest first; none of this transaction.
 
         Raises:
-            ValidationConflictError: the branch was rolled back or replaced, what the caller saw is no part of its history.
+            ValidationConflictError: the branch was rolled back or replaced, what the caller saw is
+                no part of its history.
         """
         before = head_of(self.started.metadata, self.branch)
         now = head_of(self.base.metadata, self.branch)

@@ -167,7 +167,8 @@ class Workspace:
     def entries(self, manifest: ManifestFile, metadata: TableMetadata) -> Entries:
         """All entries of a manifest, deleted ones too.
 
-        Sequence numbers are null in manifests of this transaction that no manifest list carries yet.
+        Sequence numbers are null in manifests of this transaction that no manifest list carries
+        yet.
         """
         own = self._entries.get(manifest.manifest_path)
         if own is not None:
@@ -185,8 +186,8 @@ class Workspace:
     def clean_up(self, keep: Collection[str] = ()) -> None:
         """Delete what was written, except `keep` (manifests keep their twins).
 
-        Only for outcomes that are certain: while sealed, only an explicit `keep` is cleaned around. What cannot be deleted stays
-        as an orphan, for orphan removal.
+        Only for outcomes that are certain: while sealed, only an explicit `keep` is cleaned around.
+        What cannot be deleted stays as an orphan, for orphan removal.
         """
         if self._sealed and not keep:
             return

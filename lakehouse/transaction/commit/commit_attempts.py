@@ -1,7 +1,8 @@
 """Running a transaction: attempts until one wins, and the three outcomes.
 
-Everything before `Catalog.commit` writes files that nobody sees. `Catalog.commit` is one compare-and-swap. What follows only
-tidies up: after a certain outcome own files that no snapshot needs are deleted, after an unknown one nothing is.
+Everything before `Catalog.commit` writes files that nobody sees. `Catalog.commit` is one
+compare-and-swap. What follows only tidies up: after a certain outcome own files that no snapshot
+needs are deleted, after an unknown one nothing is.
 """
 
 from __future__ import annotations

@@ -51,8 +51,9 @@ def commit_backoff(properties: TableProperties, *, never_conflicts: bool = False
 
     Args:
         properties: the table's.
-        never_conflicts: the operations hold on every base (appends): where `commit.retry.num-retries` is not set they are tried
-            until `commit.retry.total-timeout-ms`, because one of them wins each race.
+        never_conflicts: the operations hold on every base (appends): where
+            `commit.retry.num-retries` is not set they are tried until
+            `commit.retry.total-timeout-ms`, because one of them wins each race.
     """
     unset = TableProperties.retry_count.name not in properties.raw
     return Backoff(

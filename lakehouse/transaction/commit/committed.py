@@ -17,7 +17,8 @@ class Committed:
         snapshot: the last snapshot this transaction made; None when it changed only metadata.
         snapshots: every snapshot it made, in order.
         retries: attempts that lost against other writers before the one that won.
-        replayed: True when an earlier run with the same commit id had committed already and nothing was written.
+        replayed: True when an earlier run with the same commit id had committed already and nothing
+            was written.
     """
 
     version: TableVersion

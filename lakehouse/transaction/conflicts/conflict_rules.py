@@ -1,4 +1,6 @@
-"""The rules that decide whether a concurrent change breaks an operation. Pure: they look at entries, not at storage.
+"""The rules that decide whether a concurrent change breaks an operation.
+
+Pure: they look at entries, not at storage.
 
 | rule | broken by |
 |---|---|
@@ -151,7 +153,8 @@ def no_new_deletes(
         subject: who complains.
         targets: data files that the operation replaces or removes, or whose rows it replaces.
         changes: of other writers.
-        ignore_equality: equality deletes still apply to the replacement, which keeps the sequence number of its input.
+        ignore_equality: equality deletes still apply to the replacement, which keeps the sequence
+            number of its input.
     """
     if not targets.partitions:
         return

@@ -194,7 +194,8 @@ class CherryPick(_WritesNothing):
 
         Raises:
             NoSuchSnapshotError: no such snapshot.
-            ValidationConflictError: picked already; the snapshot did something else; a partition that it replaced changed since.
+            ValidationConflictError: picked already; the snapshot did something else; a partition
+                that it replaced changed since.
         """
         metadata, head = attempt.metadata, attempt.head()
         picked = metadata.snapshot(self.snapshot_id)

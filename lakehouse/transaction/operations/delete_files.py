@@ -23,7 +23,10 @@ from lakehouse.transaction.operations.file_replacement import (
 
 @dataclass(frozen=True, eq=False)
 class DeleteFiles:
-    """Remove data files; see Transaction.delete_files. Deletes added meanwhile only remove rows that go anyway."""
+    """Remove data files; see Transaction.delete_files.
+
+    Deletes added meanwhile only remove rows that go anyway.
+    """
 
     removed: tuple[DataFile, ...]
     branch: str

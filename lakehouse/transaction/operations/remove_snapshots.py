@@ -1,4 +1,7 @@
-"""Expire: remove snapshots and refs from the metadata. Deletes no files: that is maintenance, after the commit."""
+"""Expire: remove snapshots and refs from the metadata.
+
+Deletes no files: that is maintenance, after the commit.
+"""
 
 from __future__ import annotations
 

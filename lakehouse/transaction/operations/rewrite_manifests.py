@@ -34,7 +34,8 @@ class RewriteManifests:
     def apply(self, attempt: Attempt) -> None:
         """One snapshot, or none when there is nothing to regroup.
 
-        Manifests that others added since are kept beside; when others replaced one that was rewritten, all is done again.
+        Manifests that others added since are kept beside; when others replaced one that was
+        rewritten, all is done again.
         """
         workspace, metadata = attempt.workspace, attempt.metadata
         current = [one for one in workspace.manifests(attempt.head()) if has_live(one)]

@@ -210,8 +210,8 @@ class History:
             for field in self._both.table().spec().fields
         }
         top = [path for path, _, _ in leaves(table_schema.as_struct()) if "." not in path]
-        # Java fails on equality deletes of a fixed that partitions, and does not find data files for
-        # those of uuids, whose bounds it reads in another order than it writes them
+        # Java fails on equality deletes of a fixed that partitions, and does not find data files
+        # for those of uuids, whose bounds it reads in another order than it writes them
         failing = {
             path
             for path, _, kind in leaves(table_schema.as_struct())

@@ -1,4 +1,7 @@
-"""Translated filters keep every row that Spark keeps. Oracles: a small Catalyst interpreter here, pyiceberg's row evaluator."""
+"""Translated filters keep every row that Spark keeps.
+
+Oracles: a small Catalyst interpreter here, pyiceberg's row evaluator.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Three ways in which a folder of files by convention breaks, each beside a table that survives it.
 
-The Hive side is a real layout of files (`dt=2026-06-09/`) read by readers that follow the convention: folders are partitions,
-listing is the table, position or name is the column.
+The Hive side is a real layout of files (`dt=2026-06-09/`) read by readers that follow the
+convention: folders are partitions, listing is the table, position or name is the column.
 """
 
 from __future__ import annotations

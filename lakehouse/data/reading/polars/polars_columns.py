@@ -1,4 +1,7 @@
-"""When files are decoded by Polars, and which of their columns can be (ADR 7). Polars itself is not loaded here."""
+"""When files are decoded by Polars, and which of their columns can be (ADR 7).
+
+Polars itself is not loaded here.
+"""
 
 from __future__ import annotations
 
@@ -122,10 +125,12 @@ class BulkFile:
     Attributes:
         source: all of a small file, the local path of a larger one.
         columns: to decode.
-        where: rows for which this is not true may be left out while decoding; None where every row has to come.
+        where: rows for which this is not true may be left out while decoding; None where every row
+            has to come.
         filterable: field id -> name and type of the columns that `where` may look at.
         is_whole: whether all of its row groups are wanted.
-        shape: what the file shares with others that can be decoded together with it; None when it has to be alone.
+        shape: what the file shares with others that can be decoded together with it; None when it
+            has to be alone.
     """
 
     source: bytes | str

@@ -35,7 +35,8 @@ def decode(
         sources: the bytes of each file, or its local path.
         columns: to decode.
         lengths: rows of the row groups to read, of all files.
-        first_row: where they begin in a single file of which only a part is wanted; None to read the files whole.
+        first_row: where they begin in a single file of which only a part is wanted; None to read
+            the files whole.
         where: rows for which this is not true may be left out of files that are read whole.
         filterable: what `to_polars_filter` may look at.
 
@@ -66,7 +67,8 @@ def decode(
 def _pieces(lengths: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
     """Where batches of so many rows at most start, and their rows.
 
-    Polars keeps a chunk for each row group: what lies within one is handed over without a copy, and copied where they are short.
+    Polars keeps a chunk for each row group: what lies within one is handed over without a copy, and
+    copied where they are short.
     """
     start = rows = 0
     for length in lengths:

@@ -28,11 +28,13 @@ def to_polars_filter(
 ) -> pl.Expr | None:
     """An expression that keeps every row that the filter keeps, and as few others as it can; None when it keeps all.
 
-    The filter itself has the last word over what this lets through, so what Polars sees differently (or not at all) is left out.
+    The filter itself has the last word over what this lets through, so what Polars sees differently
+    (or not at all) is left out.
 
     Args:
         where: the filter.
-        columns: field id -> name and Arrow type of a column of the file, which must be those of the table's type.
+        columns: field id -> name and Arrow type of a column of the file, which must be those of the
+            table's type.
     """
     return fold(
         where,

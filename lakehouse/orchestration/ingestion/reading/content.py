@@ -15,7 +15,8 @@ from lakehouse.errors import LakehouseError
 READ_BYTES = 1 << 20
 HEAD_BYTES = 512
 _GZIP_WINDOW = 31
-# a block of zstd gives at most 128 KiB and takes a few bytes: small pieces of input bound what comes out
+# a block of zstd gives at most 128 KiB and takes a few bytes: small pieces of input bound what
+# comes out
 _ZSTD_PIECE = 1 << 10
 _SNAPPY_CHUNK_BYTES = 64 << 10
 _MAGIC = (

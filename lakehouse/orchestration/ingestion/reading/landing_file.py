@@ -47,7 +47,8 @@ def file_chunks(stream: pa.NativeFile, path: str, source: Source) -> Iterator[Ch
         source: how to read it.
 
     Raises:
-        UnreadableContentError: what is wrong with the file as a whole; what could be read was yielded before.
+        UnreadableContentError: what is wrong with the file as a whole; what could be read was
+            yielded before.
         OSError: the file cannot be read.
     """
     kind = _rewound_kind(stream)

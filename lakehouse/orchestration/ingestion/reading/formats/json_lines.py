@@ -1,4 +1,7 @@
-"""JSON records: one object a line. Numbers are those of the text: an integer of any size is itself."""
+"""JSON records: one object a line.
+
+Numbers are those of the text: an integer of any size is itself.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,8 @@ def parquet_chunks(stream: pa.NativeFile) -> Iterator[Chunk]:
     """The rows of a Parquet file.
 
     Raises:
-        UnreadableContentError: damaged, or not Parquet at all; what could be read was yielded before.
+        UnreadableContentError: damaged, or not Parquet at all; what could be read was yielded
+            before.
     """
     number = 0
     try:

@@ -42,9 +42,9 @@ def instant_parser(
 ) -> Callable[[object], datetime | BadEventTime]:
     """A function from a record's value to its instant in UTC.
 
-    Values outside `first_day` to `last_day` (days of UTC, inclusive), values that are missing, of another type or malformed,
-    offsets that do not exist, and local times that the zone skips are a `BadEventTime`. A local time that the zone has twice is
-    its first.
+    Values outside `first_day` to `last_day` (days of UTC, inclusive), values that are missing, of
+    another type or malformed, offsets that do not exist, and local times that the zone skips are a
+    `BadEventTime`. A local time that the zone has twice is its first.
     """
     zone = ZoneInfo(event_time.zone)
     unit_us = _UNIT_US.get(event_time.unit)

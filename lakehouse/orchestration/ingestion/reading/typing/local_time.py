@@ -29,7 +29,8 @@ class LocalTime:
         self._offsets = np.array(offsets, np.int64) * _US
         begin = np.array([first_s, *starts[1:]], np.int64) * _US
         end = np.array([*starts[1:], last_s], np.int64) * _US
-        # wall times at which each offset begins and ends to be valid; neighbours overlap where a time exists twice
+        # wall times at which each offset begins and ends to be valid; neighbours overlap where a
+        # time exists twice
         self._wall_begin = begin + self._offsets
         self._wall_end = end + self._offsets
 
@@ -39,7 +40,8 @@ class LocalTime:
         A time that the zone has twice is its first.
 
         Returns:
-            The instants, and where there is none: a time that the zone skips, or one outside of the range.
+            The instants, and where there is none: a time that the zone skips, or one outside of the
+            range.
         """
         which = np.searchsorted(self._wall_end, wall, side="right")
         beyond = which == len(self._wall_end)
@@ -53,7 +55,8 @@ def _offsets(zone: str, first_s: int, last_s: int) -> tuple[list[int], list[int]
     """Since when each offset is valid, and the offset, both in seconds.
 
     Raises:
-        OverflowError: an offset that is no whole number of seconds does not exist in any zone; a year beyond 9999 does not here.
+        OverflowError: an offset that is no whole number of seconds does not exist in any zone; a
+            year beyond 9999 does not here.
     """
     info = ZoneInfo(zone)
 

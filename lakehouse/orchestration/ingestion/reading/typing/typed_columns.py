@@ -1,6 +1,7 @@
 """From what a field says to typed Arrow columns: a value fits its column, or its record is rejected; none becomes null.
 
-Whole columns are converted where that is certain to give what the conversion of each value gives; `convert` decides the rest.
+Whole columns are converted where that is certain to give what the conversion of each value gives;
+`convert` decides the rest.
 """
 
 from __future__ import annotations
@@ -80,12 +81,14 @@ def typed_column(
     """The values as one Arrow array.
 
     Args:
-        values: Python values of a text format, text where `from_text`, or an Arrow array of any type.
+        values: Python values of a text format, text where `from_text`, or an Arrow array of any
+            type.
         column_type: of the column.
         from_text: the values are text whose type only the column tells (CSV).
 
     Returns:
-        The array (null where a value does not fit) and for each value that does not fit its position and why.
+        The array (null where a value does not fit) and for each value that does not fit its
+        position and why.
     """
     certain = _certain(values, column_type, from_text=from_text)
     if certain is not None and certain.null_count == _null_count(values):
@@ -194,7 +197,8 @@ def convert(value: object, column_type: str) -> object:
     """One value as the column wants it.
 
     Raises:
-        ValueError | InvalidOperation | OverflowError | pa.ArrowException: it does not fit; the message says why.
+        ValueError | InvalidOperation | OverflowError | pa.ArrowException: it does not fit; the
+            message says why.
     """
     (kind,) = kinds_of([value])
     if not fits(kind, column_type):
@@ -246,7 +250,10 @@ _CONVERT: Mapping[str, Callable[[object], object]] = {
 
 
 def text_value(text: object, column_type: str) -> object:
-    """What a CSV field says for a column of this type. Text that does not say it stays text, and so does not fit."""
+    """What a CSV field says for a column of this type.
+
+    Text that does not say it stays text, and so does not fit.
+    """
     if not isinstance(text, str) or column_type in ("string", "json"):
         return text
     if column_type == "boolean":

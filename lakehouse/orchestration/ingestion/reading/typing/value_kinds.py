@@ -1,7 +1,7 @@
 """Kinds of values and types of columns: which value fits which column, and which column type may become which. Pure.
 
-A kind is what a value is in the landing file; a type is what a column of the table is. Promotions are those of the Iceberg
-specification: int to long, float to double, decimal to a wider precision.
+A kind is what a value is in the landing file; a type is what a column of the table is. Promotions
+are those of the Iceberg specification: int to long, float to double, decimal to a wider precision.
 """
 
 from __future__ import annotations
