@@ -9,13 +9,13 @@ from lakehouse.errors import NoSuchNamespaceError
 from lakehouse.spec.identifier import Identifier
 
 
-def walk_namespaces(catalog: Catalog) -> Iterator[Namespace]:
-    """Every namespace once, a parent before its children.
+def walk_namespaces(catalog: Catalog, below: Namespace = ()) -> Iterator[Namespace]:
+    """Every namespace below one, and itself, once, a parent before its children.
 
-    One that is dropped meanwhile is left out.
+    The root has no name and is left out; so is one that is dropped meanwhile.
     """
     seen: set[Namespace] = set()
-    pending: list[Namespace] = [()]
+    pending: list[Namespace] = [below]
     while pending:
         parent = pending.pop()
         if parent:

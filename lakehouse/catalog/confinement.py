@@ -76,13 +76,13 @@ def check_within(what: str, location: str, roots: tuple[str, ...]) -> None:
         )
 
 
-def check_purge(version: TableVersion) -> None:
-    """Raise MaintenanceRefusedError when the table's files may belong to others as well (`gc.enabled` = false)."""
-    if not TableProperties(version.metadata.properties).gc_enabled:
+def check_gc_enabled(identifier: Identifier, metadata: TableMetadata, action: str) -> None:
+    """Raise MaintenanceRefusedError when other tables may use the files (`gc.enabled` = false)."""
+    if not TableProperties(metadata.properties).gc_enabled:
         raise MaintenanceRefusedError(
-            f"Table {version.identifier} has gc.enabled=false: its files may be used by other tables. Drop it without purge, or "
-            "set gc.enabled=true if they are its own.",
-            table=str(version.identifier),
+            f"Cannot {action} of {identifier}: its property gc.enabled is false, other tables may "
+            "use its files. Set it to true if they are its own.",
+            table=str(identifier),
         )
 
 

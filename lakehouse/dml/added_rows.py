@@ -68,12 +68,6 @@ def refuse_other_rows(
 
 
 def _matching(file: DataFile, where: Bound, metadata: TableMetadata, storage: Storage) -> int:
-    read = ReadRequest(
-        schema=Schema(METADATA_COLUMNS["_pos"]),
-        table_schema=metadata.schema(),
-        older_schemas=metadata.schemas,
-        where=where,
-        specs=metadata.specs(),
-    )
+    read = ReadRequest.of(metadata, Schema(METADATA_COLUMNS["_pos"]), where=where)
     task = FileScanTask(data_file=file, length=file.file_size_in_bytes)
     return int(read_table([task], read, storage).num_rows)

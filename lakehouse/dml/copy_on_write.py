@@ -122,19 +122,12 @@ def _split_rows(
     task: FileScanTask, where: Bound, metadata: TableMetadata, storage: Storage
 ) -> tuple[pa.Table, int]:
     """The live rows of a file that stay, and how many go."""
-    schema = metadata.schema()
-    kept = with_lineage(schema, metadata.format_version)
+    kept = with_lineage(metadata.schema(), metadata.format_version)
     asked = {one.field_id for one in columns(where)}
     ids = {one.field_id for one in kept.fields}
     beside = [one for one in METADATA_COLUMNS.values() if one.field_id in asked - ids]
     whole = Schema(*kept.fields, *beside)
-    read = ReadRequest(
-        schema=whole,
-        table_schema=schema,
-        older_schemas=metadata.schemas,
-        specs=metadata.specs(),
-        name_mapping=metadata.properties.get("schema.name-mapping.default"),
-    )
+    read = ReadRequest.of(metadata, whole)
     rows = read_table([replace(task, residual=TRUE)], read, storage)
     gone = passing(where, partial(FieldReader(whole, asked).read, rows), rows.num_rows)
     stay = rows.select(range(len(kept.fields))).filter(pa.array(~gone))

@@ -139,7 +139,7 @@ def _positions(
     task: FileScanTask, where: Bound, metadata: TableMetadata, storage: Storage
 ) -> npt.NDArray[np.int64]:
     """Positions of live rows that match."""
-    read = _request(metadata, Schema(_POSITION), where)
+    read = ReadRequest.of(metadata, Schema(_POSITION), where=where)
     return _column(read_table([replace(task, residual=TRUE)], read, storage)["_pos"])
 
 
@@ -150,20 +150,9 @@ def _already_deleted(
     by_position = tuple(one for one in task.deletes if one.content == CONTENT_POSITION_DELETES)
     if not by_position:
         return np.empty(0, np.int64)
-    read = _request(metadata, Schema(_POSITION, _DELETED), TRUE)
+    read = ReadRequest.of(metadata, Schema(_POSITION, _DELETED))
     rows = read_table([replace(task, residual=TRUE, deletes=by_position)], read, storage)
     return _column(rows.filter(rows["_deleted"])["_pos"])
-
-
-def _request(metadata: TableMetadata, schema: Schema, where: Bound) -> ReadRequest:
-    return ReadRequest(
-        schema=schema,
-        table_schema=metadata.schema(),
-        older_schemas=metadata.schemas,
-        where=where,
-        specs=metadata.specs(),
-        name_mapping=metadata.properties.get("schema.name-mapping.default"),
-    )
 
 
 def _only_for(delete: DataFile, file: DataFile) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -32,7 +32,7 @@ from lakehouse.spec.manifests.bounds_columns import encode_bounds
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import SetStatistics
-from lakehouse.spec.table_properties import NAME_MAPPING, TableProperties
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.physical_types import physical_type
 from lakehouse.storage.location import join
 from lakehouse.storage.storage_protocol import Storage
@@ -255,12 +255,8 @@ def _sketches(
     metadata: TableMetadata, snapshot: Snapshot, fields: Sequence[NestedField], storage: Storage
 ) -> dict[int, ThetaSketch]:
     request = ScanRequest(metadata=metadata, snapshot_id=snapshot.snapshot_id)
-    read = ReadRequest(
-        schema=Schema(*fields),
-        table_schema=metadata.schema_for(snapshot),
-        older_schemas=metadata.schemas,
-        specs=metadata.specs(),
-        name_mapping=metadata.properties.get(NAME_MAPPING),
+    read = replace(
+        ReadRequest.of(metadata, Schema(*fields), table_schema=metadata.schema_for(snapshot)),
         batch_rows=131_072,
     )
     sketches = {field.field_id: ThetaSketch() for field in fields}

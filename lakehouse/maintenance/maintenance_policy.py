@@ -49,24 +49,24 @@ class MaintenancePolicy:
         alert_after_ms: how long a table may be beyond this policy before its check fails.
     """
 
-    enabled: bool = True
-    small_file_bytes: int = 0
-    min_input_files: int = 5
-    min_removable_files: int = 8
-    delete_ratio: float = 0.3
-    delete_files_per_file: int = 1
-    skip_recent_ms: int = 5 * 60 * 1000
-    wait_at_most_ms: int = _HOUR_MS
-    max_manifests: int = 100
-    min_expirable_snapshots: int = 1
-    orphan_age_ms: int = 3 * 24 * _HOUR_MS
-    max_unreferenced_bytes: int = 1 << 30
-    hours: frozenset[int] = frozenset(range(24))
-    budget_bytes: int = 0
-    quota_files: int = 0
-    quota_bytes: int = 0
-    quota_snapshots: int = 0
-    alert_after_ms: int = 24 * _HOUR_MS
+    enabled: bool = TableProperties.maintenance_enabled.default
+    small_file_bytes: int = TableProperties.maintenance_small_file_bytes.default
+    min_input_files: int = TableProperties.maintenance_min_input_files.default
+    min_removable_files: int = TableProperties.maintenance_min_removable_files.default
+    delete_ratio: float = TableProperties.maintenance_delete_ratio.default
+    delete_files_per_file: int = TableProperties.maintenance_delete_files_per_file.default
+    skip_recent_ms: int = TableProperties.maintenance_skip_recent_ms.default
+    wait_at_most_ms: int = TableProperties.maintenance_wait_at_most_ms.default
+    max_manifests: int = TableProperties.maintenance_max_manifests.default
+    min_expirable_snapshots: int = TableProperties.maintenance_min_expirable_snapshots.default
+    orphan_age_ms: int = TableProperties.maintenance_orphan_age_ms.default
+    max_unreferenced_bytes: int = TableProperties.maintenance_max_unreferenced_bytes.default
+    hours: frozenset[int] = TableProperties.maintenance_window.default
+    budget_bytes: int = TableProperties.maintenance_budget_bytes.default
+    quota_files: int = TableProperties.maintenance_quota_files.default
+    quota_bytes: int = TableProperties.maintenance_quota_bytes.default
+    quota_snapshots: int = TableProperties.maintenance_quota_snapshots.default
+    alert_after_ms: int = TableProperties.maintenance_alert_after_ms.default
 
     def small_below(self, target_bytes: int) -> int:
         """Size below which a file is small, for a target size; at most the target."""

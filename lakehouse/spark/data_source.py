@@ -179,13 +179,7 @@ class LakehouseReader(ds.DataSourceReader):
     def read(self, partition: GroupPartition) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """The rows of one group, columns in the order of the schema that Spark was told."""
         metadata = self._request.metadata
-        request = ReadRequest(
-            schema=self._schema,
-            older_schemas=tuple(metadata.schemas),
-            specs=metadata.specs(),
-            name_mapping=metadata.properties.get("schema.name-mapping.default"),
-            threads=1,
-        )
+        request = ReadRequest.of(metadata, self._schema, table_schema=self._schema, threads=1)
         target = arrow_schema(self._shown)
         for rows in read_tasks(
             partition.group.tasks, request, storage_for(metadata.location, self._properties)

@@ -7,147 +7,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar, overload
+from collections.abc import Mapping
 
 from lakehouse.errors import InvalidPropertyError
+from lakehouse.spec.property_types import (
+    LONG_MAX,
+    Property,
+    boolean,
+    fraction,
+    hours_of_day,
+    metrics_mode,
+    natural,
+    one_of,
+    optional_integer,
+    optional_of,
+    optional_text,
+    positive,
+)
 
-T = TypeVar("T")
-
-_KIB = 1024
-_MIB = 1024 * _KIB
+_MIB = 1 << 20
 _MINUTE_MS = 60_000
-_HOUR_MS = 60 * _MINUTE_MS
-_DAY_MS = 24 * _HOUR_MS
-_FOREVER_MS = 2**63 - 1
+_DAY_MS = 24 * 60 * _MINUTE_MS
 
 METRICS_COLUMN_PREFIX = "write.metadata.metrics.column."
 NAME_MAPPING = "schema.name-mapping.default"
 ENCRYPTION_KEY = "encryption.key-id"
 
-
-class Property(Generic[T]):
-    """One table property.
-
-    Attributes:
-        name: as in table metadata.
-        default: its value where it is not set.
-        meaning: what it does, one line.
-    """
-
-    def __init__(self, name: str, parse: Callable[[str], T], default: T, meaning: str) -> None:
-        self.name = name
-        self.default = default
-        self.meaning = meaning
-        self._parse = parse
-
-    @overload
-    def __get__(self, instance: None, owner: type[TableProperties]) -> Property[T]: ...
-
-    @overload
-    def __get__(self, instance: TableProperties, owner: type[TableProperties]) -> T: ...
-
-    def __get__(
-        self, instance: TableProperties | None, owner: type[TableProperties]
-    ) -> Property[T] | T:
-        return self if instance is None else self.read(instance.raw)
-
-    def read(self, properties: Mapping[str, str]) -> T:
-        """The value set in `properties`, else the default; raises InvalidPropertyError."""
-        text = properties.get(self.name)
-        if text is None:
-            return self.default
-        try:
-            return self._parse(text)
-        except ValueError as error:
-            raise InvalidPropertyError(
-                f"Property {self.name} = {text!r}: {error}", property=self.name
-            ) from error
-
-
-def _integer(text: str, least: int) -> int:
-    if re.fullmatch(r"[+-]?\d{1,19}", text.strip()) is None:
-        raise ValueError("must be an integer.")
-    value = int(text)
-    if not least <= value <= _FOREVER_MS:
-        raise ValueError(f"must be at least {least} and fit a long.")
-    return value
-
-
-def _natural(text: str) -> int:
-    return _integer(text, 0)
-
-
-def _positive(text: str) -> int:
-    return _integer(text, 1)
-
-
-def _fraction(text: str) -> float:
-    value = float(text)
-    if not 0 <= value <= 1:
-        raise ValueError("must be between 0 and 1.")
-    return value
-
-
-def _boolean(text: str) -> bool:
-    lowered = text.strip().lower()
-    if lowered not in ("true", "false"):
-        raise ValueError("must be true or false.")
-    return lowered == "true"
-
-
-def _text(text: str) -> str:
-    return text
-
-
-def _optional_text(text: str) -> str | None:
-    return text or None
-
-
-def _optional_integer(text: str) -> int | None:
-    return _integer(text, -(2**31)) if text.strip() else None
-
-
-def _hours(text: str) -> frozenset[int]:
-    """`22-6,12-13`: hours of the day, from the first up to but without the last; empty: all of them."""
-    if not text.strip():
-        return frozenset(range(24))
-    hours: set[int] = set()
-    for part in text.split(","):
-        found = re.fullmatch(r"\s*(\d{1,2})\s*-\s*(\d{1,2})\s*", part)
-        if (
-            found is None
-            or int(found[1]) > 23
-            or int(found[2]) > 24
-            or int(found[1]) == int(found[2])
-        ):
-            raise ValueError("must be ranges of hours such as 22-6 or 1-5,12-13.")
-        first, last = int(found[1]), int(found[2])
-        hours.update(range(first, last) if first < last else (*range(first, 24), *range(last)))
-    return frozenset(hours)
-
-
-def _one_of(*allowed: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        lowered = text.strip().lower()
-        if lowered not in allowed:
-            raise ValueError(f"must be one of {', '.join(allowed)}.")
-        return lowered
-
-    return parse
-
-
-def _metrics_mode(text: str) -> str:
-    lowered = re.sub(r"\s", "", text.lower())
-    if lowered in ("none", "counts", "full") or re.fullmatch(r"truncate\([1-9]\d{0,8}\)", lowered):
-        return lowered
-    raise ValueError("must be none, counts, truncate(N) or full.")
-
-
-_codec = _one_of("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed", "none")
-_isolation = _one_of("serializable", "snapshot")
-_mode = _one_of("copy-on-write", "merge-on-read")
-_distribution = _one_of("none", "hash", "range")
+_codec = one_of("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed", "none")
+_isolation = one_of("serializable", "snapshot")
+_mode = one_of("copy-on-write", "merge-on-read")
+_distribution = one_of("none", "hash", "range")
 
 
 class TableProperties:
@@ -165,16 +54,13 @@ class TableProperties:
     # Writing data
     target_file_size_bytes = Property(
         "write.target-file-size-bytes",
-        _positive,
+        positive,
         512 * _MIB,
         "Size at which a data file is closed and the next one begun.",
     )
-    delete_target_file_size_bytes = Property(
-        "write.delete.target-file-size-bytes", _positive, 64 * _MIB, "The same for delete files."
-    )
     file_format = Property(
         "write.format.default",
-        _one_of("parquet"),
+        one_of("parquet"),
         "parquet",
         "Format of data files; only Parquet is written.",
     )
@@ -183,24 +69,24 @@ class TableProperties:
     )
     parquet_compression_level = Property(
         "write.parquet.compression-level",
-        _optional_integer,
+        optional_integer,
         None,
         "Level for the codec; the codec's own default if not set.",
     )
     parquet_row_group_size_bytes = Property(
         "write.parquet.row-group-size-bytes",
-        _positive,
+        positive,
         128 * _MIB,
         "Size of a row group before compression.",
     )
     parquet_row_group_limit = Property(
-        "write.parquet.row-group-limit", _positive, 1_048_576, "Most rows of a row group."
+        "write.parquet.row-group-limit", positive, 1_048_576, "Most rows of a row group."
     )
     parquet_page_size_bytes = Property(
-        "write.parquet.page-size-bytes", _positive, _MIB, "Size of a data page."
+        "write.parquet.page-size-bytes", positive, _MIB, "Size of a data page."
     )
     parquet_dict_size_bytes = Property(
-        "write.parquet.dict-size-bytes", _positive, 2 * _MIB, "Size limit of a dictionary page."
+        "write.parquet.dict-size-bytes", positive, 2 * _MIB, "Size limit of a dictionary page."
     )
     distribution_mode = Property(
         "write.distribution-mode",
@@ -208,44 +94,59 @@ class TableProperties:
         "hash",
         "How Spark shuffles rows before writing partitioned tables.",
     )
-    object_storage_enabled = Property(
-        "write.object-storage.enabled",
-        _boolean,
-        False,
-        "Spread data files over hashed prefixes instead of partition folders.",
+    advisory_partition_size_bytes = Property(
+        "write.spark.advisory-partition-size-bytes",
+        optional_of(positive),
+        None,
+        "Size of Spark's shuffle partitions; at most 256 MiB, or the target of a file, if not set.",
+    )
+    write_buffer_bytes = Property(
+        "lakehouse.write.buffer-bytes",
+        positive,
+        256 * _MIB,
+        "Memory for rows that wait to be written.",
     )
     data_path = Property(
         "write.data.path",
-        _optional_text,
+        optional_text,
         None,
         "Where data files go; `<location>/data` if not set.",
     )
     metadata_path = Property(
         "write.metadata.path",
-        _optional_text,
+        optional_text,
         None,
         "Where metadata files go; `<location>/metadata` if not set.",
-    )
-    wap_enabled = Property(
-        "write.wap.enabled", _boolean, False, "Stage writes for audit before they are published."
-    )
-    partition_summary_limit = Property(
-        "write.summary.partition-limit",
-        _natural,
-        0,
-        "Most partitions that a snapshot summary lists one by one.",
     )
 
     # Row-level operations
     delete_mode = Property("write.delete.mode", _mode, "copy-on-write", "How DELETE removes rows.")
     delete_granularity = Property(
         "write.delete.granularity",
-        _one_of("file", "partition"),
+        one_of("file", "partition"),
         "file",
         "What one position delete file covers (v2).",
     )
     update_mode = Property("write.update.mode", _mode, "copy-on-write", "How UPDATE changes rows.")
     merge_mode = Property("write.merge.mode", _mode, "copy-on-write", "How MERGE changes rows.")
+    delete_distribution = Property(
+        "write.delete.distribution-mode",
+        optional_of(_distribution),
+        None,
+        "How Spark shuffles the rows that a DELETE writes.",
+    )
+    update_distribution = Property(
+        "write.update.distribution-mode",
+        optional_of(_distribution),
+        None,
+        "How Spark shuffles the rows that an UPDATE writes.",
+    )
+    merge_distribution = Property(
+        "write.merge.distribution-mode",
+        optional_of(_distribution),
+        None,
+        "How Spark shuffles the rows that a MERGE writes.",
+    )
     delete_isolation = Property(
         "write.delete.isolation-level",
         _isolation,
@@ -268,228 +169,228 @@ class TableProperties:
     # Table metadata
     metadata_compression = Property(
         "write.metadata.compression-codec",
-        _one_of("none", "gzip"),
+        one_of("none", "gzip"),
         "none",
         "Compression of metadata files.",
     )
     metadata_previous_versions_max = Property(
         "write.metadata.previous-versions-max",
-        _natural,
+        natural,
         100,
         "Entries that the metadata log keeps; at least one.",
     )
     metadata_delete_after_commit = Property(
         "write.metadata.delete-after-commit.enabled",
-        _boolean,
+        boolean,
         False,
         "Delete metadata files that fall out of the metadata log.",
     )
     metrics_default = Property(
         "write.metadata.metrics.default",
-        _metrics_mode,
+        metrics_mode,
         "truncate(16)",
         "Metrics kept for a column: none, counts, truncate(N), full.",
     )
     metrics_max_inferred = Property(
         "write.metadata.metrics.max-inferred-column-defaults",
-        _natural,
+        natural,
         100,
         "Columns that get metrics without a mode of their own.",
     )
 
     # Commits
     retry_count = Property(
-        "commit.retry.num-retries", _natural, 4, "Times a commit that lost a race is tried again."
+        "commit.retry.num-retries", natural, 4, "Times a commit that lost a race is tried again."
     )
     retry_min_wait_ms = Property(
-        "commit.retry.min-wait-ms", _natural, 100, "Shortest wait before a retry."
+        "commit.retry.min-wait-ms", natural, 100, "Shortest wait before a retry."
     )
     retry_max_wait_ms = Property(
-        "commit.retry.max-wait-ms", _natural, _MINUTE_MS, "Longest wait before a retry."
+        "commit.retry.max-wait-ms", natural, _MINUTE_MS, "Longest wait before a retry."
     )
     retry_total_timeout_ms = Property(
         "commit.retry.total-timeout-ms",
-        _natural,
+        natural,
         30 * _MINUTE_MS,
         "Time after which a commit is not tried again.",
     )
     status_check_count = Property(
         "commit.status-check.num-retries",
-        _natural,
+        natural,
         3,
         "Times an unknown outcome is looked up before it is reported.",
     )
     status_check_min_wait_ms = Property(
-        "commit.status-check.min-wait-ms", _natural, 1000, "Shortest wait between look-ups."
+        "commit.status-check.min-wait-ms", natural, 1000, "Shortest wait between look-ups."
     )
     status_check_max_wait_ms = Property(
-        "commit.status-check.max-wait-ms", _natural, _MINUTE_MS, "Longest wait between look-ups."
+        "commit.status-check.max-wait-ms", natural, _MINUTE_MS, "Longest wait between look-ups."
     )
     manifest_target_size_bytes = Property(
         "commit.manifest.target-size-bytes",
-        _positive,
+        positive,
         8 * _MIB,
         "Size at which a manifest is closed or left unmerged.",
     )
     manifest_min_count_to_merge = Property(
         "commit.manifest.min-count-to-merge",
-        _positive,
+        positive,
         100,
         "Manifests that pile up before a commit merges them.",
     )
     manifest_merge_enabled = Property(
-        "commit.manifest-merge.enabled", _boolean, True, "Whether commits merge manifests."
+        "commit.manifest-merge.enabled", boolean, True, "Whether commits merge manifests."
     )
 
     # Reading
     split_target_size = Property(
-        "read.split.target-size", _positive, 128 * _MIB, "Bytes that one read task aims at."
+        "read.split.target-size", positive, 128 * _MIB, "Bytes that one read task aims at."
     )
     split_lookback = Property(
         "read.split.planning-lookback",
-        _positive,
+        positive,
         10,
         "Open tasks considered when files are combined.",
     )
     split_open_file_cost = Property(
-        "read.split.open-file-cost", _natural, 4 * _MIB, "Bytes that opening a file counts for."
+        "read.split.open-file-cost", natural, 4 * _MIB, "Bytes that opening a file counts for."
     )
     name_mapping = Property(
         NAME_MAPPING,
-        _optional_text,
+        optional_text,
         None,
         "Field ids by column name for files without ids, as JSON.",
     )
 
     # Retention
     gc_enabled = Property(
-        "gc.enabled", _boolean, True, "Whether expiry and clean-up may delete files of this table."
+        "gc.enabled", boolean, True, "Whether expiry and clean-up may delete files of this table."
     )
     max_snapshot_age_ms = Property(
         "history.expire.max-snapshot-age-ms",
-        _positive,
+        positive,
         5 * _DAY_MS,
         "Age to which expiry keeps snapshots.",
     )
     min_snapshots_to_keep = Property(
         "history.expire.min-snapshots-to-keep",
-        _positive,
+        positive,
         1,
         "Snapshots of a branch that expiry keeps.",
     )
     max_ref_age_ms = Property(
         "history.expire.max-ref-age-ms",
-        _positive,
-        _FOREVER_MS,
+        positive,
+        LONG_MAX,
         "Age at which expiry removes refs; never main.",
     )
 
     # Maintenance by this library
     maintenance_small_file_bytes = Property(
         "lakehouse.maintenance.small-file-bytes",
-        _natural,
+        natural,
         0,
         "Files below this size count as small; 0: three quarters of the target.",
     )
     maintenance_min_input_files = Property(
         "lakehouse.maintenance.min-input-files",
-        _positive,
+        positive,
         5,
         "Small files in a partition that make compaction worth it.",
     )
     maintenance_delete_ratio = Property(
         "lakehouse.maintenance.delete-ratio",
-        _fraction,
+        fraction,
         0.3,
         "Share of deleted rows that makes compaction rewrite a file.",
     )
     maintenance_delete_files_per_file = Property(
         "lakehouse.maintenance.delete-files-per-file",
-        _natural,
+        natural,
         1,
         "Delete files per data file of a partition above which they are applied, however few rows they delete; 0: no limit.",
     )
     maintenance_enabled = Property(
         "lakehouse.maintenance.enabled",
-        _boolean,
+        boolean,
         True,
         "Whether maintenance is launched without being asked.",
     )
     maintenance_min_removable_files = Property(
         "lakehouse.maintenance.min-removable-files",
-        _positive,
+        positive,
         8,
         "Files that a compaction must save to be launched.",
     )
     maintenance_skip_recent_ms = Property(
         "lakehouse.maintenance.skip-recent-ms",
-        _natural,
+        natural,
         5 * _MINUTE_MS,
         "Compaction that nobody asked for leaves partitions alone that were written within this time.",
     )
     maintenance_wait_at_most_ms = Property(
         "lakehouse.maintenance.wait-at-most-ms",
-        _natural,
+        natural,
         60 * _MINUTE_MS,
         "Time after which small files are compacted in a partition that is written all the time.",
     )
     maintenance_max_manifests = Property(
         "lakehouse.maintenance.max-manifests",
-        _positive,
+        positive,
         100,
         "Manifests above which they are rewritten.",
     )
     maintenance_min_expirable_snapshots = Property(
         "lakehouse.maintenance.min-expirable-snapshots",
-        _positive,
+        positive,
         1,
         "Snapshots and refs beyond retention that launch an expiry.",
     )
     maintenance_orphan_age_ms = Property(
         "lakehouse.maintenance.orphan-age-ms",
-        _positive,
+        positive,
         3 * _DAY_MS,
         "Age from which a file that nothing names is an orphan.",
     )
     maintenance_max_unreferenced_bytes = Property(
         "lakehouse.maintenance.max-unreferenced-bytes",
-        _natural,
+        natural,
         1024 * _MIB,
         "Bytes of files that nothing names above which orphans are removed.",
     )
     maintenance_window = Property(
         "lakehouse.maintenance.window",
-        _hours,
+        hours_of_day,
         frozenset(range(24)),
         "Hours of the day (UTC) to launch in, such as 22-6; all if empty.",
     )
     maintenance_budget_bytes = Property(
         "lakehouse.maintenance.budget-bytes",
-        _natural,
+        natural,
         0,
         "Bytes that one compaction may read; 0: no limit.",
     )
     maintenance_quota_files = Property(
         "lakehouse.maintenance.quota-files",
-        _natural,
+        natural,
         0,
         "Data files above which an alert is raised; 0: none.",
     )
     maintenance_quota_bytes = Property(
         "lakehouse.maintenance.quota-bytes",
-        _natural,
+        natural,
         0,
         "Bytes of data files above which an alert is raised; 0: none.",
     )
     maintenance_quota_snapshots = Property(
         "lakehouse.maintenance.quota-snapshots",
-        _natural,
+        natural,
         0,
         "Snapshots above which an alert is raised; 0: none.",
     )
     maintenance_alert_after_ms = Property(
         "lakehouse.maintenance.alert-after-ms",
-        _natural,
+        natural,
         _DAY_MS,
         "Time for which a table may be beyond its policy before its check fails.",
     )
@@ -508,7 +409,7 @@ class TableProperties:
         if text is None:
             return self.metrics_default if default is None else default
         try:
-            return _metrics_mode(text)
+            return metrics_mode(text)
         except ValueError as error:
             name = METRICS_COLUMN_PREFIX + column
             raise InvalidPropertyError(

@@ -25,7 +25,6 @@ from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
-from lakehouse.spec.table_properties import NAME_MAPPING
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
 
@@ -202,11 +201,5 @@ def columns(select: Sequence[str] | str | None) -> Sequence[str] | None:
 
 def read_request(request: ScanRequest, schema: Schema) -> ReadRequest:
     """What the Arrow reader has to know to return the columns of `schema`; the filter is in the residuals of the tasks."""
-    metadata = request.metadata
-    return ReadRequest(
-        schema=schema,
-        table_schema=schema_of(request, snapshot_of(request)),
-        older_schemas=metadata.schemas,
-        specs=metadata.specs(),
-        name_mapping=metadata.properties.get(NAME_MAPPING),
-    )
+    at_snapshot = schema_of(request, snapshot_of(request))
+    return ReadRequest.of(request.metadata, schema, table_schema=at_snapshot)

@@ -20,9 +20,9 @@ from lakehouse.catalog.catalog_walk import walk_tables
 from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
 from lakehouse.catalog.confinement import (
     allowed_roots,
+    check_gc_enabled,
     check_locations,
     check_no_overlap,
-    check_purge,
     in_own_folder_below,
     own_suffix,
 )
@@ -266,7 +266,7 @@ class FilesystemCatalog:
         while True:
             version = self.load(identifier)
             if purge:
-                check_purge(version)
+                check_gc_enabled(identifier, version.metadata, "remove the files")
             number = require_number(version.metadata_location) + 1
             codec = codec_after(version.metadata)
             record = drop_record(self._environment.now_ms(), str(self._environment.new_uuid()))

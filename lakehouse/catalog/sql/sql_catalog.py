@@ -17,9 +17,9 @@ from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap, is
 from lakehouse.catalog.confinement import (
     allowed_roots,
     check_empty,
+    check_gc_enabled,
     check_locations,
     check_no_overlap,
-    check_purge,
     check_purged_folder,
     own_folder,
 )
@@ -251,7 +251,7 @@ class SqlCatalog:
         gone = 0
         while gone == 0:  # until nobody commits between looking and deleting
             version = self.load(identifier)
-            check_purge(version)
+            check_gc_enabled(identifier, version.metadata, "remove the files")
             with self._database.read() as connection:
                 others = list(self._tables.locations(connection, besides=version.metadata_location))
             check_purged_folder(version, allowed_roots(self._warehouse, self._properties), others)

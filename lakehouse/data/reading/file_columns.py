@@ -11,8 +11,7 @@ from pyiceberg.table.name_mapping import MappedField, parse_mapping_from_json
 
 from lakehouse.data.conversion.leaf_field_ids import field_id_of
 from lakehouse.errors import InvalidPropertyError, InvalidSchemaError
-
-NAME_MAPPING = "schema.name-mapping.default"
+from lakehouse.spec.table_properties import NAME_MAPPING
 
 
 @dataclass(slots=True)

@@ -25,7 +25,9 @@ from lakehouse.errors import InvalidSchemaError
 from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
 
@@ -75,6 +77,35 @@ class ReadRequest:
     threads: int | None = None
     buffer_bytes: int = 8_388_608
     bulk: bool | None = None
+
+    @classmethod
+    def of(
+        cls,
+        metadata: TableMetadata,
+        schema: Schema,
+        *,
+        table_schema: Schema | None = None,
+        where: Bound = TRUE,
+        threads: int | None = None,
+    ) -> ReadRequest:
+        """Rows of a table as the columns of `schema`.
+
+        Args:
+            metadata: of the table.
+            schema: what to return.
+            table_schema: the schema that filters refer to; the current one of the table when None.
+            where: see ReadRequest.
+            threads: see ReadRequest.
+        """
+        return cls(
+            schema=schema,
+            table_schema=table_schema or metadata.schema(),
+            older_schemas=metadata.schemas,
+            where=where,
+            specs=metadata.specs(),
+            name_mapping=TableProperties(metadata.properties).name_mapping,
+            threads=threads,
+        )
 
 
 def read_tasks(

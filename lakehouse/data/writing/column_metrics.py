@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,14 +24,8 @@ from pyiceberg.types import (
 
 from lakehouse.data.conversion.nested_arrays import list_parts, map_parts
 from lakehouse.data.conversion.parquet_bounds import bounds, decode_statistic
-from lakehouse.errors import InvalidPropertyError
 from lakehouse.spec.manifests.data_file import DataFile
-
-DEFAULT_MODE = "write.metadata.metrics.default"
-COLUMN_MODE_PREFIX = "write.metadata.metrics.column."
-MAX_INFERRED = "write.metadata.metrics.max-inferred-column-defaults"
-
-_TRUNCATE = re.compile(r"truncate\((\d+)\)")
+from lakehouse.spec.table_properties import TableProperties
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,25 +49,6 @@ FULL = MetricsMode(counts=True, bounds=True)
 DEFAULT = MetricsMode(counts=True, bounds=True, length=16)
 
 
-def parse_mode(text: str, property_name: str = DEFAULT_MODE) -> MetricsMode:
-    """`none`, `counts`, `truncate(n)` or `full`.
-
-    Raises:
-        InvalidPropertyError: anything else.
-    """
-    lowered = text.strip().lower()
-    named = {"none": NONE, "counts": COUNTS, "full": FULL}.get(lowered)
-    if named is not None:
-        return named
-    match = _TRUNCATE.fullmatch(lowered)
-    if match and int(match[1]) > 0:
-        return MetricsMode(counts=True, bounds=True, length=int(match[1]))
-    raise InvalidPropertyError(
-        f"{property_name} is {text!r}; it must be none, counts, truncate(<length above 0>) or full",
-        property=property_name,
-    )
-
-
 def metrics_modes(
     schema: Schema, properties: Mapping[str, str], sort_order: SortOrder | None = None
 ) -> dict[int, MetricsMode]:
@@ -88,30 +62,27 @@ def metrics_modes(
         InvalidPropertyError: a mode that does not parse.
     """
     leaves = list(_leaves(schema.as_struct()))
-    default_text = properties.get(DEFAULT_MODE)
-    default = DEFAULT if default_text is None else parse_mode(default_text)
-    limit = len(leaves) if default_text is not None else _max_inferred(properties)
+    read = TableProperties(properties)
+    configured = TableProperties.metrics_default.name in properties
+    limit = len(leaves) if configured else read.metrics_max_inferred
     names = index_name_by_id(schema)
     sorted_ids = {f.source_id for f in sort_order.fields} if sort_order is not None else set()
     modes: dict[int, MetricsMode] = {}
     for position, (field_id, repeated) in enumerate(leaves):
-        mode = default if position < limit else NONE
-        if field_id in sorted_ids and not mode.bounds:
-            mode = DEFAULT
-        name = COLUMN_MODE_PREFIX + names[field_id]
-        if name in properties:
-            mode = parse_mode(properties[name], name)
+        default = read.metrics_default if position < limit else "none"
+        if field_id in sorted_ids and default in ("none", "counts"):
+            default = TableProperties.metrics_default.default
+        mode = _mode(read.metrics_mode(names[field_id], default))
         modes[field_id] = COUNTS if repeated and mode.bounds else mode
     return modes
 
 
-def _max_inferred(properties: Mapping[str, str]) -> int:
-    text = properties.get(MAX_INFERRED, "100")
-    if not text.isdecimal():
-        raise InvalidPropertyError(
-            f"{MAX_INFERRED} is {text!r}; it must be a number of columns", property=MAX_INFERRED
-        )
-    return int(text)
+def _mode(text: str) -> MetricsMode:
+    named = {"none": NONE, "counts": COUNTS, "full": FULL}.get(text)
+    if named is not None:
+        return named
+    length = int(text.removeprefix("truncate(").removesuffix(")"))
+    return MetricsMode(counts=True, bounds=True, length=length)
 
 
 def _leaves(

@@ -12,17 +12,12 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 from lakehouse.data.writing.column_metrics import metrics_modes, stored_schema
 from lakehouse.data.writing.fan_out import FanOut, FileTarget
 from lakehouse.data.writing.input_columns import ArrowData, Coercer, coerce
-from lakehouse.data.writing.parquet_writer import ParquetOptions, number
+from lakehouse.data.writing.parquet_writer import ParquetOptions
 from lakehouse.data.writing.partition_splitter import PartitionSplitter
 from lakehouse.data.writing.row_sorter import RowSorter
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import Storage
-
-TARGET_FILE_SIZE = "write.target-file-size-bytes"
-BUFFER_SIZE = "lakehouse.write.buffer-bytes"
-
-_DEFAULT_TARGET = 536_870_912
-_DEFAULT_BUFFER = 268_435_456
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +75,7 @@ def write_data_files(
     """
     target = _file_target(request, storage, task)
     splitter = PartitionSplitter(request.spec, request.schema)
-    buffer = number(request.properties, BUFFER_SIZE, _DEFAULT_BUFFER)
+    buffer = TableProperties(request.properties).write_buffer_bytes
     fan_out = FanOut(target, RowSorter(request.sort_order, request.schema), buffer)
     stored = [one.name for one in target.schema.fields]
     partial = len(stored) != len(request.schema.fields)
@@ -123,5 +118,5 @@ def _file_target(request: WriteRequest, storage: Storage, task: str) -> FileTarg
         sort_order_id=request.sort_order.order_id,
         modes=metrics_modes(schema, request.properties, request.sort_order),
         options=ParquetOptions.from_properties(request.properties),
-        target_bytes=number(request.properties, TARGET_FILE_SIZE, _DEFAULT_TARGET),
+        target_bytes=TableProperties(request.properties).target_file_size_bytes,
     )

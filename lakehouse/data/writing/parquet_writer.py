@@ -18,7 +18,8 @@ from lakehouse.data.writing.column_metrics import (
     count_nans,
     footer_metrics,
 )
-from lakehouse.errors import InvalidPropertyError, StorageError
+from lakehouse.errors import StorageError
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.storage_protocol import OutputStream, Storage
 
 _CODECS = {
@@ -45,61 +46,25 @@ class ParquetOptions:
         row_group_rows: most rows of a row group.
     """
 
-    codec: str = "zstd"
-    level: int | None = None
-    page_bytes: int = 1_048_576
-    dictionary_bytes: int = 2_097_152
-    row_group_bytes: int = 134_217_728
-    row_group_rows: int = 1_048_576
+    codec: str
+    level: int | None
+    page_bytes: int
+    dictionary_bytes: int
+    row_group_bytes: int
+    row_group_rows: int
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> ParquetOptions:
         """Raises InvalidPropertyError for an unknown codec or a number that is none."""
-        codec = properties.get("write.parquet.compression-codec", "zstd").lower()
-        if codec not in _CODECS:
-            known = ", ".join(sorted(_CODECS))
-            raise InvalidPropertyError(
-                f"write.parquet.compression-codec is {codec!r}; it must be one of {known}",
-                property="write.parquet.compression-codec",
-            )
-        default = cls()
-        level = properties.get("write.parquet.compression-level")
+        read = TableProperties(properties)
         return cls(
-            codec=_CODECS[codec],
-            level=None
-            if level in (None, "null")
-            else number(properties, "write.parquet.compression-level", 0),
-            page_bytes=number(properties, "write.parquet.page-size-bytes", default.page_bytes),
-            dictionary_bytes=number(
-                properties, "write.parquet.dict-size-bytes", default.dictionary_bytes
-            ),
-            row_group_bytes=number(
-                properties, "write.parquet.row-group-size-bytes", default.row_group_bytes
-            ),
-            row_group_rows=number(
-                properties, "write.parquet.row-group-limit", default.row_group_rows
-            ),
+            codec=_CODECS[read.parquet_compression],
+            level=read.parquet_compression_level,
+            page_bytes=read.parquet_page_size_bytes,
+            dictionary_bytes=read.parquet_dict_size_bytes,
+            row_group_bytes=read.parquet_row_group_size_bytes,
+            row_group_rows=read.parquet_row_group_limit,
         )
-
-
-def number(properties: Mapping[str, str], name: str, default: int) -> int:
-    """A whole number above zero (compression levels may be zero or below) out of the table's properties.
-
-    Raises:
-        InvalidPropertyError: anything else.
-    """
-    text = properties.get(name)
-    if text is None:
-        return default
-    try:
-        value = int(text)
-    except ValueError as error:
-        raise InvalidPropertyError(
-            f"{name} is {text!r}; it must be a whole number", property=name
-        ) from error
-    if value <= 0 and not name.endswith("-level"):
-        raise InvalidPropertyError(f"{name} is {text!r}; it must be above zero", property=name)
-    return value
 
 
 class ParquetFileWriter:

@@ -41,11 +41,6 @@ from lakehouse.maintenance.compaction.group_rewriting import (
     ThreadExecutor,
 )
 from lakehouse.maintenance.maintenance_policy import policy_of
-from lakehouse.maintenance.maintenance_settings import (
-    TARGET_FILE_SIZE,
-    TARGET_FILE_SIZE_DEFAULT,
-    positive_int,
-)
 from lakehouse.maintenance.reachability.reachable_files import in_parallel
 from lakehouse.maintenance.retention.retention_rules import MAIN
 from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing, no_progress
@@ -260,7 +255,7 @@ def plan_compaction(
     """
     version = catalog.load(identifier)
     metadata = version.metadata
-    target = positive_int(metadata.properties, TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT)
+    target = TableProperties(metadata.properties).target_file_size_bytes
     options = options or CompactionOptions.under(policy_of(metadata.properties), target)
     target = options.target_file_size_bytes or target
     _sort_order(metadata, options)
@@ -525,13 +520,7 @@ class _Rewriter:
     def _work(self, group: FileGroup) -> GroupRewrite:
         plan, metadata = self._plan, self._plan.version.metadata
         schema = with_lineage(metadata.schema(), metadata.format_version)
-        read = ReadRequest(
-            schema=schema,
-            table_schema=metadata.schema(),
-            older_schemas=tuple(metadata.schemas),
-            specs=metadata.specs(),
-            name_mapping=metadata.properties.get("schema.name-mapping.default"),
-        )
+        read = ReadRequest.of(metadata, schema)
         size = math.ceil(group.bytes / group.expected_files * _SIZE_SLACK)
         if group.expected_files == 1:
             size = max(size, plan.target_bytes)
@@ -540,7 +529,10 @@ class _Rewriter:
             spec=metadata.spec(),
             sort_order=_sort_order(metadata, plan.options),
             location=TableProperties(metadata.properties).data_location(metadata.location),
-            properties={**metadata.properties, TARGET_FILE_SIZE: str(size)},
+            properties={
+                **metadata.properties,
+                TableProperties.target_file_size_bytes.name: str(size),
+            },
             format_version=metadata.format_version,
             write_id=str(self._environment.new_uuid()),
             table=str(plan.identifier),

@@ -19,11 +19,6 @@ from lakehouse.maintenance.health.disk_use import DiskUse, disk_use
 from lakehouse.maintenance.health.file_layout import sort_overlap
 from lakehouse.maintenance.health.scan_use import ScanUse, scan_use
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of
-from lakehouse.maintenance.maintenance_settings import (
-    TARGET_FILE_SIZE,
-    TARGET_FILE_SIZE_DEFAULT,
-    positive_int,
-)
 from lakehouse.maintenance.manifests.manifest_rewrite import manifest_overlap
 from lakehouse.maintenance.reachability.reachable_files import in_parallel
 from lakehouse.maintenance.retention.retention_rules import decide_retention
@@ -36,6 +31,7 @@ from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.partitioning.partition_terms import partition_path
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction.attempt.manifest_groups import Grouping
 
 _TOGETHER = 16
@@ -334,7 +330,7 @@ def table_health(
     disk: DiskUse | None = None,
 ) -> TableHealth:
     """Health from what was read. Pure."""
-    target = positive_int(metadata.properties, TARGET_FILE_SIZE, TARGET_FILE_SIZE_DEFAULT)
+    target = TableProperties(metadata.properties).target_file_size_bytes
     small_below = policy.small_below(target)
     partitions = partition_health(entries, metadata, target, small_below)
     times = [snapshot.timestamp_ms for snapshot in metadata.snapshots]

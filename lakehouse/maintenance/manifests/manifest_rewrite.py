@@ -11,16 +11,12 @@ from rich.console import RenderableType
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.environment import Environment
-from lakehouse.maintenance.maintenance_settings import (
-    MANIFEST_TARGET_SIZE,
-    MANIFEST_TARGET_SIZE_DEFAULT,
-    positive_int,
-)
 from lakehouse.maintenance.shown_plan import Progress, Report, human_bytes, listing, no_progress
 from lakehouse.scan.manifests.snapshot_entries import load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.transaction.attempt.manifest_groups import Grouping
 from lakehouse.transaction.transaction import Transaction
 
@@ -166,9 +162,8 @@ def plan_manifest_rewrite(
     options = options or ManifestRewriteOptions()
     version = catalog.load(identifier)
     metadata = version.metadata
-    target = options.target_size_bytes or positive_int(
-        metadata.properties, MANIFEST_TARGET_SIZE, MANIFEST_TARGET_SIZE_DEFAULT
-    )
+    properties = TableProperties(metadata.properties)
+    target = options.target_size_bytes or properties.manifest_target_size_bytes
     manifests = _manifests(catalog, version, metadata.current_snapshot())
     group_of = Grouping(metadata).group
     expected = _expected(manifests, group_of, target)

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from rich.console import RenderableType
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.confinement import check_gc_enabled
 from lakehouse.catalog.filesystem.version_files import HINT, version_number
 from lakehouse.catalog.own_folders import check_table
 from lakehouse.environment import Environment
 from lakehouse.errors import MaintenanceRefusedError, StorageError
-from lakehouse.maintenance.maintenance_settings import refuse_without_gc
 from lakehouse.maintenance.reachability.bookkeeping_files import is_journal
 from lakehouse.maintenance.reachability.location_keys import LocationKeys
 from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
@@ -240,7 +240,7 @@ def plan_orphan_removal(
     location = before.location
     listed = list(catalog.storage(location).list(location))
     version = catalog.load(identifier)
-    refuse_without_gc(identifier, version.metadata.properties, "remove orphan files")
+    check_gc_enabled(identifier, version.metadata, "remove orphan files")
     neighbours = find_neighbours(catalog, identifier, [location], listed, keys)
     sorter = _Sorter(version, keys, _reached(catalog, version, keys), neighbours, cut_ms, purge_ms)
     for info in listed:

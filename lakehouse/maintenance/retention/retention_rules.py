@@ -7,20 +7,17 @@ those younger than `max-snapshot-age-ms`; a ref other than `main` whose snapshot
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from lakehouse.errors import MaintenanceRefusedError, NoSuchSnapshotError
-from lakehouse.maintenance.maintenance_settings import positive_int
+from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.snapshot_refs import SnapshotRef
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.table_properties import TableProperties
 
 MAIN = "main"
-MAX_SNAPSHOT_AGE = "history.expire.max-snapshot-age-ms"
-MIN_SNAPSHOTS = "history.expire.min-snapshots-to-keep"
-MAX_REF_AGE = "history.expire.max-ref-age-ms"
-_FIVE_DAYS_MS = 5 * 24 * 3600 * 1000
-_FOREVER_MS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,42 +61,20 @@ def decide_retention(
         NoSuchSnapshotError: a snapshot of `snapshot_ids` does not exist.
         InvalidPropertyError: a `history.expire.*` property is not a positive integer.
     """
-    properties = metadata.properties
-    cut_ms = (
-        now_ms - positive_int(properties, MAX_SNAPSHOT_AGE, _FIVE_DAYS_MS)
-        if older_than_ms is None
-        else older_than_ms
-    )
-    keep_count = max(
-        1, positive_int(properties, MIN_SNAPSHOTS, 1) if retain_last is None else retain_last
-    )
-    max_ref_age_ms = positive_int(properties, MAX_REF_AGE, _FOREVER_MS)
+    properties = TableProperties(metadata.properties)
+    cut_ms = now_ms - properties.max_snapshot_age_ms if older_than_ms is None else older_than_ms
+    keep_count = max(1, properties.min_snapshots_to_keep if retain_last is None else retain_last)
 
-    expired_refs = _expired_refs(metadata, now_ms, max_ref_age_ms)
+    expired_refs = _expired_refs(metadata, now_ms, properties.max_ref_age_ms)
     kept_refs = {name: ref for name, ref in metadata.refs.items() if name not in expired_refs}
     _check_explicit(metadata, kept_refs, snapshot_ids)
 
     kept: set[int] = set()
     referenced: set[int] = set()
     for ref in kept_refs.values():
-        if ref.type == "tag":
-            kept.add(ref.snapshot_id)
-            referenced.add(ref.snapshot_id)
-            continue
-        branch_cut_ms = (
-            cut_ms if ref.max_snapshot_age_ms is None else now_ms - ref.max_snapshot_age_ms
-        )
-        branch_count = (
-            keep_count if ref.min_snapshots_to_keep is None else max(1, ref.min_snapshots_to_keep)
-        )
-        keeping = True
-        for position, ancestor in enumerate(metadata.ancestors(ref.snapshot_id)):
-            keeping = keeping and (
-                position < branch_count or ancestor.timestamp_ms >= branch_cut_ms
-            )
-            if keeping:
-                kept.add(ancestor.snapshot_id)
-            referenced.add(ancestor.snapshot_id)
+        line = _line(metadata, ref)
+        referenced.update(one.snapshot_id for one in line)
+        kept.update(_kept_of(line, ref, now_ms, cut_ms, keep_count))
 
     expired: dict[int, str] = {}
     for snapshot in metadata.snapshots:
@@ -116,6 +91,25 @@ def decide_retention(
     return Retention(
         expired=expired, expired_refs=expired_refs, kept=all_ids - expired.keys(), cut_ms=cut_ms
     )
+
+
+def _line(metadata: TableMetadata, ref: SnapshotRef) -> list[Snapshot]:
+    """What a ref holds, newest first: a branch its ancestors, a tag the one snapshot."""
+    ancestors = metadata.ancestors(ref.snapshot_id)
+    return list(islice(ancestors, 1) if ref.type == "tag" else ancestors)
+
+
+def _kept_of(
+    line: Sequence[Snapshot], ref: SnapshotRef, now_ms: int, cut_ms: int, keep_count: int
+) -> Iterator[int]:
+    if ref.max_snapshot_age_ms is not None:
+        cut_ms = now_ms - ref.max_snapshot_age_ms
+    if ref.min_snapshots_to_keep is not None:
+        keep_count = max(1, ref.min_snapshots_to_keep)
+    for position, ancestor in enumerate(line):
+        if position >= keep_count and ancestor.timestamp_ms < cut_ms:
+            return
+        yield ancestor.snapshot_id
 
 
 def _expired_refs(metadata: TableMetadata, now_ms: int, default_max_age_ms: int) -> dict[str, str]:

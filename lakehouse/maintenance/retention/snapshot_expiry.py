@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from rich.console import RenderableType
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.confinement import check_gc_enabled
 from lakehouse.catalog.own_folders import check_table
 from lakehouse.environment import Environment
 from lakehouse.errors import (
@@ -22,7 +23,6 @@ from lakehouse.errors import (
     StorageError,
     ValidationConflictError,
 )
-from lakehouse.maintenance.maintenance_settings import refuse_without_gc
 from lakehouse.maintenance.reachability.deletable_files import Deletable, deletable
 from lakehouse.maintenance.reachability.metadata_walker import StorageWalker
 from lakehouse.maintenance.reachability.reachable_files import (
@@ -255,7 +255,7 @@ def plan_expiry(
     version = catalog.load(identifier)
     metadata = version.metadata
     if options.remove_files:
-        refuse_without_gc(identifier, metadata.properties, "remove files of expired snapshots")
+        check_gc_enabled(identifier, metadata, "remove files of expired snapshots")
     retention = decide_retention(
         metadata,
         now_ms,

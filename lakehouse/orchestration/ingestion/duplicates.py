@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 
 import numpy as np
@@ -229,13 +229,8 @@ def _reading(read: ReadRequest, names: Sequence[str]) -> ReadRequest:
         METADATA_COLUMNS[name] if name in (_FILE, _POS) else schema.find_field(name)
         for name in unique
     ]
-    return ReadRequest(
-        schema=Schema(*fields, schema_id=schema.schema_id),
-        table_schema=schema,
-        older_schemas=read.older_schemas,
-        specs=read.specs,
-        name_mapping=read.name_mapping,
-        threads=1,
+    return replace(
+        read, schema=Schema(*fields, schema_id=schema.schema_id), table_schema=schema, threads=1
     )
 
 

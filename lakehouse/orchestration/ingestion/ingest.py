@@ -394,12 +394,7 @@ def _without_duplicates(
     """
     metadata = raw.metadata
     comparison = Comparison(
-        read=ReadRequest(
-            schema=metadata.schema(),
-            older_schemas=tuple(metadata.schemas),
-            specs=metadata.specs(),
-            name_mapping=metadata.properties.get("schema.name-mapping.default"),
-        ),
+        read=ReadRequest.of(metadata, metadata.schema()),
         identity=tuple(identity_columns(source, source_columns(work.lake, source))),
         modified_ms={task.file.path: task.file.modified_ms for task in plan.tasks},
         write=raw.write_request(),

@@ -11,6 +11,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from lakehouse.catalog.catalog_walk import walk_namespaces
 from lakehouse.errors import InvalidInputError, NamespaceNotEmptyError
 from lakehouse.lake import Lakehouse
 from lakehouse.spark.catalog.alter_table import alter_table
@@ -105,13 +106,15 @@ class LakeAnswers(Answers):
     def drop_namespace(self, told: Arguments, _thing: object) -> bool:
         """Whether it is gone: False when it holds something and `cascade` was not asked for."""
         namespace = tuple(told["namespace"])
+        dropped = [namespace]
         if told["cascade"]:
-            for below in self._catalog.list_namespaces(namespace):
-                self.drop_namespace({"namespace": below, "cascade": True}, None)
-            for table in self._catalog.list_tables(namespace):
-                self._catalog.drop(table)
+            dropped = list(walk_namespaces(self._catalog, namespace))[::-1]
+            for one in dropped:
+                for table in self._catalog.list_tables(one):
+                    self._catalog.drop(table)
         try:
-            self._catalog.drop_namespace(namespace)
+            for one in dropped:
+                self._catalog.drop_namespace(one)
         except NamespaceNotEmptyError:
             return False
         return True

@@ -8,6 +8,7 @@ queries do not reach here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -20,6 +21,7 @@ from lakehouse.scan.scan_tasks import TaskGroup
 from lakehouse.spark.spark_types import arrow_schema
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
+from lakehouse.table.scan import read_request
 
 
 def read_on_workers(
@@ -40,13 +42,7 @@ def read_on_workers(
         schema: Iceberg columns to read.
         shown: the Spark schema to show them in, column for column.
     """
-    read = ReadRequest(
-        schema=schema,
-        older_schemas=tuple(request.metadata.schemas),
-        specs=request.metadata.specs(),
-        name_mapping=request.metadata.properties.get("schema.name-mapping.default"),
-        threads=1,
-    )
+    read = replace(read_request(request, schema), threads=1)
     return read_groups(spark, groups, read, request.metadata.location, storage.properties, shown)
 
 

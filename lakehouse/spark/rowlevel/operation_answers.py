@@ -30,7 +30,6 @@ from lakehouse.table.row_write import RowWrite
 from lakehouse.table.table import Table
 
 MERGE_ON_READ = "merge-on-read"
-_DISTRIBUTION = "write.{}.distribution-mode"
 
 
 class OperationAnswers(Answers):
@@ -78,6 +77,7 @@ class OperationAnswers(Answers):
         self._isolation: Literal["serializable", "snapshot"] = getattr(
             properties, f"{self._command}_isolation"
         )
+        self._distribution: str | None = getattr(properties, f"{self._command}_distribution")
         self._lineage = table.metadata.format_version >= 3
         request = table.write_request()
         self._request = replace(
@@ -108,7 +108,7 @@ class OperationAnswers(Answers):
 
     def write_plan(self, _told: Arguments, _thing: object) -> dict[str, Any]:
         """How rows come to tasks, and what tasks do with them."""
-        mode = self._table.properties.get(_DISTRIBUTION.format(self._command))
+        mode = self._distribution
         if mode is None and self._command != "merge" and self._mode != MERGE_ON_READ:
             # the rows of a file are together already
             mode = "none"

@@ -14,7 +14,6 @@ from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.spark.reading.table_facts import partition_term
 from lakehouse.spec.table_properties import TableProperties
 
-ADVISORY_BYTES = "write.spark.advisory-partition-size-bytes"
 _MOST_ADVISED = 256 << 20
 AS_THEY_COME: Mapping[str, Any] = {
     "clustering": [],
@@ -56,10 +55,9 @@ def row_order(request: WriteRequest, mode: str | None = None) -> dict[str, Any]:
         "clustering": partition if chosen == "hash" else [],
         "ordered_distribution": [*by_partition, *sort] if chosen == "range" else [],
         "ordering": [*by_partition, *sort] if sort else [],
-        "advisory_bytes": int(
-            request.properties.get(
-                ADVISORY_BYTES, min(properties.target_file_size_bytes, _MOST_ADVISED)
-            )
+        "advisory_bytes": (
+            properties.advisory_partition_size_bytes
+            or min(properties.target_file_size_bytes, _MOST_ADVISED)
         ),
     }
 

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 
 from lakehouse.data.writing.column_metrics import MetricsMode, metrics_modes
 from lakehouse.data.writing.data_file_writer import WriteRequest
-from lakehouse.data.writing.parquet_writer import ParquetOptions, number
+from lakehouse.data.writing.parquet_writer import ParquetOptions
 from lakehouse.errors import InvalidSchemaError, UnsupportedTypeError
 from lakehouse.expressions.filter_binding import field_path
 from lakehouse.spark.jvm.failures import marked
@@ -80,7 +80,8 @@ def write_order(
             looked after it.
         grouped: whether rows come partition by partition, in an order that must be kept.
     """
-    schema, options = request.schema, ParquetOptions.from_properties(request.properties)
+    schema, properties = request.schema, TableProperties(request.properties)
+    options = ParquetOptions.from_properties(request.properties)
     settings = {
         "parquet.block.size": options.row_group_bytes,
         "parquet.page.size": options.page_bytes,
@@ -101,8 +102,8 @@ def write_order(
         "schemaJson": to_spark_schema(schema).json(),
         "shownJson": shown_schema(schema).json(),
         "codec": _CODECS[options.codec],
-        "targetBytes": TableProperties(request.properties).target_file_size_bytes,
-        "bufferBytes": number(request.properties, "lakehouse.write.buffer-bytes", 268_435_456),
+        "targetBytes": properties.target_file_size_bytes,
+        "bufferBytes": properties.write_buffer_bytes,
         "maxOpenFiles": _MOST_OPEN_FILES,
         "grouped": grouped,
         "ids": dict(_inner_ids(schema.as_struct(), ())),

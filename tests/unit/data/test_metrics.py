@@ -22,7 +22,6 @@ from lakehouse.data.writing.column_metrics import (
     NONE,
     MetricsMode,
     metrics_modes,
-    parse_mode,
 )
 from lakehouse.errors import InvalidPropertyError
 
@@ -130,4 +129,4 @@ def test_sort_columns_always_have_bounds():
 @pytest.mark.parametrize("text", ["", "truncate", "truncate(0)", "truncate(-1)", "most"])
 def test_unknown_modes_are_named(text):
     with pytest.raises(InvalidPropertyError, match=r"write\.metadata\.metrics\.default"):
-        parse_mode(text)
+        metrics_modes(SCHEMA, {"write.metadata.metrics.default": text})
