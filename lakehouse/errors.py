@@ -38,6 +38,12 @@ from __future__ import annotations
 class LakehouseError(Exception):
     """Root of the tree.
 
+    >>> try:
+    ...     lake.load_table("raw.nothing")
+    ... except lh.LakehouseError as error:
+    ...     print(type(error).__name__, error.retryable)
+    NoSuchTableError False
+
     Args:
         message: what happened and what to do next, naming the table, file or value.
         context: machine-readable facts (table, snapshot_id, file, ...), never secrets.
@@ -64,15 +70,33 @@ def _rebuild(
 
 
 class InvalidInputError(LakehouseError, ValueError):
-    """What the caller passed cannot be used."""
+    """What the caller passed cannot be used.
+
+    >>> events.scan(snapshot_id=1, as_of="2026-06-01")
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.InvalidInputError: scan of raw.events: ...
+    """
 
 
 class InvalidIdentifierError(InvalidInputError):
-    """A table or namespace name is empty, escapes its folder or holds forbidden characters."""
+    """A table or namespace name is empty, escapes its folder or holds forbidden characters.
+
+    >>> lake.load_table("raw..events")
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.InvalidIdentifierError: ...
+    """
 
 
 class InvalidSchemaError(InvalidInputError):
-    """A schema, a schema change, or data that does not fit the table's schema."""
+    """A schema, a schema change, or data that does not fit the table's schema.
+
+    >>> events.append(pa.table({"colour": ["red"]}))
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.InvalidSchemaError: column 'colour' of table raw.events ...
+    """
 
 
 class InvalidPartitionSpecError(InvalidInputError):
@@ -80,11 +104,23 @@ class InvalidPartitionSpecError(InvalidInputError):
 
 
 class InvalidExpressionError(InvalidInputError):
-    """A filter that does not parse or does not bind to the schema."""
+    """A filter that does not parse or does not bind to the schema.
+
+    >>> events.scan(where="colour = 1")
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.InvalidExpressionError: ...
+    """
 
 
 class InvalidLocationError(InvalidInputError):
-    """A location that is malformed, outside the warehouse, or overlaps another table."""
+    """A location that is malformed, outside the warehouse, or overlaps another table.
+
+    >>> lake.create_table("raw.far", more.schema, location="file:///elsewhere")
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.InvalidLocationError: ...
+    """
 
 
 class InvalidPropertyError(InvalidInputError):
@@ -108,19 +144,43 @@ class NotFoundError(LakehouseError, LookupError):
 
 
 class NoSuchNamespaceError(NotFoundError):
-    """The namespace does not exist."""
+    """The namespace does not exist.
+
+    >>> lake.list_tables("nowhere")
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.NoSuchNamespaceError: ...
+    """
 
 
 class NoSuchTableError(NotFoundError):
-    """The table does not exist."""
+    """The table does not exist.
+
+    >>> lake.load_table("raw.nothing")
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.NoSuchTableError: ...
+    """
 
 
 class NoSuchSnapshotError(NotFoundError):
-    """The snapshot does not exist, or was expired."""
+    """The snapshot does not exist, or was expired.
+
+    >>> events.scan(snapshot_id=1).count()
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.NoSuchSnapshotError: ...
+    """
 
 
 class NoSuchRefError(NotFoundError):
-    """The branch or tag does not exist."""
+    """The branch or tag does not exist.
+
+    >>> events.scan(ref="nowhere")
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.NoSuchRefError: ...
+    """
 
 
 class NoSuchFileError(NotFoundError):
@@ -136,7 +196,13 @@ class NamespaceAlreadyExistsError(AlreadyExistsError):
 
 
 class TableAlreadyExistsError(AlreadyExistsError):
-    """The table exists."""
+    """The table exists.
+
+    >>> lake.create_table("raw.events", more.schema)
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.TableAlreadyExistsError: ...
+    """
 
 
 class RefAlreadyExistsError(AlreadyExistsError):
@@ -152,27 +218,59 @@ class NamespaceNotEmptyError(LakehouseError):
 
 
 class CorruptMetadataError(LakehouseError):
-    """A metadata file is not what the spec says it must be."""
+    """A metadata file is not what the spec says it must be.
+
+    >>> _ = Path(folder, "v1.metadata.json").write_text("{}")
+    >>> lake.register_table("raw.damaged", f"{folder}/v1.metadata.json")
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.CorruptMetadataError: ...
+    """
 
 
 class CommitError(LakehouseError):
-    """A commit did not certainly succeed."""
+    """A commit did not certainly succeed.
+
+    >>> issubclass(lh.ValidationConflictError, lh.CommitError)
+    True
+    """
 
 
 class CommitConflictError(CommitError):
-    """Certainly not committed: another commit came first. Refresh, re-validate and try again."""
+    """Certainly not committed: another commit came first. Refresh, re-validate and try again.
+
+    >>> lh.CommitConflictError.retryable
+    True
+    """
 
     retryable = True
 
 
 class ValidationConflictError(CommitError):
-    """Certainly not committed: a concurrent commit broke an assumption of this operation."""
+    """Certainly not committed: a concurrent commit broke an assumption of this operation.
+
+    >>> stale = lake.load_table("raw.events")
+    >>> _ = events.append(more)
+    >>> stale.overwrite(more, where="user_id = 3")
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.ValidationConflictError: ...
+    """
 
 
 class CommitStateUnknownError(CommitError):
     """The reply was lost: the commit may have happened.
 
-    Nothing was cleaned up; look for the snapshot id.
+    Nothing was cleaned up; look for the snapshot id, or write again with the same `commit_id`.
+
+    >>> def load():
+    ...     return events.append(more, commit_id="load-42")
+    >>> try:
+    ...     result = load()
+    ... except lh.CommitStateUnknownError:
+    ...     result = load()
+    >>> load().replayed, events.scan().count()
+    (True, 4)
     """
 
 
@@ -196,4 +294,11 @@ def _rebuild_storage(message: str, retryable: bool, context: dict[str, object]) 
 
 
 class MaintenanceRefusedError(LakehouseError):
-    """A maintenance request that could remove data still in use."""
+    """A maintenance request that could remove data still in use.
+
+    >>> now = dt.datetime.now(dt.UTC)
+    >>> events.remove_orphan_files(older_than=now)
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.MaintenanceRefusedError: ...
+    """

@@ -31,6 +31,10 @@ Name = str | tuple[str, ...] | Identifier
 class Lakehouse:
     """Tables by name, over any catalog.
 
+    >>> lake = lh.load_catalog(folder)
+    >>> lake.list_namespaces()
+    []
+
     Attributes:
         catalog: the catalog underneath, which knows requirements and updates only.
         environment: clock, ids and randomness of everything done through this object.
@@ -55,12 +59,20 @@ class Lakehouse:
 
     @property
     def name(self) -> str:
-        """The catalog's name."""
+        """The catalog's name.
+
+        >>> lake.name
+        'lakehouse'
+        """
         return self.catalog.name
 
     @property
     def warehouse(self) -> str:
-        """The location below which new tables are laid."""
+        """The location below which new tables are laid.
+
+        >>> events.location.startswith(lake.warehouse)
+        True
+        """
         return self.catalog.warehouse
 
     def create_table(
@@ -75,6 +87,16 @@ class Lakehouse:
         location: str | None = None,
     ) -> Table:
         """Create a table, and its namespace when that is missing.
+
+        >>> table = lake.create_table(
+        ...     "raw.visits",
+        ...     pa.schema({"at": pa.timestamp("us", tz="UTC"), "user_id": pa.int64()}),
+        ...     partition_by=["day(at)", "bucket(16, user_id)"],
+        ...     sort_by=["at"],
+        ...     properties={"comment": "one row a visit"},
+        ... )
+        >>> lake.list_tables("raw")
+        ['raw.events', 'raw.visits']
 
         Args:
             name: dotted name, such as "raw.events".
@@ -109,15 +131,26 @@ class Lakehouse:
         return self._table(self.catalog.create(identifier, metadata))
 
     def load_table(self, name: Name) -> Table:
-        """Open a table at its current version. Raises NoSuchTableError."""
+        """Open a table at its current version. Raises NoSuchTableError.
+
+        >>> lake.load_table("raw.events").scan().count()
+        3
+        """
         return self._table(self.catalog.load(Identifier.parse(name)))
 
     def table_exists(self, name: Name) -> bool:
-        """Whether the catalog holds the name."""
+        """Whether the catalog holds the name.
+
+        >>> lake.table_exists("raw.events"), lake.table_exists("raw.nothing")
+        (True, False)
+        """
         return self.catalog.table_exists(Identifier.parse(name))
 
     def list_tables(self, namespace: str | tuple[str, ...] | None = None) -> list[str]:
         """Dotted names, sorted.
+
+        >>> lake.list_tables()
+        ['raw.events']
 
         Of the tables directly in one namespace, or of all in all namespaces, nested ones too.
 
@@ -131,10 +164,16 @@ class Lakehouse:
         return sorted(str(one) for one in found)
 
     def drop_table(self, name: Name, *, purge: bool = False) -> None:
-        """Remove the name; with `purge` what is in the table's folder as well, but not data that `write.data.path` put elsewhere.
+        """Remove the name; with `purge` also what is in the table's folder.
 
-        Without `purge` every file stays, and `register_table` brings the table back, whatever
-        became of its name.
+        >>> lake.drop_table("raw.events")
+        >>> lake.list_tables()
+        []
+        >>> lake.register_table("raw.events", events.metadata_location).scan().count()
+        3
+
+        Data that `write.data.path` put elsewhere stays. Without `purge` every file stays, and
+        `register_table` brings the table back, whatever became of its name.
 
         Raises:
             NoSuchTableError: there is no such table.
@@ -149,12 +188,23 @@ class Lakehouse:
         self.catalog.drop(identifier, purge=purge)
 
     def rename_table(self, name: Name, new_name: Name) -> Table:
-        """Give a table another name. Raises NoSuchTableError, TableAlreadyExistsError."""
+        """Give a table another name. Raises NoSuchTableError, TableAlreadyExistsError.
+
+        >>> lake = lh.load_catalog(f"sqlite:///{folder}/catalog.db", warehouse=folder)
+        >>> _ = lake.create_table("raw.events", more.schema)
+        >>> lake.rename_table("raw.events", "raw.actions").name
+        'raw.actions'
+        """
         self.catalog.rename(Identifier.parse(name), Identifier.parse(new_name))
         return self.load_table(new_name)
 
     def register_table(self, name: Name, metadata_location: str) -> Table:
-        """Take an existing table into the catalog by the location of its metadata file."""
+        """Take an existing table into the catalog by the location of its metadata file.
+
+        >>> lake.drop_table("raw.events")
+        >>> lake.register_table("raw.events", events.metadata_location).scan().count()
+        3
+        """
         identifier = Identifier.parse(name)
         self.create_namespace(identifier.namespace, exist_ok=True)
         return self._table(self.catalog.register(identifier, metadata_location))
@@ -166,7 +216,12 @@ class Lakehouse:
         *,
         exist_ok: bool = False,
     ) -> None:
-        """Create a namespace. Raises NamespaceAlreadyExistsError unless `exist_ok`."""
+        """Create a namespace. Raises NamespaceAlreadyExistsError unless `exist_ok`.
+
+        >>> lake.create_namespace("marts", {"owner": "ada"})
+        >>> lake.namespace_properties("marts")["owner"]
+        'ada'
+        """
         try:
             self.catalog.create_namespace(_namespace(namespace), dict(properties or {}))
         except NamespaceAlreadyExistsError:
@@ -174,23 +229,59 @@ class Lakehouse:
                 raise
 
     def list_namespaces(self) -> list[str]:
-        """Dotted names of all namespaces, nested ones too, sorted."""
+        """Dotted names of all namespaces, nested ones too, sorted.
+
+        >>> lake.create_namespace("marts.daily")
+        >>> lake.list_namespaces()
+        ['marts', 'marts.daily', 'raw']
+        """
         return sorted(".".join(namespace) for namespace in walk_namespaces(self.catalog))
 
     def namespace_properties(self, namespace: str | tuple[str, ...]) -> Mapping[str, str]:
-        """The properties of a namespace. Raises NoSuchNamespaceError."""
+        """The properties of a namespace. Raises NoSuchNamespaceError.
+
+        >>> lake.create_namespace("marts", {"owner": "ada"})
+        >>> lake.namespace_properties("marts")["owner"]
+        'ada'
+        """
         return self.catalog.namespace_properties(_namespace(namespace))
 
     def drop_namespace(self, namespace: str | tuple[str, ...]) -> None:
-        """Remove an empty namespace. Raises NamespaceNotEmptyError, NoSuchNamespaceError."""
+        """Remove an empty namespace. Raises NamespaceNotEmptyError, NoSuchNamespaceError.
+
+        >>> lake.create_namespace("marts")
+        >>> lake.drop_namespace("marts")
+        >>> lake.list_namespaces()
+        ['raw']
+        """
         self.catalog.drop_namespace(_namespace(namespace))
 
     def add_listener(self, listener: PlanListener) -> None:
-        """Tell `listener` (see `lakehouse.scan.reports.listeners`) of every scan planned from now on, by tables old and new."""
+        """Tell `listener` (see `lakehouse.scan.reports.listeners`) of every scan from now on.
+
+        >>> class Printer:
+        ...     def scan_planned(self, report):
+        ...         print(report.table, report.predicate, report.rows_planned)
+        >>> lake.add_listener(Printer())
+        >>> rows = lake.load_table("raw.events").scan(where="user_id = 1").to_arrow()
+        """
         self.listeners.add(listener)
 
     def remove_listener(self, listener: PlanListener) -> None:
-        """Tell it no more."""
+        """Tell it no more.
+
+        >>> class Counter:
+        ...     scans = 0
+        ...     def scan_planned(self, report):
+        ...         self.scans += 1
+        >>> counter = Counter()
+        >>> lake.add_listener(counter)
+        >>> _ = events.scan().plan()
+        >>> lake.remove_listener(counter)
+        >>> _ = events.scan().plan()
+        >>> counter.scans
+        1
+        """
         self.listeners.remove(listener)
 
     def _table(self, version: TableVersion) -> Table:
@@ -258,7 +349,8 @@ def to_schema(schema: object) -> Schema:
     engine = engine_for(schema)
     if engine is None:
         raise InvalidSchemaError(
-            f"a schema must be a pyarrow, pyiceberg or Spark schema, not {type(schema).__module__}.{type(schema).__name__}"
+            "a schema must be a pyarrow, pyiceberg or Spark schema, not "
+            f"{type(schema).__module__}.{type(schema).__name__}"
         )
     return engine.to_schema(schema)
 

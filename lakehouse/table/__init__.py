@@ -1,4 +1,4 @@
-"""The table as users meet it: a thin facade over scan, transaction, evolution, maintenance and inspect."""
+"""The table as users meet it: verbs over scan, transaction, evolution, maintenance, inspect."""
 
 from lakehouse.table.changelog import Changelog
 from lakehouse.table.rows import WrittenFiles

@@ -17,23 +17,50 @@ class ChangeVerbs(LoadedTable):
     """Each change is one commit, and moves the table to the version that it made."""
 
     def update_schema(self) -> PendingChange[UpdateSchema]:
-        """Change columns: `with table.update_schema() as s: s.add_column("device", "string")`."""
+        """Change columns: `with table.update_schema() as s: s.add_column("device", "string")`.
+
+        >>> with events.update_schema() as schema:
+        ...     _ = schema.add_column("device", "string").rename_column("amount", "price")
+        >>> events.schema().column_names
+        ['event_ts', 'user_id', 'price', 'device']
+        """
         return PendingChange(UpdateSchema(self.metadata), self._commit_changes)
 
     def update_partition_spec(self) -> PendingChange[UpdatePartitionSpec]:
-        """Partition future files otherwise: `with table.update_partition_spec() as p: p.replace("month(ts)", "day(ts)")`."""
+        """Partition future files otherwise.
+
+        >>> with events.update_partition_spec() as spec:
+        ...     _ = spec.replace("day(event_ts)", "month(event_ts)")
+        >>> [field.name for field in events.spec().fields]
+        ['event_ts_month']
+        """
         return PendingChange(UpdatePartitionSpec(self.metadata), self._commit_changes)
 
     def update_sort_order(self) -> PendingChange[UpdateSortOrder]:
-        """Change the sort order of future files: `with table.update_sort_order() as o: o.asc("event_ts")`."""
+        """Change the sort order of future files.
+
+        >>> with events.update_sort_order() as order:
+        ...     _ = order.asc("user_id")
+        >>> len(events.metadata.sort_order().fields)
+        1
+        """
         return PendingChange(UpdateSortOrder(self.metadata), self._commit_changes)
 
     def set_properties(self, properties: Mapping[str, str]) -> Self:
-        """Set table properties; `format-version` raises the format version (2 or 3, never back)."""
+        """Set table properties; `format-version` raises the format version (2 or 3, never back).
+
+        >>> events.set_properties({"write.delete.mode": "merge-on-read"}).properties
+        {...'write.delete.mode': 'merge-on-read'...}
+        """
         return self._moved(self.transaction().set_properties(properties).commit())
 
     def remove_properties(self, *names: str) -> Self:
-        """Remove table properties."""
+        """Remove table properties.
+
+        >>> _ = events.set_properties({"owner": "ada"})
+        >>> "owner" in events.remove_properties("owner").properties
+        False
+        """
         return self._moved(self.transaction().remove_properties(names).commit())
 
     def _commit_changes(self, changes: Changes) -> None:

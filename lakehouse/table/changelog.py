@@ -17,7 +17,11 @@ from lakehouse.table.scan import read_request
 
 @dataclass(frozen=True)
 class Changelog:
-    """Rows that came and went after one snapshot up to another; nothing is read before it is asked for.
+    """Rows that came and went after one snapshot up to another, read when they are asked for.
+
+    >>> changes = events.changelog()
+    >>> changes.to_arrow()["_change_type"].to_pylist()
+    ['INSERT', 'INSERT', 'INSERT']
 
     Attributes:
         request: the later snapshot, whose schema all rows are read with, filter and projection.
@@ -35,13 +39,25 @@ class Changelog:
         """The snapshots that changed rows, oldest first, with the files to compare.
 
         Raises NoSuchSnapshotError.
+
+        >>> _ = events.append(more)
+        >>> len(events.changelog().plan())
+        2
         """
         return plan_changelog(
             self.request.metadata, self.from_snapshot_id, self.request.snapshot_id, self.storage
         )
 
     def to_arrow(self) -> pa.Table:
-        """The rows, then `_change_type` (INSERT or DELETE), `_change_ordinal` and `_commit_snapshot_id`."""
+        """The rows, with `_change_type`, `_change_ordinal` and `_commit_snapshot_id` behind them.
+
+        The type is INSERT or DELETE; ordinals count the snapshots.
+
+        >>> first = events.current_snapshot().snapshot_id
+        >>> _ = events.append(more)
+        >>> events.changelog(first).to_arrow()["amount"].to_pylist()
+        [40.0]
+        """
         schema = schema_of(self.request, snapshot_of(self.request))
         projected = project_schema(
             schema, self.request.select, case_sensitive=self.request.case_sensitive

@@ -56,7 +56,8 @@ def html_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
     left = len(rows) - _ROWS_MAX
     more = f"<p>and {left} more</p>" if left > 0 else ""
-    return f"<table>{f'<thead><tr>{head}</tr></thead>' if head else ''}<tbody>{body}</tbody></table>{more}"
+    top = f"<thead><tr>{head}</tr></thead>" if head else ""
+    return f"<table>{top}<tbody>{body}</tbody></table>{more}"
 
 
 def _cell(text: str) -> str:

@@ -41,59 +41,114 @@ class LoadedTable:
 
     @property
     def identifier(self) -> Identifier:
-        """Namespace and name."""
+        """Namespace and name.
+
+        >>> events.identifier.namespace, events.identifier.name
+        (('raw',), 'events')
+        """
         return self._version.identifier
 
     @property
     def name(self) -> str:
-        """Dotted name."""
+        """Dotted name.
+
+        >>> events.name
+        'raw.events'
+        """
         return str(self.identifier)
 
     @property
     def version(self) -> TableVersion:
-        """Metadata and where it lies."""
+        """Metadata and where it lies.
+
+        >>> before = events.version
+        >>> _ = events.append(more)
+        >>> events.move_to(before).scan().count()
+        3
+        """
         return self._version
 
     @property
     def metadata(self) -> TableMetadata:
-        """The metadata of this version."""
+        """The metadata of this version.
+
+        >>> events.metadata.format_version, len(events.metadata.snapshots)
+        (2, 1)
+        """
         return self._version.metadata
 
     @property
     def metadata_location(self) -> str:
-        """The metadata file of this version; any Iceberg engine opens the table by it."""
+        """The metadata file of this version; any Iceberg engine opens the table by it.
+
+        >>> from pyiceberg.table import StaticTable
+        >>> StaticTable.from_metadata(events.metadata_location).scan().to_arrow().num_rows
+        3
+        """
         return self._version.metadata_location
 
     @property
     def location(self) -> str:
-        """The table's folder."""
+        """The table's folder.
+
+        >>> events.location.endswith("/raw/events")
+        True
+        """
         return self.metadata.location
 
     @property
     def storage(self) -> Storage:
-        """Where its files are."""
+        """Where its files are.
+
+        >>> events.storage.exists(events.metadata_location)
+        True
+        """
         return self.catalog.storage(self.location)
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Table properties."""
+        """Table properties.
+
+        >>> events.set_properties({"owner": "ada"}).properties["owner"]
+        'ada'
+        """
         return self.metadata.properties
 
     def schema(self) -> Schema:
-        """The current schema."""
+        """The current schema.
+
+        >>> events.schema().column_names
+        ['event_ts', 'user_id', 'amount']
+        """
         return self.metadata.schema()
 
     def spec(self) -> PartitionSpec:
-        """The current partition spec."""
+        """The current partition spec.
+
+        >>> [str(field.transform) for field in events.spec().fields]
+        ['day']
+        """
         return self.metadata.spec()
 
     def refresh(self) -> Self:
-        """Move to the newest version; returns the table itself."""
+        """Move to the newest version; returns the table itself.
+
+        >>> seen_earlier = lake.load_table("raw.events")
+        >>> _ = events.append(more)
+        >>> seen_earlier.scan().count(), seen_earlier.refresh().scan().count()
+        (3, 4)
+        """
         self._version = self.catalog.refresh(self._version)
         return self
 
     def move_to(self, version: TableVersion) -> Self:
-        """Move to a version of this table; returns the table itself."""
+        """Move to a version of this table; returns the table itself.
+
+        >>> before = events.version
+        >>> _ = events.append(more)
+        >>> events.move_to(before).scan().count()
+        3
+        """
         self._version = version
         return self
 
@@ -101,6 +156,13 @@ class LoadedTable:
         """Several operations in one commit, based on this version.
 
         Call `refresh()` afterwards to see it here.
+
+        >>> changes = events.transaction()
+        >>> committed = (
+        ...     changes.set_properties({"owner": "ada"}).append(events.write_files(more)).commit()
+        ... )
+        >>> events.refresh().properties["owner"], events.scan().count()
+        ('ada', 4)
         """
         return Transaction(
             self.catalog,

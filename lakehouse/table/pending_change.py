@@ -1,4 +1,4 @@
-"""Changes of schema, partition spec and sort order as context managers: everything inside is one atomic commit, or none."""
+"""Changes of a schema, partition spec or sort order: a block is one atomic commit, or none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ B = TypeVar("B", bound=Builder)
 
 
 class PendingChange(Generic[B]):
-    """`with table.update_schema() as s: ...` commits when the block ends without an error, and only then.
+    """`with table.update_schema() as s: ...` commits when the block ends without an error.
 
     Args:
         builder: collects the changes.

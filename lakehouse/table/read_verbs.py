@@ -35,6 +35,11 @@ class ReadVerbs(LoadedTable):
     ) -> TableScan:
         """Rows of one snapshot.
 
+        >>> events.scan(where="user_id = 1", select=["amount"]).to_arrow().to_pydict()
+        {'amount': [10.0, 30.0]}
+        >>> events.scan(where="event_ts >= '2026-06-02'").plan().report.data_files.planned
+        1
+
         Args:
             where: filter in SQL (docs/filters.md), or an expression of pyiceberg.
             select: columns; `a.b` reaches into structs.
@@ -67,12 +72,17 @@ class ReadVerbs(LoadedTable):
         ref: str = "main",
         limit: int | None = None,
     ) -> TableScan:
-        """Rows that append snapshots added after one snapshot up to another, or to the head of `ref`.
+        """Rows that appends added after one snapshot up to another, or to the head of `ref`.
+
+        >>> first = events.current_snapshot().snapshot_id
+        >>> _ = events.append(more)
+        >>> events.scan_appends(first).to_arrow()["amount"].to_pylist()
+        [40.0]
 
         Raises:
             InvalidInputError: both `to_snapshot_id` and `ref`.
             NoSuchSnapshotError: `from_snapshot_id` is no ancestor of `to_snapshot_id`; raised when
-                planned.
+                the scan is planned.
         """
         end = chosen_point(self.metadata, self.name, to_snapshot_id, ref)
         request = self._scan_request(end, where, select)
@@ -89,7 +99,12 @@ class ReadVerbs(LoadedTable):
         net: bool = False,
         ref: str = "main",
     ) -> Changelog:
-        """Rows inserted and deleted after one snapshot (None: ever) up to another, or to the head of `ref`.
+        """Rows inserted and deleted after one snapshot (None: ever) up to another, or to `ref`.
+
+        >>> first = events.current_snapshot().snapshot_id
+        >>> _ = events.delete(where="amount = 10")
+        >>> events.changelog(first).to_arrow().select(["amount", "_change_type"]).to_pylist()
+        [{'amount': 10.0, '_change_type': 'DELETE'}]
 
         Rewrites change nothing, and rows that an overwrite only carried over are left out; with
         `net` also rows that came and went within the range.
@@ -122,13 +137,21 @@ class ReadVerbs(LoadedTable):
         return replace(request, where=bind(where, schema, case_sensitive=case_sensitive))
 
     def snapshots(self) -> list[Snapshot]:
-        """Every snapshot kept, oldest first."""
+        """Every snapshot kept, oldest first.
+
+        >>> _ = events.append(more)
+        >>> [snapshot.operation for snapshot in events.snapshots()]
+        ['append', 'append']
+        """
         return sorted(self.metadata.snapshots, key=lambda s: (s.sequence_number, s.timestamp_ms))
 
     def current_snapshot(self, *, ref: str = "main") -> Snapshot | None:
         """The head of a branch, or a tag's snapshot; None when nothing was written yet.
 
         Raises NoSuchRefError.
+
+        >>> events.current_snapshot().summary["total-records"]
+        '3'
         """
         found = point_of_ref(self.metadata, ref).snapshot_id
         return self.metadata.current_snapshot() if found is None else self.metadata.snapshot(found)
@@ -136,16 +159,31 @@ class ReadVerbs(LoadedTable):
     def history(self, *, ref: str = "main") -> list[Snapshot]:
         """The snapshot of `ref` and its ancestors, oldest first: history by parent, not by clock.
 
+        >>> first = events.current_snapshot().snapshot_id
+        >>> _ = events.append(more)
+        >>> len(events.history())
+        2
+        >>> len(events.rollback_to(first).history())
+        1
+
         Raises NoSuchRefError.
         """
         head = self.current_snapshot(ref=ref)
         return [] if head is None else list(self.metadata.ancestors(head.snapshot_id))[::-1]
 
     def refs(self) -> Mapping[str, SnapshotRef]:
-        """Branches and tags by name."""
+        """Branches and tags by name.
+
+        >>> sorted(events.create_tag("reviewed").refs())
+        ['main', 'reviewed']
+        """
         return self.metadata.refs
 
     @property
     def inspect(self) -> MetadataTables:
-        """Metadata tables as Arrow: `inspect.files()`, `inspect.snapshots()`, ..."""
+        """Metadata tables as Arrow: `inspect.files()`, `inspect.snapshots()`, ...
+
+        >>> events.inspect.files().select(["record_count"]).to_pydict()
+        {'record_count': [2, 1]}
+        """
         return MetadataTables(self._version, self.storage)

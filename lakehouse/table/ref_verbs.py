@@ -21,6 +21,11 @@ class RefVerbs(LoadedTable):
     ) -> Self:
         """Name a snapshot for good: by default that of `ref`.
 
+        >>> _ = events.create_tag("reviewed")
+        >>> _ = events.append(more)
+        >>> events.scan(ref="reviewed").count(), events.scan().count()
+        (3, 4)
+
         Raises:
             InvalidInputError: both `snapshot_id` and `ref`.
             RefAlreadyExistsError | NoSuchSnapshotError | NoSuchRefError: the name is taken, or
@@ -41,6 +46,11 @@ class RefVerbs(LoadedTable):
     ) -> Self:
         """Start a branch: by default at the snapshot of `ref`.
 
+        >>> _ = events.create_branch("audit")
+        >>> _ = events.append(more, branch="audit")
+        >>> events.scan().count(), events.scan(ref="audit").count()
+        (3, 4)
+
         Args:
             name: of the branch.
             snapshot_id: where it starts.
@@ -56,23 +66,41 @@ class RefVerbs(LoadedTable):
         return self._moved(self.transaction().create_branch(name, target, **retention).commit())
 
     def remove_ref(self, name: str) -> Self:
-        """Remove a branch or tag. Raises NoSuchRefError."""
+        """Remove a branch or tag. Raises NoSuchRefError.
+
+        >>> sorted(events.create_tag("reviewed").remove_ref("reviewed").refs())
+        ['main']
+        """
         return self._moved(self.transaction().remove_ref(name).commit())
 
     def fast_forward(self, branch: str, source: str) -> Self:
-        """Point `branch` at the head of `source`, its descendant.
+        """Point `branch` at the head of `source`.
 
-        Raises ValidationConflictError when it is none.
+        Raises ValidationConflictError when that is no descendant of the head of `branch`.
+
+        >>> _ = events.append(more, branch="audit")
+        >>> events.fast_forward("main", "audit").scan().count()
+        4
         """
         return self._moved(self.transaction(branch=branch).fast_forward(source).commit())
 
     def cherry_pick(self, snapshot_id: int, *, branch: str = "main") -> Self:
-        """Apply what a snapshot appended onto a branch."""
+        """Apply what a snapshot appended onto a branch.
+
+        >>> picked = events.append(more, branch="audit")
+        >>> events.cherry_pick(picked.snapshot_id).scan().count()
+        4
+        """
         return self._moved(self.transaction(branch=branch).cherry_pick(snapshot_id).commit())
 
     def rollback_to(self, snapshot_id: int, *, branch: str = "main") -> Self:
         """Point a branch back at one of its ancestors.
 
         Raises NoSuchSnapshotError, ValidationConflictError.
+
+        >>> first = events.current_snapshot().snapshot_id
+        >>> _ = events.append(more)
+        >>> events.rollback_to(first).scan().count()
+        3
         """
         return self._moved(self.transaction(branch=branch).rollback_to(snapshot_id).commit())

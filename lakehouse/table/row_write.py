@@ -1,4 +1,4 @@
-"""A verb that writes rows: its files, its commit, and what becomes of the files when the commit fails."""
+"""A verb that writes rows: its files, its commit, and what becomes of them when that fails."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Decision:
 
 
 class RowWrite:
-    """`with RowWrite(...) as write:` the files go when the verb certainly failed, and stay when nobody knows.
+    """`with RowWrite(...) as write:` files go when the verb failed, and stay when nobody knows.
 
     Attributes:
         files: all data and delete files that the verb wrote.
@@ -154,7 +154,7 @@ class RowWrite:
 
 
 def only_moved_rows(before: TableMetadata, after: TableMetadata, branch: str) -> bool:
-    """Whether a branch went on from where it was by `replace` snapshots alone, with equal schema, partition spec and version."""
+    """Whether a branch went on by `replace` snapshots alone, with equal schema, spec and version."""
     old, new = before.refs.get(branch), after.refs.get(branch)
     settings = [
         (m.current_schema_id, m.default_spec_id, m.default_sort_order_id, m.format_version)

@@ -18,7 +18,13 @@ _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 
 @dataclass(frozen=True, slots=True)
 class WrittenFiles:
-    """Rows that lie in data files of the table already, written by `Table.write_files` or with its `write_request` elsewhere.
+    """Rows that lie in data files of the table already.
+
+    `Table.write_files` wrote them, or somebody with its `write_request`.
+
+    >>> files = events.write_files(more)
+    >>> events.append(lh.WrittenFiles(tuple(files))).rows_inserted
+    1
 
     Verbs that take rows take them, and commit the files as they are.
     """

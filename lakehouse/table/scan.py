@@ -33,6 +33,14 @@ from lakehouse.storage.storage_protocol import Storage
 class TableScan:
     """Rows of one snapshot that match a filter; nothing is read before it is asked for.
 
+    >>> import polars as pl
+    >>> pl.DataFrame(events.scan(where="user_id = 1", select="amount"))["amount"].sum()
+    40.0
+    >>> import duckdb
+    >>> scan = events.scan()
+    >>> duckdb.sql("select user_id, sum(amount) from scan group by all order by all").fetchall()
+    [(1, 40.0), (2, 20.0)]
+
     Attributes:
         name: the table's dotted name.
         request: snapshot, filter and projection as data.
@@ -68,18 +76,29 @@ class TableScan:
     def plan(self) -> ScanPlan:
         """The files that may hold rows: `.files`, `.tasks`, `.report` (what was skipped, and why).
 
+        >>> plan = events.scan(where="event_ts < '2026-06-02'").plan()
+        >>> len(plan.files), plan.report.data_files.total
+        (1, 2)
+
         A limit changes no plan: the rows are found in the first of these files.
         """
         return self._plan
 
     def to_arrow(self) -> pa.Table:
-        """All rows, in memory."""
+        """All rows, in memory.
+
+        >>> events.scan(select=["user_id"]).to_arrow().to_pydict()
+        {'user_id': [1, 2, 1]}
+        """
         if self.limit is not None:
             return self.to_batches().read_all()
         return read_table(self._plan.tasks, self._read_request(), self.storage)
 
     def to_batches(self) -> pa.RecordBatchReader:
         """The rows as a stream with bounded memory.
+
+        >>> sum(batch.num_rows for batch in events.scan().to_batches())
+        3
 
         Reading begins with the first batch, and files and threads are released with the last one,
         or as soon as nobody holds the stream any more.
@@ -95,15 +114,28 @@ class TableScan:
         return self.to_batches().__arrow_c_stream__(requested_schema)
 
     def to_polars(self) -> Any:
-        """All rows as a `polars.DataFrame`; a program that imports no Polars pays for it here."""
+        """All rows as a `polars.DataFrame`; a program that imports no Polars pays for it here.
+
+        >>> events.scan(where="amount > 15").to_polars().height
+        2
+        """
         return importlib.import_module("polars").from_arrow(self.to_arrow())
 
     def to_pandas(self) -> Any:
-        """All rows as a `pandas.DataFrame`. Raises ImportError without pandas."""
+        """All rows as a `pandas.DataFrame`. Raises ImportError without pandas.
+
+        >>> events.scan(where="amount > 15").to_pandas()["amount"].tolist()
+        [20.0, 30.0]
+        """
         return self.to_arrow().to_pandas()
 
     def to_spark(self, spark: object) -> object:
-        """A Spark DataFrame over the snapshot; every query that uses it is planned again with its own filters.
+        """A Spark DataFrame over the snapshot.
+
+        Every query that uses it is planned again with its own filters.
+
+        >>> events.scan(where="amount > 15").to_spark(spark).count()
+        2
 
         Raises:
             InvalidInputError: `spark` is not a SparkSession, or this is a scan of appends.
@@ -121,6 +153,11 @@ class TableScan:
 
     def count(self) -> int:
         """How many rows there are, exactly.
+
+        >>> events.scan().count(), events.scan(where="user_id = 1").count()
+        (3, 2)
+        >>> events.scan(limit=1).count()
+        1
 
         Metadata answers for files without deletes all of whose rows match by partition or bounds,
         also with a deletion vector. Of the others, the deletes and the columns of the filter are
@@ -200,6 +237,9 @@ def columns(select: Sequence[str] | str | None) -> Sequence[str] | None:
 
 
 def read_request(request: ScanRequest, schema: Schema) -> ReadRequest:
-    """What the Arrow reader has to know to return the columns of `schema`; the filter is in the residuals of the tasks."""
+    """What the reader has to know to return the columns of `schema`.
+
+    The filter is in the residuals of the tasks.
+    """
     at_snapshot = schema_of(request, snapshot_of(request))
     return ReadRequest.of(request.metadata, schema, table_schema=at_snapshot)

@@ -13,6 +13,12 @@ from lakehouse.table.write_verbs import WriteVerbs
 class Table(ReadVerbs, WriteVerbs, ChangeVerbs, RefVerbs, UpkeepVerbs):
     """A table at the version it had when it was loaded, or last changed through this object.
 
+    >>> schema = pa.schema({"day": pa.date32(), "visits": pa.int64()})
+    >>> table = lake.create_table("raw.visits", schema)
+    >>> _ = table.append(pa.table({"day": [dt.date(2026, 6, 1)], "visits": [7]}))
+    >>> table.scan(where="visits > 5").to_arrow().to_pylist()
+    [{'day': datetime.date(2026, 6, 1), 'visits': 7}]
+
     Reads see that version until `refresh()`; every verb that commits moves the object to the
     version that it made.
 

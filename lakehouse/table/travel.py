@@ -13,7 +13,7 @@ from lakehouse.table.times import Moment, to_ms
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A snapshot, and whether it is read with the table's current schema (heads of branches) or its own.
+    """A snapshot, and whether it is read with the table's current schema or its own.
 
     Attributes:
         snapshot_id: None is the head of main.
@@ -74,7 +74,7 @@ def chosen_point(metadata: TableMetadata, table: str, snapshot_id: int | None, r
     """
     if snapshot_id is not None and ref != MAIN_BRANCH:
         raise InvalidInputError(
-            f"{table}: name the snapshot by its id, {snapshot_id}, or by the ref {ref!r}, not by both",
+            f"{table}: name the snapshot by id, {snapshot_id}, or by ref, {ref!r}, not by both",
             table=table,
         )
     return point_of_ref(metadata, ref) if snapshot_id is None else Point(snapshot_id)
@@ -91,7 +91,8 @@ def snapshot_of_run(metadata: TableMetadata, run_id: str) -> Snapshot:
         written = [one for one in metadata.snapshots if one.summary.get(RUN_ID) == run_id]
     if not written:
         raise NoSuchSnapshotError(
-            f"Table {metadata.location} has no snapshot of Dagster run {run_id!r}: it wrote none, or it has been expired.",
+            f"Table {metadata.location} has no snapshot of Dagster run {run_id!r}: it wrote none, "
+            "or it has been expired.",
             run_id=run_id,
         )
     return max(written, key=lambda one: one.sequence_number)

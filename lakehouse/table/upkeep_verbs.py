@@ -38,7 +38,15 @@ class UpkeepVerbs(LoadedTable):
     def compact(
         self, options: CompactionOptions | None = None, *, spark: object | None = None
     ) -> CompactionResult:
-        """Turn small files into few of target size, rows unchanged; by tasks of a Spark session when one is given."""
+        """Turn small files into few of target size, rows unchanged.
+
+        Tasks of a Spark session do it when one is given, threads of this process otherwise.
+
+        >>> for _ in range(5):
+        ...     _ = events.append(more)
+        >>> events.compact(lh.CompactionOptions(min_input_files=2)).rewritten_files
+        5
+        """
         result = compact(
             self.catalog,
             self.identifier,
@@ -59,12 +67,17 @@ class UpkeepVerbs(LoadedTable):
     ) -> ExpiryResult:
         """Forget old snapshots and remove exactly the files that only they reached.
 
+        >>> _ = events.append(more)
+        >>> result = events.expire_snapshots(older_than=dt.datetime.now(dt.UTC), retain_last=1)
+        >>> len(events.snapshots())
+        1
+
         Args:
             options: everything that can be said about an expiry; the other arguments are the usual
                 part of it, and are given instead.
-            older_than: snapshots before this time; by `history.expire.max-snapshot-age-ms` by
+            older_than: snapshots before this time; `history.expire.max-snapshot-age-ms` ago by
                 default.
-            retain_last: keep at least so many of each branch; by
+            retain_last: keep at least so many of each branch;
                 `history.expire.min-snapshots-to-keep` by default.
             snapshot_ids: these as well, whatever their age.
 
@@ -87,7 +100,12 @@ class UpkeepVerbs(LoadedTable):
     def rewrite_manifests(
         self, options: ManifestRewriteOptions | None = None
     ) -> ManifestRewriteResult:
-        """Cluster manifests by partition, with their columnar twins."""
+        """Cluster manifests by partition, with their columnar twins.
+
+        >>> _ = events.append(more)
+        >>> events.rewrite_manifests(lh.ManifestRewriteOptions(force=True)).replaced_manifests
+        2
+        """
         result = rewrite_manifests(
             self.catalog, self.identifier, options, environment=self.environment
         )
@@ -102,6 +120,9 @@ class UpkeepVerbs(LoadedTable):
         force: bool = False,
     ) -> OrphanResult:
         """Move files that nothing reaches to the trash.
+
+        >>> events.remove_orphan_files().moved_files
+        0
 
         Args:
             options: everything that can be said about it; the other arguments are the usual part
@@ -130,6 +151,9 @@ class UpkeepVerbs(LoadedTable):
     ) -> StatisticsResult:
         """Count the different values of columns into the snapshot's statistics file.
 
+        >>> events.compute_statistics(["user_id"]).distinct["user_id"]
+        2
+
         Args:
             columns: their names; all of a primitive type by default.
             snapshot_id: the snapshot counted; that of `ref` by default.
@@ -147,7 +171,11 @@ class UpkeepVerbs(LoadedTable):
         return result
 
     def health(self) -> TableHealth:
-        """Small files, manifests, snapshots and skew, from metadata alone."""
+        """Small files, manifests, snapshots and skew, from metadata alone.
+
+        >>> events.health().small_files
+        2
+        """
         return health(self.catalog, self.identifier, environment=self.environment)
 
     def _chosen(self, options: Options | None, said: Options, default: Options) -> Options:

@@ -35,6 +35,13 @@ class WriteVerbs(LoadedTable):
     ) -> WriteResult:
         """Add rows.
 
+        >>> result = events.append(more)
+        >>> result.rows_inserted, events.scan().count()
+        (1, 4)
+        >>> _ = events.append(events.scan(where="user_id = 1"), branch="audit")
+        >>> events.scan().count(), events.scan(ref="audit").count()
+        (4, 6)
+
         Args:
             data: whatever speaks Arrow's C interfaces (a table, batch or stream of pyarrow, a frame
                 of Polars or pandas, a relation of DuckDB, a scan, also of this table), several of
@@ -68,6 +75,11 @@ class WriteVerbs(LoadedTable):
     ) -> WriteResult:
         """Take in Parquet files without field ids as they lie there, read by column name.
 
+        >>> import pyarrow.parquet as pq
+        >>> pq.write_table(more, f"{folder}/landed.parquet")
+        >>> events.add_files([f"{folder}/landed.parquet"]).rows_inserted
+        1
+
         Files in the table's own folders are the table's from then on: once no snapshot reaches one
         any more, expiry deletes it. Files elsewhere stay where they are.
 
@@ -88,7 +100,22 @@ class WriteVerbs(LoadedTable):
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
     ) -> WriteResult:
-        """Take in a Hive-style folder (`dt=2026-06-09/region=eu/`) without rewriting it; partition values come from the paths."""
+        """Take in a Hive-style folder (`dt=2026-06-09/region=eu/`) without rewriting it.
+
+        Partition values come from the paths.
+
+        >>> visits = lake.create_table(
+        ...     "raw.visits", pa.schema({"n": pa.int64(), "city": pa.string()}), partition_by=["city"]
+        ... )
+        >>> import pyarrow.parquet as pq
+        >>> for city in ("Oslo", "Rome"):
+        ...     Path(folder, "visits", f"city={city}").mkdir(parents=True)
+        ...     pq.write_table(pa.table({"n": [1]}), f"{folder}/visits/city={city}/part-0.parquet")
+        >>> visits.import_hive(f"{folder}/visits").rows_inserted
+        2
+        >>> sorted(visits.scan().to_arrow()["city"].to_pylist())
+        ['Oslo', 'Rome']
+        """
         added = partial(
             describe_hive, path, self.metadata, self._head(branch), self.storage, self.name
         )
@@ -105,6 +132,10 @@ class WriteVerbs(LoadedTable):
         commit_id: str | None = None,
     ) -> WriteResult:
         """Replace the rows that match `where` (all rows by default) by `data`, atomically.
+
+        >>> result = events.overwrite(more, where="event_ts < '2026-06-02'")
+        >>> result.rows_inserted, result.rows_deleted, events.scan().count()
+        (1, 2, 2)
 
         Arguments as for `append`. As with Spark's `overwrite(condition)`, rows of `data` need not
         match `where`: what does not match is added, and added again when it is run again. With
@@ -145,6 +176,11 @@ class WriteVerbs(LoadedTable):
     ) -> WriteResult | None:
         """Remove the rows for which `where` is true; rows for which it is unknown (null) stay.
 
+        >>> events.delete(where="user_id = 2").rows_deleted
+        1
+        >>> events.delete(where="user_id = 99") is None
+        True
+
         `write.delete.mode` decides between rewriting files (copy-on-write, the default) and delete
         files (merge-on-read).
 
@@ -171,6 +207,9 @@ class WriteVerbs(LoadedTable):
     def write_request(self) -> WriteRequest:
         """What a writer has to know to write data files for this version.
 
+        >>> events.write_request().format_version
+        2
+
         Raises:
             UnsupportedFeatureError: a v1 table, or one whose files are encrypted.
             InvalidLocationError: its metadata says to write outside the warehouse.
@@ -192,6 +231,12 @@ class WriteVerbs(LoadedTable):
 
     def write_files(self, data: object) -> list[DataFile]:
         """Write data files without committing them; give them to a transaction.
+
+        >>> files = events.write_files(more)
+        >>> events.scan().count()
+        3
+        >>> events.append(lh.WrittenFiles(tuple(files))).rows_inserted
+        1
 
         Args:
             data: as for `append`.

@@ -23,6 +23,10 @@ _GROUP_BYTES, _ARRANGED_GROUP_BYTES = 2 << 30, 512 << 20
 class CompactionOptions:
     """Which files are worth rewriting; those that are not Parquet always are.
 
+    >>> _ = events.append(more)
+    >>> events.compact(lh.CompactionOptions(rewrite_all=True, sort_by=("user_id",))).added_files
+    3
+
     Attributes:
         where: only files that may hold matching rows (pyiceberg's expression grammar, or an
             expression).

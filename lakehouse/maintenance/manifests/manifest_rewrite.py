@@ -30,6 +30,10 @@ _MAX_OVERLAP = 2.0
 class ManifestRewriteOptions:
     """When and how to rewrite.
 
+    >>> _ = events.append(more)
+    >>> events.rewrite_manifests(lh.ManifestRewriteOptions(force=True)).replaced_manifests
+    2
+
     Attributes:
         target_size_bytes: None takes `commit.manifest.target-size-bytes`.
         force: rewrite also what is few and well clustered.

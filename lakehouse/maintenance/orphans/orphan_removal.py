@@ -50,6 +50,9 @@ _TRASHED = re.compile(rf"^{TRASH}/(\d+)/(.+)$", re.DOTALL)
 class OrphanOptions:
     """What counts as an orphan.
 
+    >>> events.remove_orphan_files(lh.OrphanOptions(trash=False)).moved_files
+    0
+
     Attributes:
         older_than_ms: only files last modified before this time; None is now minus 3 days. Below 24
             hours `force` is needed.

@@ -55,6 +55,9 @@ _ABANDONED_MS = 24 * 3600 * 1000
 class ExpiryOptions:
     """What may go.
 
+    >>> options = lh.ExpiryOptions(retain_last=1, remove_files=False)
+    >>> _ = events.expire_snapshots(options)
+
     Attributes:
         older_than_ms: snapshots committed before this time may go; None takes
             `history.expire.max-snapshot-age-ms`.

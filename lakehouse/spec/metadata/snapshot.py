@@ -45,6 +45,10 @@ _KEYS = frozenset(
 class Snapshot:
     """The state of a table at one time.
 
+    >>> snapshot = events.current_snapshot()
+    >>> snapshot.operation, snapshot.summary["added-records"]
+    ('append', '3')
+
     Attributes:
         snapshot_id: unique positive long.
         parent_snapshot_id: None for the first snapshot; the parent may have been expired since.
