@@ -35,6 +35,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
     "compaction": ("--scale", "0.005", "--rounds", "1"),
     "week": ("--days", "0.3", "--every", "40"),
+    "sensor_tick": ("--files", "1000"),
     "spark_read": ("--rows", "200000", "--days", "20", "--repeat", "1"),
     "spark_write": ("--rows", "200000", "--days", "3", "--repeat", "1"),
 }
@@ -145,6 +146,17 @@ def week(kept: dict[str, Any]) -> Iterator[Ratio]:
         )
 
 
+def sensor_tick(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for row in kept["rows"]:
+        if "objects" in row:
+            ours, objects = row["one_new"], row["objects"]
+            case = f"{row['files']:,} files in {ours['processor_s']} s, {ours['memory_mb']:,} MB"
+            times = objects["processor_s"] / ours["processor_s"]
+            yield Ratio(case, "an object for each file", times, "processor time")
+            times = objects["memory_mb"] / max(1, ours["memory_mb"])
+            yield Ratio(case, "an object for each file", times, "memory")
+
+
 def spark(kept: dict[str, Any]) -> Iterator[Ratio]:
     for row in kept["rows"]:
         if row["contender"] != "lakehouse":
@@ -167,6 +179,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "arrow_read": arrow_read,
     "compaction": compaction,
     "week": week,
+    "sensor_tick": sensor_tick,
     "spark_read": spark,
     "spark_write": spark,
 }
