@@ -131,6 +131,18 @@ def in_a_process(root: Path, how: str, expected: int) -> dict[str, Any]:
     return found
 
 
+def show(row: dict[str, Any]) -> None:
+    for case in ("nothing_new", "one_new", "objects"):
+        if case in row:
+            one = row[case]
+            print(
+                f"{row['files']:>9,} files, {case.replace('_', ' '):<11}: "
+                f"{one['processor_s']:6.2f} s of a processor, {one['seconds']:6.2f} s, "
+                f"{one['memory_mb']:5} MB (process {one['process_mb']} MB)",
+                flush=True,
+            )
+
+
 def run(counts: list[int], folder: Path | None, objects_up_to: int) -> dict[str, Any]:
     found = []
     for count in counts:
@@ -143,15 +155,7 @@ def run(counts: list[int], folder: Path | None, objects_up_to: int) -> dict[str,
             row["one_new"] = in_a_process(root, "columns", 1)
             if count <= objects_up_to:
                 row["objects"] = in_a_process(root, "objects", 1)
-        for case in ("nothing_new", "one_new", "objects"):
-            if case in row:
-                one = row[case]
-                print(
-                    f"{count:>9,} files, {case.replace('_', ' '):<11}: "
-                    f"{one['processor_s']:6.2f} s of a processor, {one['seconds']:6.2f} s, "
-                    f"{one['memory_mb']:5} MB (process {one['process_mb']} MB)",
-                    flush=True,
-                )
+            show(row)
         found.append(row)
     return {
         "benchmark": "sensor_tick",
