@@ -41,11 +41,12 @@ dev: .venv/installed ## The Dagster UI on http://localhost:3000
 test: .venv/installed ## All tests, in two processes: make test WORKERS=4
 	$(RUN) pytest -q -n $(WORKERS) --dist loadfile
 
-check: .venv/installed ## Lint, types, layers, links in the docs
+check: .venv/installed ## Lint, types, layers, dead code, links in the docs
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 	$(RUN) lint-imports
+	$(RUN) vulture
 	$(RUN) python docs/check_links.py
 
 format: .venv/installed ## Format the code

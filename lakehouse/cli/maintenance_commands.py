@@ -174,7 +174,7 @@ def analyze(
 
 
 def _scan_reports(session: Session, source: str | None) -> list[dict[str, Any]] | None:
-    """The reports that a `JsonLinesListener` or a `TableListener` left."""
+    """The rows of a `TableListener`'s table, or a file of reports as a `KafkaListener` sends them."""
     if source is None:
         return None
     path = Path(source)

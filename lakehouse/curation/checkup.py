@@ -1,6 +1,6 @@
 """Every statement against the lakehouse as it is now: by metadata first, by evidence where that does not do.
 
-`survey` reads what is said, what was verified and what metadata says; its standings are the states,
+`survey` reads what is said, what was verified and what metadata says; `standing` gives the states,
 from metadata alone. `check_statements` runs the evidence that is missing and records what it saw.
 """
 
@@ -64,10 +64,6 @@ class Survey:
         """Its state now."""
         last = self.verifications.get(statement.statement_id)
         return standing(statement, last, self.changes(statement), self.now_ms)
-
-    def standings(self) -> dict[str, Standing]:
-        """The states of all statements, by id."""
-        return {one.statement_id: self.standing(one) for one in self.statements}
 
     def draft(self, statement: Statement) -> Draft:
         """The statement under present names."""

@@ -59,18 +59,6 @@ def bind(draft: Draft, tables: Mapping[str, TableNames], now_ms: int) -> Stateme
     return Statement(draft=draft, subject=subject, references=references, written_ms=now_ms)
 
 
-def missing_references(
-    statement: Statement, tables: Mapping[str, TableNames]
-) -> tuple[Reference, ...]:
-    """What the statement mentions and the catalog has no more. `tables` by uuid."""
-    return tuple(
-        one
-        for one in statement.references
-        if (table := tables.get(one.table_uuid)) is None
-        or (one.field_id is not None and table.path(one.field_id) is None)
-    )
-
-
 def under_present_names(statement: Statement, tables: Mapping[str, TableNames]) -> Draft:
     """The draft as it would be written today: what was renamed since has its new name.
 

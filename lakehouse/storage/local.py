@@ -210,13 +210,6 @@ class LocalStorage:
         with contextlib.suppress(OSError):
             self._disk.rmdir(root)
 
-    def make_folder(self, location: str) -> None:
-        """Create a folder and its parents, durably."""
-        try:
-            self._make_folders(local_path(location).rstrip("/"))
-        except OSError as error:
-            _fail("create folder", location, error)
-
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
         """See Storage."""
         if self._native:

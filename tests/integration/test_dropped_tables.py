@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.maintenance.orphans.census import take_census
 from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import at
+from tests.table_census import take_census
 
 SCHEMA = pa.schema({"id": pa.int64()})
 SHORT_LOG = {

@@ -13,7 +13,6 @@ from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
 from lakehouse.errors import InvalidExpressionError, StorageError
 from lakehouse.maintenance.compaction.compaction import compact, execute_compaction, plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
-from lakehouse.maintenance.orphans.census import take_census
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from lakehouse.spec.manifests.data_file import (
     CONTENT_EQUALITY_DELETES,
@@ -28,6 +27,7 @@ from tests.integration.maintenance_support import (
     lake_in_memory,
     rows,
 )
+from tests.table_census import take_census
 
 EAGER = CompactionOptions(min_input_files=2)
 

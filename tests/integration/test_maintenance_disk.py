@@ -9,10 +9,10 @@ from lakehouse.maintenance.compaction.compaction import compact
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.health.disk_use import disk_use
 from lakehouse.maintenance.health.table_health import health
-from lakehouse.maintenance.orphans.census import take_census
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import FailingCatalog, at, events, lake_in_memory, rows
 from tests.integration.test_maintenance_compaction import files_of, small_files
+from tests.table_census import take_census
 
 NOW = at().now_ms()
 LATER = NOW + 3_600_000

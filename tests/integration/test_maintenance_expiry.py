@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakehouse.errors import MaintenanceRefusedError, StorageError, ValidationConflictError
-from lakehouse.maintenance.orphans.census import take_census
 from lakehouse.maintenance.retention.snapshot_expiry import (
     ExpiryOptions,
     execute_expiry,
@@ -26,6 +25,7 @@ from tests.integration.maintenance_support import (
     lake_in_memory,
     rows,
 )
+from tests.table_census import take_census
 
 ALL = ExpiryOptions(older_than_ms=1 << 62)
 

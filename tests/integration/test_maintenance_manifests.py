@@ -12,9 +12,9 @@ from lakehouse.maintenance.manifests.manifest_rewrite import (
     plan_manifest_rewrite,
     rewrite_manifests,
 )
-from lakehouse.maintenance.orphans.census import take_census
 from lakehouse.spec.manifests.manifest_list import FieldSummary, ManifestFile
 from tests.integration.maintenance_support import at, contents, events, lake_in_memory, rows
+from tests.table_census import take_census
 
 
 def many_manifests(count=6):

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from lakehouse.errors import MaintenanceRefusedError, StorageError
-from lakehouse.maintenance.orphans.census import take_census
 from lakehouse.maintenance.orphans.orphan_removal import (
     OrphanOptions,
     execute_orphan_removal,
@@ -24,6 +23,7 @@ from tests.integration.maintenance_support import (
     lake_in_memory,
     rows,
 )
+from tests.table_census import take_census
 
 LATER = at(days=10)
 PURGE = at(days=30)

@@ -7,7 +7,6 @@ import pytest
 from lakehouse.errors import NoSuchRefError
 from lakehouse.maintenance.compaction.compaction import compact, execute_compaction, plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
-from lakehouse.maintenance.orphans.census import take_census
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import contents, events, lake_in_memory, rows
 from tests.integration.test_maintenance_compaction import (
@@ -16,6 +15,7 @@ from tests.integration.test_maintenance_compaction import (
     position_delete,
     small_files,
 )
+from tests.table_census import take_census
 
 EAGER = CompactionOptions(min_input_files=2)
 PREFIX = "lakehouse.maintenance."

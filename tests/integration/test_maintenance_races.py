@@ -20,9 +20,9 @@ from lakehouse.maintenance.manifests.manifest_rewrite import (
     ManifestRewriteOptions,
     rewrite_manifests,
 )
-from lakehouse.maintenance.orphans.census import take_census
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import contents, events, rows
+from tests.table_census import take_census
 
 APPENDS = 12
 

@@ -20,10 +20,10 @@ from sqlalchemy import create_engine, event, text
 from lakehouse.catalog import open_catalog
 from lakehouse.catalog.sql.sql_catalog import SqlCatalog
 from lakehouse.errors import ValidationConflictError
-from lakehouse.maintenance.orphans.census import take_census
 from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from lakehouse.transaction import Transaction
+from tests.table_census import take_census
 from tests.tables import EVENTS, create_table, data_file, delete_file, live_files
 
 WRITERS = int(os.environ.get("LAKEHOUSE_RACE_WRITERS", "2"))

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from lakehouse.errors import CommitConflictError, InvalidInputError, NotFoundError
 from lakehouse.lake import Lakehouse
-from lakehouse.maintenance.orphans.census import take_census
 from lakehouse.orchestration.automation.run_requests import (
     EXPIRE_JOB,
     RANGE_END,
@@ -38,6 +37,7 @@ from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.spec.identifier import Identifier
 from lakehouse.storage.location import local_path
 from tests.orchestration.conftest import EVENTS, Pipe, event, june
+from tests.table_census import take_census
 
 pytestmark = pytest.mark.spark
 

@@ -13,10 +13,10 @@ import dagster as dg
 import pytest
 
 from examples.demo.runs import end_dead_runs
-from lakehouse.maintenance.orphans.census import take_census
 from lakehouse.spec.identifier import Identifier
 from tests.orchestration.conftest import Pipe, event
 from tests.orchestration.killed_run import ingest
+from tests.table_census import take_census
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 CHECKOUT = Path(__file__).parents[2]

@@ -22,7 +22,6 @@ from pyiceberg.types import (
 )
 
 from lakehouse.data.deletes.deletion_vector import decode_vector, encode_vector
-from lakehouse.data.deletes.puffin import PuffinWriter, read_blobs
 from lakehouse.data.reading.parquet_footer import column_chunks
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
@@ -142,22 +141,3 @@ def test_damaged_vectors_are_noticed(positions, data):
         decode_vector(bytes(blob), "x.puffin")
     with pytest.raises(CorruptMetadataError, match=r"x\.puffin"):
         decode_vector(bytes(blob[:at]), "x.puffin")
-
-
-@given(data=st.data())
-def test_damaged_puffin_footers(data):
-    writer = PuffinWriter("test")
-    writer.add(b"payload", "some-type", [1], {"a": "b"})
-    raw = bytearray(writer.finish())
-    storage = MemoryStorage()
-    location = f"{PLACE}/x.puffin"
-    storage.write(location, bytes(raw))
-    (blob,) = read_blobs(storage, location)
-    assert storage.read_range(location, blob.offset, blob.length) == b"payload"
-    for _ in range(data.draw(st.integers(1, 4))):
-        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    storage.write(location, bytes(raw[: data.draw(st.integers(0, len(raw)))]))
-    try:
-        read_blobs(storage, location)
-    except LakehouseError as error:
-        assert location in str(error)  # noqa: PT017

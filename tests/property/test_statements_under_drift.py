@@ -28,7 +28,7 @@ def test_what_became_untrue_is_found(tmp_path):
             truth = world.truth()
             where = f"seed {seed}, step {number}: {change}"
             seen = survey(world.lake)
-            by_metadata = {key: one.state for key, one in seen.standings().items()}
+            by_metadata = {one.statement_id: seen.standing(one).state for one in seen.statements}
             _judge_metadata(by_metadata, before, truth, where, counts)
             if not rows_changed:
                 _judge_same_rows(by_metadata, checked, truth, where, change)

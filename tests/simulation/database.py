@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from lakehouse.catalog.sql.sql_database import Database
 from lakehouse.errors import StorageError
-from lakehouse.storage.faulty import Fault
+from tests.faulty_storage import Fault
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:

@@ -46,7 +46,7 @@ def disk():
 @pytest.mark.parametrize("chance", CHANCES)
 def test_a_folder_that_another_process_made_and_did_not_sync(disk, chance):
     """mkdir by one process, stopped before it syncs the parent; another one writes into the folder and is acknowledged."""
-    LocalStorage(disk=disk).make_folder("/warehouse")
+    LocalStorage(disk=disk)._make_folders("/warehouse")
     dying = LocalStorage(disk=DiskOfProcess(disk, stops_before("fsync_folder")))
     dying._durable_folders.update({"/warehouse": 0, "/": 0})
     with pytest.raises(Stopped):

@@ -25,8 +25,8 @@ from lakehouse.maintenance.reachability import reachable_files as reachability
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import MetadataLogEntry
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
-from lakehouse.storage.faulty import Fault, FaultyStorage
 from lakehouse.storage.local import LocalStorage
+from tests.faulty_storage import Fault, FaultyStorage
 from tests.simulation.database import FaultyDatabase
 from tests.simulation.disk import DiskOfProcess, SimulatedDisk
 from tests.simulation.model import InvariantBrokenError, Model

@@ -9,9 +9,6 @@ from typing import Any
 
 import orjson
 
-from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
-from lakehouse.storage.storage_protocol import Storage
-
 _MAGIC = b"PFA1"
 _TRAILER = 12
 _COMPRESSED_FOOTER = 1
@@ -29,7 +26,6 @@ class Blob:
         sequence_number: of that snapshot, -1 when not known yet.
         offset: first byte in the file.
         length: bytes.
-        compression_codec: None, `lz4` or `zstd`.
         properties: free text.
     """
 
@@ -39,7 +35,6 @@ class Blob:
     sequence_number: int
     offset: int
     length: int
-    compression_codec: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -96,50 +91,6 @@ class PuffinWriter:
         return b"".join([_MAGIC, text, struct.pack("<i", len(text)), bytes(4), _MAGIC])
 
 
-def read_blobs(storage: Storage, location: str) -> list[Blob]:
-    """Metadata of the blobs of a Puffin file.
-
-    Raises:
-        NoSuchFileError, StorageError: it cannot be read.
-        CorruptMetadataError: it is not a valid Puffin file.
-        UnsupportedFeatureError: its footer is compressed.
-    """
-    size = storage.size(location)
-    if size < len(_MAGIC) * 2 + _TRAILER:
-        raise CorruptMetadataError(f"Puffin file {location} is cut short", file=location)
-    trailer = storage.read_range(location, size - _TRAILER, _TRAILER)
-    length, flags = struct.unpack("<iI", trailer[:8])
-    if trailer[8:] != _MAGIC or not 0 <= length <= min(
-        size - 2 * len(_MAGIC) - _TRAILER, _MOST_FOOTER_BYTES
-    ):
-        raise CorruptMetadataError(f"{location} does not end as a Puffin file", file=location)
-    if flags & _COMPRESSED_FOOTER:
-        raise UnsupportedFeatureError(
-            f"Puffin file {location} has a compressed footer, which this version does not read",
-            file=location,
-        )
-    start = size - _TRAILER - length - len(_MAGIC)
-    footer = storage.read_range(location, start, length + len(_MAGIC))
-    if footer[:4] != _MAGIC:
-        raise CorruptMetadataError(
-            f"the footer of Puffin file {location} does not start with its magic number",
-            file=location,
-        )
-    try:
-        blobs = [_from_json(item) for item in orjson.loads(footer[4:])["blobs"]]
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise CorruptMetadataError(
-            f"the footer of Puffin file {location} is not what the Puffin spec says: {error}",
-            file=location,
-        ) from error
-    for blob in blobs:
-        if blob.offset < 0 or blob.length < 0 or blob.offset + blob.length > start:
-            raise CorruptMetadataError(
-                f"a blob of Puffin file {location} lies outside the file", file=location
-            )
-    return blobs
-
-
 def _to_json(blob: Blob) -> dict[str, Any]:
     return {
         "type": blob.type,
@@ -150,16 +101,3 @@ def _to_json(blob: Blob) -> dict[str, Any]:
         "length": blob.length,
         "properties": dict(blob.properties),
     }
-
-
-def _from_json(item: Mapping[str, Any]) -> Blob:
-    return Blob(
-        type=str(item["type"]),
-        fields=tuple(int(one) for one in item["fields"]),
-        snapshot_id=int(item["snapshot-id"]),
-        sequence_number=int(item["sequence-number"]),
-        offset=int(item["offset"]),
-        length=int(item["length"]),
-        compression_codec=item.get("compression-codec"),
-        properties={str(key): str(value) for key, value in item.get("properties", {}).items()},
-    )

@@ -46,7 +46,6 @@ class MetricsMode:
 NONE = MetricsMode(counts=False, bounds=False)
 COUNTS = MetricsMode(counts=True, bounds=False)
 FULL = MetricsMode(counts=True, bounds=True)
-DEFAULT = MetricsMode(counts=True, bounds=True, length=16)
 
 
 def metrics_modes(

@@ -56,11 +56,6 @@ def coerce(data: ArrowData, schema: Schema, *, table: str = "") -> Iterator[pa.R
         yield coercer.batch(batch)
 
 
-def coerce_batch(batch: pa.RecordBatch, schema: Schema, *, table: str = "") -> pa.RecordBatch:
-    """One batch; see `coerce`."""
-    return Coercer(schema, table).batch(batch)
-
-
 def _all_nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([f.with_nullable(True) for f in schema])
 

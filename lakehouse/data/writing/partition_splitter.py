@@ -22,16 +22,10 @@ Partition = tuple[Any, ...]
 _MOST_CODES = 2**62
 
 
-def split_by_partition(
-    data: pa.RecordBatch, spec: PartitionSpec, schema: Schema
-) -> list[tuple[Partition, pa.RecordBatch]]:
-    """Rows grouped by partition tuple, in order of first appearance; the order of rows within a partition is kept.
-
-    Partition tuples hold Iceberg's internal values (day and date: int days, timestamps: int,
-    decimal: Decimal, uuid: UUID, None).
+class PartitionSplitter:
+    """Splits batch after batch by one spec.
 
     Args:
-        data: rows in the Arrow schema of `schema`.
         spec: partition spec.
         schema: table schema that the spec's source ids refer to.
 
@@ -40,11 +34,6 @@ def split_by_partition(
             does not apply.
         UnsupportedFeatureError: an unknown transform.
     """
-    return PartitionSplitter(spec, schema).split(data)
-
-
-class PartitionSplitter:
-    """Splits batch after batch by one spec."""
 
     def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
         # void fields are null, whatever became of their column: tables that were v1 once keep them
@@ -59,7 +48,14 @@ class PartitionSplitter:
             self._transforms.append((one.transform, path, source.field_type, result_type))
 
     def split(self, data: pa.RecordBatch) -> list[tuple[Partition, pa.RecordBatch]]:
-        """See `split_by_partition`."""
+        """Rows by partition tuple, in order of first appearance and each in its order.
+
+        Partition tuples hold Iceberg's internal values (day and date: int days, timestamps: int,
+        decimal: Decimal, uuid: UUID, None).
+
+        Args:
+            data: rows in the Arrow schema of the table.
+        """
         if data.num_rows == 0:
             return []
         if not self._transforms:

@@ -62,13 +62,12 @@ class Layout:
 
     Attributes:
         columns: those with bounds and files to compare, least overlap first.
-        files_per_partition: data files in the partition that has the most, and on average.
+        mean_files_per_partition: data files, on average.
         row_groups: as the files record them; files that record none are left out, of
             `row_group_files` and bytes too.
     """
 
     columns: tuple[ColumnOverlap, ...]
-    most_files_per_partition: int
     mean_files_per_partition: float
     row_groups: int
     row_group_files: int
@@ -118,7 +117,6 @@ def measure_layout(manifests: Sequence[Entries], metadata: TableMetadata) -> Lay
                 (one for one in found if one is not None), key=lambda one: (one.share, one.column)
             )
         ),
-        most_files_per_partition=int(counts.max(initial=0)),
         mean_files_per_partition=float(counts.mean()) if len(counts) else 0.0,
         row_groups=sum(pc.sum(one).as_py() or 0 for one in offsets),
         row_group_files=sum(pc.sum(one).as_py() or 0 for one in known),

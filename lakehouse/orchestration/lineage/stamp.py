@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakehouse.spec.metadata.snapshot import RUN_ID
@@ -38,10 +37,3 @@ class RunStamp:
     def branch(self) -> str:
         """The branch on which this step stages what it wants to publish."""
         return f"audit-{self.run_id.partition('-')[0]}-{self.asset_key.rpartition('/')[2]}"
-
-
-def stamp_of(summary: Mapping[str, str]) -> RunStamp | None:
-    """The step that a snapshot's summary names; None when it was not written by one."""
-    if RUN_ID not in summary or ASSET_KEY not in summary:
-        return None
-    return RunStamp(summary[RUN_ID], summary[ASSET_KEY], summary.get(PARTITION))

@@ -13,11 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
-
-import orjson
 
 from lakehouse.scan.reports.plan_report import PlanReport
 
@@ -128,57 +125,3 @@ def silenced() -> Iterator[None]:
         yield
     finally:
         _silent.reset(token)
-
-
-class LoggingListener:
-    """Writes one log line a plan.
-
-    Args:
-        logger: where to; `lakehouse.scan.reports` by default.
-        level: of the lines.
-    """
-
-    def __init__(self, logger: logging.Logger | None = None, level: int = logging.INFO) -> None:
-        self._logger = logger or logging.getLogger("lakehouse.scan.reports")
-        self._level = level
-
-    def scan_planned(self, report: ScanReport) -> None:
-        """See PlanListener."""
-        if not self._logger.isEnabledFor(self._level):
-            return
-        plan = report.plan
-        total = "unknown" if plan.data_files.total is None else f"{plan.data_files.total}"
-        self._logger.log(
-            self._level,
-            "%s: planned %d of %s files (%d bytes) of snapshot %s in %.1f ms for %s, columns %s, where %s",
-            report.table,
-            plan.data_files.planned,
-            total,
-            plan.data_files.bytes_planned,
-            plan.snapshot_id,
-            plan.total_ms,
-            report.engine,
-            ", ".join(plan.projected_columns),
-            plan.filter,
-        )
-
-
-class JsonLinesListener:
-    """Appends one JSON object a line to a local file, `ScanReport.to_dict()`; processes may share the file.
-
-    Args:
-        path: the file; its folder is made when missing.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self._lock = Lock()
-
-    def scan_planned(self, report: ScanReport) -> None:
-        """See PlanListener. Raises OSError, which the caller logs."""
-        line = orjson.dumps(report.to_dict(), option=orjson.OPT_APPEND_NEWLINE)
-        with self._lock:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            # one unbuffered write of an append-only file: lines of several processes do not mix
-            with self.path.open("ab", buffering=0) as file:
-                file.write(line)

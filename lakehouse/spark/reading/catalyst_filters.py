@@ -155,10 +155,6 @@ class _Translator:
         """Implied by: the node is true."""
         return self._translate(node, wanted=True)
 
-    def when_false(self, node: Node) -> BooleanExpression:
-        """Implied by: the node is false (neither true nor null)."""
-        return self._translate(node, wanted=False)
-
     def _translate(self, node: Node, *, wanted: bool) -> BooleanExpression:
         op = node["op"]
         if op in ("And", "Or"):

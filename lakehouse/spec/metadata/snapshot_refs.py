@@ -49,11 +49,6 @@ class SnapshotRef:
             if value is not None and value <= 0:
                 raise InvalidInputError(f"{name.replace('_', '-')} must be positive, not {value}.")
 
-    @property
-    def is_branch(self) -> bool:
-        """Whether commits can move it."""
-        return self.type == "branch"
-
     def to_json(self) -> dict[str, Any]:
         """The JSON object of the spec."""
         document: dict[str, Any] = {"snapshot-id": self.snapshot_id, "type": self.type}

@@ -15,9 +15,9 @@ from lakehouse.catalog.sql.sql_database import Database
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitConflictError, CommitStateUnknownError, StorageError
 from lakehouse.spec.metadata.table_updates import SetProperties
-from lakehouse.storage.faulty import Fault, FaultyStorage
 from lakehouse.storage.local import LocalStorage
 from lakehouse.transaction import Transaction
+from tests.faulty_storage import Fault, FaultyStorage
 from tests.tables import EVENTS, create_table, data_file, live_files
 
 CHANGE = (SetProperties({"a": "1"}),)

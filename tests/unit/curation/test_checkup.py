@@ -71,7 +71,8 @@ def states(lake, **options):
 def test_states_move_with_the_data(lake):
     assert {one.standing.state for one in states(lake).values()} == {State.VERIFIED}
     lake.load_table("raw.events").append(rows("C"))
-    before = survey(lake).standings()
+    seen = survey(lake)
+    before = {one.statement_id: seen.standing(one) for one in seen.statements}
     assert before["codes"].state is State.UNVERIFIED  # bounds of text may be cut
     assert before["form"].state is State.UNVERIFIED
     assert before["form"].since == lake.load_table("raw.events").metadata.current_snapshot_id

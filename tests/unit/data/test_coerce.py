@@ -30,7 +30,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.data.writing.input_columns import coerce, coerce_batch
+from lakehouse.data.writing.input_columns import Coercer, coerce
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 
@@ -81,7 +81,7 @@ ACCEPTED = [
     ("kind", "array", "expected"), ACCEPTED, ids=lambda v: str(getattr(v, "type", v))[:30]
 )
 def test_accepted(kind, array, expected):
-    result = coerce_batch(batch(array), one(kind))
+    result = Coercer(one(kind)).batch(batch(array))
     assert result.schema == schema_to_arrow(one(kind))
     assert result.schema.field(0).metadata[b"PARQUET:field_id"] == b"1"
     column = result.column(0)
@@ -121,7 +121,7 @@ REFUSED = [
 )
 def test_refused_with_table_column_and_value(kind, array, what):
     with pytest.raises(InvalidSchemaError, match=r"'x' of table raw\.events") as error:
-        coerce_batch(batch(array), one(kind), table="raw.events")
+        Coercer(one(kind), "raw.events").batch(batch(array))
     assert what in str(error.value)
 
 
@@ -130,16 +130,16 @@ def test_naming():
         NestedField(1, "a", LongType(), required=True), NestedField(2, "b", StringType())
     )
     with pytest.raises(InvalidSchemaError, match=r"'A' is not in the table's schema .*a, b"):
-        coerce_batch(batch(pa.array([1]), "A"), schema)
+        Coercer(schema).batch(batch(pa.array([1]), "A"))
     with pytest.raises(InvalidSchemaError, match="'a' is required and missing"):
-        coerce_batch(batch(pa.array(["x"]), "b"), schema)
+        Coercer(schema).batch(batch(pa.array(["x"]), "b"))
     with pytest.raises(InvalidSchemaError, match="'a' is required but null in row 1"):
-        coerce_batch(batch(pa.array([1, None]), "a"), schema)
+        Coercer(schema).batch(batch(pa.array([1, None]), "a"))
     with pytest.raises(InvalidSchemaError, match="'a' is there twice"):
-        coerce_batch(
-            pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]), schema
+        Coercer(schema).batch(
+            pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
         )
-    assert coerce_batch(batch(pa.array([1]), "a"), schema).to_pylist() == [{"a": 1, "b": None}]
+    assert Coercer(schema).batch(batch(pa.array([1]), "a")).to_pylist() == [{"a": 1, "b": None}]
 
 
 def test_order_and_defaults():
@@ -148,7 +148,7 @@ def test_order_and_defaults():
         NestedField(2, "b", StringType(), required=True, write_default="new"),
         NestedField(3, "d", DateType(), write_default=dt.date(2020, 2, 29)),
     )
-    got = coerce_batch(batch(pa.array([1, 2]), "a"), schema)
+    got = Coercer(schema).batch(batch(pa.array([1, 2]), "a"))
     assert got.to_pylist() == [{"a": n, "b": "new", "d": dt.date(2020, 2, 29)} for n in (1, 2)]
 
 

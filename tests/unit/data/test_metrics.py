@@ -17,13 +17,14 @@ from lakehouse.data.conversion.parquet_bounds import (
 )
 from lakehouse.data.writing.column_metrics import (
     COUNTS,
-    DEFAULT,
     FULL,
     NONE,
     MetricsMode,
     metrics_modes,
 )
 from lakehouse.errors import InvalidPropertyError
+
+DEFAULT = MetricsMode(counts=True, bounds=True, length=16)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ from pyiceberg.types import (
     UUIDType,
 )
 
-from lakehouse.data.writing.partition_splitter import split_by_partition
+from lakehouse.data.writing.partition_splitter import PartitionSplitter
 from lakehouse.errors import InvalidPartitionSpecError, UnsupportedFeatureError
 from tests.property.arrow_data import plain, tables
 
@@ -115,7 +115,7 @@ def test_split_as_row_by_row(data, choices):
             key.append(value)
         expected.setdefault(comparable(key), []).append(number)
     got = {}
-    for partition, part in split_by_partition(batch, spec_of(choices), SCHEMA):
+    for partition, part in PartitionSplitter(spec_of(choices), SCHEMA).split(batch):
         assert part.schema == batch.schema
         got.setdefault(comparable(partition), []).extend(
             zip(*[plain(c) for c in part.columns], strict=True)
@@ -134,7 +134,7 @@ def test_many_partitions_and_wide_keys():
     spec = PartitionSpec(
         *(PartitionField(i + 1, 1000 + i, IdentityTransform(), f"c{i}") for i in range(7))
     )
-    parts = split_by_partition(pa.record_batch(columns), spec, schema)
+    parts = PartitionSplitter(spec, schema).split(pa.record_batch(columns))
     keys = list(zip(*[c.to_pylist() for c in columns.values()], strict=True))
     assert [key for key, _ in parts] == list(dict.fromkeys(keys))
     assert sum(part.num_rows for _, part in parts) == count
@@ -144,6 +144,6 @@ def test_what_cannot_be_split_is_named():
     batch = pa.record_batch({"id": [1]})
     schema = Schema(NestedField(2, "id", LongType()))
     with pytest.raises(InvalidPartitionSpecError, match="source field 9"):
-        split_by_partition(batch, spec_of([(9, IdentityTransform())]), schema)
+        PartitionSplitter(spec_of([(9, IdentityTransform())]), schema).split(batch)
     with pytest.raises(UnsupportedFeatureError, match="zorder"):
-        split_by_partition(batch, spec_of([(2, UnknownTransform("zorder"))]), schema)
+        PartitionSplitter(spec_of([(2, UnknownTransform("zorder"))]), schema).split(batch)

@@ -44,7 +44,6 @@ def overlap(column, share, depth=None, files=20):
 def layout(*columns, groups=0, files=1, size=0):
     return Layout(
         columns=tuple(columns),
-        most_files_per_partition=1,
         mean_files_per_partition=1.0,
         row_groups=groups,
         row_group_files=files,

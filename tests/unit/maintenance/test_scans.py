@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 import lakehouse as lh
 from lakehouse.cli import app
 from lakehouse.maintenance.health.scan_use import predicate_shape, scan_use
-from lakehouse.scan.reports.listeners import JsonLinesListener
 from lakehouse.table.scan_reports import SCAN_REPORT_SCHEMA, TableListener
 
 SCHEMA = pa.schema([("id", pa.int64()), ("kind", pa.string()), ("at2", pa.float64())])
@@ -71,6 +70,17 @@ def test_which_predicates_came_and_what_they_skipped():
     assert scan_use([], "raw.events", []).pruned == 0
 
 
+class Lines:
+    """A listener that writes what KafkaListener sends to a file, one report a line."""
+
+    def __init__(self, path):
+        self._path = path
+
+    def scan_planned(self, report):
+        with self._path.open("a") as file:
+            file.write(json.dumps(report.to_dict()) + "\n")
+
+
 @pytest.fixture
 def scanned(tmp_path):
     """A table whose scans were reported to a file and to a table."""
@@ -82,7 +92,7 @@ def scanned(tmp_path):
     path = tmp_path / "scans.jsonl"
     with TableListener(reports) as listener:
         lake.add_listener(listener)
-        lake.add_listener(JsonLinesListener(path))
+        lake.add_listener(Lines(path))
         for number in range(4):
             lake.load_table("raw.events").scan(f"id = {number}").to_arrow()
         lake.load_table("raw.events").scan("kind = 'k1'", ["id"]).to_arrow()

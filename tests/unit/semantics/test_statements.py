@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from lakehouse.errors import InvalidStatementError
-from lakehouse.semantics.binding import TableNames, bind, missing_references, under_present_names
+from lakehouse.semantics.binding import TableNames, bind, under_present_names
 from lakehouse.semantics.evidence import as_type_of
 from lakehouse.semantics.sql_names import Renames, sql_mentions, sql_renamed
 from lakehouse.semantics.statement_rows import statement_rows, statements_of
@@ -133,12 +133,6 @@ def test_renames_are_followed_everywhere():
     assert "NOT ours" in filtered.claim["predicate"]
     again = [bind(one, {t.name: t for t in now.values()}, 0) for one in (grain, join, filtered)]
     assert [one.fields_of("u1") for one in again] == [{1}, {3}, {3, 4}]
-
-
-def test_a_name_taken_by_another_field_is_not_the_field():
-    statement = bind(parse_statements(DOCUMENT)[1], TABLES, 0)
-    swapped = {"u1": TableNames("sales.orders", "u1", {"id": 1, "total": 9, "deleted_at": 4})}
-    assert [one.column for one in missing_references(statement, swapped)] == ["total"]
 
 
 def test_rows_keep_statements_whole():

@@ -20,7 +20,7 @@ from lakehouse.errors import (
 )
 from lakehouse.storage import LocalStorage, MemoryStorage, ObjectStorage, storage_for
 from lakehouse.storage.durable_disk import PosixDisk
-from lakehouse.storage.faulty import Fault, FaultyStorage
+from tests.faulty_storage import Fault, FaultyStorage
 
 
 @pytest.fixture(params=["local", "uri", "memory", "object", "faulty"])

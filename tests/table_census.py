@@ -1,7 +1,4 @@
-"""A census: what lies under a table's location against what its metadata reaches.
-
-For tests, checks and `health`.
-"""
+"""A census: what lies under a table's location against what its metadata reaches."""
 
 from __future__ import annotations
 
