@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from lakehouse.engines import executor_for
@@ -10,6 +11,7 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.column_sketches import StatisticsResult, compute_statistics
 from lakehouse.maintenance.compaction.compaction import CompactionOptions, CompactionResult, compact
 from lakehouse.maintenance.health.table_health import TableHealth, health
+from lakehouse.maintenance.maintenance_policy import policy_of
 from lakehouse.maintenance.manifests.manifest_rewrite import (
     ManifestRewriteOptions,
     ManifestRewriteResult,
@@ -25,6 +27,8 @@ from lakehouse.maintenance.retention.snapshot_expiry import (
     ExpiryResult,
     expire_snapshots,
 )
+from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.loaded_table import LoadedTable
 from lakehouse.table.times import Moment, to_ms
 from lakehouse.table.travel import chosen_point
@@ -36,11 +40,21 @@ class UpkeepVerbs(LoadedTable):
     """Each verb moves the table to the newest version."""
 
     def compact(
-        self, options: CompactionOptions | None = None, *, spark: object | None = None
+        self,
+        options: CompactionOptions | None = None,
+        *,
+        branch: str = "main",
+        spark: object | None = None,
     ) -> CompactionResult:
         """Turn small files into few of target size, rows unchanged.
 
-        Tasks of a Spark session do it when one is given, threads of this process otherwise.
+        Args:
+            options: which files, and how they are written; by the table's policy by default.
+            branch: whose files; the branch of the options by default.
+            spark: a Spark session whose tasks do it; threads of this process do it without one.
+
+        Raises:
+            InvalidInputError: the options name another branch.
 
         >>> for _ in range(5):
         ...     _ = events.append(more)
@@ -50,7 +64,7 @@ class UpkeepVerbs(LoadedTable):
         result = compact(
             self.catalog,
             self.identifier,
-            options,
+            options if branch == MAIN_BRANCH else self._on_branch(options, branch),
             environment=self.environment,
             executor=executor_for(spark),
         )
@@ -177,6 +191,18 @@ class UpkeepVerbs(LoadedTable):
         2
         """
         return health(self.catalog, self.identifier, environment=self.environment)
+
+    def _on_branch(self, options: CompactionOptions | None, branch: str) -> CompactionOptions:
+        """The options, by default those of the table's policy, for a branch."""
+        target = TableProperties(self.properties).target_file_size_bytes
+        chosen = options or CompactionOptions.under(policy_of(self.properties), target)
+        if chosen.branch not in (MAIN_BRANCH, branch):
+            raise InvalidInputError(
+                f"{self.name}: compact branch {branch!r}, or {chosen.branch!r} as the options say, "
+                "not both",
+                table=self.name,
+            )
+        return replace(chosen, branch=branch)
 
     def _chosen(self, options: Options | None, said: Options, default: Options) -> Options:
         """The options given, or what the other arguments said."""

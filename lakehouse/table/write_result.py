@@ -64,6 +64,16 @@ class WriteResult:
         return self.snapshot.summary
 
     @property
+    def manifest_list(self) -> str:
+        """Where the list of the snapshot's manifests lies."""
+        return self.snapshot.manifest_list
+
+    @property
+    def schema_id(self) -> int | None:
+        """The table's schema when it was written; None where that is not recorded."""
+        return self.snapshot.schema_id
+
+    @property
     def first_row_id(self) -> int | None:
         """The first row id that the snapshot gave (version 3, specification: Row Lineage)."""
         return self.snapshot.first_row_id

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from lakehouse.catalog.own_folders import check_table
-from lakehouse.data.writing.data_file_writer import WriteRequest, write_data_files
+from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
 from lakehouse.dml.add_files import AddedFiles, describe_hive, describe_paths
 from lakehouse.dml.added_rows import refuse_other_rows
 from lakehouse.dml.copy_on_write import remove_matching_rows
@@ -247,7 +247,7 @@ class WriteVerbs(LoadedTable):
         if engine is not None:
             return engine.write_data_files(data, self.write_request(), self.storage)
         rows = arrow_rows(data, self.name, self.schema().column_names)
-        return list(write_data_files(rows, self.write_request(), self.storage))
+        return write_all(rows, self.write_request(), self.storage)
 
     def _take_in(
         self,

@@ -110,6 +110,44 @@ def test_a_snapshot_is_named_once(lake):
         table.history(ref="nowhere")
 
 
+def test_a_branch_is_compacted_by_its_name(lake):
+    table = lake.create_table("a.b", SCHEMA)
+    for start in range(3):
+        table.append(rows(range(start, start + 1)), branch="audit")
+    eager = lh.CompactionOptions(min_input_files=2)
+    assert table.compact(eager).rewritten_files == 0
+    with pytest.raises(lh.InvalidInputError, match=r"a\.b.*'audit'.*'other'.*not both"):
+        table.compact(lh.CompactionOptions(branch="other"), branch="audit")
+    assert table.compact(branch="audit").rewritten_files == 0
+    table.set_properties({"lakehouse.maintenance.min-input-files": "3"})
+    assert table.compact(branch="audit").rewritten_files == 3, "by the table's policy"
+    table.append(rows(range(9, 10)), branch="audit")
+    assert table.compact(eager, branch="audit").rewritten_files == 2
+    assert len(table.scan(ref="audit").plan().files) == 1
+
+
+def broken_rows():
+    """More rows than a file holds, then no more."""
+    for start in range(0, 100_000, 10_000):
+        yield rows(range(start, start + 10_000))
+    raise RuntimeError("the source is gone")
+
+
+@pytest.mark.parametrize("how", ["generator", "reader", "capsule"])
+def test_a_source_that_breaks_leaves_no_file(lake, tmp_path, how):
+    table = lake.create_table("a.b", SCHEMA, properties={"write.target-file-size-bytes": "4096"})
+    source = broken_rows()
+    if how != "generator":
+        batches = (batch for one in source for batch in one.to_batches())
+        source = pa.RecordBatchReader.from_batches(SCHEMA, batches)
+    if how == "capsule":
+        source = pa.RecordBatchReader.from_stream(source)
+    with pytest.raises((RuntimeError, pa.ArrowInvalid), match="the source is gone"):
+        table.append(source)
+    assert list(tmp_path.rglob("*.parquet")) == []
+    assert table.refresh().current_snapshot() is None
+
+
 def test_options_are_said_once(lake):
     table = lake.create_table("a.b", SCHEMA)
     table.append(rows(range(4)))
