@@ -55,7 +55,7 @@ _ENGINES = {"pyspark": "lakehouse.spark.spark_engine"}
 
 
 def executor_for(session: object | None) -> GroupExecutor | None:
-    """Compaction on the workers of a session; None without one, which leaves it to threads of this process.
+    """Compaction on the workers of a session; None without one: threads of this process do it.
 
     Raises:
         InvalidInputError: no session of an engine.
@@ -71,7 +71,7 @@ def executor_for(session: object | None) -> GroupExecutor | None:
 
 
 def engine_for(value: object) -> Engine | None:
-    """The engine that `value` (a frame, a schema or a session) belongs to, None when it belongs to none.
+    """The engine that `value` (a frame, schema or session) belongs to; None if to none.
 
     Raises:
         ImportError: the engine's packages are not installed; the message names the extra to

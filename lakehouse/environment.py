@@ -40,7 +40,7 @@ class Environment:
 
     @classmethod
     def seeded(cls, seed: int, *, start_ms: int = 1_767_225_600_000) -> Environment:
-        """A replayable world: ids and jitter follow the seed, sleeping moves the clock and takes no time."""
+        """A replayable world: ids and jitter follow the seed, sleeping just moves the clock."""
         rng = random.Random(seed)  # noqa: S311 - replay, not secrecy
         clock = [start_ms]
 

@@ -1,17 +1,17 @@
 """Every error this library raises.
 
 LakehouseError
- ├── InvalidInputError (also ValueError)       what the caller passed cannot be used
- │    ├── InvalidIdentifierError               a table or namespace name
- │    ├── InvalidSchemaError                   a schema, a schema change, or data that does not fit one
- │    ├── InvalidPartitionSpecError            a partition spec or sort order term
- │    ├── InvalidExpressionError               a filter
- │    ├── InvalidLocationError                 a location outside the warehouse, overlapping or malformed
- │    ├── InvalidPropertyError                 a table or catalog property
- │    ├── InvalidStatementError                a statement about a table, or its evidence
- │    └── UnsupportedTypeError                 a type one side cannot represent
- ├── UnsupportedFeatureError                   a valid table uses what this version does not read or write
- ├── NotFoundError (also LookupError)
+ ├── InvalidInputError                what the caller passed cannot be used (a ValueError)
+ │    ├── InvalidIdentifierError      a table or namespace name
+ │    ├── InvalidSchemaError          a schema, a schema change, or data that does not fit one
+ │    ├── InvalidPartitionSpecError   a partition spec or sort order term
+ │    ├── InvalidExpressionError      a filter
+ │    ├── InvalidLocationError        a location outside the warehouse, overlapping or malformed
+ │    ├── InvalidPropertyError        a table or catalog property
+ │    ├── InvalidStatementError       a statement about a table, or its evidence
+ │    └── UnsupportedTypeError        a type one side cannot represent
+ ├── UnsupportedFeatureError          a valid table uses what this version does not read or write
+ ├── NotFoundError                    a LookupError
  │    ├── NoSuchNamespaceError
  │    ├── NoSuchTableError
  │    ├── NoSuchSnapshotError
@@ -23,13 +23,13 @@ LakehouseError
  │    ├── RefAlreadyExistsError
  │    └── FileAlreadyExistsError
  ├── NamespaceNotEmptyError
- ├── CorruptMetadataError                      a metadata file that is not what the spec says
+ ├── CorruptMetadataError             a metadata file that is not what the spec says
  ├── CommitError
- │    ├── CommitConflictError                  certainly not committed, another commit came first: retryable
- │    ├── ValidationConflictError              certainly not committed, an assumption no longer holds: not retryable
- │    └── CommitStateUnknownError              may or may not have been committed: delete nothing
- ├── StorageError                              I/O failed; `retryable` says whether trying again can help
- └── MaintenanceRefusedError                   a maintenance request that could lose data
+ │    ├── CommitConflictError         certainly not committed, another commit came first: retryable
+ │    ├── ValidationConflictError     certainly not committed, an assumption failed: not retryable
+ │    └── CommitStateUnknownError     may or may not have been committed: delete nothing
+ ├── StorageError                     I/O failed; `retryable` says whether trying again can help
+ └── MaintenanceRefusedError          a maintenance request that could lose data
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class InvalidPropertyError(InvalidInputError):
 
 
 class InvalidStatementError(InvalidInputError):
-    """A statement about a table whose claim or evidence cannot be used, or names no table or column."""
+    """A statement about a table cannot be used: its claim, its evidence, or a name in it."""
 
 
 class UnsupportedTypeError(InvalidInputError):

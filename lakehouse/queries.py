@@ -1,4 +1,4 @@
-"""SQL over tables without a JVM: DataFusion executes, our planner prunes files, our reader applies deletes and evolution.
+"""SQL over tables without a JVM: DataFusion executes, our planner and reader serve it rows.
 
 Table names are replaced in the text of the query, so that DataFusion sees the query as it was
 written. A comparison of a column with a literal prunes files when the query reads that one table
@@ -42,7 +42,7 @@ _VERSION_CLAUSE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class QueryEngine:
-    """Runs SELECT statements over the tables of a lakehouse, and over their metadata tables (`raw.events.files`)."""
+    """Runs SELECT over a lakehouse's tables and metadata tables (`raw.events.files`)."""
 
     lake: Lakehouse
     environment: Environment
@@ -202,7 +202,7 @@ class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no typ
         return pads.Scanner.from_batches(watched, columns=asked, filter=filter)
 
     def _watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Keep an error for the caller: DataFusion would only pass on its text, with a traceback in it."""
+        """Keep an error for the caller: DataFusion passes on its text alone, with a traceback."""
         try:
             yield from batches
         except Exception as error:
@@ -243,7 +243,7 @@ def _version(query: str, node: exp.Table) -> tuple[tuple[str, str] | None, int]:
 
 
 def _pushdown(node: exp.Table, schema: Schema) -> Bound:
-    """What prunes files: comparisons of the table's columns with literals that the WHERE of its SELECT joins by AND.
+    """What prunes files: comparisons of columns and literals, joined by AND in a WHERE.
 
     Such a comparison is true for no null, so it may be applied before a join of any kind. In a join
     it must name its table.

@@ -84,7 +84,7 @@ def _scheme(uri: str) -> str:
 
 
 def _catalog_class(module: str, name: str) -> Callable[..., Catalog]:
-    """A catalog whose libraries (SQLAlchemy, requests) take a second to import: only who uses it pays."""
+    """Load a catalog's class only when it is used: its libraries take a second to import."""
     return cast("Callable[..., Catalog]", getattr(importlib.import_module(module), name))
 
 

@@ -54,7 +54,7 @@ class Catalog(Protocol):
 
     @property
     def uri(self) -> str:
-        """Where the catalog lives, without any secret; with `properties` enough to open it again."""
+        """Where the catalog lives, without secrets; with `properties` enough to reopen it."""
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -108,7 +108,10 @@ class Catalog(Protocol):
         """The newest version. Raises NoSuchTableError."""
 
     def refresh(self, version: TableVersion) -> TableVersion:
-        """The newest version; the same object, without reading the metadata again, when nothing was committed since."""
+        """The newest version of the table.
+
+        The same object, without reading the metadata again, when nothing was committed since.
+        """
 
     def default_location(self, identifier: Identifier) -> str:
         """A folder for a new table of this name, which no table has or had before it.
@@ -129,7 +132,7 @@ class Catalog(Protocol):
         requirements: Sequence[Requirement],
         updates: Sequence[Update],
     ) -> TableVersion:
-        """Swap `base` for `base` plus updates, if `base` is still current and the requirements hold.
+        """Replace `base` by `base` plus updates, if it is still current and the requirements hold.
 
         Whoever cleans up after an error asks `lakehouse.catalog.commit_outcome.is_certain` whether
         the commit certainly did not happen; after any other error it may have. Nothing that follows
@@ -160,7 +163,11 @@ class Catalog(Protocol):
         """
 
     def rename(self, source: Identifier, target: Identifier) -> None:
-        """Raises NoSuchTableError, TableAlreadyExistsError, NoSuchNamespaceError, UnsupportedFeatureError (filesystem)."""
+        """Give a table another name.
+
+        Raises NoSuchTableError, TableAlreadyExistsError, NoSuchNamespaceError,
+        UnsupportedFeatureError (filesystem catalogs).
+        """
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
         """Adopt an existing metadata file as a table.

@@ -94,7 +94,7 @@ def choose_catalog(
 
 
 def _configured(name: str) -> dict[str, str] | None:
-    """What `.pyiceberg.yaml` and the environment say of a catalog; None when they do not know it."""
+    """What `.pyiceberg.yaml` and the environment say of a catalog; None if they say nothing."""
     try:
         found = Config().get_catalog_config(name)
     except (ValueError, YAMLError, OSError) as error:

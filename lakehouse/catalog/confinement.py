@@ -15,7 +15,7 @@ from lakehouse.storage.location import canonical, is_within, join, overlap
 from lakehouse.storage.storage_protocol import Storage
 
 ALLOWED_LOCATIONS = "allowed-locations"
-"""Catalog property: comma-separated locations, besides the warehouse, below which tables may live."""
+"""Catalog property: comma-separated locations outside the warehouse where tables may live."""
 
 
 _NAME_BYTES_MAX = 255
@@ -51,7 +51,7 @@ def allowed_roots(warehouse: str, properties: Mapping[str, str]) -> tuple[str, .
 
 
 def check_locations(metadata: TableMetadata, roots: Iterable[str]) -> None:
-    """Raise InvalidLocationError when the table's location, or a path property, lies outside every root."""
+    """Raise InvalidLocationError if the table's location or path property is outside all roots."""
     known = tuple(roots)
     check_within("The table location", metadata.location, known)
     properties = TableProperties(metadata.properties)
@@ -124,7 +124,7 @@ def check_empty(location: str, storage: Storage) -> None:
 
 
 def check_no_overlap(location: str, others: Iterable[tuple[str, str]]) -> None:
-    """Raise InvalidLocationError when `location` contains, or lies in, the location of another table.
+    """Raise InvalidLocationError if `location` contains, or lies in, that of another table.
 
     Args:
         location: of the new table.

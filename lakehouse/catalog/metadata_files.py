@@ -1,4 +1,4 @@
-"""Metadata files: their names, writing the next one, and deleting those that fell out of the log."""
+"""Metadata files: how they are named, written, and deleted once they left the log."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_metadata(storage: Storage, location: str) -> TableMetadata:
 
 
 def is_still(storage: Storage, version: TableVersion) -> bool:
-    """Whether a metadata file is there and still the one that was loaded, as far as its first bytes tell.
+    """Whether a metadata file is still the one that was loaded, judged by its first bytes.
 
     A late writer can put another file under the name of one that was cleaned up; it counts or dates
     otherwise.
@@ -88,7 +88,9 @@ def metadata_folder(metadata: TableMetadata) -> str:
 
 
 def numbered_name(previous_location: str | None, unique: str, codec: str = "none") -> str:
-    """`00004-<unique>.metadata.json` after `00003-<...>.metadata.json`, as catalogs with a pointer name them.
+    """The name of the next metadata file: `00004-<unique>.metadata.json` after `00003-<...>`.
+
+    Catalogs that keep a pointer name them so.
 
     Readers tell a compressed file by its name, `00004-<unique>.gz.metadata.json`.
     """
@@ -152,7 +154,7 @@ def _holds(storage: Storage, location: str, data: bytes) -> bool:
 
 
 def delete_expired(storage: Storage, base: TableMetadata, new: TableVersion) -> None:
-    """After a commit, delete metadata files that fell out of the log, oldest first, where the table asks for it.
+    """After a commit, delete metadata files that left the log, oldest first, if the table says so.
 
     Whatever the log says: only files named as metadata files are deleted, in the table's own
     folders, and none that is still in use under another spelling. Stops at the first failure.
@@ -184,7 +186,10 @@ def compression_of(metadata: TableMetadata) -> str:
 
 
 def codec_after(base: TableMetadata) -> str:
-    """Codec of the version after `base`; none where the property names no codec, so that the commit that mends it succeeds."""
+    """The codec with which to write the version after `base`.
+
+    No compression where the property names no codec, so that the commit that mends it succeeds.
+    """
     try:
         return compression_of(base)
     except InvalidPropertyError:

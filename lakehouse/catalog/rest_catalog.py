@@ -101,7 +101,7 @@ class _NoFiles(FileIO):
 
 
 class _Client(Client):
-    """pyiceberg's client without its file access, whose class a table property would choose (`py-io-impl`).
+    """pyiceberg's client without file access: a table could choose its class (`py-io-impl`).
 
     Attributes:
         answer: what the server said last in this thread, as it said it: pyiceberg's models leave
@@ -371,7 +371,10 @@ class RestCatalog:
 
 
 def _without_login(uri: str) -> tuple[str, dict[str, Any]]:
-    """The URL without user and password, which errors would quote, and the client's configuration that carries them."""
+    """The URL without user and password, and the client's configuration that carries them.
+
+    Errors quote the URL.
+    """
     hidden = hide_in_urls(uri)
     try:
         parts = urlsplit(uri)

@@ -60,7 +60,10 @@ def tables(
 
 
 def table_line(table: Table) -> dict[str, object]:
-    """name, rows (deletes applied), files (data files), bytes (of data files), snapshot_id of one table."""
+    """One row of `tables`: name, rows, files, bytes and snapshot_id of a table.
+
+    Rows are counted after deletes; files and bytes are those of data files.
+    """
     snapshot = table.current_snapshot()
     if snapshot is None:
         return {"name": table.name, "rows": 0, "files": 0, "bytes": 0, "snapshot_id": None}
@@ -81,7 +84,10 @@ def table_line(table: Table) -> dict[str, object]:
 
 
 def summary_totals(snapshot: Snapshot) -> tuple[int, int, int, int] | None:
-    """(records, data files, bytes, 0) as the summary records them; None when it does not, or when there are delete files."""
+    """(records, data files, bytes, 0) as the snapshot's summary records them.
+
+    None when it does not record them, or when there are delete files.
+    """
     names = ("total-records", "total-data-files", "total-files-size", "total-delete-files")
     found = [snapshot.summary.get(name, "") for name in names]
     if not all(text.isdigit() for text in found) or int(found[3]):
@@ -96,7 +102,7 @@ def describe(
         bool, typer.Option("--edit", help="Edit the statements about the table as YAML.")
     ] = False,
 ) -> None:
-    """Show schema, partitioning, sort order, refs, properties, location and statements of a table."""
+    """Show a table: schema, partitions, sort order, refs, properties, location, statements."""
     if edit:
         edit_statements(session, table)
         return

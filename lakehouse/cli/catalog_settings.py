@@ -1,4 +1,8 @@
-"""Where the catalog is: options, then `LAKEHOUSE_*` in the environment, then `.lakehouse/warehouse` in the current folder."""
+"""Where the command line finds its catalog.
+
+Options first, then `LAKEHOUSE_*` in the environment, then `.lakehouse/warehouse` in the current
+folder.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,11 @@ DEFAULT_CATALOG = ".lakehouse/warehouse"
 
 
 class Settings(BaseSettings):
-    """`LAKEHOUSE_CATALOG`, `LAKEHOUSE_WAREHOUSE`, `LAKEHOUSE_NAME` and `LAKEHOUSE_PROPERTIES` (a JSON object of strings)."""
+    """The catalog that the environment names.
+
+    `LAKEHOUSE_CATALOG`, `LAKEHOUSE_WAREHOUSE`, `LAKEHOUSE_NAME` and `LAKEHOUSE_PROPERTIES` (a JSON
+    object of strings).
+    """
 
     model_config = SettingsConfigDict(
         env_prefix="LAKEHOUSE_", extra="ignore", hide_input_in_errors=True

@@ -132,7 +132,9 @@ class Session:
 def command(
     app: typer.Typer, name: str
 ) -> Callable[[Callable[Concatenate[Session, P], None]], Callable[Concatenate[Session, P], None]]:
-    """Register a function of a Session as a command, with the catalog options and `--json` added and errors made one line.
+    """Make a function of a Session a command, with the catalog's options and `--json`.
+
+    An error becomes one line.
 
     Exit codes: 0 done, 1 an error, 2 wrong usage, 130 interrupted.
     """

@@ -119,7 +119,7 @@ def advise(
     disk: DiskOption = False,
     scans: ScansOption = None,
 ) -> None:
-    """Rank what maintenance can do by files removed per byte rewritten, and say what a person should change."""
+    """Rank what maintenance can do by files removed per byte rewritten; say what to change."""
     reports_of_scans = _scan_reports(session, scans)
     found = [session.table(name) for name in tables or session.lake.list_tables()]
     advice = [
@@ -153,7 +153,7 @@ def analyze(
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Count the different values of columns and keep the sketches as the snapshot's statistics file."""
+    """Count the distinct values of columns; keep the sketches as the snapshot's statistics file."""
     found = session.table(table)
     if dry_run:
         session.report(

@@ -1,4 +1,4 @@
-"""Parts that need an extra: loaded when a command needs them, so that the others start fast and work without."""
+"""Parts that need an extra, loaded when a command uses them: the others start without."""
 
 from __future__ import annotations
 

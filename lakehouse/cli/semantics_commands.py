@@ -1,4 +1,4 @@
-"""`semantics check`, `suggest`, `import`, `export`: what tables mean, and whether it is still true."""
+"""`semantics check`, `suggest`, `import`, `export`: what tables mean, and whether it is true."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def suggest(
         Path | None, typer.Option("--reports", help="Scan reports, one JSON object a line.")
     ] = None,
 ) -> None:
-    """Profile tables and propose statements with their evidence, as YAML to accept by importing it."""
+    """Profile tables and propose statements with evidence, as YAML; importing it accepts them."""
     names = tables or [
         name for name in session.lake.list_tables() if not name.startswith(f"{NAMESPACE}.")
     ]
@@ -119,7 +119,7 @@ def import_(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change.")] = False,
 ) -> None:
-    """Bind statements to the tables and keep them; what they say no more about these tables goes."""
+    """Bind statements to tables and keep them; earlier ones about these tables are replaced."""
     seen = survey(session.lake)
     names = {one.name: one for one in seen.names.values()}
     drafts = [one for file in files for one in parse_any(file.read_text("utf-8"), str(file), names)]
@@ -154,7 +154,7 @@ def export(
         Path | None, typer.Option("--out", help="File; standard output by default.")
     ] = None,
 ) -> None:
-    """Write statements out: as YAML that `import` reads, or as an OSI document (JSON when --out ends so)."""
+    """Write statements as YAML that `import` reads, or as an OSI document (JSON if --out asks)."""
     seen = survey(session.lake, tables or None)
     if form is Form.YAML:
         text = write_statements([seen.draft(one) for one in seen.statements])
@@ -191,7 +191,10 @@ def edit_statements(session: Session, table: str) -> None:
 
 
 def statements_about(session: Session, table: Table) -> list[Checked]:
-    """The statements about a table with their states, from metadata alone; none when its properties name no digest."""
+    """The statements about a table with their states, from metadata alone.
+
+    None when the table's properties name no digest.
+    """
     if DIGEST not in table.properties:
         return []
     results, _ = check(survey(session.lake, [table.name]), run_evidence=False)
@@ -224,7 +227,10 @@ def osi_text(seen: Survey, *, as_json: bool) -> str:
 
 
 def _plan(seen: Survey, statements: list[Statement], covered: set[str]) -> dict[str, list[str]]:
-    """Ids that an import adds, changes, removes (of the tables that it covers, by name) and leaves."""
+    """Ids that an import adds, changes and leaves, and those that it removes.
+
+    It removes only statements about the tables that it names.
+    """
     known = {one.statement_id: one for one in seen.statements}
     new = {one.statement_id: one for one in statements}
     same = {key for key in new if key in known and known[key].digest() == new[key].digest()}

@@ -1,1 +1,1 @@
-"""Keeps statements about tables: stores them in the lakehouse, checks them against it, proposes new ones."""
+"""Keeps statements about tables: stores, checks and proposes them."""

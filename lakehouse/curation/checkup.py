@@ -1,4 +1,4 @@
-"""Every statement against the lakehouse as it is now: by metadata first, by evidence where that does not do.
+"""Checks every statement against the lakehouse: by metadata first, else by its evidence.
 
 `survey` reads what is said, what was verified and what metadata says; `standing` gives the states,
 from metadata alone. `check_statements` runs the evidence that is missing and records what it saw.
@@ -52,7 +52,7 @@ class Survey:
         }
 
     def changes(self, statement: Statement) -> dict[str, Change]:
-        """What happened to its tables since it was verified, by uuid; tables that are gone are left out."""
+        """Changes to the tables since the verification, by uuid; dropped tables are left out."""
         marks = self._marks(statement)
         return {
             uuid: self._gatherers[uuid].change(marks.get(uuid))
@@ -220,7 +220,10 @@ def accept(lake: Lakehouse, statements: Sequence[Statement], by: str) -> None:
 
 
 def _decided(seen: Survey, statement: Statement, now: Standing) -> tuple[str, Verdict | None]:
-    """Who decided, and the verdict to keep; None when data has to be asked, or there is nothing to keep."""
+    """Who decided, and the verdict to keep.
+
+    None when the data has to be asked, or there is nothing to keep.
+    """
     found = now.verdict
     last = seen.verifications.get(statement.statement_id)
     if found is None:

@@ -1,4 +1,7 @@
-"""Runs the evidence of statements on data: on added and removed files where those suffice, else on the table."""
+"""Evaluates the evidence of statements on data.
+
+Added and removed files are enough where the check allows it; else the whole table is read.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ from lakehouse.table import Table
 from lakehouse.table.scan import read_request
 
 MEASURE = "measure"
-"""Key of what a verification observed: the measures of incremental checks, by side (`own`, `to`)."""
+"""Key under which measures of incremental checks are kept, by side (`own`, `to`)."""
 
 
 class EvidenceRunner:
@@ -136,7 +139,7 @@ class EvidenceRunner:
         return references_verdict(check, values, known)
 
     def _newest(self, draft: Draft, check: Check) -> Verdict:
-        """Only where metadata has no bound: the newest value that is there, judged as metadata would be."""
+        """The newest value in the rows, for columns without bounds in metadata; judged alike."""
         column = split_column(check.arguments["column"], draft.table, self._tables)[1]
         newest = pc.max(self._whole(draft.table, [column], None).column(0)).as_py()
         if newest is None:
@@ -160,7 +163,7 @@ class EvidenceRunner:
         files: Collection[str] | None = None,
         snapshot_id: int | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Columns by path, in that order, under the present schema; only of these files when some are given."""
+        """Columns by path, in that order, in the current schema; of these files if given."""
         if files is not None and not files:
             return
         table = self._tables[name]

@@ -143,7 +143,7 @@ def _codes(profile: TableProfile) -> Iterator[Proposal]:
 
 
 def _no_value(column: ColumnProfile) -> Any:
-    """A value that stands for none: -1 below numbers that are not negative, the end of the calendar, N/A."""
+    """A value that means "none": -1 among numbers from 0 up, the end of the calendar, N/A."""
     for one in _NO_VALUE:
         if isinstance(one, int) and column.lower == one and pa.types.is_integer(column.kind):
             above = column.different.filter(pc.greater(column.different, one))
@@ -187,7 +187,7 @@ def _references(
 
 
 def _alike(column: ColumnProfile, key: ColumnProfile, other: TableProfile) -> bool:
-    """Whether inclusion means something: the names have a part in common, or the values are telling text."""
+    """Whether inclusion means anything: names share a part, or the values are telling text."""
     mine, theirs = _parts(column.name), _parts(f"{other.name.rpartition('.')[2]}_{key.name}")
     shared = any(one.startswith(two) or two.startswith(one) for one in mine for two in theirs)
     telling = pa.types.is_string(column.kind) and column.distinct >= _CODES_MAX

@@ -1,4 +1,4 @@
-"""What fits of statements into fields that every Iceberg client shows: `doc` of columns, the properties `comment` and `owner`.
+"""Writes statements into fields that every client shows: column docs, `comment` and `owner`.
 
 Only what is not contradicted is written; what becomes contradicted is taken out again.
 """

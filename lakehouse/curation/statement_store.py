@@ -48,7 +48,7 @@ class StatementStore:
         self.lake = lake
 
     def statements(self, as_of_ms: int | None = None) -> list[Statement]:
-        """What is said now, or was said at a time (milliseconds since the epoch), in the order of ids."""
+        """The statements now, or at a time (milliseconds since the epoch), ordered by id."""
         rows = self._rows(STATEMENTS, as_of_ms)
         return [] if rows is None else sorted(statements_of(rows), key=lambda s: s.statement_id)
 

@@ -1,1 +1,1 @@
-"""Overwrite and delete by filter: which files go whole, which are rewritten without the matching rows."""
+"""Overwrite and delete by filter: whole files are dropped, others lose their matching rows."""

@@ -50,7 +50,7 @@ def describe_paths(
     storage: Storage,
     table: str,
 ) -> AddedFiles:
-    """Parquet files without field ids, by location; their partitions come from the statistics in their footers.
+    """Parquet files without field ids, by location; footers tell their partitions.
 
     Args:
         paths: locations that the table's storage reaches.
@@ -73,7 +73,7 @@ def describe_paths(
 def describe_hive(
     location: str, metadata: TableMetadata, snapshot_id: int | None, storage: Storage, table: str
 ) -> AddedFiles:
-    """Every Parquet file below a folder laid out as Hive does (`dt=2026-06-09/region=eu/part-0.parquet`).
+    """All Parquet files below a folder laid out like Hive's (`dt=2026-06-09/region=eu/0.parquet`).
 
     Partition values come from the path, URL-decoded, `__HIVE_DEFAULT_PARTITION__` being null. Files
     and folders whose names begin with `_` or `.` are passed over, as Hive does. Arguments and

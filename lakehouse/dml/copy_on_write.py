@@ -1,4 +1,4 @@
-"""Copy on write: files whose rows all match are dropped by metadata alone, files with some matching rows are rewritten."""
+"""Copy on write: files that match whole are dropped by metadata, the others rewritten."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RowRewrite:
         return bool(self.removed)
 
     def stage(self, transaction: Transaction, where: Bound) -> None:
-        """Add the removal to a transaction: an `overwrite` if rows stay in new files, or a `delete`."""
+        """Add the removal to a transaction: `delete`, or `overwrite` if rows stay in new files."""
         if self.added:
             level = TableProperties(transaction.metadata.properties).delete_isolation
             transaction.overwrite(

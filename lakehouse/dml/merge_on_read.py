@@ -1,4 +1,7 @@
-"""Merge on read: rows are deleted by position, in position delete files (v2) or deletion vectors (v3); data files stay."""
+"""Merge on read: rows are deleted by position, and data files stay.
+
+Positions go to position delete files (v2) or deletion vectors (v3).
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,11 @@ class RowDeletes:
         return bool(self.removed or self.delete_files)
 
     def stage(self, transaction: Transaction, where: Bound) -> None:
-        """Add the removal to a transaction: one snapshot for whole files, one for rows of others, visible together."""
+        """Add the removal to a transaction.
+
+        One snapshot removes whole files, another one rows of other files; both become visible
+        together.
+        """
         if self.removed:
             transaction.delete_files(self.removed, conflict_filter=where)
         if self.delete_files:
@@ -73,7 +80,10 @@ def delete_matching_rows(
     request: WriteRequest,
     storage: Storage,
 ) -> RowDeletes:
-    """Write delete files for the rows for which `where` is true; arguments and errors as for `remove_matching_rows`."""
+    """Write delete files for the rows that match.
+
+    Arguments and errors are those of `remove_matching_rows`.
+    """
     if snapshot_id is None:
         return RowDeletes((), (), (), (), 0)
     scan = ScanRequest(
@@ -146,7 +156,7 @@ def _positions(
 def _already_deleted(
     task: FileScanTask, metadata: TableMetadata, storage: Storage
 ) -> npt.NDArray[np.int64]:
-    """Positions that position deletes and deletion vectors delete by now; a new vector has to hold them as well."""
+    """Positions that are deleted already; a new deletion vector has to hold them as well."""
     by_position = tuple(one for one in task.deletes if one.content == CONTENT_POSITION_DELETES)
     if not by_position:
         return np.empty(0, np.int64)

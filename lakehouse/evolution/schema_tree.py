@@ -122,7 +122,10 @@ def field_of(node: Node) -> NestedField:
 
 
 def schema_of(root: Node, identifier_field_ids: Sequence[int], schema_id: int) -> Schema:
-    """The schema that a tree describes now; raises InvalidSchemaError, for identifier fields that cannot identify a row."""
+    """The schema that a tree describes now.
+
+    Raises InvalidSchemaError for identifier fields that cannot identify a row.
+    """
     try:
         return Schema(
             *(field_of(child) for child in root.children),

@@ -54,7 +54,7 @@ def is_narrower(new: IcebergType, old: IcebergType, format_version: int) -> bool
 
 
 def changes_partition_values(field: PartitionField, old: IcebergType, new: IcebergType) -> bool:
-    """Whether the transform gives another value once its source is promoted (spec: only for dates)."""
+    """Whether promoting its source changes the transform's result (spec: only for dates)."""
     if not isinstance(old, DateType) or old == new:
         return False
     return not isinstance(

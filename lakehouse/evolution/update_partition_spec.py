@@ -165,7 +165,7 @@ class UpdatePartitionSpec:
         return None
 
     def _new_field(self, term: Term, name: str | None) -> PartitionField:
-        """A field of an earlier spec with the same source and transform, and the name if one is asked for; else a new one."""
+        """A field of an earlier spec with this source, transform and name (if given), or new."""
         taken = {field.field_id for field in self._fields}
         if self._metadata.format_version > 1:
             for spec in reversed(self._metadata.partition_specs):

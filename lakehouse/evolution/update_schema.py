@@ -158,7 +158,7 @@ class UpdateSchema:
         doc: str | None | _Unset = UNSET,
         default: Any = UNSET,
     ) -> UpdateSchema:
-        """Promote the type, make optional, change the comment, or (v3) the default for rows written from now on.
+        """Change the type (promotion), optionality, comment or (v3) the default of later rows.
 
         Args:
             path: the column.
@@ -210,12 +210,15 @@ class UpdateSchema:
         return self._move_beside(path, other, 1)
 
     def set_identifier_fields(self, *paths: Path) -> UpdateSchema:
-        """Name the columns that identify a row: required, no floats, not inside lists, maps or optional structs."""
+        """Name the columns that identify a row.
+
+        They are required, no floats, and not inside lists, maps or optional structs.
+        """
         self._identifiers = [self._existing(path).field_id for path in paths]
         return self
 
     def union_by_name(self, schema: Schema | pa.Schema) -> UpdateSchema:
-        """Make the table hold data of another schema: add what it lacks, promote what is wider there, allow nulls where it does.
+        """Make room for data of another schema: add columns, promote types, allow nulls.
 
         Columns are matched by name, at every depth. Columns that only the table has stay as they
         are; new ones are optional. All of it or, with an error, none.
@@ -228,7 +231,7 @@ class UpdateSchema:
         return self
 
     def schema(self) -> Schema:
-        """The schema as it is now; raises InvalidSchemaError if it cannot be stored in this table."""
+        """The schema as it is now; raises InvalidSchemaError if this table cannot have it."""
         schema_id = max(schema.schema_id for schema in self._metadata.schemas) + 1
         result = schema_of(self._root, self._identifiers, schema_id)
         check_names(result.as_struct())

@@ -41,7 +41,7 @@ class UpdateSortOrder:
         return self._add(term, SortDirection.DESC, nulls)
 
     def set(self, *terms: str) -> UpdateSortOrder:
-        """Sort by these terms and nothing else: `set("event_ts desc nulls last", "bucket(16, id)")`."""
+        """Sort by exactly these terms: `set("event_ts desc nulls last", "bucket(16, id)")`."""
         fields = [parse_sort_term(term, self._metadata.schema()) for term in terms]
         check_sort_order(SortOrder(*fields, order_id=1), self._metadata.schema())
         self._fields = fields

@@ -71,7 +71,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """True or false for every row; what is never true (`x = null`) is false, as filters keep rows."""
+    """A filter that is the same for every row; `x = null`, which is never true, counts as false."""
 
     value: bool
 

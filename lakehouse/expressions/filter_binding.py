@@ -266,7 +266,7 @@ def _predicate(node: ice.UnboundPredicate, column: Column) -> Term:
 
 
 def widen(where: Bound, types: FieldTypes) -> Bound:
-    """The filter with its fields in the types of `types`, if columns were promoted since it was bound.
+    """The filter in the types of `types`, if columns were promoted since it was bound.
 
     Only promotions under which every value stays the same value: int to long, float to double,
     decimals of one scale.

@@ -36,7 +36,10 @@ _ZONED = (TimestamptzType, TimestamptzNanoType)
 
 
 def describe(where: Bound) -> str:
-    """The filter with names and literals, such as `ts >= '2026-06-01T00:00:00' and user_id = 42`; long lists are cut."""
+    """The filter with names and literals, such as `ts >= '2026-06-01T00:00:00'`.
+
+    Long lists are cut.
+    """
     if isinstance(where, Constant):
         return "true" if where.value else "false"
     text, _ = fold(

@@ -1,4 +1,4 @@
-"""Leaves against columns of physical values: the one place that knows how Iceberg's values compare in Arrow."""
+"""Compares a filter's leaves with columns of internal values, as Iceberg orders them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def matches(column: Column, leaf: Leaf) -> Mask:
 
 
 def comparable_types(column: Column, leaf: Leaf) -> bool:
-    """Whether values of the column and the literal of the leaf are of one kind, so that comparing them means something."""
+    """Whether the column and the leaf's literal are of one kind, so that they can be compared."""
     there, here = column.type, physical_type(leaf.type)
     families = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     return there == here or any(family(there) and family(here) for family in families)

@@ -1,4 +1,4 @@
-"""What is left of a filter for the files of one partition (spec: Scan Planning, strict projection)."""
+"""The rest of a filter for one partition's files (spec: Scan Planning, strict projection)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Residuals:
         self._projections: dict[Leaf, tuple[Bound, Bound]] = {}
 
     def of(self, partition: Sequence[Any]) -> Bound:
-        """The part of the filter that the partition does not decide; TRUE when all its rows match."""
+        """The part of the filter that the partition leaves open; TRUE when all rows match."""
         if self._where == TRUE:
             return TRUE
         key = tuple(partition)

@@ -1,4 +1,4 @@
-"""Literals cast to the type of the column they are compared with, without losing which side of a value they are on."""
+"""Literals cast to a column's type; one that falls between two values keeps its side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Entries and files of manifests as Arrow, with Iceberg's columns, partition struct over all specs, and readable metrics."""
+"""Manifest entries and files as Arrow, with Iceberg's columns and readable metrics.
+
+The partition struct spans all specs.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ Columns = list[tuple[pa.Field, pa.Array]]
 
 @dataclass(frozen=True, slots=True)
 class PartitionColumn:
-    """The partition struct over all specs: one field for each partition field id, named as in the newest spec that has it."""
+    """The partition struct over all specs: one field for each partition field id.
+
+    Each is named as in the newest spec that has it.
+    """
 
     fields: Mapping[int, tuple[str, IcebergType | None]]
     positions: Mapping[int, Mapping[int, int]]
@@ -65,7 +71,7 @@ class PartitionColumn:
         return cls(fields, positions)
 
     def array(self, files: Sequence[tuple[int, tuple[Any, ...]]]) -> pa.StructArray:
-        """(spec id, partition tuple) pairs as a struct array; fields that a file's spec lacks are null."""
+        """(spec id, partition tuple) pairs as a struct array; null where a spec lacks a field."""
         arrays = []
         schema = []
         for field_id, (name, kind) in self.fields.items():
@@ -92,7 +98,10 @@ def files_table(files: Sequence[DataFile], metadata: TableMetadata) -> pa.Table:
 
 
 def entries_table(entries: Sequence[ManifestEntry], metadata: TableMetadata) -> pa.Table:
-    """One row a manifest entry, deleted ones too: status, snapshot_id, sequence numbers, data_file, readable_metrics."""
+    """One row for each manifest entry, deleted ones too.
+
+    Columns: status, snapshot_id, sequence numbers, data_file, readable_metrics.
+    """
     files = [entry.data_file for entry in entries]
     columns = _file_columns(files, metadata)
     struct = pa.StructArray.from_arrays(

@@ -89,7 +89,11 @@ class MetadataTables:
         return history_table(self.metadata)
 
     def refs(self) -> pa.Table:
-        """name, type, snapshot_id, max_reference_age_in_ms, min_snapshots_to_keep, max_snapshot_age_in_ms."""
+        """One row for each branch and tag.
+
+        Columns: name, type, snapshot_id, max_reference_age_in_ms, min_snapshots_to_keep,
+        max_snapshot_age_in_ms.
+        """
         return refs_table(self.metadata)
 
     def metadata_log_entries(self) -> pa.Table:

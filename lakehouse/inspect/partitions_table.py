@@ -57,7 +57,9 @@ class _Totals:
 
 
 def partitions_table(entries: Sequence[ManifestEntry], metadata: TableMetadata) -> pa.Table:
-    """One row a partition and spec, from live entries; `partition` and `spec_id` are left out of tables that never had one.
+    """One row for each partition and spec, from live entries.
+
+    `partition` and `spec_id` are left out of tables that never had a partition.
 
     `last_updated_*` is the newest snapshot, of those that still exist, that added a file of the
     partition.

@@ -1,4 +1,4 @@
-"""Iceberg's internal values (days, microseconds, ...) as Arrow arrays of the type that a user sees."""
+"""Iceberg's internal values (days, microseconds, ...) as Arrow arrays of the user's types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ TIMESTAMP = pa.timestamp("us", tz="UTC")
 
 
 def typed_array(values: Sequence[Any], kind: IcebergType | None) -> pa.Array:
-    """Internal values of one Iceberg type; unknown types (a partition field whose source is long gone) become text."""
+    """Internal values of one Iceberg type; values of unknown types become text.
+
+    A partition field whose source is long gone has such a type.
+    """
     if kind is None:
         return pa.array([None if value is None else str(value) for value in values], pa.string())
     arrow = type_to_arrow(kind)

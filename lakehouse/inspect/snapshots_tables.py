@@ -1,4 +1,4 @@
-"""The metadata tables that the metadata file alone answers: snapshots, history, refs, metadata_log_entries."""
+"""Metadata tables made from the metadata file alone: snapshots, history, refs, log entries."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ METADATA_LOG_ENTRIES = pa.schema(
 
 
 def snapshots_table(metadata: TableMetadata) -> pa.Table:
-    """Every snapshot, in the order of the metadata; `summary` without `operation`, which has its own column."""
+    """Every snapshot, in the metadata's order; `operation` is a column, apart from `summary`."""
     found = list(metadata.snapshots)
     columns = [
         timestamps([snapshot.timestamp_ms for snapshot in found]),
@@ -99,7 +99,7 @@ def refs_table(metadata: TableMetadata) -> pa.Table:
 
 
 def metadata_log_table(version: TableVersion) -> pa.Table:
-    """Every metadata file still named, the current one last, with the snapshot that was current in it."""
+    """Every metadata file in the log, current last, with the snapshot then current."""
     metadata = version.metadata
     files = [(entry.timestamp_ms, entry.metadata_file) for entry in metadata.metadata_log]
     files.append((metadata.last_updated_ms, version.metadata_location))

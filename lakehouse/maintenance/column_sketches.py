@@ -1,4 +1,4 @@
-"""Distinct counts of columns: theta sketches in a Puffin file that the table's metadata names (spec: Table Statistics)."""
+"""Distinct counts: theta sketches in a Puffin file that metadata names (spec: Table Statistics)."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def compute_statistics(
     snapshot_id: int | None = None,
     environment: Environment | None = None,
 ) -> StatisticsResult:
-    """Count the different values of columns and attach the sketches to the snapshot, in place of its earlier statistics file.
+    """Count the distinct values of columns; the snapshot's statistics file is replaced.
 
     Every live row is read, of the columns asked for alone; memory is that of a streamed scan and
     some kilobytes a column.
@@ -212,7 +212,7 @@ def compute_statistics(
 
 
 def distinct_counts(metadata: TableMetadata, snapshot_id: int | None = None) -> dict[str, int]:
-    """Column name -> distinct count that the table's metadata records for a snapshot (the current one), whoever counted it."""
+    """Column name -> distinct count recorded for a snapshot (the current one), whoever counted."""
     wanted = metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     schema = metadata.schema()
     found: dict[str, int] = {}

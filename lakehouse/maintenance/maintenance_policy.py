@@ -77,7 +77,7 @@ class MaintenancePolicy:
         )
 
     def next_opening_ms(self, now_ms: int) -> int:
-        """The first moment from `now_ms` on that lies in the hours: `now_ms` itself when it does."""
+        """The first moment from `now_ms` on inside the hours; `now_ms` itself if it is."""
         moment = now_ms
         while datetime.fromtimestamp(moment / 1000, UTC).hour not in self.hours:
             moment = (moment // _HOUR_MS + 1) * _HOUR_MS

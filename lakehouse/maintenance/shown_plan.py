@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 Progress = Callable[[str, int, int], None]
-"""Called as `progress(stage, done, total)` while an execution runs; counts are in units of the stage."""
+"""Called as `progress(stage, done, total)` during an execution; each stage counts in its unit."""
 
 _BAR = 20
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -51,7 +51,7 @@ def gauge(part: float, whole: float) -> str:
 
 
 class Report(ABC):
-    """A value that prints itself: `rich.print(report)` for people, `report.to_json()` for programs."""
+    """A value to show: `rich.print(report)` for people, `report.to_json()` for programs."""
 
     @abstractmethod
     def title(self) -> str:

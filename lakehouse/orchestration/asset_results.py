@@ -68,7 +68,7 @@ def explained(*passed_on: type[LakehouseError]) -> Iterator[None]:
 
 
 def check_specs(key: dg.AssetKey, suites: Sequence[Suite]) -> list[dg.AssetCheckSpec]:
-    """Declarations of the suites as asset checks; blocking ones keep downstream assets from running as well."""
+    """The suites as asset checks; a failed blocking check also stops downstream assets."""
     return [
         dg.AssetCheckSpec(
             suite.name, asset=key, blocking=suite.blocking, description=suite.description or None
@@ -80,7 +80,10 @@ def check_specs(key: dg.AssetKey, suites: Sequence[Suite]) -> list[dg.AssetCheck
 def check_results(
     key: dg.AssetKey, suites: Sequence[Suite], outcomes: Sequence[CheckOutcome]
 ) -> Iterator[dg.AssetCheckResult]:
-    """One result for each suite; a suite that was not evaluated, because nothing was written, passes and says so."""
+    """One result for each suite.
+
+    A suite that was not evaluated, because nothing was written, passes and says so.
+    """
     found = {outcome.name: outcome for outcome in outcomes}
     for suite in suites:
         outcome = found.get(suite.name)

@@ -29,7 +29,7 @@ from lakehouse.orchestration.state.state_asset import state_asset
 def build_definitions(
     pipeline: Pipeline, lakehouse: LakehouseResource, spark: LakehouseSpark
 ) -> dg.Definitions:
-    """Assets, checks, jobs, sensors and schedules of a pipeline; `dg.Definitions.merge` adds what else there is.
+    """All Dagster definitions of a pipeline; `dg.Definitions.merge` adds others.
 
     Raises:
         InvalidInputError: the pipeline's tables contradict each other.

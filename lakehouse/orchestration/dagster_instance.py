@@ -14,7 +14,7 @@ DEFAULT_HOME = Path(".lakehouse/dagster")
 
 
 def dagster_home() -> Path:
-    """Where Dagster keeps runs and events: `DAGSTER_HOME`, else `.lakehouse/dagster` in the current folder."""
+    """Dagster's folder of runs and events: `DAGSTER_HOME`, else `.lakehouse/dagster` here."""
     return Path(os.environ.get("DAGSTER_HOME") or DEFAULT_HOME).absolute()
 
 
@@ -33,7 +33,7 @@ def open_instance() -> dg.DagsterInstance:
 
 
 def prepare_home(checkout: Path) -> Path:
-    """Make the instance's folder with the checkout's `dagster.yaml`, and let this process use it."""
+    """Make the instance's folder with the checkout's `dagster.yaml`, and use it here."""
     home = dagster_home()
     home.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(checkout / "dagster.yaml", home / "dagster.yaml")

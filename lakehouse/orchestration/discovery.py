@@ -1,4 +1,4 @@
-"""What a package of assets defines, found by importing its modules: dropping a definition into the folder is all."""
+"""Finds what a package of assets defines by importing its modules: nothing is registered."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Discovered:
         return Pipeline(self.sources, self.derived, landing_root)
 
     def others(self) -> dg.Definitions:
-        """What the modules define by Dagster's own means: assets, checks, jobs, sensors, schedules."""
+        """Dagster definitions of the modules: assets, checks, jobs, sensors, schedules."""
         values = _unique(self.modules)
         return dg.Definitions(
             assets=dg.load_assets_from_modules(self.modules),

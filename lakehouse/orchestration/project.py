@@ -1,4 +1,4 @@
-"""The pipeline as a value: its sources and derived tables, the assets they become, and how any of them is computed again."""
+"""The pipeline as a value: its sources and derived tables, its assets, and their replay."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Pipeline:
         return daily_partitions(sources)
 
     def replay(self, lineage: Lineage, lake: Lakehouse, spark: Any) -> Replay:
-        """Compute a materialization again from exactly the snapshots that it read, and compare it with what it wrote.
+        """Compute a materialization again from the snapshots that it read; compare the results.
 
         Raises:
             InvalidInputError: the table is not one that follows from others (a ledger, a

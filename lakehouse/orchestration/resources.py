@@ -47,7 +47,10 @@ class LakehouseResource(dg.ConfigurableResource[Any]):
 
 
 def _value(setting: str) -> str:
-    """The text of a setting. In a run Dagster has looked variables up; outside of one they are still names."""
+    """The text of a setting.
+
+    In a run Dagster has replaced variables by their values; outside of one they are still names.
+    """
     return setting.get_value() or "" if isinstance(setting, dg.EnvVar) else setting
 
 

@@ -1,4 +1,4 @@
-"""What each snapshot of a range did to the files, planned from manifests: the ground of a changelog."""
+"""What each snapshot of a range did to the files, from manifests: the base of a changelog."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class DeleteIndex:
         )
 
     def deletes_for(self, file: DataFile, sequence_number: int) -> tuple[DataFile, ...]:
-        """The deletes to apply to a data file, oldest first; `sequence_number` is its data sequence number."""
+        """The deletes for a data file, oldest first, by its data sequence number."""
         if self.empty:
             return ()
         key = file.partition_key

@@ -1,4 +1,4 @@
-"""Sequences that make their items when they are looked at, so that a plan costs what its reader takes."""
+"""Sequences that make items on demand: a plan costs as much as its reader takes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ P = TypeVar("P")
 
 
 class LazyItems(Sequence[T], Generic[P, T]):
-    """The items of several parts after each other; a part is turned into items at the first look at one of them.
+    """The items of several parts in a row; a part is made into items when one is needed.
 
     Args:
         parts: what items are made from.

@@ -78,7 +78,7 @@ class ScanPlan:
     split_options: SplitOptions
 
     def locations(self) -> pa.Table:
-        """Columns `file_path`, `file_size_in_bytes` and `record_count` of the files, without making the files themselves."""
+        """Columns `file_path`, `file_size_in_bytes`, `record_count`; no file objects are made."""
         parts: Sequence[Entries] = self.files.parts if isinstance(self.files, LazyItems) else ()
         schema = pa.schema(
             [
@@ -115,7 +115,7 @@ class ScanPlan:
         return [bool(one) for part in parts for one in must_match(part, wide, types)]
 
     def splits(self) -> Iterator[TaskGroup]:
-        """Tasks cut at split offsets and packed to `read.split.target-size` (properties `read.split.*`)."""
+        """Tasks cut at split offsets, packed to `read.split.target-size` (`read.split.*`)."""
         return combine(self.tasks, self.split_options)
 
 
@@ -257,7 +257,7 @@ def snapshot_of(request: ScanRequest) -> Snapshot | None:
 
 
 def schema_of(request: ScanRequest, snapshot: Snapshot | None) -> Schema:
-    """The snapshot's own schema when one was asked for by id, the table's present schema otherwise."""
+    """The snapshot's schema if one was asked for by id, else the table's current schema."""
     if request.snapshot_id is None or request.current_schema or snapshot is None:
         return request.metadata.schema()
     return request.metadata.schema_for(snapshot)
@@ -270,7 +270,7 @@ def project_schema(
     case_sensitive: bool = True,
     beside: Mapping[str, NestedField] = MappingProxyType({}),
 ) -> Schema:
-    """The columns of `select`, in its order; every column, in the table's order, when it is None or has `*`.
+    """The columns of `select` in its order; all, in the table's order, if None or with `*`.
 
     `beside` are columns that the table has beside its own, by name: they come when they are named,
     and no own column is.

@@ -1,4 +1,4 @@
-"""What a reader gets: a range of a data file, the deletes that apply to it, and what is left of the filter."""
+"""A reader's task: a range of a data file, its deletes, and what is left of the filter."""
 
 from __future__ import annotations
 

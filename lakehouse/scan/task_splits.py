@@ -26,7 +26,10 @@ class SplitOptions:
 
 
 def combine(tasks: Iterable[FileScanTask], options: SplitOptions) -> Iterator[TaskGroup]:
-    """Groups of about the target size, by bin packing with lookback; every byte of every task is in exactly one group."""
+    """Groups of about the target size, by bin packing with lookback.
+
+    Every byte of every task is in exactly one group.
+    """
     bins: list[tuple[list[FileScanTask], int]] = []
     for task in tasks:
         for piece in split(task, options.target_size_bytes):
@@ -46,7 +49,7 @@ def combine(tasks: Iterable[FileScanTask], options: SplitOptions) -> Iterator[Ta
 
 
 def split(task: FileScanTask, target_size_bytes: int) -> list[FileScanTask]:
-    """A task cut into ranges of about the target size, at the file's split offsets alone; whole when it has none."""
+    """A task cut at split offsets into ranges of about the target size; whole without any."""
     size = task.data_file.file_size_in_bytes
     offsets = task.data_file.split_offsets
     if size <= target_size_bytes or not _usable(offsets, size):
@@ -61,7 +64,10 @@ def split(task: FileScanTask, target_size_bytes: int) -> list[FileScanTask]:
 
 
 def _usable(offsets: tuple[int, ...] | None, size: int) -> bool:
-    """Offsets that do not ascend within the file come from writers with a known bug: they are ignored, as the spec asks."""
+    """Split offsets; ignored unless ascending within the file, as the spec asks.
+
+    Writers with a known bug made others.
+    """
     if not offsets or offsets[0] < 0 or offsets[-1] >= size:
         return False
     return all(left < right for left, right in itertools.pairwise(offsets))

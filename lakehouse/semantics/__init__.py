@@ -1,1 +1,1 @@
-"""What tables mean: statements bound to tables and fields, what shows that they are true, and their states. Pure."""
+"""What tables mean: statements about tables and fields, their evidence and state. Pure."""

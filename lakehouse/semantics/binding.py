@@ -1,4 +1,7 @@
-"""From names to fields and back: a draft is bound to table uuids and field ids, and read again under today's names."""
+"""From names to fields and back: a draft is bound to table uuids and field ids.
+
+It is read again under the names of today.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ def under_present_names(statement: Statement, tables: Mapping[str, TableNames]) 
 
 
 def split_column(name: str, table: str, known: Mapping[str, Any]) -> tuple[str, str]:
-    """(table, path) of a column as it is written: `path` of `table`, or `namespace.table.path` of a known table."""
+    """(table, path) of a column, written as `path` of `table` or `namespace.table.path`."""
     parts = name.split(".")
     for end in range(len(parts) - 1, 0, -1):
         if (prefix := ".".join(parts[:end])) in known:

@@ -92,7 +92,7 @@ def _freshness(one: Mapping[str, Any], common: Mapping[str, Any], where: str) ->
 def _test(
     test: Any, column: str, where: str, tables: Mapping[str, TableNames]
 ) -> dict[str, Any] | None:
-    """A statement with the test as its evidence; None for a test that says nothing we have a check for."""
+    """A statement with the test as its evidence; None for a test without a matching check."""
     name, given = (test, {}) if isinstance(test, str) else next(iter(test.items()))
     given = given or {}
     arguments = given.get("arguments", given)

@@ -96,7 +96,7 @@ CHECKS: Mapping[str, Mapping[str, Slot]] = {
 }
 
 INCREMENTAL = frozenset({"bounds", "null_share", "values", "sum_equal", "row_ratio", "pattern"})
-"""Checks whose measure of a table is the sum of those of its files, so that added and removed files are enough."""
+"""Checks that add up over files: added and removed files are enough to evaluate them."""
 
 _SPAN = re.compile(r"^(\d+)(m|h|d|w)$")
 _SPAN_MS = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
@@ -136,7 +136,7 @@ class Check:
         return {"check": self.name, **self.arguments}
 
     def share(self, low: float = 1.0, high: float = 1.0) -> tuple[float, float]:
-        """`min` and `max`: the defaults where neither is given; an end that alone is left out is open."""
+        """`min` and `max`: defaults if neither is given; if one is given the other end is open."""
         least, most = self.arguments.get("min"), self.arguments.get("max")
         if least is None and most is None:
             return low, high

@@ -1,4 +1,4 @@
-"""What metadata alone says of a statement after a change: that it holds, that it fails, that nothing touched it, or nothing.
+"""What metadata says of a statement after a change: holds, fails, untouched, or nothing.
 
 A pure function of the statement, what was known before, and the facts of metadata before and after.
 What it cannot decide names the evidence to run: on added and removed files where the check is a sum
@@ -195,7 +195,7 @@ def _null_share(case: _Case) -> Verdict | None:
 
 
 def _values(case: _Case) -> Verdict | None:
-    """Bounds outside of the allowed range refute a list of values; nothing in metadata proves one."""
+    """Bounds outside the range refute an allowed list; nothing in metadata proves one."""
     found = case.of("column")
     if found is None or case.filtered:
         return None

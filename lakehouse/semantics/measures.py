@@ -1,4 +1,4 @@
-"""What evidence sees in rows: counts that add up over files, and the verdict that follows from them.
+"""What evidence counts in rows: sums over files, and the verdict that follows.
 
 A measure is a flat mapping of numbers. Those of `evidence.INCREMENTAL` checks are sums over rows,
 so the measure of a table after a change is that before, plus the added files', minus the removed

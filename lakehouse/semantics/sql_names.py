@@ -21,7 +21,7 @@ Columns = Callable[[str], frozenset[str] | None]
 
 @dataclass(frozen=True, slots=True)
 class Renames:
-    """New names: of tables by their dotted name, of columns by table and name as they were written."""
+    """New names: tables by dotted name, columns by table and name as written."""
 
     tables: Mapping[str, str]
     columns: Mapping[tuple[str, str], str]
@@ -114,7 +114,7 @@ def _dotted(node: exp.Table) -> str:
 
 
 def _columns(tree: exp.Query, columns: Columns) -> Iterator[tuple[exp.Column, str | None, str]]:
-    """Columns of tables, each with its table and dotted path; None when no table in reach has it."""
+    """The columns in reach with table and dotted path; None if no table has the name."""
     scopes = {id(scope.expression): scope for scope in traverse_scope(tree)}
     for column in list(tree.find_all(exp.Column)):
         if isinstance(column.this, exp.Star):
@@ -130,7 +130,7 @@ def _columns(tree: exp.Query, columns: Columns) -> Iterator[tuple[exp.Column, st
 
 
 def _owner(column: exp.Column, scope: Scope, columns: Columns) -> tuple[str | None, str] | None:
-    """The table and path of a column; None for a column of a subquery, or a name that the query gives itself."""
+    """A column's table and path; None if it is a subquery's, or an alias of the query."""
     if column.args.get("db"):
         name = ".".join(part.name for part in column.parts[:-1])
         return (name if column.name in (columns(name) or ()) else None), column.name

@@ -1,4 +1,4 @@
-"""Statements and verifications as rows of tables, so that any engine can read them and snapshots version them."""
+"""Statements and verifications as rows of tables: readable by any engine, versioned."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Statement:
         )
 
     def digest(self) -> str:
-        """Sixteen hexadecimal digits that change with what is said, with its evidence and with what it is bound to."""
+        """Sixteen hexadecimal digits: a digest of claim, evidence, and bound fields."""
         bound = [(one.table_uuid, one.field_id) for one in self.references]
         return digest_of({"draft": self.draft.to_json(), "bound": bound})
 

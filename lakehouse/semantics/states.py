@@ -1,4 +1,4 @@
-"""The state of a statement: computed from what was verified last and what metadata says now, never stored.
+"""A statement's state: computed from its last verification and metadata, never stored.
 
 - verified: its evidence held and nothing that it depends on changed since, or metadata shows that
   it holds now. Without evidence: a person said so, and nothing around it changed.

@@ -29,7 +29,7 @@ class LakehouseSession:
         self.name = name
 
     def sql(self, text: str) -> DataFrame:
-        """`spark.sql(text)` with this catalog as the current one: `raw.events` is `lake.raw.events`.
+        """`spark.sql(text)` in this catalog: `raw.events` is `lake.raw.events`.
 
         When the statement is done, the session's current catalog and namespace are what they were.
         They are the session's: beside this call other threads should write names in full.
@@ -62,7 +62,7 @@ class LakehouseSession:
         as_of: Moment | None = None,
         ref: str | None = None,
     ) -> DataFrame:
-        """A table, or a metadata table such as `raw.events.files`, at its current snapshot unless told otherwise.
+        """A table or metadata table (`raw.events.files`) at its current snapshot by default.
 
         The frame shows that snapshot for as long as it lives; `spark.table("lake.raw.events")` is a
         frame that shows what is committed later, too.

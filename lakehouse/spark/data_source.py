@@ -1,8 +1,9 @@
-"""`format("lakehouse")`: tables for Spark SQL's DDL, for sessions without a JVM of their own, and for writing with `df.write`.
+"""`format("lakehouse")`: for Spark SQL's DDL, `df.write`, and sessions without a JVM.
 
     spark.dataSource.register(LakehouseDataSource)
-    spark.read.format("lakehouse").option("catalog", "file:///data/warehouse").load("raw.events")
-    df.write.format("lakehouse").option("catalog", "file:///data/warehouse").mode("append").save("raw.events")
+    options = {"catalog": "file:///data/warehouse"}
+    spark.read.format("lakehouse").options(**options).load("raw.events")
+    df.write.format("lakehouse").options(**options).mode("append").save("raw.events")
 
 Files are pruned by the filters that Spark pushes (`spark.sql.python.filterPushdown.enabled`), and
 read on the workers by our Arrow reader, every column of them: a Python data source knows no column
@@ -192,7 +193,7 @@ class LakehouseReader(ds.DataSourceReader):
 
 
 def pushed_filter(one: ds.Filter, schema: Schema) -> BooleanExpression:
-    """An expression true of every row for which the filter is; `AlwaysTrue` for what is not understood."""
+    """An expression that holds wherever the filter does; `AlwaysTrue` if not understood."""
     attribute = getattr(one, "attribute", None)
     name = ".".join(attribute) if attribute else None
     if name is None or name not in schema.column_names:
@@ -301,7 +302,7 @@ class LakehouseWriter(ds.DataSourceArrowWriter):
         transaction.commit(commit_id=self._request.write_id)
 
     def abort(self, messages: list[ds.WriterCommitMessage | None]) -> None:
-        """Leave what tasks wrote to orphan removal: Spark comes here after a commit of unknown outcome too."""
+        """Leave files to orphan removal: Spark also aborts after a commit of unknown outcome."""
         logger.warning(
             "write to %s failed; %d files stay unreferenced",
             self._request.table,

@@ -15,7 +15,7 @@ _SCHEMES = {"": "file", "file": "file", "s3": "s3a", "s3a": "s3a", "s3n": "s3a"}
 
 
 def spark_location(location: str) -> str:
-    """The location for Spark: a bare path becomes `file://`, `s3://` becomes `s3a://`; the path is taken literally.
+    """The location for Spark: `file://` for a bare path, `s3a://` for `s3://`; never a pattern.
 
     Raises:
         UnsupportedFeatureError: a location that only this process can see (`memory://`).
@@ -33,7 +33,7 @@ def spark_location(location: str) -> str:
 
 
 def hadoop_reads(spark: SparkSession, location: str) -> bool:
-    """Whether the session has a Hadoop file system for the location (one for S3 takes JARs that PySpark does not bring).
+    """Whether the session has a Hadoop file system for it (S3's needs JARs PySpark lacks).
 
     Raises:
         UnsupportedFeatureError: a location that only this process can see.

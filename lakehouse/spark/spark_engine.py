@@ -33,7 +33,7 @@ def to_schema(schema: object) -> Schema:
 
 
 def write_data_files(data: object, request: WriteRequest, storage: Storage) -> list[DataFile]:
-    """Write a frame as data files, in place, on Spark's workers (see `frame_files.write_data_files`)."""
+    """Write a frame as data files on Spark's workers (see `frame_files.write_data_files`)."""
     if not isinstance(data, DataFrame):
         raise InvalidInputError(f"Spark writes a DataFrame, not {type(data).__name__}")
     return frame_files.write_data_files(data, request, storage)

@@ -1,4 +1,4 @@
-"""Spark sessions that read and write lakehouse tables: configuration, and the environment that a JVM needs to start."""
+"""Spark sessions for lakehouse tables: configuration, and a JVM's environment."""
 
 from __future__ import annotations
 
@@ -103,12 +103,12 @@ def prepare_environment(*, local: bool) -> None:
 
 
 def driver_memory_bytes(available: int) -> int:
-    """A quarter of the memory, at least 1 and at most 8 GiB: Python workers and Arrow want the rest."""
+    """A quarter of the memory, 1 to 8 GiB: Python workers and Arrow want the rest."""
     return max(1 * _GIB, min(8 * _GIB, available // 4))
 
 
 def _memory_limit() -> int:
-    """Bytes that this process may use: the machine's memory, or its control group's limit where that is less."""
+    """Bytes this process may use: memory of the machine, or of its control group if less."""
     try:
         limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError):

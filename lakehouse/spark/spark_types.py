@@ -285,7 +285,7 @@ def _iceberg_type(kind: sp.DataType, ids: Iterator[int], path: str) -> ice.Icebe
 
 
 def sql_literal(kind: ice.IcebergType, value: Any) -> str:
-    """A Spark SQL literal of a value in Iceberg's internal representation (or, for dates and times, of a `datetime` object).
+    """A Spark SQL literal of an internal value, or for dates and times a `datetime` object.
 
     Raises:
         UnsupportedTypeError: a value of a type that Spark SQL has no literal for, or beyond what

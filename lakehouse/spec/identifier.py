@@ -68,7 +68,10 @@ def parse_namespace(value: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def check_part(part: object) -> None:
-    """Raise InvalidIdentifierError unless `part` is usable as one level of a name on every catalog and storage."""
+    """Raise InvalidIdentifierError unless `part` can be a level of a name everywhere.
+
+    Every catalog and every storage has to take it.
+    """
     if not isinstance(part, str):
         raise InvalidIdentifierError(
             f"A name must be a string, not {type(part).__name__}: {part!r}."

@@ -1,4 +1,4 @@
-"""Typed access to fields of decoded JSON, so that a malformed file is a CorruptMetadataError that says where."""
+"""Typed access to decoded JSON: a malformed file is a CorruptMetadataError that says where."""
 
 from __future__ import annotations
 

@@ -404,7 +404,7 @@ class TableProperties:
         return _below(location, self.metadata_path, "metadata")
 
     def metrics_mode(self, column: str, default: str | None = None) -> str:
-        """The metrics mode of a column, by its full dotted name: `none`, `counts`, `truncate(N)` or `full`."""
+        """The metrics mode of a column (dotted name): `none`, `counts`, `truncate(N)`, `full`."""
         text = self.raw.get(METRICS_COLUMN_PREFIX + column)
         if text is None:
             return self.metrics_default if default is None else default
@@ -417,7 +417,7 @@ class TableProperties:
             ) from error
 
     def validate(self) -> None:
-        """Read every known property that is set; raises InvalidPropertyError for the first unusable one."""
+        """Read every known property; raises InvalidPropertyError for the first unusable one."""
         for known in all_properties():
             known.read(self.raw)
         for name in self.raw:
@@ -442,7 +442,10 @@ def all_properties() -> list[Property[object]]:
 
 
 def _below(location: str, path: str | None, default: str) -> str:
-    """Spec, Path Construction: an absolute path is used as it is, a relative one is joined to the table's location."""
+    """A path as the spec's Path Construction has it.
+
+    An absolute path is used as it is, a relative one is joined to the table's location.
+    """
     if path is None:
         return f"{location.rstrip('/')}/{default}"
     path = path.rstrip("/")

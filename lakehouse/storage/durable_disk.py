@@ -1,4 +1,4 @@
-"""The system calls that durability is built from, one method each, so that tests can lose power between any two."""
+"""System calls behind durability, one method each: tests cut the power between any two."""
 
 from __future__ import annotations
 

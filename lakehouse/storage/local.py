@@ -1,4 +1,4 @@
-"""Files of this machine, durable: a synced temporary file, one atomic call to give it its name, a synced folder."""
+"""Local files, durable: sync a temporary file, name it atomically, sync its folder."""
 
 from __future__ import annotations
 

@@ -35,7 +35,10 @@ class Location:
 
 
 def parse(location: str) -> Location:
-    """Take a location apart. Raises InvalidLocationError when it is empty, relative, or has `.`/`..`/NUL in its path."""
+    """Split a location; raises InvalidLocationError.
+
+    It must not be empty, relative, or have `.`, `..` or NUL in its path.
+    """
     if not location or "\x00" in location:
         raise InvalidLocationError(
             f"Not a location: {location!r}. Use an absolute path or a URI like s3://bucket/prefix.",
@@ -103,7 +106,10 @@ def basename(location: str) -> str:
 
 
 def canonical(location: str) -> str:
-    """One spelling for all aliases of a file, for comparing: `/x`, `file:/x`, `file:///x` are one; so are s3, s3a, s3n."""
+    """One spelling for all aliases of a file, to compare them.
+
+    `/x`, `file:/x` and `file:///x` are one; so are s3, s3a and s3n.
+    """
     parsed = parse(location)
     segments = "/".join(segment for segment in parsed.path.split("/") if segment)
     if parsed.is_local:
@@ -118,7 +124,7 @@ def is_within(location: str, root: str) -> bool:
 
 
 def lies_within(location: str, root: str) -> bool:
-    """As `is_within`, for locations that anybody may have written: one that is malformed lies nowhere."""
+    """Like `is_within`, for untrusted locations: a malformed one lies nowhere."""
     try:
         return is_within(location, root)
     except InvalidLocationError:

@@ -151,7 +151,7 @@ class ObjectStorage:
                 done.result()
 
     def create(self, location: str, data: bytes) -> None:
-        """See Storage. Each attempt is one request, by a client that repeats nothing: so it is known what was answered to which.
+        """Create if absent; each attempt is one request, so its answer is certain.
 
         An attempt that finds our own object is a success: a request before it landed, and its reply
         was lost.
@@ -386,7 +386,7 @@ class ObjectOutput:
             _fail("write", self._location, error)
 
     def abort(self) -> None:
-        """See OutputStream; parts already sent are left to the bucket's rule for incomplete uploads."""
+        """Abandon the file; parts already sent are left to the bucket's lifecycle rule."""
         self._writer = None
 
     def __enter__(self) -> Self:

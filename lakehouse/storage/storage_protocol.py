@@ -97,7 +97,7 @@ class Storage(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What `storage_for(location, properties)` needs to rebuild this storage in another process."""
+        """What `storage_for(location, properties)` needs to reopen this storage elsewhere."""
 
     def read(self, location: str) -> bytes:
         """The whole file."""
@@ -106,7 +106,7 @@ class Storage(Protocol):
         """Bytes [offset, offset+length), fewer only at the end of the file."""
 
     def write(self, location: str, data: bytes, *, durable: bool = True) -> None:
-        """Create or replace; readers see the old or the new file; on return durable, unless the caller can do without."""
+        """Create or replace atomically; durable on return, unless the caller can do without."""
 
     def write_new(self, files: Mapping[str, bytes]) -> None:
         """Write new files under names that nobody refers to yet; all of them are durable on return.
@@ -115,7 +115,7 @@ class Storage(Protocol):
         """
 
     def create(self, location: str, data: bytes) -> None:
-        """Create if absent, atomically, whole and durable on return; the compare-and-swap of commits.
+        """Create if absent: atomic, whole, durable on return; the compare-and-swap of commits.
 
         Raises:
             FileAlreadyExistsError: certainly not written: another file is there.
@@ -123,7 +123,7 @@ class Storage(Protocol):
         """
 
     def settle(self, location: str) -> None:
-        """Make the name of a file that was found durable: `create` shows a file a moment before its name is."""
+        """Make a found file's name durable: `create` shows a file a moment before that."""
 
     def open_output(self, location: str) -> OutputStream:
         """A stream to a new file (see OutputStream)."""
@@ -135,7 +135,7 @@ class Storage(Protocol):
         """Bytes of the file."""
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
-        """Every file below the folder `prefix`, recursively, in no order; nothing when the folder is absent.
+        """All files below the folder `prefix`, in no order; none when the folder is absent.
 
         Links to folders are not followed, pipes and devices are left out.
 
@@ -147,13 +147,13 @@ class Storage(Protocol):
         """Sorted names (not locations) of the folders directly below `prefix`."""
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
-        """Delete in the given order as far as possible; never raises for a single file: see the report."""
+        """Delete in order as far as possible; failures are reported, not raised."""
 
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
         """A pyarrow file system and the path of `location` on it, for reading Parquet."""
 
 
 def path_on_disk(storage: Storage, location: str) -> str | None:
-    """Where a file is on a disk of this machine; None when it is elsewhere, so that every request has to wait."""
+    """A file's path on a disk of this machine; None if every request has to wait."""
     filesystem, path = storage.filesystem(location)
     return path if isinstance(filesystem, pafs.LocalFileSystem) else None

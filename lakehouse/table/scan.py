@@ -107,7 +107,7 @@ class TableScan:
         return pa.RecordBatchReader.from_batches(schema, self._batches())
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The rows as a stream of Arrow's C interface, which Polars, pandas, DuckDB and pyarrow take.
+        """The rows as an Arrow C stream, which Polars, pandas, DuckDB and pyarrow take as it is.
 
         https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html
         """

@@ -38,11 +38,11 @@ SCAN_REPORT_SCHEMA = pa.schema(
         pa.field("planning_ms", pa.float64()),
     ]
 )
-"""Schema of a table of scan reports: give it to `create_table`, partitioned by `day(planned_at)`."""
+"""Schema of a table of scan reports: for `create_table`, partitioned by `day(planned_at)`."""
 
 
 class TableListener:
-    """Appends scan reports to a table in batches, from a thread of its own, so that no query waits for a commit.
+    """Appends scan reports to a table, in batches and by a thread: no query waits for a commit.
 
     Scans of that table are not recorded. What cannot be written is logged and dropped; so is what
     comes while `most_waiting` reports wait. Close it before the process ends: what waits then is
@@ -92,7 +92,7 @@ class TableListener:
                 self._changed.notify_all()
 
     def flush(self) -> None:
-        """Write what waits, now. Never raises for what storage or catalog refuse: that is logged."""
+        """Write what waits, now; errors of storage and catalog are logged, not raised."""
         with self._writing:
             while self._waiting or self._dropped:
                 with self._changed:

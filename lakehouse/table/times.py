@@ -1,4 +1,4 @@
-"""Moments and ages as users give them: datetimes, ISO 8601, milliseconds, and `7d`, `12h` before now."""
+"""Times and ages as users give them: datetimes, ISO 8601, milliseconds, or `7d` before now."""
 
 from __future__ import annotations
 

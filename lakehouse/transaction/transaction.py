@@ -86,7 +86,10 @@ class Transaction:
 
     @property
     def metadata(self) -> TableMetadata:
-        """The base's metadata with the pending schema, spec and property changes applied: what new data files are written for."""
+        """The metadata that new data files are written for.
+
+        The base's, with the pending changes of schema, spec and properties applied.
+        """
         metadata = self.base.metadata
         for operation in self._operations:
             if isinstance(operation, MetadataChange):
@@ -230,7 +233,10 @@ class Transaction:
         )
 
     def rewrite_manifests(self, *, target_size_bytes: int | None = None) -> Self:
-        """Regroup live entries into manifests of about `target_size_bytes`, ordered by partition (operation `replace`)."""
+        """Regroup live entries into manifests of about `target_size_bytes`, ordered by partition.
+
+        The snapshot's operation is `replace`.
+        """
         return self._add(RewriteManifests(self.branch, target_size_bytes))
 
     def add_twins(self) -> Self:
@@ -275,7 +281,10 @@ class Transaction:
         return self._add(Rollback(snapshot_id, ancestors_only=False))
 
     def fast_forward(self, source: str) -> Self:
-        """Point the branch at the head of branch `source`, of which it must be an ancestor, also after concurrent commits."""
+        """Move the branch forward to the head of branch `source`.
+
+        The branch must be an ancestor of it, also after concurrent commits.
+        """
         return self._add(FastForward(source))
 
     def cherry_pick(self, snapshot_id: int) -> Self:
@@ -287,11 +296,14 @@ class Transaction:
         return self._add(CherryPick(snapshot_id))
 
     def update(self, updates: Sequence[Update], requirements: Sequence[Requirement] = ()) -> Self:
-        """Any metadata change as data: schemas, specs, sort orders, statistics (made by lakehouse.evolution)."""
+        """Change metadata: schemas, specs, sort orders, statistics (see lakehouse.evolution)."""
         return self._add(MetadataChange(tuple(updates), tuple(requirements)))
 
     def set_properties(self, properties: Mapping[str, str]) -> Self:
-        """Set table properties. `format-version` raises the table's format version, as in other engines; it never goes back."""
+        """Set table properties.
+
+        `format-version` raises the table's format version, as in other engines; it never goes back.
+        """
         check_property_texts(properties)
         given = dict(properties)
         version = given.pop("format-version", None)
@@ -359,7 +371,7 @@ class Transaction:
         return listed
 
     def _named(self, snapshot_id: int | None) -> int | None:
-        """What a new ref names: unless this transaction moves the branch first, the head that the caller saw."""
+        """What a new ref names: the head the caller saw, or where this transaction moves it."""
         if snapshot_id is not None or any(
             not isinstance(one, MetadataChange | SetRef) for one in self._operations
         ):

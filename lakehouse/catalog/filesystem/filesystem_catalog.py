@@ -1,4 +1,4 @@
-"""Catalog in the warehouse itself: a folder per table holding `v<N>.metadata.json`, the Hadoop layout.
+"""A catalog that is its warehouse: a table is a folder of `v<N>.metadata.json` (Hadoop's layout).
 
 The newest version is the highest N (see version_files.py). A commit creates `v<N+1>.metadata.json`
 if absent, or `v<N+1>.gz.metadata.json` where version N sets `write.metadata.compression-codec` to
@@ -69,7 +69,7 @@ from lakehouse.storage.storage_protocol import Storage
 log = logging.getLogger(__name__)
 
 TURNS = "commit.turns.enabled"
-"""Catalog property: `false` lets writers of one machine collide instead of queueing (see Catalog.turn)."""
+"""Catalog property: `false`: writers of one machine do not queue (see Catalog.turn)."""
 
 
 class FilesystemCatalog:
@@ -261,7 +261,10 @@ class FilesystemCatalog:
         )
 
     def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
-        """See Catalog. Without `purge` every file stays; the newest metadata file can be registered again."""
+        """Remove a table from the catalog.
+
+        Without `purge` every file stays, and the newest metadata file can be registered again.
+        """
         folder = self._folder(identifier)
         while True:
             version = self.load(identifier)
@@ -316,7 +319,10 @@ class FilesystemCatalog:
         )
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
-        """See Catalog. The table keeps its data where it is; the catalog goes on writing its metadata in its own folder."""
+        """Adopt an existing metadata file as a table.
+
+        Data stays where it is; new metadata is written into the catalog's own folder of the table.
+        """
         metadata = read_metadata(self.storage(metadata_location), metadata_location)
         check_no_overlap(metadata.location, self._locations_beside(identifier, metadata.location))
         return self._create(identifier, metadata)
@@ -391,7 +397,7 @@ class FilesystemCatalog:
         )
 
     def _delete_old_versions(self, identifier: Identifier, new: TableMetadata) -> None:
-        """Delete the versions that the metadata log no longer lists, where the table asks for it, oldest first.
+        """Delete the versions that left the metadata log, oldest first, if the table asks for it.
 
         Whatever an earlier writer failed to delete goes too: versions must stay one unbroken range,
         because readers that begin at any of them find the newest by probing forward.
@@ -408,7 +414,10 @@ class FilesystemCatalog:
                 raise StorageError(f"{location} cannot be deleted: {report.failed[location]}")
 
     def _settle(self, folder: str, number: int, location: str) -> None:
-        """What was seen must not go away: its writer may stop, or lose power, before the version's name is durable."""
+        """Make the name of a version that was read durable, before anything is built on it.
+
+        Its writer may stop, or lose power, before it does so itself.
+        """
         if self._settled.get(folder) != number:
             self._store.settle(location)
             self._settled[folder] = number

@@ -23,7 +23,10 @@ _POLL_SECONDS = 0.002
 
 @contextmanager
 def machine_turn(key: str, *, wait_seconds_max: float = WAIT_SECONDS_MAX) -> Iterator[None]:
-    """Hold this machine's turn for `key`; after `wait_seconds_max`, or where locks do not work, go on without it."""
+    """Hold this machine's turn for `key`.
+
+    After `wait_seconds_max`, or where locks do not work, it goes on without.
+    """
     handle = _open(key)
     if handle is None:
         yield

@@ -1,4 +1,6 @@
-"""Catalog in a SQL database: the tables of Iceberg's JDBC catalog, so that pyiceberg and Iceberg's Java open the same database.
+"""Catalog in a SQL database, with the tables of Iceberg's JDBC catalog.
+
+pyiceberg and Iceberg's Java open the same database.
 
 A commit writes a metadata file, then swaps the pointer to it by one conditional UPDATE.
 """
@@ -307,7 +309,10 @@ class SqlCatalog:
         self._database.close()
 
     def _swap(self, identifier: Identifier, expected: str, location: str) -> None:
-        """Move the pointer from `expected` to `location`; settles lost replies where the database can tell."""
+        """Move the pointer from `expected` to `location`.
+
+        Where a reply is lost and the database can tell what happened, it is asked.
+        """
 
         def update(connection: Connection) -> int:
             return self._database.run(
@@ -329,7 +334,10 @@ class SqlCatalog:
             self._settle(identifier, expected, location)
 
     def _settle(self, identifier: Identifier, expected: str, location: str) -> None:
-        """After a lost reply to COMMIT: return if it was committed, raise CommitConflictError if certainly not."""
+        """After a lost reply to COMMIT: return if it was committed.
+
+        Raises CommitConflictError if it certainly was not.
+        """
         try:
             with self._database.write() as connection:
                 found = self._pointer(

@@ -1,4 +1,4 @@
-"""The database under the SQL catalog: connections, transactions, and which failures leave an outcome open."""
+"""The SQL catalog's database: connections, transactions, and failures of unknown outcome."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ NAME_MAX = 255
 VALUE_MAX = 1000
 """Characters of locations and of property values."""
 _LOST_RACE = frozenset({"40001", "40P01", "55P03"})
-"""SQLSTATE of transactions that PostgreSQL gave up because of others: serialization, deadlock, lock timeout."""
+"""SQLSTATE of transactions given up because of others: serialization, deadlock, lock timeout."""
 _BUSY_MS = 60_000
 _ATTEMPTS = 5
 
@@ -185,7 +185,10 @@ class Database:
         return self._typed
 
     def alone(self, connection: Connection) -> None:
-        """Until the transaction ends, no other one is that called this; a SQLite transaction is alone anyway."""
+        """Exclude every other transaction that called this, until the end of this one.
+
+        A SQLite transaction excludes others anyway.
+        """
         if not self._is_sqlite:
             connection.execute(
                 text("SELECT pg_advisory_xact_lock(:number)"),
@@ -217,7 +220,7 @@ class Database:
                 lock.release()
 
     def _locked(self, number: int) -> Connection | None:
-        """A connection that holds an advisory lock until it is given back; None where the lock cannot be had."""
+        """A connection that holds an advisory lock; None when the lock cannot be had."""
         connection: Connection | None = None
         try:
             connection = self._engine.connect()
@@ -282,7 +285,7 @@ def _sqlstate(error: SQLAlchemyError) -> str | None:
 
 
 def _roll_back(connection: Connection, transaction: Transaction) -> None:
-    """End a transaction that was never committed; the server does so itself when it cannot be told."""
+    """Roll back a transaction; a server that cannot be reached does so itself."""
     try:
         if not connection.invalidated:
             transaction.rollback()
@@ -297,7 +300,10 @@ def _number(key: str) -> int:
 
 
 def _give_back(connection: Connection) -> None:
-    """End the transaction and return the connection to the pool; what happened under the lock is not affected by a failure."""
+    """End the transaction and return the connection to the pool.
+
+    A failure here does not touch what was done under the lock.
+    """
     try:
         connection.rollback()
         connection.close()

@@ -1,4 +1,4 @@
-"""Namespaces of a SQL catalog: rows of `iceberg_namespace_properties`, and what the names of tables imply."""
+"""Namespaces of a SQL catalog: rows of `iceberg_namespace_properties`, and names of tables."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ def field_id_of(field: pa.Field) -> int | None:
 
 
 def leaf_field_ids(footer: pq.FileMetaData) -> list[int | None]:
-    """Field id of each leaf column in the order of the columns of a row group; None where the file has none."""
+    """Field id of each leaf column of a row group, in order; None where the file has none."""
     ids: list[int | None] = []
     for field in footer.schema.to_arrow_schema():
         _collect(field, ids)

@@ -25,7 +25,7 @@ def make_struct(
 
 
 def make_list(values: pa.Array, lengths: pa.Array, target: pa.DataType) -> pa.Array:
-    """A list array from flattened values and the length of each list (null: the list is null and holds no values)."""
+    """A list array from flattened values and list lengths; a null length is a null list."""
     offsets, mask = _offsets(lengths)
     if pa.types.is_large_list(target):
         return pa.LargeListArray.from_arrays(pa.array(offsets), values, type=target, mask=mask)
@@ -45,7 +45,10 @@ def make_map(
 
 
 def list_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Flattened values and the length of each list (null for a null list), of any list type; the inverse of `make_list`."""
+    """Flattened values and the length of each list (null for a null list) of any list type.
+
+    The inverse of `make_list`.
+    """
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         return array.flatten(), pc.list_value_length(array)
     (values,), lengths = _parts(array, [array.values])
@@ -53,7 +56,10 @@ def list_parts(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def map_parts(array: pa.MapArray) -> tuple[pa.Array, pa.Array, pa.Array]:
-    """Flattened keys, flattened values and the length of each map (null for a null map); the inverse of `make_map`."""
+    """Flattened keys, flattened values and the length of each map (null for a null map).
+
+    The inverse of `make_map`.
+    """
     (keys, values), lengths = _parts(array, [array.keys, array.items])
     return keys, values, lengths
 

@@ -1,4 +1,4 @@
-"""Lower and upper bounds: out of Parquet statistics, truncated, in single-value serialization (spec: Appendix D)."""
+"""Bounds from Parquet statistics: truncated, in single-value serialization (spec: Appendix D)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ _BEFORE_SURROGATES, _AFTER_SURROGATES = 0xD7FF, 0xE000
 
 
 def to_single_value(kind: PrimitiveType, value: Any) -> bytes:
-    """A value in Iceberg's internal representation as bytes (decimals and dates as unscaled and day numbers are accepted too).
+    """A value in Iceberg's internal representation as bytes.
+
+    Decimals and dates may also be given as unscaled and day numbers.
 
     Decimals have the fewest bytes that hold the sign.
     """
@@ -86,7 +88,10 @@ def bounds(
 
 
 def lower_bound(value: Any, kind: PrimitiveType, length: int | None) -> bytes:
-    """A serialized value less than or equal to `value`: strings cut to `length` code points, binary to `length` bytes."""
+    """A serialized lower bound of `value`.
+
+    Strings are cut to `length` code points, binary to `length` bytes.
+    """
     if length is not None and isinstance(kind, StringType):
         return to_single_value(kind, value[:length])
     if length is not None and isinstance(kind, BinaryType):
@@ -95,7 +100,7 @@ def lower_bound(value: Any, kind: PrimitiveType, length: int | None) -> bytes:
 
 
 def upper_bound(value: Any, kind: PrimitiveType, length: int | None) -> bytes | None:
-    """A serialized value greater than or equal to `value`, or None when the cut value cannot be incremented."""
+    """A serialized upper bound of `value`; None when the cut value cannot be incremented."""
     if length is not None and isinstance(kind, StringType):
         rounded = round_up_text(value, length)
         return None if rounded is None else rounded.encode("utf-8")
@@ -105,7 +110,10 @@ def upper_bound(value: Any, kind: PrimitiveType, length: int | None) -> bytes | 
 
 
 def round_up_text(value: str, length: int) -> str | None:
-    """The first `length` code points, the last of which that can grow is incremented; surrogates are skipped."""
+    """The first `length` code points, with the last one that can grow incremented.
+
+    Surrogates are skipped.
+    """
     if len(value) <= length:
         return value
     for index in range(length - 1, -1, -1):
@@ -127,7 +135,7 @@ def round_up_bytes(value: bytes, length: int) -> bytes | None:
 
 
 def decode_statistic(raw: Any, column: Any, kind: PrimitiveType) -> Any:
-    """A raw Parquet minimum or maximum as a comparable value of the Iceberg type, or None when it cannot be told.
+    """A raw Parquet minimum or maximum as a comparable value; None when that is impossible.
 
     Args:
         raw: `min_raw` or `max_raw` of pyarrow's statistics.
@@ -166,7 +174,7 @@ _PHYSICAL: dict[type[PrimitiveType], tuple[str, ...]] = {
 
 
 def _is_unsigned(column: Any) -> bool:
-    """Unsigned integers are ordered as such in statistics, but pyarrow and we decode them as signed."""
+    """Read statistics of unsigned columns as unsigned, though they are decoded as signed."""
     return json.loads(column.logical_type.to_json()).get("isSigned") is False
 
 

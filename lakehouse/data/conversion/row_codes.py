@@ -16,7 +16,7 @@ Codes = npt.NDArray[np.int64]
 
 
 def row_codes(data: pa.Table) -> Codes:
-    """A number for each row, from 0 without gaps; two rows have the same one when all their columns are equal.
+    """A number for each row, from 0 without gaps; equal rows have equal numbers.
 
     Nulls are equal to nulls and NaN to NaN; -0.0 and 0.0 differ.
     """
@@ -24,7 +24,7 @@ def row_codes(data: pa.Table) -> Codes:
 
 
 def surplus(codes: Codes, others: Codes) -> npt.NDArray[np.bool_]:
-    """Which rows remain when each of `others` takes an equal one of `codes` away; the first equal rows go first."""
+    """Which rows of `codes` remain when each of `others` cancels one equal row, first first."""
     size = int(max(codes.max(initial=-1), others.max(initial=-1))) + 1
     taken = np.bincount(others, minlength=size)
     mask: npt.NDArray[np.bool_] = occurrence(codes) >= taken[codes]

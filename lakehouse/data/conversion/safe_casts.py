@@ -34,7 +34,7 @@ class CastError(ValueError):
 
 
 def without_encoding(array: pa.Array) -> pa.Array:
-    """Dictionaries and run-end encodings as plain values; extension types (but uuid) as their storage."""
+    """Plain values for dictionaries, run-end encodings and extension types (all but uuid)."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_dictionary(array.type):

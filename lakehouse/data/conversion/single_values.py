@@ -29,7 +29,10 @@ _LONG_BACKED = (TimeType, TimestampType, TimestamptzType, TimestampNanoType, Tim
 
 
 def internal_values(array: pa.Array, kind: IcebergType) -> list[Any]:
-    """Elements as Iceberg's internal values: date = int days, timestamps = int ticks, uuid = UUID, fixed and binary = bytes."""
+    """Elements as Iceberg's internal values.
+
+    Dates are days, timestamps are ticks (both int), uuids are UUID, fixed and binary are bytes.
+    """
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     if pa.types.is_date32(array.type):

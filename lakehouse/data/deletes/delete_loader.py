@@ -1,4 +1,4 @@
-"""Row-level deletes of a scan task: positions and equality keys, each delete file read once a scan."""
+"""Row-level deletes of a scan task; each delete file is read once a scan."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class DeleteLoader:
         self._cache = _Cache(cache_bytes)
 
     def positions(self, data_file: DataFile, deletes: Sequence[DataFile]) -> Positions | None:
-        """Ascending distinct positions deleted from a data file; None when no positional delete applies.
+        """Ascending distinct positions deleted from a data file; None if no such delete applies.
 
         Raises:
             NoSuchFileError: a delete file is missing.
@@ -206,7 +206,10 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 class _Cache:
-    """What was decoded lately, by key, up to a number of bytes; each key is loaded once even when threads ask together."""
+    """A cache of decoded files by key, limited in bytes.
+
+    Each key is loaded once even when several threads ask for it together.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -20,7 +20,10 @@ Positions = npt.NDArray[np.int64]
 
 
 def encode_vector(positions: Positions) -> bytes:
-    """The blob: length, magic, 64-bit Roaring bitmap, CRC-32 of magic and bitmap; length and checksum are big-endian."""
+    """The blob: length, magic, 64-bit Roaring bitmap, CRC-32 of magic and bitmap.
+
+    Length and checksum are big-endian.
+    """
     bitmap = BitMap64(positions.astype(np.uint64))
     bitmap.run_optimize()
     body = _MAGIC + bitmap.serialize()

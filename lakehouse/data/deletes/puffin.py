@@ -61,7 +61,7 @@ class PuffinWriter:
         snapshot_id: int = -1,
         sequence_number: int = -1,
     ) -> Blob:
-        """Append an uncompressed blob, by default one that is not bound to a snapshot yet; where it will be."""
+        """Append an uncompressed blob, not bound to a snapshot unless told; returns its place."""
         blob = Blob(
             type=kind,
             fields=tuple(fields),

@@ -40,7 +40,9 @@ _DAMAGE = (
 
 
 class AvroTaskReader(TaskReader):
-    """One scan task over an Avro file, which is read as one row group, whatever range of it the task names first.
+    """Reads one scan task over an Avro file.
+
+    The file counts as one row group, whichever byte range the task names.
 
     Raises:
         NoSuchFileError, StorageError: it cannot be read.

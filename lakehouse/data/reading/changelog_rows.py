@@ -80,7 +80,7 @@ def _marked(rows: pa.Table, kind: str, step: ChangelogStep) -> pa.Table:
 
 
 def _lasting(changes: pa.Table, columns: int) -> npt.NDArray[np.bool_]:
-    """The last insertions of rows that are more than before, the first deletions of rows that are fewer."""
+    """The last insertions of rows that became more, first deletions of rows that became fewer."""
     codes = row_codes(changes.select(range(columns)))
     inserted = np.asarray(
         changes["_change_type"].combine_chunks().to_numpy(zero_copy_only=False) == INSERT

@@ -1,4 +1,4 @@
-"""From what a file holds to what the table's schema says: columns by field id only (spec: Column Projection)."""
+"""From a file's columns to the table's schema, by field id only (spec: Column Projection)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,10 @@ Build = Callable[[pa.Array], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """How to make one column out of a decoded one; `leaves` are the Parquet columns to decode; `exact` means as it is."""
+    """How to make one column out of a decoded one.
+
+    `leaves` are the Parquet columns to decode; `exact` means that the column is returned as it is.
+    """
 
     build: Build
     leaves: tuple[int, ...]
@@ -256,7 +259,7 @@ class Projection:
         return _Part(build, (*key.leaves, *value.leaves), exact=key.exact and value.exact)
 
     def _child(self, column: FileColumn, one: NestedField, target: pa.Field, name: str) -> _Part:
-        """The element of a list, the key or the value of a map: always there, its id needs no match to be found."""
+        """The element of a list, or the key or value of a map; no id is needed to find it."""
         if column.field_id is not None and column.field_id != one.field_id:
             raise InvalidSchemaError(
                 f"{name!r} has field id {column.field_id} in {self._path} but {one.field_id} in the table",

@@ -169,7 +169,7 @@ class _Task(Generic[Group]):
 
 
 class Pipeline(Generic[Group]):
-    """Opens files ahead and decodes their row groups on several threads; batches come in the order of the files.
+    """Opens files and decodes row groups on several threads; batches come in the files' order.
 
     Args:
         openers: one call per file; run on the threads, a few files ahead.

@@ -1,4 +1,4 @@
-"""The columns of a Parquet file as a tree with field ids, from the file itself or from the table's name mapping."""
+"""The columns of a Parquet file as a tree with field ids, its own or those of a name mapping."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _assign(columns: Sequence[FileColumn], mapped: Sequence[MappedField]) -> Non
 
 
 def _renamed(column: FileColumn) -> list[FileColumn]:
-    """Children under the names that mappings use, whatever the file calls the parts of lists and maps."""
+    """Children under the names that mappings use, however the file names parts of collections."""
     if pa.types.is_struct(column.type):
         return column.children
     names = ["element"] if len(column.children) == 1 else ["key", "value"]

@@ -72,7 +72,9 @@ def verify_pages(data: bytes | mmap, chunks: Iterable[ColumnChunk], path: str) -
 
 
 def verified(data: bytes, columns: int, rows: int, uncompressed_bytes: int) -> bool:
-    """Whether all pages of a file match their checksums, found without its footer, which takes longer to parse than a small file.
+    """Whether all pages of a file match their checksums, found without parsing its footer.
+
+    Parsing the footer takes longer than checking a small file.
 
     False says nothing about the file but that it is not of the usual layout or damaged:
     `verify_pages` tells which.
@@ -102,7 +104,7 @@ def verified(data: bytes, columns: int, rows: int, uncompressed_bytes: int) -> b
 
 
 class _Page(NamedTuple):
-    """What a page header says; `body` is where the data start, `values` are none for a dictionary page."""
+    """A page header: `body` is where its data start, `values` is zero for a dictionary page."""
 
     body: int
     size: int
@@ -112,7 +114,10 @@ class _Page(NamedTuple):
 
 
 def _usual(data: bytes | mmap, at: int) -> _Page | None:
-    """A page header of the usual layout; None for any other, and for sizes below zero, which would lead backwards."""
+    """A page header of the usual layout; None for any other.
+
+    Sizes below zero would lead backwards: None for these too.
+    """
     found = _USUAL.match(data, at)
     if found is None:
         return None

@@ -1,4 +1,6 @@
-"""The part of a Parquet footer that pruning needs, parsed here: pyarrow ends the process over damaged column metadata.
+"""The part of a Parquet footer that pruning needs, parsed here.
+
+pyarrow ends the process over damaged column metadata.
 
 (`RowGroupMetaData.column` lets C++ exceptions through, as for histograms of a wrong size or
 statistics that are cut short.)
@@ -74,14 +76,16 @@ def plain_value(raw: bytes | None, physical_type: str) -> Any:
 
 
 class Tail(NamedTuple):
-    """The end of a Parquet file: its serialized footer, and all of the file when it is that small."""
+    """The end of a Parquet file: its footer, and the whole file when it is that small."""
 
     footer: bytes
     whole: bytes | None
 
 
 def read_footer(storage: Storage, path: str, recorded_size: int) -> Tail:
-    """The serialized footer of a Parquet file, mostly in one read, which brings a small file as a whole.
+    """The serialized footer of a Parquet file.
+
+    It mostly takes one read, which brings a small file as a whole.
 
     Args:
         storage: where the file is.

@@ -60,7 +60,7 @@ _TWICE_ROWS = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Footer:
-    """A file's footer, serialized and parsed; the whole file when the read that brought the footer brought all of it."""
+    """A file's footer, serialized and parsed; with it the whole file if one read brought it."""
 
     data: bytes
     parsed: pq.FileMetaData
@@ -105,7 +105,7 @@ def load_footer(storage: Storage, one: DataFile, *, counted: bool = True) -> Foo
 def open_parquet(
     storage: Storage, one: DataFile, found: Footer, dictionaries: Sequence[int] = ()
 ) -> pq.ParquetFile:
-    """Open a file whose footer was read; leaf columns in `dictionaries` are read dictionary encoded.
+    """Open a file whose footer was read; the leaf columns `dictionaries` stay dictionary encoded.
 
     Raises:
         NoSuchFileError, StorageError: it cannot be read.
@@ -171,7 +171,7 @@ class RowGroup:
 
 
 class TaskReader:
-    """One scan task, opened: which row groups to read, and how to make the wanted batches out of them.
+    """One opened scan task: the row groups to read, and how wanted batches are made of them.
 
     Args:
         task: the task.
@@ -228,7 +228,7 @@ class TaskReader:
         return self._opened
 
     def _shape(self, name_mapping: str | None) -> Sequence[FileColumn]:
-        """Columns of the file and their projection, taken over from the file before when it had the same schema."""
+        """The file's columns and projection, shared with the last file if schemas are equal."""
         parsed, scan = self._footer.parsed, self._scan
         hint = (parsed.metadata or {}).get(_ARROW_SCHEMA)
         known = scan.shape
@@ -248,7 +248,10 @@ class TaskReader:
 
     @cached_property
     def bulk(self) -> BulkFile | None:
-        """How Polars can decode the file; None when it cannot: nested columns, rare types, large files that are far away."""
+        """How Polars can decode the file; None when it cannot.
+
+        It cannot decode nested columns, rare types, and large files that are far away.
+        """
         source = self._footer.whole or path_on_disk(self._storage, self._path)
         columns = self._decoded_columns
         if source is None or columns is None:
@@ -277,7 +280,7 @@ class TaskReader:
         return self._path
 
     def verify(self, groups: Sequence[RowGroup]) -> bool:
-        """Check the checksums of wanted pages for a decoder that does not; only where there is `bulk`.
+        """Verify the checksums of wanted pages if `bulk` decodes them: Polars itself does not.
 
         Returns:
             False when their headers and the footer contradict each other, so that only Arrow's
@@ -308,7 +311,10 @@ class TaskReader:
             return verify_pages(data, chunks, self._path)
 
     def ready(self) -> list[pa.RecordBatch] | None:
-        """All wanted batches of a small file, decoded at once; None for larger ones, which are read by row group."""
+        """All wanted batches of a small file, decoded at once; None for larger files.
+
+        These are read by row group.
+        """
         if len(self.row_groups) > 1 or self._footer.whole is None:
             return None
         return [batch for group in self.row_groups for batch in self.batches(group)]
@@ -352,7 +358,7 @@ class TaskReader:
 
     @cached_property
     def _chunks(self) -> list[list[ColumnChunk]]:
-        """Column chunks by row group; parsed when something depends on them only, which small files never ask for."""
+        """Column chunks by row group, parsed on demand: small files never need them."""
         return column_chunks(self._footer.data, self._footer.parsed.num_columns, self._path)
 
     def _select(self, columns: Sequence[FileColumn]) -> list[RowGroup]:
@@ -378,7 +384,7 @@ class TaskReader:
 
     @cached_property
     def _dictionaries(self) -> list[int]:
-        """Text columns that are faster read as dictionaries and decoded by Arrow: those with few distinct values."""
+        """Text columns with few distinct values: faster to read as dictionaries, by Arrow."""
         if sum(group.rows for group in self.row_groups) < _TWICE_ROWS:
             return []
         wanted = set(self._projection.leaves)
@@ -424,7 +430,10 @@ class TaskReader:
     def wanted(
         self, batch: pa.RecordBatch | None, rows: int, position: int
     ) -> pa.RecordBatch | None:
-        """Filter, delete and arrange one decoded batch that starts at row `position` of the file; None when nothing is left."""
+        """Filter, delete and project one decoded batch; None when no row is left.
+
+        `position` is that of its first row in the file.
+        """
         columns = self._projection.columns(batch, rows)
         mask = alive(self._deleted, position, rows) if self._deleted is not None else None
         if mask is not None and not mask.any() and not self._scan.shows_deleted:

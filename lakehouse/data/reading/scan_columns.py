@@ -1,4 +1,7 @@
-"""What to read, filter and return, in terms of field ids: shared by all tasks of a scan with the same filter and deletes."""
+"""What to read, filter and return, by field id.
+
+Shared by all tasks of a scan with the same filter and deletes.
+"""
 
 from __future__ import annotations
 
@@ -154,7 +157,7 @@ class ScanColumns:
         positions: pa.Array | None = None,
         deleted: pa.Array | None = None,
     ) -> pa.RecordBatch:
-        """The read columns as a batch, with the positions, and which rows are deleted, when these are asked for."""
+        """The read columns as a batch; positions and a mask of deleted rows when asked for."""
         schema, arrays = self._read_schema, list(columns)
         for name, kind, values in (
             (_POSITION, pa.int64(), positions),
@@ -182,7 +185,7 @@ class ScanColumns:
         return working if len(chosen) == working.num_rows else working.take(pa.array(chosen))
 
     def any_matches(self, probed: pa.RecordBatch) -> bool:
-        """Whether any row passes the filter, by the columns that it needs; only where `can_probe`."""
+        """Whether any row passes the filter, by the columns it needs; only if `can_probe`."""
         read = partial(self._probed.read, probed)
         return bool(passing(self.where, read, probed.num_rows).any())
 
@@ -223,7 +226,7 @@ class ScanColumns:
 
 
 def _hidden(one: NestedField) -> str:
-    """Name under which a column that no filter may meet travels: another column can have had its name."""
+    """The name of a column that filters must not meet: another column can have had its name."""
     return f"\x00{one.field_id}"
 
 
@@ -256,7 +259,7 @@ def _read_fields(
 
 
 def _pruned(schema: Schema, ids: set[int]) -> list[NestedField]:
-    """The columns that hold the fields of `ids`: structs without the others, lists and maps whole."""
+    """The columns that hold the fields of `ids`: structs trimmed to these, lists and maps whole."""
     fields = index_by_id(schema)
     nested = (ListType, MapType)
     whole = {i for i in ids if isinstance(fields[i].field_type, nested)}

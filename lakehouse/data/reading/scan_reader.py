@@ -1,4 +1,7 @@
-"""Data files (Parquet, and Avro that landed) to Arrow record batches: columns by field id, deletes applied, rows filtered."""
+"""Data files to Arrow batches: columns by field id, deletes applied, rows filtered.
+
+Files are Parquet, or Avro that was added from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +140,7 @@ def _stream(
 
 
 def read_table(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> pa.Table:
-    """All rows of the tasks as one table (see `read_tasks`); the fastest way when the result fits in memory."""
+    """All rows of the tasks as one table (see `read_tasks`): fastest if the result fits memory."""
     whole = replace(request, batch_rows=max(request.batch_rows, _TABLE_BATCH_ROWS))
     threads = request.threads or pa.cpu_count()
     listed = list(tasks)

@@ -1,4 +1,4 @@
-"""Values as a file has them to the type of the table: Iceberg's promotions and what other writers leave behind."""
+"""Values of a file's types to those of the table: Iceberg's promotions, other writers' habits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NANOS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 
 class PromotionError(ValueError):
-    """The type in the file cannot be read as the type of the table; the caller adds file and column."""
+    """A file's type cannot be read as the table's type; the caller adds file and column."""
 
 
 def promote(array: pa.Array, kind: IcebergType, target: pa.DataType) -> pa.Array:
@@ -110,7 +110,10 @@ def _convert(array: pa.Array, kind: IcebergType, storage: pa.DataType) -> pa.Arr
 
 
 def _timestamps(array: pa.Array, storage: pa.DataType) -> pa.Array:
-    """Other units; instants are kept whatever the zone, files without a zone mean UTC (INT96, old writers)."""
+    """Other time units; instants keep their moment.
+
+    A file without a zone means UTC (INT96, old writers).
+    """
     source, wanted = _NANOS[array.type.unit], _NANOS[storage.unit]
     ticks = array.view(pa.int64())
     if source > wanted:

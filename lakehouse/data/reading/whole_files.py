@@ -1,4 +1,4 @@
-"""Several scan tasks opened together, so that plain columns are decoded in bulk where that is faster (ADR 7)."""
+"""Several scan tasks opened together: plain columns are decoded in bulk if faster (ADR 7)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _SLICE_ROWS = 250_000
 
 
 def together(tasks: Sequence[FileScanTask], threads: int) -> Iterator[list[FileScanTask]]:
-    """Consecutive tasks to open together: with the same residual and without deletes; a share for each thread at least.
+    """Consecutive tasks to open together: of the same residual and without deletes.
+
+    There is at least one group for each thread.
 
     Args:
         tasks: all of the scan.

@@ -1,4 +1,4 @@
-"""Column metrics of Parquet files: counts, bounds and sizes from the footer, NaN counts from the data."""
+"""Column metrics of Parquet files: counts, bounds and sizes from footers, NaN counts from data."""
 
 from __future__ import annotations
 
@@ -205,7 +205,10 @@ def _add_bounds(
 
 
 def split_offsets(footer: pq.FileMetaData) -> tuple[int, ...]:
-    """Byte at which each row group starts, ascending; a reader of a byte range reads the row groups that start in it."""
+    """Byte at which each row group starts, ascending.
+
+    A reader of a byte range reads the row groups that start in it.
+    """
     return tuple(
         sorted(row_group_start(footer.row_group(group)) for group in range(footer.num_row_groups))
     )
@@ -225,7 +228,10 @@ def row_group_start(group: pq.RowGroupMetaData) -> int:
 def count_nans(
     batch: pa.RecordBatch, schema: Schema, modes: Mapping[int, MetricsMode], counts: dict[int, int]
 ) -> None:
-    """Add the NaN values of a batch (Arrow schema of `schema`) to `counts`, by field id, where the mode asks for counts."""
+    """Add a batch's NaN values to `counts`, by field id, where the metrics mode asks for counts.
+
+    The batch has the Arrow schema of `schema`.
+    """
     for column, one in zip(batch.columns, schema.fields, strict=True):
         _count(column, one.field_type, one.field_id, modes, counts)
 
@@ -263,6 +269,6 @@ def _has_floats(kind: IcebergType) -> bool:
 
 
 def stored_schema(schema: Schema) -> Schema:
-    """The fields that data files hold: all but those of type `unknown` (spec: omit from data files), at the top level."""
+    """The top-level fields that data files hold: all but those of type `unknown` (see the spec)."""
     kept = [one for one in schema.fields if not isinstance(one.field_type, UnknownType)]
     return schema if len(kept) == len(schema.fields) else Schema(*kept, schema_id=schema.schema_id)

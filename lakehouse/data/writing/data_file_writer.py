@@ -22,7 +22,7 @@ from lakehouse.storage.storage_protocol import Storage
 
 @dataclass(frozen=True, kw_only=True)
 class WriteRequest:
-    """What a writer has to know about the table; picklable, so that it can be shipped to Spark workers.
+    """What a writer has to know about the table; picklable, to be sent to Spark workers.
 
     Attributes:
         schema: the table's schema; batches are coerced to it by column name.
@@ -91,7 +91,7 @@ def write_data_files(
 def write_all(
     data: ArrowData, request: WriteRequest, storage: Storage, *, task: str = "0"
 ) -> list[DataFile]:
-    """All files of `write_data_files`; when anything fails, finished files are deleted too, as nobody has seen them.
+    """All files of `write_data_files`; if anything fails, finished files are deleted as well.
 
     Raises:
         what `write_data_files` raises.

@@ -44,7 +44,7 @@ class FileDeletes:
 def write_deletes(
     deletes: Iterable[FileDeletes], request: WriteRequest, storage: Storage, *, task: str = "0"
 ) -> list[DataFile]:
-    """Write deletes in the form of the table's format version: position delete files in v2, deletion vectors in v3.
+    """Write deletes as the format version asks: position delete files (v2), deletion vectors (v3).
 
     Args:
         deletes: one item a data file.
@@ -189,7 +189,7 @@ def _write_position_file(
 
 
 def _rows(items: Sequence[FileDeletes], schema: pa.Schema) -> Iterable[pa.Table]:
-    """Tables of at most a row group, in the order that the spec asks for: by path, then by position."""
+    """Tables of at most a row group, ordered by path, then position, as the spec asks."""
     waiting: list[pa.Table] = []
     rows = 0
     for one in items:

@@ -153,7 +153,10 @@ class FanOut:
         )
 
     def _flush(self, lane: _Lane) -> Iterator[DataFile]:
-        """Write the waiting rows of a partition; finish its file when it is full or can not go on in order."""
+        """Write a partition's waiting rows.
+
+        Its file is finished when it is full, or when the order of rows does not allow more.
+        """
         table = pa.Table.from_batches(lane.waiting, schema=self._target.arrow_schema)
         size = lane.waiting_bytes
         self._waiting_bytes -= size

@@ -1,4 +1,7 @@
-"""Parquet files that others wrote, without field ids, as data files of a table: described from their footers, never rewritten."""
+"""Parquet files of other writers, without field ids, as data files of a table.
+
+They are described from their footers and never rewritten.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +165,7 @@ class _Facts:
         return values
 
     def check(self, values: Mapping[int, Any]) -> None:
-        """That each column of the file is one of the table, readable as its type, and that nothing required is missing."""
+        """Check that each column of the file fits the table's, and that no required one lacks."""
         stray = [one.name for one in self._columns if one.field_id not in self._fields]
         if stray:
             raise InvalidSchemaError(
@@ -226,7 +229,7 @@ class _Facts:
         )
 
     def fields_with_nan_bounds(self) -> set[int]:
-        """Floating point fields with a NaN among their statistics: old writers put it there, and then bounds say nothing."""
+        """Floating-point fields whose statistics hold a NaN: old writers' bounds, worth nothing."""
         unsure: set[int] = set()
         for leaf, field_id in enumerate(self.leaf_ids):
             if field_id is not None and isinstance(

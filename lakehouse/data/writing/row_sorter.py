@@ -53,7 +53,7 @@ class RowSorter:
         return data.take(indices)
 
     def follows(self, last: pa.Table, following: pa.Table) -> bool:
-        """Whether the first row of `following` may stand after the last row of `last` in one sorted file."""
+        """Whether the first row of `following` may come after the last one of `last`, sorted."""
         pair = pa.concat_tables([last.slice(last.num_rows - 1), following.slice(0, 1)])
         return bool(self.indices(pair)[0].as_py() == 0)
 
@@ -64,7 +64,7 @@ def _is_identity(indices: pa.Array) -> bool:
 
 
 def _comparable(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Floating point as integers in the order -Infinity < -value < -0 < 0 < value < Infinity < NaN."""
+    """Floats as integers in the order -Infinity < -value < -0 < 0 < value < Infinity < NaN."""
     if not pa.types.is_floating(values.type):
         return values
     chunks = []

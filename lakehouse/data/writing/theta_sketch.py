@@ -1,4 +1,4 @@
-"""Theta sketches: how many different values a column has, in a few kilobytes that can be united with those of other engines.
+"""Theta sketches: a column's distinct count, in kilobytes, mergeable across engines.
 
 A sketch keeps the smallest hashes of the values; how close together they lie says how many there
 are. The values are hashed as bytes of Iceberg's single-value serialization, with the hash and in
@@ -27,7 +27,10 @@ _READ_ONLY, _EMPTY, _IS_COMPACT, _ORDERED = 0x02, 0x04, 0x08, 0x10
 
 
 class ThetaSketch:
-    """A sketch of 4,096 nominal entries: exact up to as many values, within about 3 percent beyond (two standard errors)."""
+    """A sketch of 4,096 nominal entries.
+
+    Exact up to as many values, beyond within about 3 percent (two standard errors).
+    """
 
     def __init__(self) -> None:
         self._hashes: npt.NDArray[np.uint64] = np.empty(0, np.uint64)

@@ -1,4 +1,4 @@
-"""Rows in the order of a Z-curve: neighbours in several columns at once become neighbours in the file."""
+"""Rows in the order of a Z-curve: near in several columns means near in the file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Array: TypeAlias = npt.NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class ZOrder:
-    """A curve through several columns; picklable, so that every worker of a rewrite follows the same one.
+    """A curve through several columns; picklable, so that all workers of a rewrite share it.
 
     A value counts by its rank among the quantiles of a sample, so that each column has the same say
     whatever its distribution; nulls come first, NaN last.

@@ -70,7 +70,7 @@ def hash_rows(rows: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
 
 
 def hash_slices(data: bytes | memoryview, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Hash of `data[offsets[i]:offsets[i + 1]]` for each i (`hashBytes` of values of any length)."""
+    """Hash of each `data[offsets[i]:offsets[i + 1]]` (`hashBytes` of values of any length)."""
     count = len(offsets) - 1
     result = np.empty(count, dtype=np.int32)
     if count == 0:

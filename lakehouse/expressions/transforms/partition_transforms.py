@@ -152,7 +152,7 @@ def _int32(values: Longs, array: pa.Array, what: str) -> pa.Array:
 def _checked(
     values: Longs, sources: Longs, array: pa.Array, dtype: Any, what: str
 ) -> npt.NDArray[Any]:
-    """Narrow to `dtype`; an error that shows the source when a value that is not null does not fit."""
+    """Narrow to `dtype`; the error shows the source value that does not fit."""
     limits = np.iinfo(dtype)
     wrong = (values < limits.min) | (values > limits.max)
     nulls = _nulls(array)

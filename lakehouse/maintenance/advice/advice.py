@@ -160,7 +160,7 @@ def advise(
     filters: Sequence[str] = (),
     cost: CostModel | None = None,
 ) -> Advice:
-    """Rank what maintenance can do, by files removed per byte rewritten, and say what a person should look at.
+    """Rank maintenance by files removed per byte rewritten; say what a person should look at.
 
     Args:
         health: of the table, measured with the policy.
@@ -184,7 +184,7 @@ def advise(
 def rank(
     health: TableHealth, policy: MaintenancePolicy, *, now_ms: int, cost: CostModel | None = None
 ) -> tuple[Choice, ...]:
-    """Every action that would remove files, most files per byte rewritten first; ties by cost, then by name.
+    """All actions that remove files, by files per byte rewritten, then cost, then name.
 
     Partitions that were written just now are among them: who asks for advice decides.
     """

@@ -64,7 +64,7 @@ class Gain:
 
 
 def decide(health: TableHealth, policy: MaintenancePolicy, now_ms: int) -> list[Action]:
-    """Everything that health and policy ask for: alerts, then what may be launched, also what has to wait for its hours.
+    """What health and policy ask for: alerts, then actions to launch, or to launch in their hours.
 
     Args:
         health: measured with the same policy.
@@ -98,7 +98,7 @@ def decide_compaction(
     target_bytes: int,
     now_ms: int,
 ) -> list[Action]:
-    """One compaction, or none: when it saves `min_removable_files`, or when deletes wait to be applied."""
+    """One compaction if it saves `min_removable_files` or if deletes are to be applied, or None."""
     if not policy.enabled:
         return []
     gains = compaction_gains(partitions, policy, target_bytes=target_bytes, now_ms=now_ms)
@@ -180,7 +180,10 @@ def compaction_gains(
 
 
 def rests(partition: PartitionHealth, policy: MaintenancePolicy, now_ms: int) -> bool:
-    """Whether nothing was written to a partition for `skip_recent_ms`, or what was written has waited for `wait_at_most_ms`."""
+    """Whether a partition is quiet (nothing written for `skip_recent_ms`) or has waited enough.
+
+    Enough is `wait_at_most_ms`.
+    """
     if (
         partition.last_updated_ms is None
         or partition.last_updated_ms <= now_ms - policy.skip_recent_ms
@@ -193,7 +196,7 @@ def rests(partition: PartitionHealth, policy: MaintenancePolicy, now_ms: int) ->
 
 
 def deletes_to_apply(partition: PartitionHealth, policy: MaintenancePolicy) -> bool:
-    """Whether the deleted rows of a partition reach the policy's share of its rows, or its delete files are too many."""
+    """Whether a partition's deleted rows reach the policy's share, or delete files are too many."""
     if (
         policy.delete_files_per_file
         and partition.delete_files > policy.delete_files_per_file * partition.data_files

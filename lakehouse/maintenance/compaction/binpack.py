@@ -13,7 +13,9 @@ _LOOKBACK = 32
 def pack(
     items: Iterable[T], weight: Callable[[T], int], capacity: int, *, lookback: int = _LOOKBACK
 ) -> list[list[T]]:
-    """First-fit into bins of `capacity`, looking back at the last `lookback` open bins; items keep their order inside a bin.
+    """First-fit into bins of `capacity`; only the last `lookback` open bins are tried.
+
+    Items keep their order inside a bin.
 
     An item heavier than `capacity` gets a bin of its own. Bins come out in the order in which they
     were opened.

@@ -1,4 +1,6 @@
-"""Compaction: small files of a partition become few of `write.target-file-size-bytes`, deletes applied, rows unchanged.
+"""Compaction: rewrites a partition's small files as few large ones, deletes applied.
+
+The large ones have `write.target-file-size-bytes`; rows stay as they are.
 
 One commit for each batch of groups, by `Transaction.rewrite_files` against the version that was
 planned: a delete or a removal committed meanwhile makes the batch abort, never the other way round.
@@ -69,7 +71,7 @@ __all__ = [
 ]
 
 _SIZE_SLACK = 1.1
-"""Output files may grow a tenth beyond their share before another one is begun: estimates of encoded sizes are rough."""
+"""Output files may grow a tenth beyond their share: sizes after encoding are estimates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,7 +317,7 @@ def execute_compaction(
     progress: Progress | None = None,
     executor: GroupExecutor | None = None,
 ) -> CompactionResult:
-    """Rewrite the plan's groups, committing batch by batch; by threads of this process unless another executor is given.
+    """Rewrite the plan's groups and commit batch by batch; in threads of this process by default.
 
     A conflict ends it: what was committed before stays, the files of the batch that lost are
     removed, and `stopped` says why.
@@ -366,7 +368,9 @@ def compact(
 
 
 def _sort_order(metadata: TableMetadata, options: CompactionOptions) -> SortOrder:
-    """How rows of new files are sorted: as asked, under the id of the table's equal order if it has one; else as the table says.
+    """How rows of new files are sorted: as asked, else as the table says.
+
+    What is asked gets the id of the table's equal order, if it has one.
 
     Raises:
         InvalidPartitionSpecError: a term that does not parse or apply to its column.
@@ -428,7 +432,10 @@ def _unused_deletes(
 
 
 def _recent_sequence_number(metadata: TableMetadata, cut_ms: int) -> int | None:
-    """The lowest sequence number committed at or after the cut; files that compaction rewrites keep their old ones."""
+    """The lowest sequence number committed at or after the cut.
+
+    Files that compaction rewrites keep their old ones.
+    """
     return min(
         (
             snapshot.sequence_number
@@ -551,13 +558,13 @@ class _Rewriter:
         )
 
     def _discard(self) -> None:
-        """Remove files that certainly no snapshot names; what cannot be removed is left to orphan removal."""
+        """Remove files that certainly no snapshot names; failures are left to orphan removal."""
         self._storage.delete([file.file_path for file in self._written])
         self._written = []
 
 
 def _dangling(groups: Sequence[FileGroup], uses: Counter[DeleteKey]) -> list[DataFile]:
-    """Delete files that apply to no live data file once the groups are rewritten; `uses` is counted down."""
+    """Delete files that apply to no data file once the groups are rewritten; lowers `uses`."""
     dangling: dict[DeleteKey, DataFile] = {}
     for task in _tasks(groups):
         for delete in task.deletes:

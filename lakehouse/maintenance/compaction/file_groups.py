@@ -226,7 +226,7 @@ def plan_groups(
 
 
 def _within(groups: list[FileGroup], budget_bytes: int) -> list[FileGroup]:
-    """Groups that together read at most the budget, those that remove the most files per byte first."""
+    """Groups within the budget of bytes read; first those that remove most files per byte."""
     chosen: list[FileGroup] = []
     left = budget_bytes
     for group in sorted(

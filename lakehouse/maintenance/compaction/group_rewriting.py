@@ -1,4 +1,4 @@
-"""Rewriting groups of files: the work as data, so that threads of this process or tasks of a cluster can do it."""
+"""Rewriting groups of files, as data: threads of this process or a cluster's tasks can do it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes on disk by what still needs them: a listing of the table's folders against what its metadata reaches."""
+"""Bytes on disk by what needs them: a folder listing against what the metadata reaches."""
 
 from __future__ import annotations
 

@@ -127,7 +127,10 @@ def measure_layout(manifests: Sequence[Entries], metadata: TableMetadata) -> Lay
 
 
 def sort_overlap(manifests: Sequence[Entries], metadata: TableMetadata) -> ColumnOverlap | None:
-    """Overlap of the leading column of the table's sort order; None when unsorted, or sorted by what keeps no order of ranges."""
+    """Overlap of the leading sort column.
+
+    None when unsorted, or sorted by a transform that does not keep the order of ranges.
+    """
     fields = metadata.sort_order().fields
     if not fields or not isinstance(fields[0].transform, _KEEP_ORDER):
         return None
@@ -143,7 +146,7 @@ def sort_overlap(manifests: Sequence[Entries], metadata: TableMetadata) -> Colum
 
 
 def column_overlap(by_spec: Sequence[Entries], field_id: int, name: str) -> ColumnOverlap | None:
-    """Overlap of a column's ranges between data files of one partition; None when there is nothing to compare.
+    """How much a column's ranges overlap between data files of a partition; None if not comparable.
 
     Args:
         by_spec: live data files, one `Entries` for each partition spec.

@@ -305,7 +305,7 @@ def health(
 def read_current(
     catalog: Catalog, identifier: Identifier, version: TableVersion | None = None
 ) -> tuple[TableVersion, list[ManifestFile], list[Entries]]:
-    """A table, the newest version by default, with the manifests of its current snapshot and their entries."""
+    """A table (the newest version by default), its current manifests and their entries."""
     version = version or catalog.load(identifier)
     metadata = version.metadata
     storage = catalog.storage(metadata.location)
@@ -360,7 +360,7 @@ def table_health(
 def partition_health(
     manifests: Sequence[Entries], metadata: TableMetadata, target_bytes: int, small_below: int
 ) -> tuple[PartitionHealth, ...]:
-    """Health of every partition from manifest entries, those with the most removable files first."""
+    """Health of every partition from manifest entries; most removable files first."""
     by_spec: dict[int, list[Entries]] = {}
     for entries in manifests:
         by_spec.setdefault(entries.spec.spec_id, []).append(entries)

@@ -1,4 +1,4 @@
-"""Rewrite manifests clustered by partition, with their columnar twins: planning then opens few of them."""
+"""Rewrites manifests by partition, with columnar twins, so that planning opens few."""
 
 from __future__ import annotations
 
@@ -270,7 +270,10 @@ def manifest_overlap(
 
 
 def _range(manifest: ManifestFile) -> tuple[bytes, bytes] | None:
-    """Bounds of the first partition field as bytes that sort like numbers of one sign; good enough to measure clustering."""
+    """Bounds of the first partition field as numbers: bytes that sort like values of one sign.
+
+    Good enough to measure clustering.
+    """
     if not manifest.partitions:
         return None
     summary = manifest.partitions[0]

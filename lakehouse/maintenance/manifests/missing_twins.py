@@ -1,4 +1,4 @@
-"""Columnar twins for manifests that came without one: those of foreign writers, and small ones of ours."""
+"""Columnar twins for manifests without: those of other writers, and small ones of ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remove files under a table's location that nothing reaches: first to a trash prefix, later for good.
+"""Removes unreachable files of a table: first to a trash prefix, later for good.
 
 The listing comes first, the metadata is loaded after it: a file committed in between is reachable.
 Every read error aborts. A location outside the warehouse is refused, whoever wrote it into the
@@ -73,7 +73,7 @@ class OrphanOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanPlan(Report):
-    """What would be moved or deleted, what is protected, and the trash that would be purged or put back.
+    """What would be moved or deleted, what is protected, and what leaves the trash.
 
     Attributes:
         orphans: files that nothing reaches, older than the cut.

@@ -58,7 +58,7 @@ class LocationKeys:
         return _split(location)[2]
 
     def is_under(self, location: str, folder: str) -> bool:
-        """Whether `location` lies inside `folder` (a folder is not inside itself; `/a/b2` is not inside `/a/b`)."""
+        """Whether `location` is inside `folder`; `/a/b` is not inside itself, `/a/b2` not in it."""
         return self.key(location).startswith(self.key(folder).rstrip("/") + "/")
 
     def relative(self, location: str, folder: str) -> str:

@@ -1,4 +1,7 @@
-"""Reading the metadata tree below snapshots, for maintenance: always the Avro manifests, which are the truth."""
+"""Reads the metadata tree below snapshots for maintenance, always from Avro manifests.
+
+These are the truth; twins are derived.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _COLUMNS = ("status", "file_path", "content", "file_size_in_bytes")
 
 
 class LiveFile(NamedTuple):
-    """A file of a manifest entry that is not DELETED: location, content (0 data, 1 and 2 deletes), bytes."""
+    """A live file of a manifest: location, content (0 data, 1 and 2 deletes), bytes."""
 
     location: str
     content: int
@@ -37,7 +40,7 @@ class StorageWalker:
     metadata: TableMetadata
 
     def manifests(self, snapshot: Snapshot) -> Sequence[ManifestFile]:
-        """The manifests of a snapshot; raises NoSuchFileError, CorruptMetadataError, StorageError."""
+        """A snapshot's manifests; raises NoSuchFileError, CorruptMetadataError, StorageError."""
         return load_manifests(self.storage, snapshot)
 
     def live_files(self, manifest: ManifestFile) -> Iterator[LiveFile]:

@@ -84,7 +84,10 @@ class Unreachable:
 
 
 def in_parallel(function: Callable[[T], R], items: Sequence[T], threads: int = 8) -> Iterator[R]:
-    """`map` over threads, in order, at most four results a thread ahead of the caller; the first error propagates."""
+    """`map` over threads, in order; the first error propagates.
+
+    At most four results a thread wait for the caller.
+    """
     if len(items) < 2:
         yield from map(function, items)
         return
@@ -107,7 +110,7 @@ def in_parallel(function: Callable[[T], R], items: Sequence[T], threads: int = 8
 def statistics_locations(
     metadata: TableMetadata, snapshot_ids: Iterable[int] | None = None
 ) -> dict[str, int]:
-    """Location -> bytes of statistics and partition statistics files, of all or of the given snapshots."""
+    """Location -> bytes of statistics files, table's and partitions', of all or given snapshots."""
     wanted = None if snapshot_ids is None else set(snapshot_ids)
     found: dict[str, int] = {}
     for record in (*metadata.statistics, *metadata.partition_statistics):
@@ -249,7 +252,7 @@ def iterate_reachable(
     *,
     files: Callable[[ManifestFile], Iterable[str]] | None = None,
 ) -> Iterator[str]:
-    """Every file that this metadata reaches: metadata, statistics, manifest lists, manifests and twins, data and delete files.
+    """Every file that this metadata reaches, from metadata files down to data and delete files.
 
     All snapshots count, also those that no ref reaches. Every read error propagates. Data files may
     come more than once.

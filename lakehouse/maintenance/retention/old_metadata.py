@@ -13,7 +13,7 @@ from lakehouse.storage.storage_protocol import Storage
 def old_metadata_files(
     storage: Storage, version: TableVersion, older_than_ms: int
 ) -> dict[str, int]:
-    """Location -> bytes of metadata files beside the current one, older than the cut and than every version still named.
+    """Location -> bytes of metadata files to delete: old, and before every version still named.
 
     Files of versions that commits under way may be writing have higher numbers and stay; so do
     files with other names, and those of other tables, such as one that was dropped and had the same

@@ -117,7 +117,7 @@ class ExpiryPlan(Report):
 
     @property
     def file_count(self) -> int:
-        """Files to delete; columnar manifests are not counted, because small manifests have none."""
+        """Files to delete, without columnar manifests: small manifests have none."""
         return (
             self.unreachable.count
             - len(self.unreachable.files.get(FileKind.TWIN, {}))
@@ -295,7 +295,10 @@ def plan_expiry(
 
 
 def _measured(unreachable: Unreachable, storage: Storage) -> Unreachable:
-    """With the sizes of those that metadata does not record; columnar manifests that never existed are left out."""
+    """Add sizes that metadata does not record; leave out columnar manifests that were never made.
+
+    That is so for small manifests.
+    """
 
     def size(location: str) -> int | None:
         try:

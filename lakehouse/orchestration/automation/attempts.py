@@ -225,7 +225,7 @@ def _chosen(
 def _again(
     waiting: Mapping[Work, str], attempts: Mapping[Work, Attempts], now_ms: int
 ) -> list[Work]:
-    """What has failed before and may be asked for now: half of what failed together, or one that failed alone."""
+    """What failed before and may be tried again: half of what failed together, or one alone."""
     ready = {work: one for work, one in attempts.items() if one.next_ms(waiting[work]) <= now_ms}
     if not ready:
         return []
@@ -241,7 +241,7 @@ def _again(
 
 
 def _run_key(request: Request, last: Ended | None) -> str:
-    """Another one after each run, so that Dagster, which skips a key it knows, does not skip what failed."""
+    """A key that changes with each run: Dagster skips keys that it knows."""
     text = f"{'' if last is None else last.run_id}\n{sorted(map(str, request.works))}"
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 

@@ -1,4 +1,4 @@
-"""One sensor a source: asks for the next run when something of the source waits and none of its runs is in flight."""
+"""One sensor for each source: asks for a run when something waits and none is in flight."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ class LandingWatch:
         return None
 
     def last_request(self) -> Ended | None:
-        """The newest run that the sensor asked for, and how it ended; None: there is none that can be read."""
+        """The newest run that the sensor asked for and how it ended; None if none can be read."""
         for record in self.instance.get_run_records(
             dg.RunsFilter(tags={SOURCE_TAG: self.source.name}), limit=1
         ):
@@ -85,7 +85,7 @@ def landing_sensors(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.Sen
 
 
 def landing_checks(pipeline: Pipeline) -> list[dg.AssetChecksDefinition]:
-    """One for each source: fails while something of it failed so often that somebody should look at it."""
+    """One check for each source: fails while something keeps failing and needs a person."""
     return [_check(source, pipeline.derived_from(source)) for source in pipeline.sources]
 
 

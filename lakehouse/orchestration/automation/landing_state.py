@@ -1,4 +1,4 @@
-"""What of a source waits for a run: files not read, days not in the raw table, stale derived days."""
+"""What of a source waits for a run: files not read, days not written, stale derived days."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def source_work(
 
 
 def stale(lake: Lakehouse, source: Source, derived: Sequence[DerivedTable]) -> dict[Work, str]:
-    """Derived tables, or days of them, that do not follow from their inputs any more; from metadata alone."""
+    """Derived tables, or their days, that no longer follow from their inputs; metadata alone."""
     found: dict[Work, str] = {}
     for table in derived:
         if not all(lake.table_exists(name) for name in table.inputs):

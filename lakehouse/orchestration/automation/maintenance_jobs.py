@@ -1,4 +1,4 @@
-"""Jobs that keep tables in shape: one step a table, each in the pool of its table, so that no writer is disturbed."""
+"""Jobs that maintain tables: one step for each, in its table's pool, to disturb no writer."""
 
 import io
 import time
@@ -238,7 +238,10 @@ def _maintain(context: dg.OpExecutionContext, table: Table, work: Work, request:
 
 
 def measures(table: Table) -> dict[str, int]:
-    """What maintenance changes, by the metadata keys of materializations, so that one plot holds both; no data is read."""
+    """What maintenance changes, from metadata alone.
+
+    The keys are those of materializations, so that one plot holds both.
+    """
     snapshot = table.current_snapshot()
     summary = {} if snapshot is None else snapshot.summary
     entries = {
@@ -258,7 +261,7 @@ def measures(table: Table) -> dict[str, int]:
 def event_metadata(
     action: str, report: Report, before: Mapping[str, int], after: Mapping[str, int]
 ) -> dict[str, dg.MetadataValue]:
-    """Metadata of a maintenance event: numbers after it, the same before it under `_before`, and what the report says."""
+    """Metadata of a maintenance event: numbers after it, before it (`_before`), and the report."""
     numbers = {
         **after,
         **{f"{key}_before": value for key, value in before.items() if key.startswith("lakehouse/")},

@@ -1,4 +1,7 @@
-"""What table metadata asks for: small files, many manifests, snapshots beyond retention, judged by each table's policy."""
+"""Sensors that ask for maintenance by metadata: small files, many manifests, old snapshots.
+
+Each table's policy says when.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -92,7 +95,7 @@ def clustering_due(table: Table) -> list[Action]:
 
 
 def expiry_due(table: Table) -> list[Action]:
-    """The expiry that retention and policy ask for now, if any; from the table's metadata file alone."""
+    """The expiry that retention and policy ask for now, if any; from the metadata file alone."""
     now_ms = table.environment.now_ms()
     return due(decide_expiry(expirable_snapshots(table), policy(table), now_ms), now_ms)
 
@@ -108,7 +111,7 @@ def actions_due(table: Table, *kinds: ActionKind) -> list[Action]:
 
 
 def health_of(table: Table) -> TableHealth:
-    """Health of a table version, measured once for all sensors of this process; its ages are those of the first who asked.
+    """Health of a table version, measured once for all sensors; ages are those of the first look.
 
     Args:
         table: as it was loaded; a version has one metadata file.

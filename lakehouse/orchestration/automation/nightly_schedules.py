@@ -14,7 +14,10 @@ from lakehouse.orchestration.resources import LakehouseResource
 
 
 def nightly_schedules(pipeline: Pipeline, jobs: Sequence[AssetJob]) -> list[dg.ScheduleDefinition]:
-    """One for each source. A file that could not be read before is tried again; the landing sensor ingests what is pending."""
+    """One schedule for each source, to try unreadable files again.
+
+    The landing sensor ingests what is pending.
+    """
     by_name = {job.name: job for job in jobs}
     return [_schedule(source, by_name[index_job_name(source.name)]) for source in pipeline.sources]
 

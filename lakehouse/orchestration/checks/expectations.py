@@ -14,7 +14,7 @@ from lakehouse.orchestration.checks.audit import CheckOutcome
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """One expectation by its Great Expectations name, such as `expect_column_values_to_not_be_null`, and its arguments."""
+    """An expectation: its Great Expectations name (`expect_column_to_exist`) and its arguments."""
 
     type: str
     arguments: Mapping[str, object]

@@ -1,4 +1,7 @@
-"""Statements about tables in Dagster: a check a table, and a sensor that asks for evidence where metadata does not suffice."""
+"""Statements about tables in Dagster: a check for each table, and a sensor for evidence.
+
+The sensor asks for evidence where metadata does not suffice.
+"""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def staleness(
 
 
 def snapshots_since(metadata: TableMetadata, since: int | None) -> list[Snapshot] | None:
-    """Snapshots of `main` after one of its ancestors, newest first; None: the history between is not whole.
+    """Snapshots of `main` after an ancestor, newest first; None if the history has a gap.
 
     Args:
         metadata: of the table.

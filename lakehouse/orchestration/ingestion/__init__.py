@@ -1,1 +1,4 @@
-"""From landing files to raw rows: every line becomes a row, a quarantined record with its reason, or a duplicate."""
+"""From landing files to raw rows: a line becomes a row, is quarantined, or is a duplicate.
+
+Quarantined records have a reason.
+"""

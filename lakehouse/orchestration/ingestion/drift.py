@@ -83,7 +83,7 @@ def resolve(source: Source, current: Sequence[Column], observed: Observed) -> Dr
 
 
 def widened(column_type: str, kinds: Mapping[str, int]) -> str:
-    """The column's type after every promotion that the kinds ask for and the specification allows."""
+    """The column's type after all promotions that its values need and the specification allows."""
     for kind in sorted(kinds):
         if not fits(kind, column_type):
             column_type = promoted(column_type, kind) or column_type

@@ -60,7 +60,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Files to compare: new ones, and those in the table already; of their rows the `number`-th of `count` parts by hash."""
+    """Files to compare, new and known; of their rows the `number`-th of `count` parts, by hash."""
 
     new: tuple[DataFile, ...]
     present: tuple[FileScanTask, ...]
@@ -87,7 +87,7 @@ def find_duplicates(
     present: Sequence[FileScanTask],
     comparison: Comparison,
 ) -> Duplicates:
-    """Find rows of new data files that repeat an event of an earlier row: one in the table, or one that landed before.
+    """Rows of new files that repeat an event: of the table, or of a file that landed earlier.
 
     Args:
         spark: the session.
@@ -115,7 +115,7 @@ def without_duplicates(
     duplicates: Duplicates,
     comparison: Comparison,
 ) -> list[DataFile]:
-    """The files without those rows; the ones that held some are written again, and the old ones deleted."""
+    """The files without those rows; affected files are written again, their old ones deleted."""
     affected = [one for one in files if one.file_path in duplicates.positions]
 
     def rewrite(file: DataFile, task: str) -> list[DataFile]:
@@ -132,7 +132,7 @@ def without_duplicates(
 def _parts(
     new: Sequence[DataFile], present: Sequence[FileScanTask], read: ReadRequest
 ) -> Iterator[_Part]:
-    """By what the partition says of the day, when it says something: rows of one day are never in two parts."""
+    """The day, where the partition tells it: rows of one day share a part."""
     specs = {one.spec_id for one in new} | {task.data_file.spec_id for task in present}
     (spec_id, *others) = specs
     at = None if others else _day_field(read.specs[spec_id], read.schema)

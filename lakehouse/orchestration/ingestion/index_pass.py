@@ -1,4 +1,4 @@
-"""The first pass over landing files, on a worker: which days each carries, and its lines without one."""
+"""The first pass over landing files, on a worker: days of each file, lines without a time."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ class DaysLeftAloneError(NoSuchFileError):
 
 
 def index_landing(work: Workplace, source: Source) -> IndexOutcome:
-    """Put every new or changed landing file into the ledger, and its lines without an event time into quarantine.
+    """Add new or changed landing files to the ledger, and lines without event time to quarantine.
 
     Raises:
         NoSuchFileError: the landing folder or files vanished; whatever could be read is in the
@@ -246,7 +246,10 @@ def ledger_rows(found: IndexedFile) -> list[LedgerRow]:
 
 
 def reindexed(rows: Sequence[LedgerRow], known: Sequence[LedgerRow]) -> list[LedgerRow]:
-    """New ledger rows of files, marked where an earlier version of the file was known: the days of both have to be replaced."""
+    """New ledger rows, marked where an earlier version of the file is known.
+
+    The days of both versions have to be replaced.
+    """
     earlier: dict[str, list[LedgerRow]] = {}
     for row in known:
         earlier.setdefault(row.landing_file, []).append(row)
@@ -271,7 +274,7 @@ def reindexed(rows: Sequence[LedgerRow], known: Sequence[LedgerRow]) -> list[Led
 def ingest_days(
     work: Workplace, source: Source, days: Sequence[date], mode: Mode, audit: Audit
 ) -> IngestOutcome:
-    """Write days of the raw table and their quarantine from the landing files that the ledger names.
+    """Write days of the raw table and their quarantine from the landing files in the ledger.
 
     Args:
         work: where to work.
@@ -329,7 +332,7 @@ def rows_at(
     ledger_snapshot_id: int,
     raw_snapshot_id: int,
 ) -> DataFrame:
-    """The raw rows of days as they follow from the landing files that the ledger named at a snapshot.
+    """The raw rows of days, computed from the landing files in the ledger at a snapshot.
 
     Raises:
         NoSuchFileError: a landing file is gone or is not the version that the ledger named.
@@ -434,7 +437,7 @@ def _columns(
 
 
 def _half_done(lake: Lakehouse, source: Source, plan: IngestPlan) -> bool:
-    """Whether rows of pending files are in the raw table already: a run died before it could say so in the ledger."""
+    """Whether rows of pending files are in the raw table: a run died before the ledger said so."""
     if not plan.days or not lake.table_exists(source.table):
         return False
     of_these = And(event_ts_in(plan.days), In(term=LANDING_FILE, literals=plan.files))

@@ -1,4 +1,4 @@
-"""A landing file, and the ledger: which files were seen, in which state, and how many lines of which day each carries.
+"""A landing file, and the ledger: files seen, their states, and their lines for each day.
 
 The ledger of a source is the table `raw.<name>_landing` with one row for each file and day (and one
 without a day for the lines that have no usable event time). It answers the three questions of
@@ -38,7 +38,7 @@ LEDGER_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True, order=True)
 class LandingFile:
-    """A file as it lies in the landing folder; another size or time makes it another version of the file.
+    """A version of a landing file: another size or time makes another version.
 
     Attributes:
         path: below the source's landing folder, with forward slashes; bytes that are not UTF-8 are

@@ -35,7 +35,7 @@ class TableFiles:
 
 
 class QuarantineFiles:
-    """Data files of the quarantine that one task writes; those of one landing file can be taken back.
+    """Quarantine data files of one task; records of one landing file can be taken back.
 
     Args:
         target: the quarantine.

@@ -1,4 +1,4 @@
-"""What a source is: everything that distinguishes one feed of raw events from another, as a value."""
+"""A source: all that distinguishes one feed of raw events from another, as a value."""
 
 from __future__ import annotations
 

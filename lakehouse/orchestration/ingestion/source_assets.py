@@ -1,4 +1,4 @@
-"""The asset factory: a source becomes a ledger asset, a daily-partitioned raw asset and a quarantine asset."""
+"""Makes a source's assets: ledger, raw table (partitioned by day), and quarantine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -53,7 +53,7 @@ def quarantine_table(lake: Lakehouse, source: Source) -> Table:
 
 
 def raw_table(lake: Lakehouse, source: Source, drift: Drift) -> Table:
-    """The raw table with room for the data: created when missing, else with columns added and promoted.
+    """The raw table, created or evolved (columns added, promoted) to hold the data.
 
     Raises:
         InvalidSchemaError: it is to be created, and no record has the bucket column.
@@ -79,7 +79,7 @@ def raw_table(lake: Lakehouse, source: Source, drift: Drift) -> Table:
 
 
 def source_columns(lake: Lakehouse, source: Source, snapshot_id: int | None = None) -> list[Column]:
-    """The source columns that the raw table has: now, or at a snapshot; the declared ones when there is no table yet."""
+    """The raw table's source columns, now or at a snapshot; the declared ones if it is missing."""
     if not lake.table_exists(source.table):
         return [column for column in source.columns if column.name != EVENT_TS]
     metadata = lake.load_table(source.table).metadata
@@ -121,7 +121,7 @@ def pending_days(ledger: Table) -> tuple[date, ...]:
 
 
 def indexed_versions(ledger: Table) -> Iterator[pa.RecordBatch]:
-    """The versions of files that the ledger knows (columns `VERSION`), some at a time; a file may come more than once."""
+    """Versions of files in the ledger (columns `VERSION`), in batches; files may repeat."""
     if ledger.metadata.current_snapshot_id is not None:
         yield from ledger.scan(select=VERSION).to_batches()
 

@@ -31,7 +31,7 @@ class RunStamp:
         return entries if self.partition is None else entries | {PARTITION: self.partition}
 
     def commit_id(self, what: str) -> str:
-        """A name for one write of this step, equal in each retry of the step, so that it is committed once."""
+        """A name for one write of this step; the same in each retry, so that it commits once."""
         return f"{self.run_id}:{self.asset_key}:{self.partition or ''}:{what}"
 
     def branch(self) -> str:

@@ -1,4 +1,4 @@
-"""From a materialization to the snapshots it was computed from, and back: does computing it again give the same rows?"""
+"""From a materialization to the snapshots that it read, and back: is it reproducible?"""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class Replayer(Protocol):
 def lineage(
     lake: Lakehouse, asset: str, *, partition: str | None = None, replay: bool = False
 ) -> Lineage | Replay:
-    """The lineage of an asset's latest materialization in the current Dagster instance, replayed if asked.
+    """The lineage of an asset's latest materialization, replayed if asked.
 
     Args:
         lake: the catalog that the pipeline writes to.

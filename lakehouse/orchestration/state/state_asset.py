@@ -79,7 +79,7 @@ def check_name(table: str) -> str:
 
 
 def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
-    """Health of a table as numbers that the UI plots on the page of its asset, by the keys that maintenance events use."""
+    """A table's health as numbers to plot, under the keys that maintenance events use."""
     counts = {
         "files": health.data_files,
         "small_files": health.small_files,
@@ -115,7 +115,10 @@ def health_metadata(health: TableHealth) -> dict[str, dg.MetadataValue]:
 def state_metadata(
     states: Sequence[TableState], failed: Mapping[str, str], now_ms: int
 ) -> dict[str, dg.MetadataValue]:
-    """The page, since when tables are beyond their policy, and sums to plot; `failed` could not be measured, with why."""
+    """The page, since when tables violate their policy, and sums to plot.
+
+    `failed` could not be measured, each with its reason.
+    """
     sums = {
         "tables": len(states) + len(failed),
         "tables_not_measured": len(failed),
@@ -138,7 +141,7 @@ def state_metadata(
 
 
 def beyond_since(instance: dg.DagsterInstance) -> dict[str, int]:
-    """Table -> since when it is beyond its policy, as the last materialization of the state left it."""
+    """Table -> since when it violates its policy, from the last materialization of the state."""
     event = instance.get_latest_materialization_event(STATE_KEY)
     if event is None or event.asset_materialization is None:
         return {}

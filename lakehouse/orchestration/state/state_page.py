@@ -1,4 +1,4 @@
-"""The state of a lakehouse as one page of markdown, and since when each table has been beyond its policy."""
+"""The state of a lakehouse as a markdown page, and since when tables violate their policy."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _history(metadata: TableMetadata) -> tuple[Moment, ...]:
 def state_markdown(
     states: Sequence[TableState], now_ms: int, failed: Mapping[str, str] | None = None
 ) -> str:
-    """The page: a summary, a table of tables with their file counts over time, then what each one that needs something needs.
+    """The page: a summary, a table with file counts over time, then the needs of each table.
 
     Args:
         states: the tables that could be measured.

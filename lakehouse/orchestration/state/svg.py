@@ -1,4 +1,4 @@
-"""A line over time as a small SVG picture, embedded in markdown as a data URI: what Dagster's UI shows without any server."""
+"""A line chart as a small SVG, embedded in markdown as a data URI: Dagster shows it as it is."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def decode_avro(
     columns: Collection[str] | None = None,
     keep: Keep | None = None,
 ) -> DecodedManifest:
-    """Decode the manifest at `location`; `columns` are the entry columns needed, None all of them (more may come).
+    """Decode the manifest at `location`; `columns` are the entry columns needed (None: all).
 
     Entries that `keep` does not choose may be left out.
 

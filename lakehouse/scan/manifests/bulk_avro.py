@@ -1,4 +1,4 @@
-"""Decoding whole Avro manifests in bulk with DataFusion's reader, for tables whose manifests have no columnar twin.
+"""Decodes Avro manifests in bulk with DataFusion, where they have no columnar twin.
 
 The reader trusts its input and is slow at inflating: one small deflate block an entry, as pyiceberg
 writes them, takes it longer than everything else. So the blocks are checked and inflated here, and
@@ -50,7 +50,10 @@ _DEFLATE_RATIO = 1032
 _SMALL_BLOCK_BYTES = 4096
 _INFLATED_GUESS = 1024
 _STEP_BYTES = 65_536
-"""So many compressed bytes of small blocks are inflated before the budget is looked at: at most 64 MiB too much."""
+"""Small blocks are inflated up to this size (compressed) before the budget is checked.
+
+At most 64 MiB too much are inflated.
+"""
 _CHUNK_BYTES = 8 << 20
 _INFLATING = threading.Lock()
 
@@ -68,7 +71,7 @@ def bulk_decode(
     wanted: Collection[str] | None = None,
     keep: Keep | None = None,
 ) -> tuple[Entries, int]:
-    """Entries of a manifest before inheritance, and how many live ones `keep` left out; `data` is the manifest at `location`.
+    """Entries before inheritance, and how many live ones `keep` left out; `data` is the manifest.
 
     Entries that `keep` does not choose may be there all the same.
 
@@ -173,7 +176,7 @@ def _plain_file(header: Header, rows: int, plain: bytes) -> Iterator[str]:
 
 @lru_cache(maxsize=64)
 def _without_empty_records(schema: bytes) -> bytes:
-    """The schema without fields that are records of no fields, such as the partition of an unpartitioned table.
+    """The schema without records of no fields, such as an unpartitioned table's partition.
 
     They take no bytes, and DataFusion refuses them.
     """
@@ -197,7 +200,7 @@ def _is_empty_record(schema: Any) -> bool:
 
 
 def _chunks(pieces: Iterable[_Piece]) -> Iterator[_Piece]:
-    """The pieces joined to some megabytes each, so that what they decode to is looked at in between."""
+    """The pieces joined to some megabytes each, to check in between what they decode to."""
     waiting: list[_Piece] = []
     size = 0
     for piece in pieces:
@@ -236,7 +239,7 @@ def _inflated(data: bytes, header: Header, location: str) -> Iterator[_Piece]:
 def _inflated_small(
     data: bytes, counts: Integers, starts: Integers, sizes: Integers, location: str
 ) -> Iterator[_Piece]:
-    """Many small deflate blocks: what they can inflate to is bounded by their size, so one call each without a limit will do."""
+    """Inflate many small deflate blocks, one call each: their size bounds what they inflate to."""
     budget = INFLATED_FLOOR_BYTES + INFLATED_RATIO * len(data)
     view, inflate = memoryview(data), isal_zlib.decompress
     steps = np.flatnonzero(np.diff(np.cumsum(sizes) // _STEP_BYTES)) + 1
@@ -267,7 +270,7 @@ def _inflated_small(
 
 
 def _blocks(data: bytes, header: Header) -> tuple[Integers, Integers, Integers]:
-    """(records, offset of the content, size) of every block, found by their sync markers all at once."""
+    """(records, offset of the content, size) of every block, by searching sync markers."""
     ends = np.fromiter(
         (match.start() for match in re.finditer(re.escape(header.sync), data)), np.int64
     )
@@ -284,7 +287,7 @@ def _blocks(data: bytes, header: Header) -> tuple[Integers, Integers, Integers]:
 
 
 def _longs_at(raw: npt.NDArray[np.uint8], offsets: Integers) -> tuple[Integers, npt.NDArray[Any]]:
-    """(zig-zag numbers of at most five bytes at the offsets, offsets after them); longer ones give -1."""
+    """(zig-zag numbers at the offsets, offsets after them); -1 for more than five bytes."""
     window = raw[np.minimum(offsets[:, None] + np.arange(5), len(raw) - 1)].astype(np.int64)
     ends = window < 0x80
     lengths = ends.argmax(axis=1) + 1

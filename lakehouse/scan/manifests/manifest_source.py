@@ -1,4 +1,4 @@
-"""Where the entries of a manifest come from: its columnar twin, a cache, or the Avro manifest itself."""
+"""Where a manifest's entries come from: its columnar twin, a cache, or the Avro file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from lakehouse.spec.schema.field_types import FieldTypes
 from lakehouse.storage.storage_protocol import Storage
 
 _FETCHED_WHOLE_BYTES = 8 << 20
-"""Twins of manifests up to this size come from an object store whole: one request, not four that wait for each other."""
+"""Twins up to this size are read whole from object stores: one request instead of four."""
 _KEPT_WHOLE_BYTES = 1 << 20
 """Avro manifests up to this size are decoded whole, for the cache."""
 _TWIN_DAMAGE = (OSError, pa.ArrowException, StorageError, CorruptMetadataError)
@@ -100,7 +100,7 @@ class ManifestSource:
         return self._twin is not None
 
     def entries(self, columns: Collection[str] | None) -> Entries:
-        """All entries with at least the columns asked for, as far as they exist; None is all columns.
+        """All entries with at least these columns where they exist; None is all columns.
 
         Raises:
             CorruptMetadataError: the manifest is damaged.

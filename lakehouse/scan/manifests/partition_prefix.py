@@ -42,7 +42,7 @@ def choose(
     types: FieldTypes,
     keep: Keep,
 ) -> tuple[Mask, int] | None:
-    """Which entries to decode, and how many of the others are live; None when the partition cannot be told beforehand.
+    """(entries to decode, live ones among the rest); None if partitions cannot be told first.
 
     At least one entry is chosen, whatever `keep` says, so that there is something to decode.
 
@@ -80,7 +80,7 @@ def choose(
 
 
 class _Walk:
-    """Steps over fields of many records at once; what has a field id and is a whole number is kept in `found`."""
+    """Skips fields of many records at once; integers with a field id are kept in `found`."""
 
     def __init__(self, plain: bytes) -> None:
         self._raw = np.frombuffer(plain + bytes(_LONG_BYTES), "u1")

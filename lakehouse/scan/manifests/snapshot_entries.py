@@ -54,7 +54,7 @@ def load_entries(
 def cached_entries(
     storage: Storage, manifest: ManifestFile, metadata: TableMetadata, cache: ManifestCache
 ) -> Entries:
-    """As `load_entries`, from the cache when the manifest was decoded before: for who looks again and again.
+    """Like `load_entries`, from a cache of decoded manifests, for repeated planning.
 
     Raises:
         CorruptMetadataError, NoSuchFileError: see there.
@@ -74,7 +74,7 @@ def cached_entries(
 
 
 def _v1_manifest(storage: Storage, location: str, snapshot: Snapshot) -> ManifestFile:
-    """A manifest that a v1 snapshot lists itself, without a manifest list: nothing is known about its content."""
+    """A manifest that a v1 snapshot names directly: nothing is known about its content."""
     data = storage.read(location)
     return ManifestFile(
         manifest_path=location,

@@ -72,7 +72,7 @@ def statistics_of_files(table: pa.Table, field_id: int, kind: IcebergType) -> St
 
 
 def statistics_of_summaries(summaries: Sequence[FieldSummary], kind: IcebergType) -> Statistics:
-    """From the partition summaries of manifests (spec: field_summary); their values are partition values."""
+    """From manifests' partition summaries (spec: field_summary), which hold partition values."""
     lower = decode_bounds(pa.array([one.lower_bound for one in summaries], pa.binary()), kind)
     upper = decode_bounds(pa.array([one.upper_bound for one in summaries], pa.binary()), kind)
     if isinstance(kind, UUIDType):

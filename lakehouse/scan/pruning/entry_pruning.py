@@ -38,7 +38,7 @@ _MANY_VALUES = 200
 
 
 class EntryPruner:
-    """A filter made ready for the entries of one partition spec: what it asks of partitions is worked out once.
+    """A filter for the entries of one partition spec: partition predicates are made once.
 
     Args:
         where: the bound filter.
@@ -59,7 +59,10 @@ class EntryPruner:
         return _partition_mask(entries, self._projected)
 
     def may_match_metrics(self, entries: Entries) -> Mask:
-        """False only where bounds and counts, with the partition, rule out every row; an `or` profits from both."""
+        """False only where bounds, counts and partition together rule out all rows.
+
+        An `or` profits from all of them.
+        """
         rows = len(entries)
 
         def leaf_mask(leaf: Leaf) -> Mask:
@@ -76,7 +79,7 @@ class EntryPruner:
 
 
 def may_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
-    """False only for entries none of whose rows can match: by partition value, bounds, null and NaN counts."""
+    """False only for entries without a matching row: by partition, bounds, null and NaN counts."""
     pruner = EntryPruner(where, entries.spec, types)
     return pruner.may_match_partition(entries) & pruner.may_match_metrics(entries)
 
@@ -106,7 +109,7 @@ def must_match(entries: Entries, where: Bound, types: FieldTypes) -> Mask:
 def manifests_may_match(
     manifests: Sequence[ManifestFile], where: Bound, spec: PartitionSpec, types: FieldTypes
 ) -> Mask:
-    """Per manifest of one spec: False only when its partition summaries rule out every partition that can match."""
+    """False only for manifests whose summaries rule out every matching partition; one spec."""
     projected = project(where, spec, types)
     positions = {field.field_id: position for position, field in enumerate(spec.fields)}
     kinds = partition_types(spec, types)

@@ -97,7 +97,7 @@ def prune_manifests(
 
 
 def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found) -> None:
-    """Read the manifests, several at a time, and keep the live entries that may match, in manifest order."""
+    """Read manifests in parallel; keep live entries that may match, in manifest order."""
     specs = {
         manifest.partition_spec_id: search.specs[manifest.partition_spec_id]
         for manifest in manifests
@@ -122,7 +122,7 @@ def prune_files(manifests: Sequence[ManifestFile], search: Search, found: Found)
 
 
 def _are_little_work(manifests: Sequence[ManifestFile], storage: Storage) -> bool:
-    """Whether threads would wait for each other (for the interpreter) more than for storage or decoders."""
+    """Whether threads would mostly wait for the interpreter, not for storage or decoders."""
     if not manifests or max(manifest.manifest_length for manifest in manifests) > _LITTLE_BYTES:
         return False
     return path_on_disk(storage, manifests[0].manifest_path) is not None

@@ -33,7 +33,7 @@ class KafkaListener:
         self._producer = Producer({"enable.idempotence": True, **config})
 
     def scan_planned(self, report: ScanReport) -> None:
-        """See PlanListener. Raises BufferError when librdkafka's queue is full, which the caller logs."""
+        """Send the report to Kafka; raises BufferError if the queue is full: the caller logs it."""
         value = orjson.dumps(report.to_dict())
         self._producer.poll(0)
         self._producer.produce(

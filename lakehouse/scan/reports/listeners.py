@@ -43,7 +43,7 @@ class ScanReport:
     plan: PlanReport
 
     def to_dict(self) -> dict[str, Any]:
-        """Flat and JSON-able; the sum of a stage or a level, not each of them (those are in `plan.to_dict()`)."""
+        """Flat and JSON-able: sums over a stage or level (each of them is in `plan.to_dict()`)."""
         plan = self.plan
         files, deletes = plan.data_files, plan.delete_files
         kinds = (plan.data_manifests, plan.delete_manifests)
@@ -77,7 +77,7 @@ class PlanListener(Protocol):
 
 
 class Listeners:
-    """The listeners of one lakehouse, shared by its tables; safe to change and to notify from any thread.
+    """The listeners of a lakehouse, shared by its tables; safe to use from any thread.
 
     Args:
         now_ms: clock of the reports.

@@ -1,1 +1,1 @@
-"""What Spark's catalog plugin (`LakehouseCatalog.java`) asks of a lakehouse, and its registration."""
+"""Answers Spark's catalog plugin (`LakehouseCatalog.java`), and registers it."""

@@ -16,7 +16,7 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - wall-clock time
 
 
 def with_defaults(schema: Schema, told: Mapping[str, Mapping[str, Any]]) -> Schema:
-    """The schema of a new table, with the defaults of top-level columns as initial and as write default."""
+    """A new table's schema; top-level defaults become initial and write defaults."""
     if not told:
         return schema
     fields = []

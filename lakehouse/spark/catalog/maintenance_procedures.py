@@ -102,7 +102,7 @@ def _sort_terms(call: Call) -> list[str]:
 
 
 def _rewrite_position_delete_files(call: Call) -> Rows:
-    """Apply deletes where they are many: files that have any are rewritten without their deleted rows."""
+    """Rewrite files that have deletes, without their deleted rows."""
     options = CompactionOptions(
         where=call.get("where"), delete_ratio_threshold=1e-9, min_input_files=2**31 - 1
     )

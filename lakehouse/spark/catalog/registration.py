@@ -21,7 +21,7 @@ _lock = threading.Lock()
 
 
 def register(spark: SparkSession, lake: Lakehouse, name: str) -> None:
-    """Make a lakehouse the catalog `name` of a running session; one registered before under that name goes.
+    """Make a lakehouse the catalog `name` of a running session, replacing one of that name.
 
     Raises:
         InvalidInputError: a name that is none, or belongs to Spark, or to a catalog of another

@@ -50,7 +50,7 @@ class Staged(Protocol):
 
 @dataclass(frozen=True)
 class NewTable:
-    """A table that was made just now, without rows: its name is taken, and its folder is its own."""
+    """A table just created, without rows: its name is taken, its folder is its own."""
 
     table: Table
 
@@ -103,7 +103,7 @@ class ReplacedTable:
 def replaced_table(
     before: Table, schema: Schema, partition_by: Sequence[str], properties: Mapping[str, str]
 ) -> ReplacedTable:
-    """The table with other columns, which have ids of their own, and with these properties beside those that it has."""
+    """The table with other columns, under new ids, and these properties added."""
     transaction = before.transaction()
     transaction.update(_shape(before.metadata, schema, partition_by))
     if properties:

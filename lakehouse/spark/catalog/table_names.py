@@ -47,7 +47,7 @@ class NamedTable:
         return self.table.scan(snapshot_id=self.snapshot_id, as_of=self.as_of_ms)
 
     def at(self, version: str | None, as_of_us: int | None) -> NamedTable:
-        """At `VERSION AS OF` (a snapshot id, a branch or a tag) or `TIMESTAMP AS OF` (microseconds)."""
+        """At `VERSION AS OF` (snapshot id, branch or tag) or `TIMESTAMP AS OF` (microseconds)."""
         facts = (self.table, self.shown, self.metadata_table, None)
         if as_of_us is not None:
             return NamedTable(*facts, as_of_ms=as_of_us // 1000)

@@ -1,4 +1,4 @@
-"""Sessions without a JVM of their own (Spark Connect): files are planned here, and Spark reads them by their paths.
+"""Spark Connect, without a JVM at hand: files are planned here, Spark reads them by path.
 
 Spark cannot ask back, so files are chosen once, when the frame is made, by the scan's own filter;
 filters of later queries prune row groups only. Give the filter to the scan:

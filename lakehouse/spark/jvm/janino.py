@@ -74,7 +74,7 @@ def _made(gateway: Any, loader: Any, name: str) -> Any:
 
 
 def _jar(gateway: Any, loader: Any) -> Path:
-    """The JAR of this package's sources for this Spark: compiled by an earlier process of this user, or now.
+    """The JAR of this package's Java sources for this Spark, compiled now or earlier.
 
     Compiling takes a few seconds, so the JAR stays in the user's cache, under a name that says what
     it was made of. One that somebody else could have written is passed over.
@@ -134,7 +134,7 @@ def _compiled(gateway: Any, loader: Any, sources: dict[str, str]) -> dict[str, b
 
 
 def _written(classes: dict[str, bytes], folder: Path, final: Path) -> Path:
-    """Written beside its final name and renamed, so that racing processes see all of it or nothing."""
+    """Write beside the final name, then rename: racing processes see all or nothing."""
     handle, staging = tempfile.mkstemp(prefix=".jar-", dir=folder)
     with os.fdopen(handle, "wb") as stream, zipfile.ZipFile(stream, "w") as jar:
         for one in sorted(classes):

@@ -303,7 +303,7 @@ class _Translator:
     def _interval_bound(
         self, child: Node, op: str, start: _Value, end: _Value, slack: int
     ) -> BooleanExpression:
-        """The cast maps [start, end) of the child, give or take `slack`, to the value compared with."""
+        """The cast maps [start, end) of the child to the value, give or take `slack`."""
         low = _Value(start.type, start.value - slack)
         high = _Value(end.type, end.value + slack)
         if op == "=":
@@ -347,7 +347,7 @@ class _Translator:
         return self._bound(child, ">=", value) if op in (">", ">=") else AlwaysTrue()
 
     def _column(self, node: Node) -> _Column | None:
-        """The column that the node is, when it is one outside any list or map and of the type that the schema says."""
+        """The column that the node is, if outside lists and maps and of the schema's type."""
         top = node
         while top["op"] == "GetStructField":
             top = top["args"][0]
@@ -360,7 +360,7 @@ class _Translator:
 def _columns(
     schema: Schema, fields: Iterable[NestedField], *, under_optional: bool
 ) -> Iterator[_Column]:
-    """Columns outside lists and maps whose name leads back to them (a dot in a name can make it lead elsewhere)."""
+    """Columns outside lists and maps that their name leads back to (dots can mislead)."""
     for field in fields:
         name = schema.find_column_name(field.field_id)
         if name is not None and schema.find_field(name).field_id == field.field_id:
@@ -410,7 +410,7 @@ def _listed(column: _Column, values: Sequence[_Value], *, wanted: bool) -> Boole
 
 
 def _literal_for(kind: IcebergType, value: _Value) -> Literal[Any] | None:
-    """The literal in the column's own terms; None when the two types do not compare as they stand."""
+    """The literal in the column's type; None when the two do not compare as they stand."""
     if isinstance(kind, IntegerType | LongType | DecimalType | FloatType | DoubleType):
         if isinstance(value.value, float):
             return (
@@ -489,7 +489,7 @@ def _zone_slack(node: Node, source: str, target: str) -> int:
 
 
 def _widens_exactly(source: str, target: str) -> bool:
-    """Whether a cast keeps every value as it is, so that comparing before and after it is the same."""
+    """Whether a cast keeps every value: then comparing before or after it is the same."""
     if source in _INTEGER_TYPES:
         wide_enough = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
         if target in _INTEGER_TYPES:

@@ -51,7 +51,7 @@ def file_answer(
 
 
 def _text(files: pa.Table, details: Sequence[str] | None, told: Mapping[str, bool]) -> str:
-    """See `file_answer`. `files` has the columns `file_path`, `file_size_in_bytes` and `record_count`."""
+    """Implements `file_answer`; `files` has file_path, file_size_in_bytes, record_count."""
     head: dict[str, Any] = {"deletes": False, "delete_files": False, "equality_deletes": False}
     head |= {"rows": 0, "prefix": "", **told}
     if not files.num_rows:
@@ -68,7 +68,10 @@ def _text(files: pa.Table, details: Sequence[str] | None, told: Mapping[str, boo
 
 
 def parquet_only(name: str, plan: ScanPlan) -> None:
-    """Raise UnsupportedFeatureError when a planned file is not Parquet: Spark would take it for a damaged one."""
+    """Raise UnsupportedFeatureError for planned files other than Parquet.
+
+    Spark would take one for a damaged file.
+    """
     others = plan.formats() - {"parquet"}
     if others:
         raise UnsupportedFeatureError(
@@ -119,7 +122,7 @@ def _delete(one: DataFile) -> dict[str, Any]:
 
 
 def plain_value(value: Any) -> Any:
-    """A partition value for `PartitionValues.java`: numbers as Iceberg counts them, bytes as base64."""
+    """A partition value for `PartitionValues.java`: Iceberg's numbers, bytes as base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, Decimal):

@@ -14,7 +14,7 @@ from lakehouse.spark.spark_types import quoted
 
 
 class MetadataTableAnswers(Answers):
-    """Answers for one metadata table of a table's version; its rows are made here, when it is loaded."""
+    """Answers for a metadata table of one version; its rows are made when loaded."""
 
     def __init__(self, spark: SparkSession, found: NamedTable) -> None:
         super().__init__(found.shown, {"facts": self.facts, "rows": self.rows})
@@ -49,7 +49,7 @@ class MetadataTableAnswers(Answers):
 
 
 def as_text(table: pa.Table) -> pa.Table:
-    """The table with every uuid, inside structs too, as its text: Spark takes no Arrow extension types."""
+    """The table with uuids as text, inside structs too: Spark takes no extension types."""
     columns = [_with_text(column.combine_chunks()) for column in table.columns]
     fields = [
         field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)

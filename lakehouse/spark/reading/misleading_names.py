@@ -11,7 +11,7 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 
 
 def misleading_columns(schema: Schema, metadata: TableMetadata) -> set[str]:
-    """Top-level columns that need a name of their own in the reader, and whose filters must not reach it.
+    """Top-level columns that need another name in the reader, and take no pushed filters.
 
     The reader finds columns by id, but it checks their types and skips row groups by name, and by
     the file's own statistics and dictionaries. It would fail or lose rows

@@ -15,7 +15,7 @@ _BINARY = {Op.LT: "<", Op.LTE: "<=", Op.GT: ">", Op.GTE: ">=", Op.EQ: "=", Op.NO
 
 
 def to_condition(bound: Bound) -> Column:
-    """A condition that is true of the same rows: three-valued logic, NaN above every number, as in Spark.
+    """A SQL condition true of the same rows, with nulls and NaN as Spark treats them.
 
     Raises:
         UnsupportedTypeError: a literal that Spark SQL cannot write.

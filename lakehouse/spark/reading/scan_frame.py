@@ -29,7 +29,7 @@ def read(
     storage: Storage,
     listeners: Listeners | None = None,
 ) -> DataFrame:
-    """The rows of a scan; every query over the result is planned again, with the query's own filters.
+    """A scan's rows; each query over the frame is planned again, with its own filters.
 
     The version and snapshot are those of the request, whatever is committed later; `listeners` are
     told of every plan.
@@ -71,7 +71,7 @@ def read(
 
 
 def needed_columns(schema: Schema, request: ScanRequest, where: Bound) -> Schema:
-    """The top-level columns that the projection and the filter name: the others may be of types that Spark cannot read."""
+    """The top-level columns of projection and filter: others may be unreadable to Spark."""
     if request.select is None:
         return schema
     projected = project_schema(schema, request.select, case_sensitive=request.case_sensitive)

@@ -36,7 +36,9 @@ logger = logging.getLogger(__name__)
 
 
 class TableAnswers(Answers):
-    """Answers for a table at the version and snapshot of a scan's request, whatever is committed later.
+    """Answers for a table at the version and snapshot of a scan's request.
+
+    Later commits change nothing.
 
     Args:
         spark: the session that reads.

@@ -88,7 +88,7 @@ def table_facts(
 
 
 def total_bytes(snapshot: Snapshot | None) -> int:
-    """Bytes of an unfiltered snapshot, from its summary; where that is silent too much rather than too little."""
+    """Bytes of an unfiltered snapshot, from its summary; an overestimate if not recorded."""
     if snapshot is None:
         return 0
     total = snapshot.summary.get("total-files-size", "")
@@ -104,13 +104,13 @@ def total_rows(snapshot: Snapshot | None) -> int:
 
 
 def partition_terms(spec: PartitionSpec, schema: Schema) -> list[dict[str, Any]]:
-    """The partition fields as Spark's transforms; fields without a column of this schema are left out."""
+    """Partition fields as Spark's transforms; fields without a column here are left out."""
     terms = [partition_term(one, schema) for one in spec.fields]
     return [one for one in terms if one is not None]
 
 
 def partition_type(metadata: TableMetadata) -> sp.StructType:
-    """The type of `_partition`: the partition fields of all specs, by field id, under the newest name of each."""
+    """The type of `_partition`: fields of all specs by id, each under its newest name."""
     fields: dict[int, sp.StructField] = {}
     types = {one.field_id: one for schema in metadata.schemas for one in _nested(schema)}
     for spec in metadata.partition_specs:

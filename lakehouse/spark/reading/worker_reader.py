@@ -54,7 +54,10 @@ def read_groups(
     properties: Mapping[str, str],
     shown: StructType,
 ) -> DataFrame:
-    """A frame of the groups' rows, one Spark task a group; workers open the storage of `location` from its properties."""
+    """A frame of the groups' rows, one Spark task each.
+
+    Workers open the storage of `location` from its properties.
+    """
     work = _reader(tuple(groups), read, location, properties, arrow_schema(shown))
     return spark.range(0, len(groups), 1, max(len(groups), 1)).mapInArrow(work, shown)
 

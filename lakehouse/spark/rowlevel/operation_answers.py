@@ -120,7 +120,7 @@ class OperationAnswers(Answers):
         return {**order, "order": json.dumps({**written, "lineage": self._lineage})}
 
     def commit(self, told: Arguments, _thing: object) -> None:
-        """Publish `files` in the place of `removed` ones, or beside `deletes` of rows by position."""
+        """Publish `files` in place of the `removed` ones, or beside `deletes` by position."""
         files = ToldFiles(self._request)
         added = [files.data_file(one) for one in told["files"]]
         if self._mode == MERGE_ON_READ:

@@ -1,1 +1,1 @@
-"""Rows of Spark as data files: in the tasks that make them where the JVM can, else in Python workers."""
+"""Spark's rows as data files: written in the JVM's tasks, or else in Python workers."""

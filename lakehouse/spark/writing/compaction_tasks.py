@@ -1,4 +1,4 @@
-"""Compaction as Spark tasks: file groups go to the executors, which rewrite them with our Arrow reader and writer.
+"""Compaction as Spark tasks: executors rewrite file groups with our reader and writer.
 
 A group of bin-packing is one task: nothing is shuffled, no row passes the JVM. To sort a group or
 to arrange it by a Z-curve, its rows are shuffled by range, so a group may be larger than any
@@ -166,7 +166,7 @@ def _packer(
 
 
 def _curver(work: GroupRewrite, curve: ZOrder) -> Callable[[_Batches], _Batches]:
-    """Adds the position on the curve; the curve knows columns by where they stand among those it was learned from."""
+    """Add the position on the curve; columns are known by their place in its sample."""
     names = list(dict.fromkeys(name.partition(".")[0] for name in work.zorder))
     schema = work.write.schema.select(*names)
 

@@ -1,4 +1,4 @@
-"""How rows are shuffled before they are written, so that each task holds few partitions (`write.distribution-mode`).
+"""How rows are shuffled before writing, for few partitions a task (`write.distribution-mode`).
 
 `none` leaves rows where they are. `hash`, the default, brings the rows of a partition together;
 `range` orders them by partition and sort order over the whole table. An unpartitioned table is not
@@ -110,7 +110,7 @@ def transform_column(transform: t.Transform[Any, Any], schema: Schema, source_id
 
 
 def bucket_hash(column: Column, kind: ice.IcebergType) -> Column | None:
-    """Iceberg's 32-bit hash by Spark's own `hash`; None for types whose bytes Spark hashes differently."""
+    """Iceberg's 32-bit hash by Spark's `hash`; None for types that Spark hashes otherwise."""
     if isinstance(kind, ice.IntegerType | ice.LongType):
         value = column.cast("bigint")
     elif isinstance(kind, ice.DateType):

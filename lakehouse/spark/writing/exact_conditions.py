@@ -95,7 +95,7 @@ Node = Mapping[str, Any]
 
 
 def exact_condition(predicates: str, schema: Schema) -> Bound | None:
-    """The condition that all predicates (`PredicateJson.java`) hold; None when it cannot be said exactly.
+    """The condition of all predicates (`PredicateJson.java`); None if it cannot be exact.
 
     Comparisons are of a column with a literal of its type. Floating point is left out: what is
     equal and greater differs there.
@@ -154,7 +154,7 @@ def _build(make: Callable[..., BooleanExpression], name: str, value: object) -> 
 
 
 def _column(node: Node, schema: Schema) -> tuple[str, IcebergType] | None:
-    """A column that no struct stands around: a null struct makes its fields null, which is one more rule."""
+    """A column outside structs: a null struct nulls its fields, a case that is left out."""
     path = node.get("column")
     if path is None or len(path) != 1 or path[0] not in {one.name for one in schema.fields}:
         return None

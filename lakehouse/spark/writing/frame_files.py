@@ -1,4 +1,4 @@
-"""Spark DataFrames to data files: each task writes Parquet in place and reports what it wrote; the caller commits."""
+"""Spark DataFrames to data files: tasks write Parquet and report it, the caller commits."""
 
 from __future__ import annotations
 

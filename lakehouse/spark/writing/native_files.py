@@ -1,4 +1,4 @@
-"""Spark DataFrames to data files without leaving the JVM: Spark's own Parquet writer in the tasks that make the rows.
+"""Spark DataFrames to data files inside the JVM, by Spark's own Parquet writer.
 
 It writes what Spark holds exactly as Iceberg wants it, which is most tables: then nothing has to be
 converted, and no row crosses to a Python worker. `frame_obstacle` says what a table or frame has

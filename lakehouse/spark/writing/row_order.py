@@ -1,4 +1,4 @@
-"""How Spark brings rows to the tasks that write them: by `write.distribution-mode` and the sort order."""
+"""How rows reach the writing tasks, by `write.distribution-mode` and the sort order."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def row_order(request: WriteRequest, mode: str | None = None) -> dict[str, Any]:
 
 
 def _shuffled(field: PartitionField, schema: Schema) -> dict[str, Any] | None:
-    """The term of a partition field, or what stands for it: all that counts is that rows of one partition come together."""
+    """A partition field's term, or any that brings rows of one partition together."""
     term = partition_term(field, schema)
     if term is None or term["transform"] == "identity":
         return term

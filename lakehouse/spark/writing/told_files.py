@@ -70,7 +70,7 @@ class ToldFiles:
         return self._location + path.removeprefix(self._root)
 
     def _bound(self, metrics: FileMetrics, field: ice.NestedField, found: Sequence[Any]) -> None:
-        """Spark's Parquet leaves out the bounds of a row group that has a NaN; these are of all other values."""
+        """Bounds without NaN: Spark's Parquet has none for a row group with a NaN."""
         metrics.lower_bounds.pop(field.field_id, None)
         metrics.upper_bounds.pop(field.field_id, None)
         kind = field.field_type

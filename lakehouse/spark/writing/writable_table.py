@@ -21,7 +21,7 @@ from lakehouse.table.table import Table
 
 
 class WritableTableAnswers(TableAnswers):
-    """Answers for a table whose rows can be changed; every change is based on the version that was loaded.
+    """Answers for a table whose rows can change, always based on the loaded version.
 
     Args:
         spark: the session.

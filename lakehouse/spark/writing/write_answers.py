@@ -82,7 +82,7 @@ class WriteAnswers(Answers):
 def table_commit(
     table: Table, branch: str, mode: str, condition: Bound, summary: Mapping[str, str]
 ) -> Commit:
-    """The commit of a write: `append`, `overwrite` the rows of a condition, or `dynamic`, whole partitions."""
+    """The commit of a write: `append`, `overwrite` by condition, or `dynamic` (partitions)."""
 
     def append(files: Sequence[DataFile]) -> None:
         with RowWrite(table, branch, summary, None) as write:
@@ -142,6 +142,6 @@ def replaced_files(table: Table, branch: str, files: Sequence[DataFile]) -> list
 
 
 def head_of_branch(table: Table, branch: str) -> int | None:
-    """The snapshot that a write to a branch is about; of main for a branch that the commit makes."""
+    """The snapshot a write is based on: the branch's, or main's for a new branch."""
     ref = table.metadata.refs.get(branch)
     return table.metadata.current_snapshot_id if ref is None else ref.snapshot_id

@@ -1,4 +1,4 @@
-"""What tasks in the JVM are told of the files that they write (`WriteOrder.java`), and what keeps them from it."""
+"""What JVM tasks are told of the files to write (`WriteOrder.java`), and what excludes them."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def write_order(
 def floating_fields(
     request: WriteRequest,
 ) -> tuple[list[tuple[int, ice.NestedField]], list[tuple[tuple[str, ...], ice.NestedField]]]:
-    """Columns of which the footer does not tell enough: by position, and by path where they are inside others."""
+    """Columns about which the footer tells too little: by position, or path if nested."""
     modes = metrics_modes(request.schema, request.properties, request.sort_order)
     flat = [
         (position, field)

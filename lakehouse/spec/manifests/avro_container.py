@@ -1,4 +1,7 @@
-"""Avro object container files: header and blocks, read with limits so that a damaged or hostile file costs bounded memory."""
+"""Avro object container files: header and blocks, read in bounded memory.
+
+A damaged or hostile file can claim any size.
+"""
 
 from __future__ import annotations
 
@@ -151,7 +154,9 @@ def read_blocks(data: bytes, header: Header, location: str) -> Iterator[Block]:
 
 
 def inflated_blocks(data: bytes, header: Header, location: str) -> Iterator[tuple[int, bytes]]:
-    """(records, uncompressed bytes) of each block; all blocks together may inflate to 16 MiB plus 100 times the file.
+    """(records, uncompressed bytes) of each block.
+
+    All blocks together may inflate to 16 MiB plus 100 times the file.
 
     Raises:
         CorruptMetadataError: damaged, or inflating beyond the limit.
@@ -202,7 +207,10 @@ def write_container(
     *,
     level: int,
 ) -> bytes:
-    """A whole file with codec deflate and a checksum; the sync marker derives from the content: equal input gives equal bytes."""
+    """A whole file, deflated and with a checksum; equal input gives equal bytes.
+
+    For that the sync marker is computed from the content.
+    """
     packed = [(count, _deflate(plain, level)) for count, plain in blocks]
     digest = hashlib.sha256(json.dumps(dict(metadata), sort_keys=True).encode())
     for _, payload in packed:
@@ -222,7 +230,10 @@ def write_container(
 
 
 def _checksum(pairs: Mapping[str, bytes], sync: bytes, content: bytes | memoryview) -> bytes:
-    """Of everything in a file but the checksum itself: Avro has none, and most changed bytes would decode to other values."""
+    """The checksum of everything else in a file.
+
+    Avro itself has none, and most changed bytes would decode to other values.
+    """
     digest = hashlib.sha256(sync)
     for key, value in sorted(pairs.items()):
         if key != CHECKSUM_KEY:
@@ -285,7 +296,10 @@ def _at_most(count: int, limit: int, location: str) -> int:
 
 
 def _checked_schema(text: bytes, location: str) -> Any:
-    """The schema of a header. Files of one writer share it, and it is large: the last ones are kept. Nobody may change it."""
+    """The schema of a header, cached: files of one writer share it, and it is large.
+
+    Callers must not change it.
+    """
     kept = _SCHEMAS.get(text)
     if kept is not None:
         return kept
@@ -303,7 +317,10 @@ def _checked_schema(text: bytes, location: str) -> Any:
 
 
 def _check_schema(schema: Any, location: str) -> None:
-    """Records have named fields; items take bytes: without, they could be claimed by the billion, and no manifest has such."""
+    """Raise unless records have named fields and array items take bytes.
+
+    Items of no bytes could be claimed by the billion, and no manifest has such.
+    """
     if isinstance(schema, list):
         for branch in schema:
             _check_schema(branch, location)

@@ -1,4 +1,4 @@
-"""Avro encoding of whole columns: a field is a list of segments, joined row by row once, at the end.
+"""Avro encoding of whole columns: a field is a list of segments, joined once, row by row.
 
 A segment that is the same in every row is plain `bytes`; neighbours of that kind merge, so that
 constants cost nothing.
@@ -111,7 +111,7 @@ def lists(column: pa.Array) -> list[Segment]:
 
 
 def maps(columns: Sequence[tuple[int, pa.Array]], encode: Encoder, rows: int) -> list[Segment]:
-    """An optional map from int keys, stored as an array of records; a row without any key is null."""
+    """An optional map with int keys, as an array of records; a row without keys is null."""
     present = [(key, column) for key, column in columns if column.null_count < len(column)]
     if not present or not rows:
         return [b"\x00"]

@@ -50,7 +50,9 @@ _PRIMITIVES: dict[type[IcebergType], AvroType] = {
 def manifest_schema(
     spec: PartitionSpec, kinds: Mapping[int, IcebergType], format_version: int
 ) -> dict[str, Any]:
-    """The `manifest_entry` record of a v2 or v3 manifest; `kinds` are the types of the partition values by partition field id.
+    """The `manifest_entry` record of a v2 or v3 manifest.
+
+    `kinds` are the types of the partition values by partition field id.
 
     Raises:
         UnsupportedTypeError: a partition value has a type that Avro cannot hold.

@@ -1,4 +1,4 @@
-"""Columns of bounds between bytes and values (spec: Appendix D, Binary single-value serialization), whole arrays at once."""
+"""Columns of bounds, whole arrays from bytes to values and back (spec: Appendix D)."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def lacking(names: Collection[str], spec: PartitionSpec) -> str | None:
 
 
 def conform(table: pa.Table, spec: PartitionSpec, types: FieldTypes) -> Entries:
-    """Entries from columns of a twin, in the present types: columns promoted since it was written are widened.
+    """Entries from the columns of a twin, widened where columns were promoted since.
 
     A bound whose type cannot be widened is left out, which makes it unknown.
 

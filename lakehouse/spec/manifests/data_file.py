@@ -1,4 +1,4 @@
-"""Data files, delete files and manifest entries as plain values (spec: Manifests, Data File Fields)."""
+"""Data files, delete files and manifest entries as values (spec: Manifests, Data File Fields)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATH_FIELD_ID = 2147483546
 """Field id of `file_path` in position delete files (spec: Reserved Field IDs)."""
 
 FILE_FIELD_ID = 2147483646
-"""Field id of the metadata column `_file`, under which DuckDB keeps the bounds of `file_path` in position delete files."""
+"""Field id of `_file`: DuckDB keeps the bounds of `file_path` under it in delete files."""
 
 STATUS_EXISTING = 0
 STATUS_ADDED = 1
@@ -88,7 +88,10 @@ class DataFile:
 
     @property
     def named_file(self) -> str | None:
-        """The one data file that all position deletes of this file are about, by reference or by equal bounds of their paths."""
+        """The one data file that all position deletes of this file are about, if there is one.
+
+        Known by reference, or by equal bounds of their paths.
+        """
         if self.content != CONTENT_POSITION_DELETES:
             return None
         if self.referenced_data_file:
@@ -165,7 +168,10 @@ class ManifestEntry:
 
 
 def partition_key(spec_id: int, partition: Iterable[Any]) -> tuple[Any, ...]:
-    """Spec and partition with floats by their bits, NaN normalised: equal for equal partitions (spec: Scan Planning, note 3)."""
+    """Spec and partition, equal for equal partitions (spec: Scan Planning, note 3).
+
+    Floats are compared by their bits, NaN normalised.
+    """
     return (spec_id, *(_bits(value) if isinstance(value, float) else value for value in partition))
 
 

@@ -1,4 +1,7 @@
-"""What manifest entries inherit from their manifest (spec: Sequence Number Inheritance, First Row ID Inheritance)."""
+"""What entries inherit from their manifest: sequence numbers, snapshot and first row ids.
+
+Spec: Sequence Number Inheritance, First Row ID Inheritance.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,9 @@ INHERITING = (
 
 
 def inherit(entries: Entries, manifest: ManifestFile) -> Entries:
-    """Fill snapshot ids, sequence numbers, content and first row ids; `entries` are all of the manifest's, in its order.
+    """Fill in inherited ids, sequence numbers and content.
+
+    `entries` are all those of the manifest, in its order.
 
     Entries that have only some of the columns `INHERITING` (a projection) inherit those; a first
     row id needs `status` and `record_count` too.

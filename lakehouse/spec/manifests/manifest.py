@@ -66,7 +66,7 @@ def encode_manifest(
     content: int = CONTENT_DATA_MANIFEST,
     level: int = DEFLATE_LEVEL,
 ) -> bytes:
-    """Serialize entries as a v2 or v3 manifest with many entries in a block; equal input gives equal bytes.
+    """Serialize entries as a v2 or v3 manifest, many to a block; equal input gives equal bytes.
 
     Null sequence numbers and snapshot ids are written as null, to be inherited at read time, so
     that a manifest can be written before its commit and reused in retries. `schema` is the table's
@@ -101,7 +101,7 @@ def manifest_file(
     snapshot_id: int,
     content: int = CONTENT_DATA_MANIFEST,
 ) -> ManifestFile:
-    """The manifest-list row of a manifest just written: counts, minimum sequence number and partition summaries.
+    """The manifest-list row of a new manifest: counts, minimum sequence number, summaries.
 
     `sequence_number` is None (assigned by `write_manifest_list`); `min_sequence_number` is the
     least explicit one of the live entries, None when they all inherit. There are no partition
@@ -130,7 +130,7 @@ def decode_manifest(
     *,
     wanted: Collection[str] | None = None,
 ) -> Entries:
-    """Entries of a v1, v2 or v3 manifest with snapshot ids, sequence numbers and first row ids inherited.
+    """Entries of a v1, v2 or v3 manifest with inherited ids and sequence numbers filled in.
 
     Deleted entries are included. `wanted` are the columns to make; None makes all.
 
@@ -172,7 +172,9 @@ def _counts(entries: Entries) -> dict[str, Any]:
 
 
 def counted(manifest: ManifestFile, data: bytes) -> ManifestFile:
-    """The row of a manifest with its counts taken from the manifest itself: in v1 lists they are optional (spec: Manifest Lists).
+    """The row of a manifest with counts taken from the manifest itself.
+
+    In v1 lists they are optional (spec: Manifest Lists).
 
     Raises:
         CorruptMetadataError, UnsupportedFeatureError: as `decode_manifest`.

@@ -21,7 +21,10 @@ BLOCK_ENTRIES = 4096
 
 
 def partition_kinds(entries: Entries, types: FieldTypes) -> dict[int, IcebergType]:
-    """Partition field id -> type to write; taken from the values themselves when no schema knows the source column."""
+    """Partition field id -> type to write.
+
+    Taken from the values themselves when no schema knows the source column.
+    """
     kinds = partition_types(entries.spec, types)
     columns = {field_id: entries.table[f"partition.{field_id}"] for field_id in kinds}
     return {

@@ -82,7 +82,10 @@ class Entries:
     def from_manifest_entries(
         cls, entries: Iterable[ManifestEntry], spec: PartitionSpec, types: FieldTypes
     ) -> Entries:
-        """Columns from values. `types` come from `field_types(schema)`; bounds of unknown fields are kept as raw bytes."""
+        """Columns from values.
+
+        `types` come from `field_types(schema)`; bounds of unknown fields are kept as raw bytes.
+        """
         rows = list(entries)
         files = [row.data_file for row in rows]
         columns: dict[str, pa.Array] = {}

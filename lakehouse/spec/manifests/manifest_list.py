@@ -106,7 +106,7 @@ class ManifestFile:
 
 
 def read_manifest_list(data: bytes, location: str = "manifest list") -> list[ManifestFile]:
-    """The manifests of a v1, v2 or v3 manifest list, in file order; v1 rows get content 0 and sequence numbers 0.
+    """The manifests of a v1, v2 or v3 list, in order; v1 rows get content 0 and sequence number 0.
 
     Raises:
         CorruptMetadataError: the bytes are not a manifest list, or one that names a manifest twice,
@@ -199,7 +199,7 @@ def listed_manifests(
     format_version: int,
     first_row_id: int | None,
 ) -> tuple[list[ManifestFile], int | None]:
-    """The manifests as `write_manifest_list` writes them and they are read again, and the table's next row id.
+    """The manifests as they are read again after `write_manifest_list`, and the next row id.
 
     Arguments and errors as there; manifests that are listed like this already are returned as they
     are.

@@ -44,7 +44,7 @@ _REQUIRED = {"status", "file_path", "file_format", "record_count", "file_size_in
 
 
 def nested_type(avro: Any, named: dict[str, pa.DataType] | None = None) -> pa.DataType:
-    """Arrow type that holds values of an Avro type as `fastavro` without logical types gives them."""
+    """Arrow type for values of an Avro type as `fastavro` returns them without logical types."""
     named = {} if named is None else named
     if isinstance(avro, list):
         branches = [branch for branch in avro if branch != "null"]
@@ -247,7 +247,7 @@ def _branch(avro: Any) -> Any:
 
 
 def _internal(values: pa.Array, avro: Any, kind: Any) -> pa.Array:
-    """Partition values in their physical type, whether or not the Avro reader applied logical types."""
+    """Partition values in their physical type, whether or not logical types were applied."""
     avro = _branch(avro)
     logical = avro.get("logicalType") if isinstance(avro, dict) else None
     if logical == "decimal" and pa.types.is_fixed_size_binary(values.type):

@@ -7,7 +7,7 @@ from lakehouse.spec.schema.field_types import FieldTypes, field_types
 
 
 def types_of(metadata: TableMetadata) -> FieldTypes:
-    """`field_types` over every schema of a table, the present one last so that promoted columns have their present type."""
+    """`field_types` over all schemas of a table, the current one last, whose types win."""
     older = sorted(
         (one for one in metadata.schemas if one.schema_id != metadata.current_schema_id),
         key=lambda one: one.schema_id,

@@ -1,4 +1,4 @@
-"""A long list of JSON objects that is decoded only where it is looked at, and extended without touching what it holds.
+"""A long list of JSON objects that decodes items on demand and appends without decoding.
 
 Table metadata can list tens of thousands of snapshots, of which a reader wants one and a commit
 adds one. The text of the list is kept as it was read and spliced, as bytes, into the next version
@@ -85,7 +85,7 @@ class _Segment(Generic[T]):
         return spans
 
     def _fast_spans(self) -> list[tuple[int, int]] | None:
-        """Item boundaries found by pattern; None unless the count of braces proves that the pattern met nothing else."""
+        """Item boundaries found by pattern; None unless counting braces proves them right."""
         raw = self.raw
         if not raw.strip():
             return []
@@ -129,7 +129,10 @@ class _Segment(Generic[T]):
         return self._index
 
     def find(self, item_id: int) -> T | None:
-        """The item with this id. The first times its text is searched for, newest first; then an index is built."""
+        """The item with this id.
+
+        The first times its text is searched for, newest first; then an index is built.
+        """
         if item_id in self._by_id:
             return self._by_id[item_id]
         found: T | None = None
@@ -213,7 +216,7 @@ class JsonList(Sequence[T]):
         return JsonList((*self._segments, segment), (), self._id_key, self._decode, self._where)
 
     def without(self, ids: Collection[int]) -> JsonList[T]:
-        """A list without the items that have these ids; what it keeps is copied as text, not decoded."""
+        """A list without the items of these ids; the rest is copied as text, not decoded."""
         segments: list[_Segment[T]] = []
         for segment in self._segments:
             index = segment.index()

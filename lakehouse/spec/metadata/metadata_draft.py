@@ -252,7 +252,7 @@ class MetadataDraft:
     # Snapshots and refs
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
-        """Add a snapshot; its timestamp is moved up to that of its parent and of the table where it is behind."""
+        """Add a snapshot; its timestamp is raised to those of its parent and of the table."""
         m = self._m
         if not m.schemas or not m.partition_specs:
             raise InvalidInputError("A snapshot needs a table with a schema and a partition spec.")
@@ -406,7 +406,7 @@ class MetadataDraft:
     # Closing
 
     def build(self, base_location: str | None) -> TableMetadata:
-        """The resulting metadata, checked as a whole; the base itself when no update changed anything."""
+        """The resulting metadata, checked as a whole; the base itself if nothing changed."""
         if not self._changed and self._base is not None:
             return self._base
         self._check()

@@ -1,4 +1,4 @@
-"""Table metadata as a JSON file: every version read, nothing lost, long lists left as text until they are looked at."""
+"""Table metadata as a JSON file: reads every version, loses nothing, decodes lists on demand."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def serialize(metadata: TableMetadata, *, codec: str = "none") -> bytes:
 
 
 def _inflate(data: bytes, location: str) -> bytes:
-    """The file's text; a gzip file may not inflate to far more than its size, whatever it claims."""
+    """The file's text; a gzip file may not inflate to far more than its size."""
     if data[:2] != b"\x1f\x8b":
         return data
     limit = max(_INFLATED_AT_LEAST, _INFLATED_RATIO * len(data))
@@ -274,7 +274,7 @@ def _decode(text: bytes, location: str) -> tuple[Mapping[str, Any], dict[str, by
 
 
 def _cut_lists(text: bytes) -> tuple[Mapping[str, Any], dict[str, bytes]] | None:
-    """Cut the long lists out of the text and decode only the rest; None where the text is not as simple as writers leave it.
+    """Cut the long lists out of the text and decode the rest; None for text of unusual layout.
 
     A list ends at the first `]` that is followed by `}` or by `,"`. Were that inside a string or a
     deeper list, the rest would have an odd number of quotes or a bracket too many, and not decode.
@@ -356,7 +356,11 @@ def _specs(
 def _last_sequence_number(
     document: Mapping[str, Any], version: int, snapshots: Iterable[Snapshot], location: str
 ) -> int:
-    """0 in v1. DuckDB leaves it out of the v2 tables that its COPY writes: then it is the highest of the snapshots."""
+    """The last sequence number; 0 in v1.
+
+    DuckDB leaves it out of the v2 tables that its COPY writes: then it is the highest of the
+    snapshots.
+    """
     if version == 2 and "last-sequence-number" not in document:
         return max((snapshot.sequence_number for snapshot in snapshots), default=0)
     return (optional_int if version == 1 else require_int)(
@@ -405,7 +409,10 @@ def _cached_schema(document: Any, where: str) -> Schema:
 
 @lru_cache(maxsize=512)
 def _schema_from_text(text: bytes, where: str) -> Schema:
-    """Versions of one table repeat their schemas: parse each once, and keep what pyiceberg derives from it."""
+    """A schema, parsed once for all versions of a table that repeat it.
+
+    What pyiceberg derives from it is kept too.
+    """
     return schema_from_json(orjson.loads(text), where)
 
 

@@ -105,7 +105,7 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, document: Any, where: str = "snapshot") -> Snapshot:
-        """Read the JSON object of the spec, any version; raises CorruptMetadataError naming `where`."""
+        """Read the spec's JSON object, any version; raises CorruptMetadataError naming `where`."""
         manifest_list = optional_str(document, "manifest-list", where) or ""
         manifests = optional_list(document, "manifests", where)
         if not all(isinstance(path, str) for path in manifests):

@@ -1,4 +1,4 @@
-"""Table metadata (spec: Table Metadata): the value, and how it is read from and written to a metadata file."""
+"""Table metadata (spec: Table Metadata) as a value, read from and written to a file."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class TableMetadata:
     )
 
     def schema(self, schema_id: int | None = None) -> Schema:
-        """The current schema, or the one with this id; raises CorruptMetadataError if the table has none such."""
+        """The current schema, or the one with this id; raises CorruptMetadataError if missing."""
         wanted = self.current_schema_id if schema_id is None else schema_id
         for schema in self.schemas:
             if schema.schema_id == wanted:
@@ -125,7 +125,10 @@ class TableMetadata:
         )
 
     def spec(self, spec_id: int | None = None) -> PartitionSpec:
-        """The default partition spec, or the one with this id; raises CorruptMetadataError if the table has none such."""
+        """The default partition spec, or the one with this id.
+
+        Raises CorruptMetadataError if the table has none such.
+        """
         wanted = self.default_spec_id if spec_id is None else spec_id
         for spec in self.partition_specs:
             if spec.spec_id == wanted:
@@ -139,7 +142,10 @@ class TableMetadata:
         return {spec.spec_id: spec for spec in self.partition_specs}
 
     def sort_order(self, order_id: int | None = None) -> SortOrder:
-        """The default sort order, or the one with this id; raises CorruptMetadataError if the table has none such."""
+        """The default sort order, or the one with this id.
+
+        Raises CorruptMetadataError if the table has none such.
+        """
         wanted = self.default_sort_order_id if order_id is None else order_id
         for order in self.sort_orders:
             if order.order_id == wanted:
@@ -186,7 +192,10 @@ class TableMetadata:
         return found
 
     def snapshot_for_ref(self, name: str = MAIN_BRANCH) -> Snapshot | None:
-        """The snapshot that a branch or tag names; None only for `main` of a table without data; raises NoSuchRefError."""
+        """The snapshot that a branch or tag names.
+
+        None only for `main` of a table without data. Raises NoSuchRefError.
+        """
         if name == MAIN_BRANCH and MAIN_BRANCH not in self.refs:
             return None
         return self.snapshot(self.ref(name).snapshot_id)
@@ -231,7 +240,7 @@ class TableMetadata:
         return f" What is recorded begins at {iso_text(min(times))}." if times else ""
 
     def ancestors(self, snapshot_id: int | None) -> Iterator[Snapshot]:
-        """The snapshot and its parents, newest first, to the first one or to where the history was expired.
+        """The snapshot and its parents, newest first, as far as the history was not expired.
 
         Raises:
             NoSuchSnapshotError: when the snapshot itself does not exist.
@@ -252,7 +261,7 @@ class TableMetadata:
             snapshot = None if parent is None else self.snapshots.find(parent)
 
     def schema_for(self, snapshot: Snapshot | None) -> Schema:
-        """The schema with which to read a snapshot: the one recorded in it, else the current one."""
+        """The schema to read a snapshot with: the one it records, else the current one."""
         return self.schema(None if snapshot is None else snapshot.schema_id)
 
     def next_sequence_number(self) -> int:
@@ -260,7 +269,7 @@ class TableMetadata:
         return self.last_sequence_number + 1
 
     def next_timestamp_ms(self, now_ms: int, parent_snapshot_id: int | None = None) -> int:
-        """`now_ms`, or later where the clock that wrote the table or the parent snapshot was ahead of ours."""
+        """`now_ms`, or later if the clock behind the table or parent snapshot was ahead."""
         parent = None if parent_snapshot_id is None else self.snapshots.find(parent_snapshot_id)
         return max(now_ms, self.last_updated_ms, parent.timestamp_ms if parent else 0)
 
@@ -281,7 +290,10 @@ def iso_text(timestamp_ms: int) -> str:
 
 
 def refuse_v1(metadata: TableMetadata) -> None:
-    """Raise UnsupportedFeatureError for a v1 table: this version reads v1, and upgrades only when it is asked to."""
+    """Raise UnsupportedFeatureError for a v1 table.
+
+    This version reads v1, and upgrades only when it is asked to.
+    """
     if metadata.format_version == 1:
         raise UnsupportedFeatureError(
             f"Table {metadata.location} has format version 1, which this version reads and does not write. Once every engine "
@@ -293,7 +305,10 @@ def refuse_v1(metadata: TableMetadata) -> None:
 def refuse_encrypted(
     location: str, properties: Mapping[str, str], head: Snapshot | None = None
 ) -> None:
-    """Raise UnsupportedFeatureError where files have to be encrypted: by the table's property, or as the branch's head was."""
+    """Raise UnsupportedFeatureError where files have to be encrypted.
+
+    The table's property says so, or the head of the branch is encrypted.
+    """
     if ENCRYPTION_KEY in properties or (head is not None and "key-id" in head.extra):
         raise UnsupportedFeatureError(
             f"Table {location} is encrypted (property {ENCRYPTION_KEY}, or key-id of its snapshot): this version would write "

@@ -154,7 +154,7 @@ class RemovePartitionSpecs:
 
 @dataclass(frozen=True, slots=True)
 class AddSortOrder:
-    """Add a sort order. It gets the id of an equal one if there is one, else a new one; 0 if it is unsorted."""
+    """Add a sort order; it gets the id of an equal one, a new one, or 0 if unsorted."""
 
     sort_order: SortOrder
     action: ClassVar[str] = "add-sort-order"

@@ -41,7 +41,7 @@ def check_schema_for_version(schema: Schema, format_version: int) -> None:
 
 
 def check_spec(spec: PartitionSpec, schema: Schema) -> None:
-    """Raise InvalidPartitionSpecError unless every field of the spec can be computed from the schema, and names are unique.
+    """Raise InvalidPartitionSpecError unless all source columns exist and names are unique.
 
     Void fields and fields with unknown transforms may have lost their column.
     """
@@ -71,7 +71,7 @@ def check_spec(spec: PartitionSpec, schema: Schema) -> None:
 
 
 def check_sort_order(order: SortOrder, schema: Schema) -> None:
-    """Raise InvalidPartitionSpecError unless every field of the order can be computed from the schema."""
+    """Raise InvalidPartitionSpecError unless every field of the order fits the schema."""
     parents = parents_by_id(schema)
     by_id = fields_by_id(schema.as_struct())
     for field in order.fields:

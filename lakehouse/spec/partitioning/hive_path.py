@@ -34,7 +34,7 @@ def partition_texts(relative_path: str) -> dict[str, str | None]:
 
 
 def is_hidden(relative_path: str) -> bool:
-    """Whether Hive and Spark pass a file over: some part of its path begins with `_` (unless it is `_x=1`) or `.`."""
+    """Whether Hive and Spark skip a file: part of its path begins with `.` or `_` (not `_x=1`)."""
     return any(
         part.startswith(".") or (part.startswith("_") and "=" not in part)
         for part in relative_path.split("/")

@@ -73,11 +73,11 @@ class Term:
     alias: str | None = None
 
     def default_name(self) -> str:
-        """The name that Iceberg gives to such a partition field of a new table: `ts_day`, `id_bucket`, `zip_trunc`."""
+        """Iceberg's name of such a field in a new table: `ts_day`, `id_bucket`, `zip_trunc`."""
         return self.alias or self.column + _suffix(self.transform)
 
     def evolved_name(self) -> str:
-        """The name that Iceberg gives to such a field added later: as before, with the parameter: `id_bucket_16`."""
+        """Iceberg's name of such a field added later: with its parameter, as `id_bucket_16`."""
         if self.alias:
             return self.alias
         parameter = ""
@@ -88,7 +88,7 @@ class Term:
         return self.column + _suffix(self.transform) + parameter
 
     def dedup_key(self) -> tuple[int, str]:
-        """Equal for terms of which a spec needs only one: all time transforms of a column count as the same."""
+        """A key, equal for terms that exclude each other in a spec: all times of a column are."""
         return self.source_id, "time" if isinstance(self.transform, _TIME) else str(self.transform)
 
 
@@ -101,7 +101,7 @@ def is_unpartitioned(spec: PartitionSpec) -> bool:
 
 
 def parse_term(text: str, schema: Schema) -> Term:
-    """Read `day(ts)`, `bucket(16, user_id)`, `truncate(4, zip)`, `x`, `identity(x)`, `void(x)`, each with ` as name` or without.
+    """Read a term: `day(ts)`, `bucket(16, user_id)`, `truncate(4, zip)`, `x`, `void(x) as name`.
 
     Columns are dotted paths; backticks quote a name as it is.
 
@@ -175,7 +175,7 @@ def parse_partition_spec(terms: Sequence[str], schema: Schema) -> PartitionSpec:
 
 
 def check_field_name(name: str, term: Term, schema: Schema) -> None:
-    """Raise InvalidPartitionSpecError if a partition field of this name would hide another column."""
+    """Raise InvalidPartitionSpecError if a partition field of this name hides a column."""
     if isinstance(term.transform, (IdentityTransform, VoidTransform)) and name == term.column:
         return
     if name in {field.name for field in schema.fields} or name in schema.column_names:
@@ -221,7 +221,7 @@ def parse_sort_term(text: str, schema: Schema) -> SortField:
 
 
 def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
-    """The struct of the spec's partition tuples: partition field ids and names, every field optional.
+    """The struct of the spec's partition tuples: field ids and names, every field optional.
 
     A field whose source column is gone has type unknown.
     """
@@ -235,7 +235,7 @@ def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
 
 
 def partition_path(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -> str:
-    """The folder of a partition tuple: `event_ts_day=2026-06-02/user_id_bucket=3`; empty for an unpartitioned spec.
+    """The folder of a partition tuple, such as `ts_day=2026-06-02/id_bucket=3`; empty if none.
 
     Names and values are URL-encoded, and a part of more than 200 bytes is cut and made unique by a
     hash: the folder is a convenience for people, nothing is ever read from it.

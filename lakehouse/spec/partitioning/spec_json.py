@@ -50,7 +50,10 @@ def partition_field_to_json(field: PartitionField) -> dict[str, Any]:
 
 
 def spec_from_json(document: Any, where: str = "partition-spec") -> PartitionSpec:
-    """Read the JSON object of the spec; field ids that v1 left out count from 1000; raises CorruptMetadataError."""
+    """Read the spec's JSON object; raises CorruptMetadataError.
+
+    Field ids that v1 left out count from 1000.
+    """
     fields = optional_list(document, "fields", where)
     return partition_fields_from_json(fields, optional_int(document, "spec-id", where) or 0, where)
 
@@ -129,7 +132,10 @@ def transform_from_string(text: str) -> Transform[Any, Any]:
 
 
 def _transform_and_source(document: Any, where: str) -> tuple[Transform[Any, Any], int]:
-    """The transform and its source column; a transform of several columns counts as unknown, with the first of them."""
+    """The transform and its source column.
+
+    A transform of several columns counts as unknown, with the first of them.
+    """
     text = require_str(document, "transform", where)
     sources = require_object(document, where).get("source-ids")
     source = document.get("source-id")

@@ -1,4 +1,4 @@
-"""Field id -> type, over every schema a table ever had: what decodes bounds and partition values."""
+"""Field id -> type over all schemas a table had, to decode bounds and partition values."""
 
 from __future__ import annotations
 

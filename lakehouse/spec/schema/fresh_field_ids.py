@@ -39,7 +39,7 @@ def assign_fresh_ids(schema: Schema, first_id: int = 1) -> tuple[Schema, dict[in
 def fresh_type(
     field_type: IcebergType, next_id: Callable[[], int], new_ids: dict[int, int]
 ) -> IcebergType:
-    """The type with a new id for every field in it; the ids of one level come before those of the levels below."""
+    """The type with new ids; those of one level come before those of the levels below."""
     if isinstance(field_type, StructType):
         ids = [_take(field.field_id, next_id, new_ids) for field in field_type.fields]
         return StructType(
@@ -78,7 +78,7 @@ def fresh_field(field: NestedField, field_id: int, field_type: IcebergType) -> N
 
 
 def check_names(field_type: IcebergType) -> None:
-    """Raise InvalidSchemaError when two fields of one struct have the same name, or one has none."""
+    """Raise InvalidSchemaError if two fields of a struct share a name, or one has none."""
     if isinstance(field_type, StructType):
         seen: set[str] = set()
         for field in field_type.fields:

@@ -1,4 +1,4 @@
-"""Types of the spec: pyiceberg's, the one that pyiceberg lacks, and reading a type from its name."""
+"""Types of the spec: pyiceberg's, one that pyiceberg lacks, and types by their names."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ _GEOGRAPHY = re.compile(r"geography(?:\(\s*([^,()]*?)\s*(?:,\s*([^,()]*?)\s*)?\)
 
 
 def primitive_from_string(text: str) -> IcebergType:
-    """The type that a type string of the spec names, such as `decimal(9, 2)`; raises InvalidSchemaError."""
+    """The type named by a type string such as `decimal(9, 2)`; raises InvalidSchemaError."""
     named = _NAMED.get(text)
     if named is not None:
         return named
@@ -116,7 +116,10 @@ def primitive_from_string(text: str) -> IcebergType:
 
 
 def primitive_to_string(field_type: IcebergType) -> str:
-    """The type string of the spec. pyiceberg's quotes the reference system of a geometry, which is part of no name."""
+    """The type string of the spec.
+
+    pyiceberg's quotes the reference system of a geometry, which is part of no name.
+    """
     if isinstance(field_type, GeographyType) and field_type != GeographyType():
         plain = field_type.algorithm == DEFAULT_GEOGRAPHY_ALGORITHM
         return f"geography({field_type.crs}{'' if plain else f', {field_type.algorithm}'})"

@@ -1,4 +1,7 @@
-"""Name mapping: field ids by column name, for data files without ids (spec: Column Projection, Name Mapping Serialization)."""
+"""Name mapping: field ids by column name, for data files without ids.
+
+Spec: Column Projection, Name Mapping Serialization.
+"""
 
 from __future__ import annotations
 

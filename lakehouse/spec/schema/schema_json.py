@@ -1,4 +1,4 @@
-"""Schemas as JSON (spec: Appendix C, Schemas; Appendix D, JSON single-value serialization of defaults)."""
+"""Schemas as JSON, with defaults (spec: Appendix C, Schemas; Appendix D, JSON)."""
 
 from __future__ import annotations
 
@@ -86,7 +86,10 @@ def schema_to_json(schema: Schema) -> dict[str, Any]:
 
 
 def schema_from_json(document: Any, where: str = "schema") -> Schema:
-    """Read the JSON object of the spec; a missing schema-id is 0 (v1); raises CorruptMetadataError naming `where`."""
+    """Read the spec's JSON object; a missing schema-id is 0 (v1).
+
+    Raises CorruptMetadataError naming `where`.
+    """
     struct = type_from_json(require_object(document, where), where)
     if not isinstance(struct, StructType):
         raise CorruptMetadataError(f"{where}: a schema must be a struct.")
@@ -135,7 +138,7 @@ def _identity(node: Any) -> tuple[str, Any]:
 
 
 def _nodes(node: Any) -> Iterator[dict[str, Any]]:
-    """The objects of a schema's JSON: itself, fields, lists and maps; structs are those of their fields."""
+    """The JSON objects of a schema: itself, fields, lists and maps; structs as their fields."""
     if not isinstance(node, dict):
         return
     if node.get("type") != "struct" or "schema-id" in node:
@@ -387,7 +390,7 @@ def _reason(error: Exception) -> str:
 
 
 def check_column_ids(schema: Schema) -> None:
-    """Raise InvalidSchemaError for an id in the reserved range (spec: Reserved Field IDs) or used twice."""
+    """Raise InvalidSchemaError for an id that is reserved (spec: Reserved Field IDs) or twice."""
     for field_id, field in fields_by_id(schema.as_struct()).items():
         if field_id > MAX_COLUMN_ID:
             raise InvalidSchemaError(f"Column {field.name!r} has the reserved field id {field_id}.")

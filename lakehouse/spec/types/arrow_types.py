@@ -172,7 +172,10 @@ def schema_from_arrow(schema: pa.Schema, *, downcast_ns: bool = False) -> Schema
 def type_from_arrow(
     arrow_type: pa.DataType, *, column: str = "", downcast_ns: bool = False
 ) -> IcebergType:
-    """The Iceberg type of an Arrow type, nested ids counted from 1; raises UnsupportedTypeError naming `column`."""
+    """The Iceberg type of an Arrow type; nested ids count from 1.
+
+    Raises UnsupportedTypeError naming `column`.
+    """
     counter = count(1)
     return _ArrowReader(lambda: next(counter), downcast_ns).convert(arrow_type, column)
 

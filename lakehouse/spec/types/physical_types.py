@@ -1,4 +1,4 @@
-"""The Arrow type in which an Iceberg value is kept inside metadata columns: its internal representation, without units."""
+"""The Arrow types that hold Iceberg's values inside metadata columns: plain, without units."""
 
 from __future__ import annotations
 
@@ -46,7 +46,10 @@ _SIMPLE: dict[type[IcebergType], pa.DataType] = {
 
 
 def physical_type(kind: IcebergType | None) -> pa.DataType:
-    """Arrow type of the internal representation; plain bytes for fixed, binary and everything that has no order we know."""
+    """Arrow type of the internal representation; plain bytes for types without a known order.
+
+    Fixed is among these.
+    """
     if isinstance(kind, DecimalType):
         return pa.decimal128(kind.precision, kind.scale)
     return _SIMPLE.get(type(kind), pa.binary()) if kind is not None else pa.binary()
@@ -67,7 +70,10 @@ def from_physical(value: Any, kind: pa.DataType) -> Any:
 
 
 def partition_types(spec: PartitionSpec, types: FieldTypes) -> dict[int, IcebergType | None]:
-    """Partition field id -> type of its values; None when the source column is in no schema and the transform keeps its type."""
+    """Partition field id -> type of its values.
+
+    None when the source column is in no schema and the transform keeps its type.
+    """
     results: dict[int, IcebergType | None] = {}
     for field in spec.fields:
         source = types.get(field.source_id)
@@ -84,7 +90,7 @@ def partition_types(spec: PartitionSpec, types: FieldTypes) -> dict[int, Iceberg
 
 
 def kind_of(physical: pa.DataType) -> IcebergType:
-    """An Iceberg type with this internal representation, for values whose column is in no schema any more."""
+    """An Iceberg type for internal values whose column is in no schema any more."""
     if pa.types.is_decimal(physical):
         return DecimalType(physical.precision, physical.scale)
     return _REVERSE.get(physical, BinaryType())

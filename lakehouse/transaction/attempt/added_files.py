@@ -24,7 +24,10 @@ _LEAST_FILES = 100
 
 
 def file_key(file: DataFile) -> tuple[str, int | None]:
-    """What names a file in a table: its path; several deletion vectors share one path and differ by offset."""
+    """What identifies a file in a table: its path, and its offset.
+
+    Several deletion vectors share one path and differ by offset.
+    """
     return (file.file_path, file.content_offset)
 
 
@@ -47,7 +50,7 @@ def write_added(
     snapshot_id: int,
     data_sequence_number: int | None = None,
 ) -> list[ManifestFile]:
-    """Manifests of new files, one or more for each partition spec and content, of about `commit.manifest.target-size-bytes`.
+    """Write manifests of new files, by partition spec and content, of about the target size.
 
     Args:
         workspace: writes them.
@@ -91,7 +94,10 @@ def write_split(
     snapshot_id: int,
     target_bytes: int | None = None,
 ) -> Iterator[ManifestFile]:
-    """Write entries of one spec as manifests of about the target size, judging the size of an entry by the first ones."""
+    """Write entries of one spec as manifests of about the target size.
+
+    The first entries tell how large an entry is.
+    """
     target = target_bytes or TableProperties(metadata.properties).manifest_target_size_bytes
     for group in split_by_order(entries):
         at, step = 0, _SAMPLE_FILES

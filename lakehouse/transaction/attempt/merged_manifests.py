@@ -1,4 +1,4 @@
-"""Merging small manifests while committing, so that their number stays bounded (`commit.manifest.*`)."""
+"""Merges small manifests while committing, to bound their number (`commit.manifest.*`)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ def merge_manifests(
 
 
 def _apart(members: Sequence[ManifestFile]) -> tuple[list[ManifestFile], list[ManifestFile]]:
-    """Manifests to merge, and those that are each larger than all smaller ones together, both in the order given."""
+    """(manifests to merge, manifests to keep), each in the order given.
+
+    Kept are those that are each larger than all smaller ones together.
+    """
     by_size = sorted(members, key=lambda one: one.manifest_length)
     total = sum(one.manifest_length for one in by_size)
     while len(by_size) > 2 and by_size[-1].manifest_length > total - by_size[-1].manifest_length:
@@ -63,7 +66,7 @@ def _apart(members: Sequence[ManifestFile]) -> tuple[list[ManifestFile], list[Ma
 
 
 def _bins(manifests: Sequence[ManifestFile], target: int) -> list[tuple[list[ManifestFile], bool]]:
-    """(manifests, whether the bin is full); a manifest of the target size or more is a bin of its own."""
+    """(manifests, whether the bin is full); large manifests are bins of their own."""
     bins: list[tuple[list[ManifestFile], bool]] = []
     current: list[ManifestFile] = []
     size = 0
@@ -96,7 +99,7 @@ def _merge(
 
 
 def _carried(entries: Entries, manifest: ManifestFile, snapshot_id: int) -> Entries:
-    """What of a manifest goes on: its live entries as existing, and what this very snapshot added or deleted as it is."""
+    """Entries of a manifest that go on: live ones as existing, this snapshot's own as they are."""
     own = pc.fill_null(
         pc.equal(entries.table["snapshot_id"], snapshot_id),
         manifest.added_snapshot_id == snapshot_id,

@@ -1,4 +1,4 @@
-"""Making a snapshot of an attempt: manifest list, summary, updates and the requirement on the branch."""
+"""Makes the snapshot of an attempt: manifest list, summary, updates, and the requirement."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def add_snapshot(
 
 
 def _move_branch(attempt: Attempt, snapshot: Snapshot) -> None:
-    """The snapshot as the head of the attempt's branch, given that the branch is still where the base had it."""
+    """Make the snapshot the branch's head, provided that the branch did not move."""
     base_ref = attempt.base.metadata.refs.get(attempt.branch)
     parent = snapshot.parent_snapshot_id
     if parent is not None and attempt.branch not in attempt.metadata.refs:

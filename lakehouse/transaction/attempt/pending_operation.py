@@ -1,4 +1,4 @@
-"""An operation: assumptions about a table plus pending changes, as data that can be applied to any base."""
+"""An operation: assumptions and pending changes, as data that can be applied to any base."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ class Attempt:
         self.change(SetSnapshotRef(name, snapshot_id, "tag"), RemoveSnapshotRef(name))
 
     def head(self) -> Snapshot | None:
-        """The snapshot that the next one is built on: of the branch, or of `main` where the branch is new."""
+        """The parent of the next snapshot: the branch's head, or `main`'s for a new branch."""
         return head_of(self.metadata, self.branch)
 
     def since(self) -> list[Snapshot]:
-        """Snapshots committed to the branch after `started`, oldest first; none of this transaction.
+        """Other writers' snapshots on the branch after `started`, oldest first.
 
         Raises:
             ValidationConflictError: the branch was rolled back or replaced, what the caller saw is
@@ -121,7 +121,7 @@ class Operation(Protocol):
         """Write what depends on no base, before taking a turn."""
 
     def apply(self, attempt: Attempt) -> None:
-        """Validate against what was committed since, and add requirements, updates and snapshots to the attempt.
+        """Validate against commits made since; add requirements, updates and snapshots.
 
         Raises:
             ValidationConflictError: an assumption no longer holds.

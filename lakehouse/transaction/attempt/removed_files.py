@@ -81,7 +81,7 @@ def remove_files(
 
 
 def may_hold(manifest: ManifestFile, metadata: TableMetadata, partitions: set[Partition]) -> bool:
-    """Whether a manifest can list files of one of the partitions, as far as its partition summaries tell."""
+    """Whether a manifest can list files of one of the partitions, by its partition summaries."""
     if manifest.partitions is None:
         return True
     spec = metadata.spec(manifest.partition_spec_id)
@@ -152,7 +152,7 @@ def _matches(entries: Entries, keys: set[FileKey]) -> pa.ChunkedArray:
 
 
 def _range(summary: FieldSummary, kind: IcebergType | None) -> Callable[[Any], bool]:
-    """Whether a partition value can be in a manifest with this summary; true where the summary does not tell."""
+    """Whether a partition value can be in a manifest with this summary; true when in doubt."""
     if not isinstance(kind, PrimitiveType) or isinstance(
         kind, UUIDType
     ):  # engines disagree on the order of UUIDs

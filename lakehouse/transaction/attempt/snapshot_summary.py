@@ -38,7 +38,10 @@ class SummaryBuilder:
             self._count(file, added=False)
 
     def build(self, parent: Mapping[str, str] | None) -> dict[str, str]:
-        """The entries; totals continue the parent's (None: there is no parent), and are left out where it has none."""
+        """The summary's entries.
+
+        Totals continue the parent's (None: there is no parent), and are left out where it has none.
+        """
         entries = {name: str(value) for name, value in self.counts.items() if value}
         entries["changed-partition-count"] = str(len(self.partitions))
         for total, (plus, minus) in _TOTALS.items():

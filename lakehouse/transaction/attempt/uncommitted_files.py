@@ -1,4 +1,4 @@
-"""What one transaction writes before its commit: immutable files that nobody sees, remembered so that they can be cleaned up."""
+"""What a transaction writes before its commit: files that nobody sees, and their clean-up."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Workspace:
         self._sealed = False
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The value made for `key` the first time, on every attempt: what depends on no base is written once."""
+        """The value made for `key` once, for all attempts: for what depends on no base."""
         if key not in self._memory:
             self._memory[key] = make()
         return self._memory[key]  # type: ignore[return-value]
@@ -160,7 +160,7 @@ class Workspace:
     def remember_list(
         self, snapshot: Snapshot, data: bytes, manifests: Sequence[ManifestFile]
     ) -> None:
-        """The manifest list of a snapshot of this transaction, which is not written yet, and what reading it gives."""
+        """The manifest list of an uncommitted snapshot, and what reading it gives."""
         self._manifests[_list_key(snapshot)] = list(manifests)
         LISTS.keep(data, manifests)
 

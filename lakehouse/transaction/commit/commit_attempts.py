@@ -92,7 +92,7 @@ def run(job: Run) -> Committed:
 
 
 def _rewrites_manifests(job: Run) -> bool:
-    """Whether preparing is worth a look at the newest version: manifests of removed files are rewritten.
+    """Whether preparing should look at the newest version first: files are removed.
 
     What appends and changes of metadata prepare is the same whatever the table is by now.
     """
@@ -181,7 +181,7 @@ def _attempt(job: Run, workspace: Workspace, sent: list[Attempt], retries: int) 
 
 
 def _landed(workspace: Workspace, attempt: Attempt, version: TableVersion) -> Committed:
-    """The outcome of an attempt whose snapshots are in `version`; what earlier attempts left is cleaned up."""
+    """The outcome of an attempt that succeeded; files left by earlier attempts are deleted."""
     snapshots = tuple(
         version.metadata.snapshot_or_none(one.snapshot_id) or one for one in attempt.snapshots
     )
@@ -278,7 +278,7 @@ def _look_up(
 
 
 def _refreshed_or_none(job: Run) -> TableVersion | None:
-    """The table, if it can be read: whatever goes wrong here says nothing of the commit before it."""
+    """The table, if it can be read; failing to read it says nothing of the commit."""
     try:
         return job.catalog.refresh(job.base)
     except Exception as error:  # noqa: BLE001 - the outcome is open, and must stay so for whoever would clean up after a failure
@@ -289,7 +289,7 @@ def _refreshed_or_none(job: Run) -> TableVersion | None:
 
 
 def _check_same_table(job: Run, base: TableVersion) -> None:
-    """Raise ValidationConflictError when the name belongs to another table than the one the transaction began with."""
+    """Raise ValidationConflictError if the name now belongs to another table."""
     before, now = job.base.metadata.table_uuid, base.metadata.table_uuid
     if before and before.lower() != now.lower():
         raise ValidationConflictError(

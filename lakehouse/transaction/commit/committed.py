@@ -1,4 +1,4 @@
-"""The successful outcome of a commit; the other two are errors (see lakehouse.errors.CommitError)."""
+"""A successful commit; the other outcomes are errors (see lakehouse.errors.CommitError)."""
 
 from __future__ import annotations
 

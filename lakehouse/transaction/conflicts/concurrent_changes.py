@@ -22,7 +22,7 @@ from lakehouse.transaction.attempt.uncommitted_files import Workspace
 
 @dataclass(frozen=True)
 class ConcurrentChange:
-    """One snapshot committed since, and the entries it added and removed; its manifests are read when somebody asks.
+    """A snapshot committed since, and the entries that it added and removed, read on demand.
 
     Attributes:
         snapshot: the other writer's.
@@ -46,7 +46,10 @@ class ConcurrentChange:
 
     @property
     def added_deletes(self) -> list[Entries]:
-        """Delete files it added. An append has none (spec: Snapshots, operation): rewrites need not read what was appended."""
+        """Delete files that it added.
+
+        An append has none (spec: Snapshots, operation), so rewrites need not read its manifests.
+        """
         if self.snapshot.operation == OPERATION_APPEND:
             return []
         return _with_status(self._own(CONTENT_DELETE_MANIFEST), STATUS_ADDED)
@@ -77,7 +80,7 @@ class ConcurrentChange:
 def load_changes(
     workspace: Workspace, metadata: TableMetadata, snapshots: Sequence[Snapshot]
 ) -> list[ConcurrentChange]:
-    """What each snapshot changed; each manifest is read once at most, however many attempts there are."""
+    """The changes of each snapshot; each manifest is read at most once for all attempts."""
     return [ConcurrentChange(snapshot, workspace, metadata) for snapshot in snapshots]
 
 

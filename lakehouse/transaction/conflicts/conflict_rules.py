@@ -196,7 +196,7 @@ def still_live(
 def none_removed_below(
     subject: Subject, deletes: Sequence[DataFile], changes: Iterable[ConcurrentChange]
 ) -> None:
-    """Refuse when a data file was removed that the deletes can be about, by partition and bounds."""
+    """Refuse if a data file was removed that the deletes may concern, by partition and bounds."""
     below: dict[tuple[Any, ...], list[DataFile]] = {}
     for delete in deletes:
         below.setdefault(delete.partition_key, []).append(delete)
@@ -223,7 +223,7 @@ def none_removed_below(
 def no_new_vectors(
     subject: Subject, paths: Collection[str], changes: Iterable[ConcurrentChange]
 ) -> None:
-    """Refuse when a data file that gets a deletion vector or position deletes got others meanwhile."""
+    """Refuse if a data file got deletes meanwhile that also gets some here."""
     if not paths:
         return
     for change in changes:

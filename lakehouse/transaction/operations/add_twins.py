@@ -1,4 +1,4 @@
-"""Add columnar twins: the same manifests, byte by byte, under names that hold their twins' seals."""
+"""Adds columnar twins: the same manifests, byte by byte, under names with their twins' seals."""
 
 from __future__ import annotations
 

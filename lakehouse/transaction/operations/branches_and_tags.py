@@ -47,7 +47,10 @@ class _WritesNothing:
 
 @dataclass(frozen=True, eq=False)
 class SetRef(_WritesNothing):
-    """Create a tag or branch on a snapshot; None: what the branch written to names at that point of the transaction."""
+    """Create a tag or branch on a snapshot.
+
+    None: the branch written to, where it is at that point of the transaction.
+    """
 
     name: str
     type: RefType
@@ -125,13 +128,17 @@ class RemoveRef(_WritesNothing):
 
 @dataclass(frozen=True, eq=False)
 class Rollback(_WritesNothing):
-    """Point the branch at an older or other snapshot; aborts when the branch moved since the base."""
+    """Point the branch at another snapshot; aborts if it moved since the base."""
 
     snapshot_id: int
     ancestors_only: bool = True
 
     def apply(self, attempt: Attempt) -> None:
-        """Raises NoSuchSnapshotError, InvalidInputError (no ancestor), ValidationConflictError (the branch moved)."""
+        """Return a branch to an earlier snapshot.
+
+        Raises NoSuchSnapshotError, InvalidInputError (no ancestor), ValidationConflictError (the
+        branch moved).
+        """
         metadata = attempt.metadata
         metadata.snapshot(self.snapshot_id)
         before, now = (
@@ -162,7 +169,11 @@ class FastForward(_WritesNothing):
     source: str
 
     def apply(self, attempt: Attempt) -> None:
-        """Raises NoSuchRefError; ValidationConflictError when the branch has snapshots that `source` lacks."""
+        """Move a branch forward to the head of `source`.
+
+        Raises NoSuchRefError; ValidationConflictError when the branch has snapshots that `source`
+        lacks.
+        """
         metadata = attempt.metadata
         source = metadata.ref(self.source)
         target = metadata.refs.get(attempt.branch)
@@ -185,12 +196,12 @@ class FastForward(_WritesNothing):
 
 @dataclass(frozen=True, eq=False)
 class CherryPick(_WritesNothing):
-    """Apply onto the branch, once, what another snapshot appended, or the whole partitions that it replaced."""
+    """Apply another snapshot's append or replacement of partitions to the branch, once."""
 
     snapshot_id: int
 
     def apply(self, attempt: Attempt) -> None:
-        """Fast-forwards where the snapshot is built on the branch's head; else repeats the append or replacement.
+        """Fast-forward where the snapshot is built on the branch's head; else repeat its change.
 
         Raises:
             NoSuchSnapshotError: no such snapshot.
@@ -234,7 +245,7 @@ class CherryPick(_WritesNothing):
     def _replace(
         self, attempt: Attempt, picked: Snapshot, head: Snapshot | None, extra: dict[str, str]
     ) -> None:
-        """Replace the same partitions again, if nobody touched them since the picked snapshot's parent."""
+        """Replace the same partitions again, if untouched since the picked snapshot's parent."""
         workspace, metadata = attempt.workspace, attempt.metadata
         since, from_parent = self._since(metadata, head, picked)
         if not from_parent:
@@ -286,7 +297,7 @@ class CherryPick(_WritesNothing):
     def _since(
         self, metadata: TableMetadata, head: Snapshot | None, picked: Snapshot
     ) -> tuple[list[Snapshot], bool]:
-        """Snapshots of the branch after the picked one's parent, oldest first; whether that is there.
+        """(snapshots of the branch after the picked one's parent, oldest first; if that is there).
 
         If it is not, all of them.
         """

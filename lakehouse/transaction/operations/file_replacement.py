@@ -1,4 +1,4 @@
-"""What overwrite, delete, row_delta and rewrite_files share: remove some files, add others, in one snapshot."""
+"""What overwrite, delete, row_delta and rewrite_files share: remove and add files at once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Replacement:
     def prepare(
         self, workspace: Workspace, metadata: TableMetadata, branch_head: Snapshot | None
     ) -> None:
-        """Write the manifests of the added files, and rewrite those that list removed ones as the base knows them."""
+        """Write the added files' manifests; rewrite those of the base that list removed files."""
         self.manifests_of_added(workspace, metadata)
         self._remove(workspace, metadata, branch_head)
 

@@ -31,7 +31,7 @@ class Expire:
         """Nothing is written."""
 
     def apply(self, attempt: Attempt) -> None:
-        """Refuse while a ref names one of the snapshots; require every ref to stay where it was looked at.
+        """Refuse while a ref names one of the snapshots; require that refs stay where they were.
 
         Snapshots and refs that somebody else removed meanwhile are passed over.
         """

@@ -1,4 +1,4 @@
-"""Rewrite manifests: the same live entries, ordered by partition, in manifests of the target size."""
+"""Rewrites manifests: the same live entries by partition, in manifests of the target size."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class RewriteManifests:
     def _worth(
         self, metadata: TableMetadata, manifests: Sequence[ManifestFile], one: ManifestFile
     ) -> bool:
-        """Whether rewriting a manifest can help: it is too large, or small and not alone, or holds deleted entries."""
+        """Whether rewriting helps: too large, small and not alone, or with deleted entries."""
         target = (
             self.target_size_bytes
             or TableProperties(metadata.properties).manifest_target_size_bytes

@@ -43,7 +43,7 @@ _AS_VIEWS = {
     pa.large_binary(): pa.binary_view(),
 }
 VIEWS = frozenset(_AS_VIEWS.values())
-"""Types of text and bytes as Polars holds them: 16 bytes a value, which point into what was decoded."""
+"""Types of text and bytes in Polars: 16 bytes a value that point into the decoded data."""
 _PHYSICAL = frozenset(["BOOLEAN", "INT32", "INT64", "FLOAT", "DOUBLE", "BYTE_ARRAY"])
 
 
@@ -66,7 +66,7 @@ def may_load_polars() -> bool:
 
 
 def worthwhile(files: int, size_bytes: int) -> bool:
-    """Whether that much is read faster with Polars, its loading included where that is still to be done."""
+    """Whether Polars reads that much faster, including the time to import it if needed."""
     if "polars" in sys.modules:
         return files >= _WORTH_FILES or size_bytes >= _WORTH_BYTES
     return files >= _WORTH_LOADING_FILES or size_bytes >= _WORTH_LOADING_BYTES
@@ -88,7 +88,9 @@ class DecodedColumns:
 def decoded_columns(
     columns: Sequence[FileColumn], leaves: Sequence[int], schema: pq.ParquetSchema
 ) -> DecodedColumns | None:
-    """What Polars has to decode; None when a column is nested, or of a type or name that it takes for something else.
+    """What Polars has to decode; None when it cannot.
+
+    Nested columns, and types and names that it takes for something else, are left to Arrow.
 
     Args:
         columns: of the file.

@@ -1,4 +1,4 @@
-"""The part of a filter that Polars evaluates while it decodes, so that columns are decoded for rows that can pass."""
+"""The part of a filter that Polars evaluates while decoding: fewer rows are decoded in full."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COMPARISONS: dict[Op, Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
 def to_polars_filter(
     where: Bound, columns: Mapping[int, tuple[str, pa.DataType]]
 ) -> pl.Expr | None:
-    """An expression that keeps every row that the filter keeps, and as few others as it can; None when it keeps all.
+    """An expression for rows that may pass the filter; None when it would keep all of them.
 
     The filter itself has the last word over what this lets through, so what Polars sees differently
     (or not at all) is left out.

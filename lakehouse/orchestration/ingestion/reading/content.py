@@ -1,4 +1,4 @@
-"""What a landing file is, by its first bytes: how it is compressed, and its bytes decompressed in bounded memory."""
+"""A landing file by its first bytes: compression, and its content in bounded memory."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _zstd(stream: ByteStream) -> Iterator[bytes]:
 
 
 def _snappy(stream: ByteStream) -> Iterator[bytes]:
-    """Chunks of the framing format: a type, a length of three bytes, and for data a checksum of four."""
+    """Chunks of the framing format: type, length (3 bytes), and for data a checksum (4 bytes)."""
     while header := _exactly(stream, 4, at_end=b""):
         kind, length = header[0], int.from_bytes(header[1:], "little")
         body = _exactly(stream, length)

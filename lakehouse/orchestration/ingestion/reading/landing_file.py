@@ -1,4 +1,4 @@
-"""One landing file as chunks of records, whatever its format: told by its name and its first bytes."""
+"""A landing file as chunks of records, in the format that name and first bytes tell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CSV with a header line. Blocks of well-formed lines are split as a whole, the others line by line."""
+"""CSV with a header. Blocks of well-formed lines are split whole, others line by line."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TextRecords:
 
 
 def csv_chunks(lines: LineReader) -> Iterator[Chunk]:
-    """The records after the header line; a record may span lines, its number is that of its last line."""
+    """The records after the header; a record that spans lines has its last line's number."""
     reader = _CsvReader(lines.max_line_bytes)
     for block in lines:
         for start in range(0, len(block.lines), CHUNK_ROWS):
@@ -236,7 +236,7 @@ class _OpenRecord:
         self._quotes += line.count(b'"')
 
     def may_end(self) -> bool:
-        """Whether it is worth a try: a quote that the first line opened is closed by another one."""
+        """Whether to try: the quote that the first line opened is closed by a later one."""
         if len(self.lines) > 1 and self._quotes % 2:
             return False
         self.tries += 1
@@ -247,7 +247,7 @@ class _OpenRecord:
 
 
 def _ended_by_newlines(lines: list[bytes]) -> list[bytes] | None:
-    """The lines without carriage returns at their ends; None when there are carriage returns elsewhere."""
+    """The lines without a carriage return at the end; None if there are others."""
     text = b"\n".join(lines)
     if b"\r" not in text:
         return lines
@@ -256,7 +256,7 @@ def _ended_by_newlines(lines: list[bytes]) -> list[bytes] | None:
 
 
 def _well_formed(lines: list[bytes], delimiter: str) -> bool:
-    """Whether each line is a record by itself, with quotes around whole fields only: then every reader splits it alike."""
+    """Whether each line is a record, quoted by whole fields: all readers split it alike."""
     try:
         texts = pa.array(lines, pa.binary()).cast(pa.string())
     except pa.ArrowInvalid:
@@ -274,7 +274,7 @@ def _misfit(fields: int, width: int) -> tuple[str, str]:
 
 
 def _table(data: bytes, delimiter: str, width: int, misfits: dict[int, int]) -> pa.Table:
-    """Columns of text. Lines with another number of fields are left out, and noted: position -> fields."""
+    """Columns of text; lines with a wrong number of fields are left out, by position -> fields."""
     names = [f"{at}" for at in range(width)]
 
     def skipped(row: pa_csv.InvalidRow) -> str:

@@ -29,7 +29,7 @@ class LineBlock:
 
 
 class LineReader:
-    """Iterating gives the lines of a text as blocks; afterwards `count` and `problem` tell what there was.
+    """The lines of a text in blocks; `count` and `problem` are set once iterated.
 
     Args:
         blocks: the text.

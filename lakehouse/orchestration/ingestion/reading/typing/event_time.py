@@ -86,7 +86,7 @@ class EventClock:
         self._local = LocalTime(event_time.zone, first_s, last_s)
 
     def instants(self, values: Values) -> tuple[Micros, dict[int, BadEventTime]]:
-        """Microseconds since the epoch, and for each value without a usable time its position and why."""
+        """Microseconds since the epoch; positions without a usable time, with the reason."""
         found, sure = self._numbers(values) if self._unit_us else self._texts(values)
         sure &= (found >= self._low) & (found < self._high)
         bad: dict[int, BadEventTime] = {}
@@ -116,7 +116,7 @@ class EventClock:
         return np.where(sure, numbers, 0) * unit_us, sure
 
     def _texts(self, values: Values) -> tuple[Micros, npt.NDArray[np.bool_]]:
-        """Times with an offset and wall times, in the usual spellings; others are looked at one by one."""
+        """Times with an offset and wall times in usual spellings; others are parsed one by one."""
         if isinstance(values, pa.Array):
             kind = values.type
             if pa.types.is_timestamp(kind):

@@ -1,4 +1,4 @@
-"""Wall times of a zone as instants, whole columns at a time: what `zoneinfo` says of its offsets, as two arrays."""
+"""Wall times of a zone as instants, by column: `zoneinfo`'s offsets as two arrays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LocalTime:
         self._wall_end = end + self._offsets
 
     def instants(self, wall: Micros) -> tuple[Micros, npt.NDArray[np.bool_]]:
-        """Microseconds since the epoch of wall times, given as microseconds since 1970-01-01T00:00 on the same wall.
+        """Instants (microseconds since the epoch) of wall times (microseconds since 1970, local).
 
         A time that the zone has twice is its first.
 

@@ -1,4 +1,4 @@
-"""From what a field says to typed Arrow columns: a value fits its column, or its record is rejected; none becomes null.
+"""From field values to typed Arrow columns: a misfit rejects its record, and is never nulled.
 
 Whole columns are converted where that is certain to give what the conversion of each value gives;
 `convert` decides the rest.

@@ -1,4 +1,4 @@
-"""Kinds of values and types of columns: which value fits which column, and which column type may become which. Pure.
+"""Kinds of values and types of columns: what fits what, and allowed promotions. Pure.
 
 A kind is what a value is in the landing file; a type is what a column of the table is. Promotions
 are those of the Iceberg specification: int to long, float to double, decimal to a wider precision.
@@ -80,7 +80,7 @@ def _decimal_kind(value: Decimal) -> str:
 
 
 def fits(kind: str, column_type: str) -> bool:
-    """Whether a value of this kind can be a value of the column without losing anything (a float column rounds a double)."""
+    """Whether the column can hold a value of this kind; a float column may round a double."""
     want = _DECIMAL.fullmatch(column_type)
     if want:
         have = _DECIMAL.fullmatch(kind)
@@ -92,7 +92,7 @@ def fits(kind: str, column_type: str) -> bool:
 
 
 def promoted(column_type: str, kind: str) -> str | None:
-    """The type to promote the column to so that the kind fits; None where the specification allows no such promotion."""
+    """The promotion that makes the kind fit; None where the specification allows none."""
     if column_type == "int" and kind == "long":
         return "long"
     want, have = _DECIMAL.fullmatch(column_type), _DECIMAL.fullmatch(kind)
@@ -103,7 +103,7 @@ def promoted(column_type: str, kind: str) -> str | None:
 
 
 def inferred(kinds: Mapping[str, int]) -> str | None:
-    """The type of a new column: the one that most values have, of equals the first seen; None when no value tells.
+    """The type of a new column: that of most values, first seen if tied; None without values.
 
     Whole numbers and fractions together are a double, decimals together the narrowest decimal that
     holds them all, whole numbers of which some need more than 64 bits a decimal(38,0).
