@@ -32,8 +32,7 @@ COMMANDS = {
     ),
     "describe": Listed(
         "lakehouse.cli.catalog_commands",
-        "Show schema, partitioning, sort order, refs, properties, location and "
-        "statements of a table.",
+        "Show a table: schema, partitions, sort order, refs, properties, location, statements.",
     ),
     "history": Listed(
         "lakehouse.cli.snapshot_commands",
@@ -65,13 +64,12 @@ COMMANDS = {
     ),
     "advise": Listed(
         "lakehouse.cli.maintenance_commands",
-        "Rank what maintenance can do by files removed per byte rewritten, and "
-        "say what a person should change.",
+        "Rank what maintenance can do by files removed per byte rewritten; say what to change.",
     ),
     "analyze": Listed(
         "lakehouse.cli.maintenance_commands",
-        "Count the different values of columns and keep the sketches as the "
-        "snapshot's statistics file.",
+        "Count the distinct values of columns; keep the sketches as the snapshot's statistics "
+        "file.",
     ),
     "compact": Listed(
         "lakehouse.cli.maintenance_commands",
