@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import itertools
 import random
@@ -181,6 +182,24 @@ def test_metadata_answers_where_it_is_exact(lake):
         table.scan(where="price < 5").count()
 
 
+class Watched:
+    """A storage that remembers which data files it was asked for."""
+
+    def __init__(self, storage: object) -> None:
+        self._storage = storage
+        self.asked: set[str] = set()
+
+    def __getattr__(self, name: str) -> object:
+        found = getattr(self._storage, name)
+
+        def call(location: str, *args: object) -> object:
+            if location.endswith(".parquet"):
+                self.asked.add(location)
+            return found(location, *args)
+
+        return call if name in ("filesystem", "read", "read_range", "size") else found
+
+
 def test_a_limit_opens_no_file_behind_the_rows(lake):
     table = lake.create_table("a.b", SCHEMA)
     for start in range(0, 400, 10):
@@ -188,7 +207,10 @@ def test_a_limit_opens_no_file_behind_the_rows(lake):
     files = [Path(one.file_path) for one in table.scan().plan().files]
     for one in files[2:]:
         one.rename(one.with_suffix(".away"))
-    assert table.scan(limit=15).to_arrow().num_rows == 15
+    watched = Watched(table.storage)
+    limited = dataclasses.replace(table.scan(limit=15), storage=watched)
+    assert limited.to_arrow().num_rows == 15
+    assert watched.asked == {str(one) for one in files[:2]}
     with pytest.raises(lh.LakehouseError):
         table.scan(limit=21).to_arrow()
     for one in files[2:30]:
