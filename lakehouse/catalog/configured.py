@@ -98,10 +98,13 @@ def _configured(name: str) -> dict[str, str] | None:
     try:
         found = Config().get_catalog_config(name)
     except (ValueError, YAMLError, OSError) as error:
+        # what the error says quotes the configuration, and that may be a secret
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f" at line {mark.line + 1}"
         raise InvalidInputError(
-            f"pyiceberg's configuration (.pyiceberg.yaml, PYICEBERG_*) cannot be read for catalog "
-            f"{name!r}: {hide_in_urls(str(error))}"
-        ) from error
+            "pyiceberg's configuration (.pyiceberg.yaml, PYICEBERG_*) cannot be read for catalog "
+            f"{name!r}: {type(error).__name__}{where}"
+        ) from None
     if found is None:
         return None
     for key, value in found.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 
 import pyarrow as pa
 import pyiceberg.catalog
@@ -139,6 +140,17 @@ def test_a_broken_configuration_says_so(tmp_path, text):
     with pytest.raises(lh.InvalidInputError, match="pyiceberg's configuration"):
         lh.load_catalog("prod")
     assert lh.load_catalog("./prod").list_tables() == [], "a location asks no configuration"
+
+
+@pytest.mark.parametrize(
+    "text", [f"catalog:\n  prod:\n    s3.secret-access-key: [{CANARY}", f"catalog: {CANARY}"]
+)
+def test_a_broken_configuration_shows_none_of_its_secrets(tmp_path, monkeypatch, text):
+    (tmp_path / "home" / ".pyiceberg.yaml").write_text(text)
+    monkeypatch.setenv("PYICEBERG_CATALOG__PROD__S3__TOKEN", CANARY)
+    with pytest.raises(lh.InvalidInputError) as found:
+        lh.load_catalog("prod")
+    assert CANARY not in "".join(traceback.format_exception(found.value))
 
 
 def test_the_command_line_takes_a_name_and_hides_its_secrets(tmp_path, monkeypatch):
