@@ -18,7 +18,10 @@ CHECKOUT = Path(__file__).resolve().parent
 
 
 def setting(name: str, default: str) -> str:
-    """A variable of the environment, where it is set, by its name: Dagster shows configuration, and a URL may hold a password."""
+    """An environment variable by name, so that Dagster does not show its value.
+
+    Dagster shows configuration, and a URL may hold a password.
+    """
     return dg.EnvVar(name) if os.environ.get(name) else default
 
 

@@ -1,4 +1,4 @@
-"""Every benchmark, one after another, each in a process of its own: `python -m benchmarks [--quick] [--show] [NAME ...]`.
+"""Runs all benchmarks, each in its process: `python -m benchmarks [--quick] [--show] [NAME ...]`.
 
 At the end stands a table of the kept results. `--quick` runs small scales, to see that everything
 works: its numbers mean nothing and the kept results stay as they were. `--show` only prints the
@@ -107,7 +107,10 @@ def commit(kept: dict[str, Any]) -> Iterator[Ratio]:
 
 def race(kept: dict[str, Any]) -> Iterator[Ratio]:
     for row in kept["rows"]:
-        failed = f"{row['lakehouse']['failed_percent']} % failed, pyiceberg {row['pyiceberg']['failed_percent']} %"
+        failed = (
+            f"{row['lakehouse']['failed_percent']} % failed, pyiceberg "
+            f"{row['pyiceberg']['failed_percent']} %"
+        )
         yield Ratio(
             f"{row['catalog']}, {row['writers']} writers: {failed}",
             "pyiceberg",
@@ -199,7 +202,8 @@ def run(names: list[str], *, quick: bool) -> list[str]:
         command = [sys.executable, "-m", f"benchmarks.{name}", *(QUICK[name] if quick else ())]
         code = subprocess.run(command, cwd=ROOT, check=False).returncode
         print(
-            f"[{number}/{len(names)}] {name}: exit code {code} after {time.perf_counter() - start:.0f} s",
+            f"[{number}/{len(names)}] {name}: exit code {code} after "
+            f"{time.perf_counter() - start:.0f} s",
             flush=True,
         )
         if code:

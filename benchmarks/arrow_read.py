@@ -152,7 +152,7 @@ def measure(catalog: lh.Lakehouse, case: Case, repeat: int) -> dict[str, float]:
 
 
 def stream(warehouse: str, limit_mb: int) -> None:
-    """In a process of its own: stream the table and print rows, bytes of data and the growth of resident memory."""
+    """In its own process: stream the table; print rows, bytes of data and growth of memory."""
     table = lh.load_catalog(warehouse).load_table("bench.large")
     # What libraries take when they are loaded and first used is no part of the data.
     list(table.scan(where="user_id = -1").to_batches())
@@ -210,8 +210,8 @@ def main() -> None:
         catalog = lh.load_catalog(warehouse)
         build(catalog, options.rows)
         print(
-            f"{'seconds (processor seconds)':32s} {'rows':>9s} {'ours':>14s} {'pyiceberg':>14s} {'duckdb':>14s}"
-            f" {'read_table':>14s} {'x pyiceberg':>14s} {'x duckdb':>14s}"
+            f"{'seconds (processor seconds)':32s} {'rows':>9s} {'ours':>14s} {'pyiceberg':>14s} "
+            f"{'duckdb':>14s} {'read_table':>14s} {'x pyiceberg':>14s} {'x duckdb':>14s}"
         )
         cases: dict[str, object] = {}
         for case in CASES:
@@ -222,7 +222,10 @@ def main() -> None:
                 for one in names
             ]
             shown += [
-                f"{times[name] / times['lakehouse']:.2f} ({times[f'{name} processor'] / times['lakehouse processor']:.2f})"
+                (
+                    f"{times[name] / times['lakehouse']:.2f} "
+                    f"({times[f'{name} processor'] / times['lakehouse processor']:.2f})"
+                )
                 for name in ("pyiceberg", "duckdb")
             ]
             print(
@@ -244,7 +247,8 @@ def main() -> None:
             subprocess.run(command, check=True, capture_output=True, text=True).stdout
         )
         print(
-            f"to_batches: {streamed['data_mb']} MB of data, limit {streamed['limit_mb']} MB, peak {streamed['peak_mb']} MB"
+            f"to_batches: {streamed['data_mb']} MB of data, limit {streamed['limit_mb']} MB, peak "
+            f"{streamed['peak_mb']} MB"
         )
         report["stream"] = streamed
     RESULTS.parent.mkdir(exist_ok=True)

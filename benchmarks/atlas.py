@@ -1,4 +1,6 @@
-"""The Atlas table of Netflix's 2018 Iceberg talk, metadata only: 28 days x 24 hours x 4 buckets of `name`, written by pyiceberg.
+"""The Atlas table of Netflix's 2018 Iceberg talk, metadata only, written by pyiceberg.
+
+28 days x 24 hours x 4 buckets of `name`.
 
 Every partition has `files_per_partition` files sorted by `name`, each of which overlaps its
 neighbours so that a name lies in about three. One manifest holds 8 partitions, in order of time:
@@ -178,7 +180,10 @@ def _assigned() -> tuple[PartitionSpec, Schema]:
 
 
 def partition_files(table: str, hour: int, bucket: int, count: int) -> list[DataFile]:
-    """The files of one partition as pyiceberg values: one write job, ten columns with sizes, counts and bounds."""
+    """The files of one partition as pyiceberg values, with sizes, counts and bounds.
+
+    They come from one write job and have ten columns.
+    """
     rng = np.random.default_rng(hour * BUCKETS + bucket)
     job = uuid.UUID(int=int(rng.integers(2**63)) << 64 | hour << 8 | bucket)
     rows = rng.integers(99_000, 101_000, count)

@@ -1,4 +1,4 @@
-"""Commits per second beside pyiceberg: one writer, appends of one data file, SQLite catalog, our fsync on.
+"""Commits per second beside pyiceberg: one writer, one data file an append, SQLite, our fsync on.
 
 python -m benchmarks.commit [--snapshots 10,600,5000] [--alone 10000] [--commits 30]. A table with N
 snapshots is made by writing its metadata file at once, so that both sides begin with the same
@@ -46,7 +46,7 @@ START_MS = 1_767_225_600_000
 
 
 def prepare(folder: Path, snapshots: int) -> str:
-    """A catalog whose table has `snapshots` snapshots, all of the same one data file; returns its database URL."""
+    """A catalog whose table has `snapshots` snapshots of one data file; returns its URL."""
     uri = f"sqlite:///{folder}/catalog.db"
     catalog = open_catalog(uri, warehouse=str(folder / "warehouse"))
     catalog.create_namespace(TABLE.namespace)
@@ -127,7 +127,7 @@ def metadata_bytes(folder: Path) -> int:
 
 
 def cost_of_bytes(folder: Path) -> float:
-    """Median seconds to write the newest metadata file anew and sync it: what its bytes cost, whatever else a commit does."""
+    """Median seconds to write the newest metadata file again and sync it: what its bytes cost."""
     newest = max(folder.rglob("*.metadata.json"), key=lambda path: path.stat().st_mtime)
     storage = LocalStorage()
     metadata = parse(newest.read_bytes(), str(newest))
@@ -176,7 +176,10 @@ def main() -> None:
         print(json.dumps(row))
     RESULTS.parent.mkdir(exist_ok=True)
     result = {
-        "what": "median time of one append of one data file, SQLite catalog, local disk, fsync on (ours)",
+        "what": (
+            "median time of one append of one data file, SQLite catalog, local disk, fsync on "
+            "(ours)"
+        ),
         "versions": {name: version_of(name) for name in ("pyiceberg", "pyarrow", "sqlalchemy")}
         | {"python": platform.python_version()},
         "machine": f"{platform.machine()}, {platform.system()} {platform.release()}",

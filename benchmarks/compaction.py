@@ -1,4 +1,4 @@
-"""Compaction of 10,000 files of 100 kB beside a raw pyarrow read-and-rewrite of the same bytes, in one run.
+"""Compaction of 10,000 files of 100 kB beside pyarrow's bare reading and writing of them.
 
 `python -m benchmarks.compaction [--scale 1.0] [--rounds 3]`. Each contender runs in a process of
 its own, in turn, on the same files: the table is rolled back after each compaction. Ours plans,
@@ -129,7 +129,10 @@ def ours(folder: Path) -> dict[str, Any]:
 
 
 def ours_beside_a_writer(folder: Path) -> dict[str, Any]:
-    """The same with a writer that appends throughout, one group a commit: how long its appends take, and that none is lost."""
+    """The same beside a writer that appends throughout, with one group a commit.
+
+    Measures how long its appends take, and checks that none is lost.
+    """
     table = open_table(folder)
     rows = table.scan().count()
     quiet = [_append(open_table(folder), -1 - number) for number in range(40)]
@@ -177,7 +180,10 @@ def _append(table: Table, number: int) -> float:
 
 
 def stream(folder: Path) -> dict[str, Any]:
-    """Raw pyarrow: for each partition read every file and write one; two partitions at a time, row groups as ours."""
+    """Bare pyarrow: read every file of a partition and write one, two partitions at a time.
+
+    Row groups are like ours.
+    """
     parts, target = inputs(folder), Path(tempfile.mkdtemp(dir=folder))
 
     def rewrite(part: int) -> int:
@@ -326,7 +332,10 @@ def run(
 
 
 def kept(part: str, result: dict[str, Any]) -> dict[str, Any]:
-    """What is written: each part is added to the others, a run beside Iceberg with its own time of ours."""
+    """The results to keep: each part is added to the others.
+
+    A run beside Iceberg has its own time of ours.
+    """
     before = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     before.pop("notes", None)
     if part == WRITER:
@@ -397,7 +406,8 @@ def show(result: dict[str, Any]) -> None:
         return
     given = result["input"]
     print(
-        f"{given['files']:,} files of {given['mean_file_bytes']:,} bytes, load {result['machine']['load']:.1f}"
+        f"{given['files']:,} files of {given['mean_file_bytes']:,} bytes, load "
+        f"{result['machine']['load']:.1f}"
     )
     for name, one in result["contenders"].items():
         speed, memory = given["bytes"] / one["seconds"] / 1e6, one["peak_memory_bytes"] >> 20

@@ -1,4 +1,7 @@
-"""A storage in memory that counts its requests as S3 would serve them: one LIST a page of 1,000 keys, one GET a read or range."""
+"""A storage in memory that counts requests as S3 would serve them.
+
+One LIST for a page of 1,000 keys, one GET for a file or range.
+"""
 
 from __future__ import annotations
 
@@ -62,54 +65,57 @@ class CountingStorage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """See Storage."""
+        """What `storage_for` needs to reopen this storage elsewhere."""
         return {}
 
     def read(self, location: str) -> bytes:
-        """See Storage."""
+        """The whole file."""
         self._log(Request("GET", location, len(self._content(location))))
         return self._inner.read(location)
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
-        """See Storage."""
+        """Bytes [offset, offset+length), fewer only at the end of the file."""
         self._log(Request("GET", location, len(self._content(location)[offset : offset + length])))
         return self._inner.read_range(location, offset, length)
 
     def write(self, location: str, data: bytes, *, durable: bool = True) -> None:
-        """See Storage."""
+        """Create or replace a file."""
         self._put(location)
         self._inner.write(location, data, durable=durable)
 
     def write_new(self, files: Mapping[str, bytes]) -> None:
-        """See Storage."""
+        """Write new files under names that nobody refers to yet."""
         for location, data in files.items():
             self.write(location, data)
 
     def create(self, location: str, data: bytes) -> None:
-        """See Storage."""
+        """Write a new file, atomically; fails when another one is there."""
         self._put(location)
         self._inner.create(location, data)
 
     def settle(self, location: str) -> None:
-        """See Storage."""
+        """Make the name of a file that was found durable."""
         self._inner.settle(location)
 
     def open_output(self, location: str) -> BufferedOutput:
-        """See Storage."""
+        """A stream to a new file."""
         return BufferedOutput(lambda data: self.write(location, data))
 
     def exists(self, location: str) -> bool:
-        """See Storage."""
+        """Whether a file (not a folder) is there."""
         self._log(Request("HEAD", location, 0))
         return self._inner.exists(location)
 
     def size(self, location: str) -> int:
-        """See Storage."""
+        """Bytes of the file."""
         self._log(Request("HEAD", location, 0))
         return self._inner.size(location)
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
-        """See Storage; in pages, each asked for when the one before is used up."""
+        """All files below the folder `prefix`.
+
+        In pages, each asked for when the one before is used up.
+        """
         root = prefix.rstrip("/") + "/"
         keys = self._listed()
         at, end = bisect_left(keys, root), bisect_left(keys, root + "\U0010ffff")
@@ -122,7 +128,10 @@ class CountingStorage:
                 return
 
     def list_folders(self, prefix: str) -> Sequence[str]:
-        """See Storage; a page holds 1,000 common prefixes or keys."""
+        """Sorted names of the folders directly below `prefix`.
+
+        A page holds 1,000 common prefixes or keys.
+        """
         root = prefix.rstrip("/") + "/"
         keys, folders, room = self._listed(), [], 0
         at, end = bisect_left(keys, root), bisect_left(keys, root + "\U0010ffff")
@@ -140,7 +149,7 @@ class CountingStorage:
         return folders
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
-        """See Storage."""
+        """Delete in order as far as possible; failures are in the report."""
         listed = list(locations)
         for location in listed:
             self._log(Request("DELETE", location, 0))
@@ -148,7 +157,10 @@ class CountingStorage:
         return self._inner.delete(listed)
 
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
-        """See Storage; reads through this storage, so that they are counted."""
+        """A pyarrow file system, and the location's path on it.
+
+        Reads through this storage, so that they are counted.
+        """
         return pafs.PyFileSystem(StorageHandler(self)), location
 
     def _listed(self) -> list[str]:

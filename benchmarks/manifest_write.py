@@ -1,4 +1,4 @@
-"""Writing manifests of the Atlas table: ours (with columnar twin) beside pyiceberg and fastavro, in one run.
+"""Writing manifests of the Atlas table (with twins) beside pyiceberg and fastavro, in one run.
 
 `python benchmarks/manifest_write.py [--entries 100000]`. Entries a second are for one thread and
 for all cores (one manifest a thread), everything in memory; bytes are of Avro, per entry. The peers
@@ -42,7 +42,7 @@ MANIFEST_ENTRIES = 8_032
 
 
 def one_manifest(folder: Path) -> tuple[Path, float]:
-    """A manifest of 8 Atlas partitions written by pyiceberg, and how many entries a second that took."""
+    """A manifest of 8 Atlas partitions written by pyiceberg, and its entries per second."""
     path = folder / "pyiceberg-m0.avro"
     files = [
         file
@@ -74,7 +74,7 @@ def rate(count: int, threads: int, entries: Entries) -> float:
 
 
 def fastavro_rate(path: Path) -> tuple[float, float]:
-    """(entries a second, bytes an entry) when fastavro writes the same records in blocks of its own choice."""
+    """What fastavro makes of the same records: (entries a second, bytes an entry)."""
     with path.open("rb") as source:
         reader = fastavro.reader(source)
         schema, rows = reader.writer_schema, list(reader)
@@ -133,16 +133,21 @@ def main() -> None:
     arguments = parser.parse_args()
     result = run(arguments.folder, arguments.entries)
     mine = result["ours_with_twin"]
-    rate_text = f"{mine['entries_per_second']:,} entries/s on all cores, {mine['entries_per_second_one_thread']:,} on one"
+    rate_text = (
+        f"{mine['entries_per_second']:,} entries/s on all cores, "
+        f"{mine['entries_per_second_one_thread']:,} on one"
+    )
     print(f"ours, with twin: {rate_text} (target {TARGET_ENTRIES_PER_SECOND:,})")
     print(
-        f"                 {mine['avro_bytes_per_entry']} bytes of Avro an entry (target {TARGET_BYTES_PER_ENTRY})"
+        f"                 {mine['avro_bytes_per_entry']} bytes of Avro an entry (target "
+        f"{TARGET_BYTES_PER_ENTRY})"
     )
     for name in ("pyiceberg", "fastavro"):
         peer = result[name]
         faster = result[f"times_faster_than_{name}"]
         print(
-            f"{name}: {peer['entries_per_second']:,} entries/s, {peer['avro_bytes_per_entry']} bytes; ours is {faster} x faster"
+            f"{name}: {peer['entries_per_second']:,} entries/s, {peer['avro_bytes_per_entry']} "
+            f"bytes; ours is {faster} x faster"
         )
     arguments.results.parent.mkdir(parents=True, exist_ok=True)
     arguments.results.write_text(json.dumps(result, indent=1) + "\n")

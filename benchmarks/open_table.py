@@ -1,4 +1,6 @@
-"""Opening a table with a long history: ours, which decodes a snapshot when it is looked at, beside pyiceberg, in one run.
+"""Opening a table with a long history beside pyiceberg, in one run.
+
+Ours decodes a snapshot when it is needed.
 
 `python benchmarks/open_table.py [--snapshots 600,10000,50000] [--repeat 7]`. From the bytes of a
 metadata file to the current snapshot and its manifest list; the median of the repeats.
@@ -94,7 +96,8 @@ def run(counts: list[int], repeat: int) -> dict[str, Any]:
         assert theirs is not None
         assert ours.manifest_list == theirs.manifest_list
         row: dict[str, Any] = {"snapshots": count, "bytes": len(data)}
-        row["ours_ms"] = median_ms(lambda: parse(data, "m").current_snapshot(), repeat)  # noqa: B023 - called at once
+        # Called at once.
+        row["ours_ms"] = median_ms(lambda: parse(data, "m").current_snapshot(), repeat)  # noqa: B023
         row["pyiceberg_ms"] = median_ms(
             lambda: TableMetadataUtil.parse_raw(text).current_snapshot(),  # noqa: B023 - at once
             min(repeat, 3),
@@ -126,7 +129,8 @@ def main() -> None:
     for row in result["rows"]:
         faster = f"{row['times_faster_than_pyiceberg']} x faster"
         print(
-            f"{row['snapshots']:>6} snapshots: {row['ours_ms']} ms, pyiceberg {row['pyiceberg_ms']} ms, ours is {faster}"
+            f"{row['snapshots']:>6} snapshots: {row['ours_ms']} ms, pyiceberg "
+            f"{row['pyiceberg_ms']} ms, ours is {faster}"
         )
     arguments.results.parent.mkdir(parents=True, exist_ok=True)
     arguments.results.write_text(json.dumps(result, indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Planning Netflix's Atlas query against pyiceberg, in one run: `python benchmarks/plan_atlas.py [--scale 0.01]`.
+"""Plans Netflix's Atlas query beside pyiceberg: `python benchmarks/plan_atlas.py [--scale 0.01]`.
 
 The table is metadata only and written by pyiceberg (see atlas.py). Each contender plans in a fresh
 process, with cold caches of its own: opening the table metadata and listing the planned files
@@ -86,7 +86,7 @@ def child(contender: str, location: str, where: str) -> None:
 
 
 def peak_mib() -> float:
-    """Peak resident memory of this process; `ru_maxrss` would include what the parent had when it forked."""
+    """Peak resident memory of this process; `ru_maxrss` would include its parent's at the fork."""
     status = Path("/proc/self/status")
     if not status.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -109,7 +109,7 @@ def measure(contender: str, location: str, where: str, repeat: int) -> dict[str,
 
 
 def make_twins(location: str) -> tuple[str, float]:
-    """Give every manifest its columnar twin, in one commit: (metadata of the new version, seconds)."""
+    """Give every manifest its twin in one commit: (metadata of the new version, seconds)."""
     folder = Path(location).parent
     for made in itertools.chain(folder.glob(f"*{TWIN_SUFFIX}"), folder.glob("*-t*.avro")):
         made.unlink()
@@ -168,7 +168,8 @@ def compare(location: str, where: str, repeat: int, *, peer: bool) -> dict[str, 
 def show(result: dict[str, Any]) -> None:
     table = result["table"]
     print(
-        f"Atlas: {table['files']:,} files in {table['manifests']} manifests; twins built in {result['twins_built_seconds']} s"
+        f"Atlas: {table['files']:,} files in {table['manifests']} manifests; twins built in "
+        f"{result['twins_built_seconds']} s"
     )
     for title, query in result["queries"].items():
         print(f"\n{title}: {query['with twins']['files']} files planned")
@@ -180,7 +181,8 @@ def show(result: dict[str, Any]) -> None:
                     "" if ratio is None else f"  {ratio:7.1f} x faster (target {TARGETS[name]:.0f})"
                 )
                 print(
-                    f"  {name:14} {one['seconds']:8.3f} s {one['cpu_seconds']:8.3f} s cpu {one['rss_mib']:6.0f} MiB{against}"
+                    f"  {name:14} {one['seconds']:8.3f} s {one['cpu_seconds']:8.3f} s cpu "
+                    f"{one['rss_mib']:6.0f} MiB{against}"
                 )
     print(
         f"\ntargets: at most {RSS_MIB_MAX} MiB, whole month with twins under {MONTH_SECONDS_MAX} s"

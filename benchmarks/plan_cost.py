@@ -1,4 +1,4 @@
-"""Object-store requests to plan one query: Hive's listing against this library, counted by the storage that serves them.
+"""Object-store requests to plan one query, counted by the storage: Hive's listing beside ours.
 
     python benchmarks/plan_cost.py [--scale 1.0]
 
@@ -182,7 +182,7 @@ def publish(
 
 
 def hive(storage: CountingStorage, location: str, days: Iterable[int] | None) -> dict[str, Any]:
-    """List as a Hive-style planner does: the folders, then each folder; or the folders that a metastore names."""
+    """List as a Hive-style planner does: all folders, or those that a metastore names."""
     storage.forget()
     if days is None:
         folders = storage.list_folders(f"{location}/data")
@@ -195,7 +195,10 @@ def hive(storage: CountingStorage, location: str, days: Iterable[int] | None) ->
 def ours(
     storage: CountingStorage, lake: Lakehouse, where: str, *, twins: bool, known: str | None = None
 ) -> dict[str, Any]:
-    """From the table's name to the files, nothing cached; `known` is the metadata file when another catalog holds the pointer."""
+    """From the table's name to its files, with nothing cached.
+
+    `known` is the metadata file when another catalog holds the pointer.
+    """
     storage.forget()
     start = time.perf_counter()
     metadata = (
@@ -243,7 +246,7 @@ def derived_seconds(requests: Iterable[Request], *, parallel: int = PARALLEL) ->
 
 
 def chain_of(request: Request) -> str | None:
-    """The partition or manifest that a request is about; None for what has to be known before any of them."""
+    """The partition or manifest of a request; None for requests that precede all of them."""
     folder, _, name = request.location.rpartition("/")
     if request.verb == "LIST":
         return None if name == "data" else request.location
@@ -296,16 +299,19 @@ def run(scale: float) -> dict[str, Any]:
 def show(result: dict[str, Any]) -> None:
     table = result["table"]
     print(
-        f"{table['files']:,} files in {table['days']} partitions, {table['manifests']} manifests; {result['where']}"
+        f"{table['files']:,} files in {table['days']} partitions, {table['manifests']} manifests; "
+        f"{result['where']}"
     )
     print(f"{'':42} {'requests':>9} {'files':>8} {'derived s':>10}  by verb")
     for name, one in result["contenders"].items():
         verbs = ", ".join(f"{verb} {count:,}" for verb, count in one["requests"].items())
         print(
-            f"  {name:40} {one['requests_total']:9,} {one['files_planned']:8,} {one['derived_seconds']:10.2f}  {verbs}"
+            f"  {name:40} {one['requests_total']:9,} {one['files_planned']:8,} "
+            f"{one['derived_seconds']:10.2f}  {verbs}"
         )
     print(
-        "requests are counted by the storage; seconds are derived from them: 30 ms a LIST, 60 ms a GET or HEAD, 64 at a time"
+        "requests are counted by the storage; seconds are derived from them: 30 ms a LIST, 60 ms "
+        "a GET or HEAD, 64 at a time"
     )
 
 

@@ -1,4 +1,6 @@
-"""Planning time from 10 thousand to 2.7 million files: `python -m benchmarks.plan_growth [--files-per-partition 4,37,372,1004]`.
+"""Planning time from 10 thousand to 2.7 million files: `python -m benchmarks.plan_growth`.
+
+Option: `[--files-per-partition 4,37,372,1004]`.
 
 The Atlas table of `plan_atlas` at several sizes, the same query at each (six days and one metric
 name: about 432 files survive at every size), each plan in a process of its own with cold caches,
@@ -129,7 +131,8 @@ def show(result: dict[str, Any]) -> None:
             + "".join(f"{cell:>16}" for cell in cells)
         )
     print(
-        f"{result['times_more_files']} x the files take {result['times_more_seconds']} x the seconds"
+        f"{result['times_more_files']} x the files take {result['times_more_seconds']} x the "
+        "seconds"
     )
 
 

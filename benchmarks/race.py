@@ -1,4 +1,6 @@
-"""Racing appends beside pyiceberg: several processes, one table, one row an append, defaults on both sides.
+"""Racing appends beside pyiceberg: several processes, one table, defaults on both sides.
+
+An append writes one row.
 
 python -m benchmarks.race [--writers 2,8] [--appends 50] [--catalogs sqlite,postgres]. Both sides
 write a Parquet file and commit it through the same kind of SQL catalog on the same disk; an append
@@ -65,7 +67,7 @@ def create(side: str, uri: str, warehouse: str) -> None:
 def worker(
     side: str, uri: str, warehouse: str, number: int, appends: int, barrier: Any
 ) -> dict[str, Any]:
-    """One writer: how many appends were acknowledged, how the others ended, and when it began and stopped."""
+    """One writer: how many appends were acknowledged or failed, and when it began and ended."""
     logging.disable(logging.CRITICAL)
     append, _ = SIDES[side](uri, warehouse)
     done, failed = 0, Counter[str]()
@@ -141,7 +143,10 @@ def main() -> None:
             print(json.dumps(row), flush=True)
     RESULTS.parent.mkdir(exist_ok=True)
     result = {
-        "what": "processes appending to one table, each append one row, a Parquet file and a commit; defaults on both sides",
+        "what": (
+            "processes appending to one table, each append one row, a Parquet file and a commit; "
+            "defaults on both sides"
+        ),
         "versions": {name: version_of(name) for name in ("pyiceberg", "pyarrow", "sqlalchemy")}
         | {"python": platform.python_version()},
         "machine": f"{platform.machine()}, {platform.system()} {platform.release()}",

@@ -1,4 +1,6 @@
-"""Reading a table with Spark against `spark.read.parquet` over the same files: `python benchmarks/spark_read.py [--rows N]`.
+"""Spark reads a table, and the same files by `spark.read.parquet`.
+
+`python benchmarks/spark_read.py [--rows N]`.
 
 In the case of one day both make their frame anew each time, as a user's query does: ours loads the
 table and plans, the peer is given the paths of that day's files and has to look them up.
@@ -125,7 +127,7 @@ def main() -> int:
 
 
 def many_files(session: LakehouseSession) -> dict[str, float]:
-    """Seconds to answer for 100,000 files (metadata only), and to plan a query that keeps 432 of them."""
+    """Seconds to answer for 100,000 files (metadata only), and to plan a query that keeps 432."""
     lake, spark = session.lake, session.spark
     table = lake.create_table(
         "b.many", pa.schema([("id", pa.int64()), ("k", pa.int32())]), partition_by=["k"]

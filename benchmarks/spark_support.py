@@ -43,14 +43,14 @@ def events(spark: SparkSession, rows: int, *, days: int, slices: int) -> DataFra
 
 @dataclass
 class Times:
-    """Seconds by the clock and by the processors (of this process and everything below it), one pair a run."""
+    """(wall, processor) seconds of each run; processor time includes everything started."""
 
     wall: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
 
 
 def interleaved(contenders: dict[str, Callable[[], object]], repeat: int) -> dict[str, Times]:
-    """Times of each contender in turn, so that a busy machine hurts all alike; the first round warms up and is dropped."""
+    """Times of each contender in turn: a busy machine hurts all; the first round is dropped."""
     times = {name: Times() for name in contenders}
     for turn in range(repeat + 1):
         for name, run in contenders.items():
@@ -75,7 +75,7 @@ def iceberg_options(parser: argparse.ArgumentParser) -> None:
 
 
 def iceberg_times(arguments: argparse.Namespace, task: str, *more: str) -> dict[str, Any]:
-    """What Iceberg's runtime takes for the same, in a process of its own; nothing when no jar is given."""
+    """The same in Iceberg's runtime, in its own process; nothing when no jar is given."""
     if not arguments.iceberg_runtime:
         return {}
     command = [arguments.iceberg_python, str(PEER), task, "--runtime", arguments.iceberg_runtime]
@@ -109,7 +109,7 @@ def keep_iceberg(name: str, found: dict[str, Any]) -> None:
 
 
 def processor_seconds() -> float:
-    """Processor time of this process, the JVM and the Python workers, from /proc; 0 where there is none."""
+    """Processor time of this process, JVM and Python workers, from /proc; 0 without /proc."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -138,7 +138,7 @@ def report(
     targets: dict[str, float],
     **facts: Any,
 ) -> bool:
-    """Print best times of each case and their ratio to the peers, keep them in `results/<name>.json`.
+    """Print best times of each case beside the peers'; keep them in `results/<name>.json`.
 
     Returns:
         Whether the targets hold by the clock.
@@ -160,8 +160,9 @@ def report(
             }
             rows.append(row)
             print(
-                f"  {case:26} {contender:26} best {row['best_s']:7.3f} s  processor {row['best_processor_s']:7.2f} s"
-                f"  ours/it {row['ours_to_it']:5.2f}  by processor {row['ours_to_it_processor']:5.2f}"
+                f"  {case:26} {contender:26} best {row['best_s']:7.3f} s  processor "
+                f"{row['best_processor_s']:7.2f} s  ours/it {row['ours_to_it']:5.2f}  by processor "
+                f"{row['ours_to_it_processor']:5.2f}"
             )
             if contender != ours and round(row["ours_to_it"], 2) > targets.get(case, math.inf):
                 met = False

@@ -1,4 +1,7 @@
-"""Appending a Spark DataFrame against Spark's own Parquet writer, in one run: `python benchmarks/spark_write.py [--rows N]`."""
+"""Spark appends a DataFrame with us, and with its own Parquet writer, in one run.
+
+`python benchmarks/spark_write.py [--rows N]`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simulated week of one table, with the maintenance that the sensors would launch and without any.
+"""A simulated week of one table, with the maintenance that sensors launch, and without.
 
 `python -m benchmarks.week [--every 1] [--days 7] [--part PART]`. The clock is simulated, everything
 else is real: an increment a minute into the partitions of the day, every ten minutes with late
@@ -126,7 +126,7 @@ class Week:
         self.price, self.device = "cents", False
 
     def run(self, *then: Callable[[Week, int], None]) -> None:
-        """Live through it; `then` are told of every minute, in this order, when its writers are done."""
+        """Live through it, calling `then` in order every minute after its writers."""
         for minute in range(self.minutes):
             self.now += MINUTE
             self._evolve(minute)
@@ -227,7 +227,7 @@ class Question:
 
 
 class Analyst:
-    """Asks every three hours, before maintenance and after it, and again at snapshots that are kept; a tag every day."""
+    """Queries every three hours, before and after maintenance, at kept snapshots; a daily tag."""
 
     def __init__(self) -> None:
         self.answers = hashlib.sha256()
@@ -314,7 +314,10 @@ class Sensors:
 
 
 class Chooser:
-    """One compaction of one partition every twenty minutes; manifests and snapshots every six hours, the rest left alone."""
+    """Compacts a partition every twenty minutes, manifests and snapshots every six hours.
+
+    The rest is left alone.
+    """
 
     def __init__(self, choose: Callable[[Sequence[Choice], int, random.Random], Choice]) -> None:
         self._choose, self._chance, self._turn = choose, random.Random(11), 0
@@ -412,7 +415,7 @@ def fingerprint(week: Week) -> dict[str, list[int]]:
 
 
 def planning(week: Week) -> float:
-    """Processor seconds to open the table and plan the queries with nothing cached; the better of two if it is quick."""
+    """Processor seconds to open the table and plan the queries, uncached; best of two if quick."""
     best = float("inf")
     for _ in range(2):
         LISTS.clear()

@@ -1,4 +1,4 @@
-"""What `benchmarks.week` found: both worlds beside each other, and the advisor beside chance and turns."""
+"""What `benchmarks.week` found: both worlds, and the advisor beside chance and taking turns."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ def draw(result: dict[str, Any], picture: Path) -> None:
     )
     axes.flat[0].legend(fontsize=9, frameon=False)
     figure.suptitle(
-        f"One table, one week, an increment every {result['every_minutes']} min; what is older than three days is deleted",
+        f"One table, one week, an increment every {result['every_minutes']} min; what is older "
+        "than three days is deleted",
         fontsize=11,
     )
     picture.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One Spark standalone daemon in the foreground: `python -m deploy.spark master`, or `worker MASTER_URL`."""
+"""Runs a Spark standalone daemon: `python -m deploy.spark master`, or `worker MASTER_URL`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every relative link and image in the Markdown files points at a file of the repository, every `#anchor` at a heading."""
+"""Checks links of the Markdown files: files and `#anchor` headings exist."""
 
 from __future__ import annotations
 

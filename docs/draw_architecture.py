@@ -1,4 +1,4 @@
-"""Draws the rooms and two journeys of docs/ARCHITECTURE.md out of the code, so that they cannot drift.
+"""Draws the rooms and two journeys of docs/ARCHITECTURE.md from the code: no drift.
 
 `python docs/draw_architecture.py --write` puts them into the page; a test compares.
 """

@@ -1,4 +1,4 @@
-"""One commit followed byte by byte from the pointer to a row: prints the worked example of docs/format.md.
+"""Follows a commit byte by byte, from pointer to row: prints docs/format.md's worked example.
 
 `python docs/worked_example.py --write` puts it into the page.
 """
@@ -46,7 +46,10 @@ def example() -> str:
         raise AssertionError("the example committed nothing")
     return "\n".join(
         [
-            f"Two rows of two days were appended to an empty table partitioned by `day(event_ts)` (bytes below: {VERSIONS}).",
+            (
+                "Two rows of two days were appended to an empty table partitioned by "
+                f"`day(event_ts)` (bytes below: {VERSIONS})."
+            ),
             "A reader wants the rows of 2026-06-09.",
             *_pointer(table),
             *_metadata(table, snapshot),
@@ -73,7 +76,10 @@ def _table() -> lh.Table:
 def _pointer(table: lh.Table) -> Iterator[str]:
     folder = f"{table.location}/metadata"
     yield "\n### 1. The pointer\n"
-    yield f"`{folder}/version-hint.text` says where to begin looking; `v3` is not there, so `v2` is the newest version.\n"
+    yield (
+        f"`{folder}/version-hint.text` says where to begin looking; `v3` is not there, so `v2` is "
+        "the newest version.\n"
+    )
     yield from _block(_dump(table.storage.read(f"{folder}/version-hint.text")))
     data = table.storage.read(table.metadata_location)
     yield f"\n`{table.metadata_location}` ({len(data)} bytes) begins\n"
@@ -82,7 +88,10 @@ def _pointer(table: lh.Table) -> Iterator[str]:
 
 def _metadata(table: lh.Table, snapshot: lh.Snapshot) -> Iterator[str]:
     yield "\n### 2. Table metadata\n"
-    yield "The current snapshot names its manifest list; the partition spec says what a partition value means: field 1000 is"
+    yield (
+        "The current snapshot names its manifest list; the partition spec says what a partition "
+        "value means: field 1000 is"
+    )
     yield "`day` of the column with id 1.\n"
     document = json.loads(table.storage.read(table.metadata_location))
     shown = {
@@ -108,11 +117,22 @@ def _metadata(table: lh.Table, snapshot: lh.Snapshot) -> Iterator[str]:
 def _manifest_list(table: lh.Table, snapshot: lh.Snapshot) -> Iterator[str]:
     data = table.storage.read(snapshot.manifest_list)
     yield "\n### 3. The manifest list\n"
-    yield f"An Avro file of {len(data)} bytes. Its header holds the schema; after it comes one block of rows, deflated.\n"
+    yield (
+        f"An Avro file of {len(data)} bytes. Its header holds the schema; after it comes one block "
+        "of rows, deflated.\n"
+    )
     yield from _block(_container(data, snapshot.manifest_list))
-    yield "\nThe inflated block, field by field (Avro writes integers as zigzag varints, and 02 before an optional value):\n"
+    yield (
+        "\n"
+        "The inflated block, field by field (Avro writes integers as zigzag varints, and 02 "
+        "before an optional value):\n"
+    )
     yield from _block(_annotated(data, snapshot.manifest_list))
-    yield "\nThe bounds of the partition field (`lower_bound` 2026-06-08, `upper_bound` 2026-06-09, days since 1970, four bytes)"
+    yield (
+        "\n"
+        "The bounds of the partition field (`lower_bound` 2026-06-08, `upper_bound` 2026-06-09, "
+        "days since 1970, four bytes)"
+    )
     yield "allow the day wanted: the manifest has to be read."
 
 
@@ -139,9 +159,16 @@ def _manifest(table: lh.Table) -> Iterator[str]:
         "upper.3",
         "sequence_number",
     ]
-    yield "\nA commit writes a twin from 32 entries on. If it had written one of these two, the twin would be"
+    yield (
+        "\n"
+        "A commit writes a twin from 32 entries on. If it had written one of these two, the twin "
+        "would be"
+    )
     yield f"`{twin_path(sealed).rpartition('/')[2]}`,"
-    yield "the same entries as columns, and the manifest would have the same name. A filter on `event_ts`"
+    yield (
+        "the same entries as columns, and the manifest would have the same name. A filter on "
+        "`event_ts`"
+    )
     yield "reads `partition.1000` of it first:\n"
     lines = [
         f"{key.decode()} = {_short(value.decode())}"
@@ -156,7 +183,11 @@ def _manifest(table: lh.Table) -> Iterator[str]:
         lines.append(f"{name:16} {file.schema_arrow.field(name).type!s:7} {values}")
     yield from _block(lines)
     day = (dt.date(2026, 6, 9) - dt.date(1970, 1, 1)).days
-    yield f"\n2026-06-09 is day {day}: the second file stays. Its status is 1 (added); the sequence number is null, as in the"
+    yield (
+        "\n"
+        f"2026-06-09 is day {day}: the second file stays. Its status is 1 (added); the sequence "
+        "number is null, as in the"
+    )
     yield "manifest, and is inherited from the row of the manifest list: 1."
 
 
@@ -175,7 +206,10 @@ def _data_file(table: lh.Table) -> Iterator[str]:
         struct.pack("<d", WANTED), chunk.dictionary_page_offset or chunk.data_page_offset
     )
     yield "\n### 5. The data file and the row\n"
-    yield f"`{file.file_path.rpartition('/')[2]}`, {len(data)} bytes, ends with the length of its footer and the magic:\n"
+    yield (
+        f"`{file.file_path.rpartition('/')[2]}`, {len(data)} bytes, ends with the length of its "
+        "footer and the magic:\n"
+    )
     yield from _block(
         [
             *_dump(data[:4]),
@@ -189,11 +223,15 @@ def _data_file(table: lh.Table) -> Iterator[str]:
             *_dump(data[-8:], len(data) - 8, f"footer of {length} bytes"),
         ]
     )
-    yield "\nThe footer tells the field id of each column, by which the reader finds it whatever its name:\n"
+    yield (
+        "\n"
+        "The footer tells the field id of each column, by which the reader finds it whatever its "
+        "name:\n"
+    )
     columns = [metadata.row_group(0).column(number) for number in range(3)]
     yield from _block(
-        f"field id {_field_id(metadata, number)}  {one.path_in_schema:9} {one.physical_type:7} first page at byte "
-        f"{one.dictionary_page_offset or one.data_page_offset}"
+        f"field id {_field_id(metadata, number)}  {one.path_in_schema:9} {one.physical_type:7} "
+        f"first page at byte {one.dictionary_page_offset or one.data_page_offset}"
         for number, one in enumerate(columns)
     )
     yield "\nand the row is\n"

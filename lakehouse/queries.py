@@ -94,7 +94,8 @@ class QueryEngine:
         parts = [part.name for part in node.parts]
         if len(parts) < 2:
             raise InvalidInputError(
-                f"Table {parts[0]!r} in the query has no namespace: write namespace.name. {self._known(parts)}"
+                f"Table {parts[0]!r} in the query has no namespace: write namespace.name. "
+                f"{self._known(parts)}"
             )
         metadata_table = parts[-1] if len(parts) > 2 and parts[-1] in METADATA_TABLES else None
         identifier = tuple(
@@ -170,7 +171,8 @@ class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no typ
     def schema(self) -> pa.Schema:
         return self._schema
 
-    def get_fragments(self, filter: Any = None) -> Iterator[_Fragment]:  # noqa: A002, ARG002 - the name is pyarrow's
+    # The name is pyarrow's.
+    def get_fragments(self, filter: Any = None) -> Iterator[_Fragment]:  # noqa: A002, ARG002
         yield _Fragment(self)
 
     def scanner(

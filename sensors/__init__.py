@@ -1,1 +1,1 @@
-"""Sensors and schedules of this project, by Dagster's own means; ingestion and maintenance bring theirs along."""
+"""Sensors and schedules of this project's own; those of ingestion and maintenance come apart."""

@@ -51,25 +51,28 @@ class FaultyStorage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """See Storage."""
+        """What `storage_for` needs to reopen this storage elsewhere."""
         return self._inner.properties
 
     def read(self, location: str) -> bytes:
-        """See Storage."""
+        """The whole file."""
         self._ask("read", location)
         return self._inner.read(location)
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
-        """See Storage."""
+        """Bytes [offset, offset+length), fewer only at the end of the file."""
         self._ask("read", location)
         return self._inner.read_range(location, offset, length)
 
     def write(self, location: str, data: bytes, *, durable: bool = True) -> None:
-        """See Storage."""
+        """Create or replace a file."""
         self._change("write", location, lambda: self._inner.write(location, data, durable=durable))
 
     def write_new(self, files: Mapping[str, bytes]) -> None:
-        """See Storage. Torn: some of the files are there, the last one cut short."""
+        """Write new files under names that nobody refers to yet.
+
+        Torn: some of the files are there, the last one cut short.
+        """
         names = list(files)
 
         def tear() -> None:
@@ -83,39 +86,42 @@ class FaultyStorage:
             self._change("write_new", names[0], lambda: self._inner.write_new(files), tear)
 
     def create(self, location: str, data: bytes) -> None:
-        """See Storage."""
+        """Write a new file, atomically; fails when another one is there."""
         self._change("create", location, lambda: self._inner.create(location, data))
 
     def settle(self, location: str) -> None:
-        """See Storage."""
+        """Make the name of a file that was found durable."""
         self._inner.settle(location)
 
     def open_output(self, location: str) -> OutputStream:
-        """See Storage."""
+        """A stream to a new file."""
         return BufferedOutput(lambda data: self.write(location, data))
 
     def exists(self, location: str) -> bool:
-        """See Storage."""
+        """Whether a file (not a folder) is there."""
         self._ask("exists", location)
         return self._inner.exists(location)
 
     def size(self, location: str) -> int:
-        """See Storage."""
+        """Bytes of the file."""
         self._ask("size", location)
         return self._inner.size(location)
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
-        """See Storage."""
+        """All files below the folder `prefix`."""
         self._ask("list", prefix)
         return self._inner.list(prefix)
 
     def list_folders(self, prefix: str) -> Sequence[str]:
-        """See Storage."""
+        """Sorted names of the folders directly below `prefix`."""
         self._ask("list", prefix)
         return self._inner.list_folders(prefix)
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
-        """See Storage. Torn: the first half is deleted, the rest reported as failed."""
+        """Delete in order as far as possible; failures are in the report.
+
+        Torn: the first half is deleted, the rest reported as failed.
+        """
         listed = list(locations)
         if not listed:
             return DeleteReport()
@@ -132,7 +138,7 @@ class FaultyStorage:
         return DeleteReport(done.deleted, done.missing, failed)
 
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
-        """See Storage; reads through this storage."""
+        """A pyarrow file system, and the location's path on it. Reads through this storage."""
         return pafs.PyFileSystem(StorageHandler(self)), location
 
     def _ask(self, method: str, location: str) -> None:

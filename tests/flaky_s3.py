@@ -1,4 +1,4 @@
-"""An S3 server that answers as it is told: the objects are kept, the replies lie, get lost or come late."""
+"""An S3 server with scripted replies: it keeps objects, but replies lie, get lost, come late."""
 
 from __future__ import annotations
 

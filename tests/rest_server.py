@@ -1,4 +1,4 @@
-"""A small Iceberg REST server for tests: pyiceberg's SQL catalog behind HTTP, so that the other side is not ours."""
+"""A small Iceberg REST server for tests: pyiceberg's SQL catalog behind HTTP, not ours."""
 
 from __future__ import annotations
 

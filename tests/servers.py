@@ -1,4 +1,4 @@
-"""Real servers for tests, started once a process and stopped at its end: PostgreSQL and an S3-compatible store on loopback."""
+"""Real servers for tests on loopback, once a process: PostgreSQL and an S3-compatible store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Edits of Wikipedia of September 2015, known from Apache Druid's tutorial: put the file into `<landing root>/wiki_edits/`."""
+"""Edits of Wikipedia of September 2015, known from Apache Druid's tutorial.
+
+Put the file into `<landing root>/wiki_edits/`.
+"""
 
 from __future__ import annotations
 

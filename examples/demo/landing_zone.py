@@ -22,7 +22,7 @@ def lay_down_cut_off(folder: Path, name: str, lines: Sequence[bytes]) -> bool:
 
 
 def count_lines(files: Iterable[Path]) -> int:
-    """Lines of gzipped files, counted without anything of the pipeline; of a file that is cut off what can be read."""
+    """Counts lines of gzipped files without the pipeline's code; of a cut file, what is left."""
     return sum(_count(file) for file in files)
 
 

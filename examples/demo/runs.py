@@ -33,7 +33,7 @@ class RunFailedError(LakehouseError):
 
 @contextmanager
 def bars(console: Console) -> Iterator[Progress]:
-    """Progress bars that stay visible when done; on something that is no terminal only their last state is printed."""
+    """Progress bars that stay visible when done; without a terminal only their end is printed."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -110,7 +110,7 @@ class Runner:
 
 
 def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
-    """Mark runs of earlier demos that were killed as failed, and free their pool slots; returns their ids."""
+    """Mark killed runs of earlier demos as failed and free their pool slots; returns their ids."""
     ended = []
     for run in instance.get_runs(
         dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING])

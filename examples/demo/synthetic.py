@@ -16,7 +16,10 @@ _DESTINATIONS = ("ATL", "BOS", "CLT", "DEN", "FLL", "IAH", "LAX", "MCO", "MIA", 
 
 
 def synthetic_days(events: int) -> Iterator[LandedDay]:
-    """`events` events in files of at most `EVENTS_PER_FILE`, spread over the year; every line is good and has its own key."""
+    """`events` good events with distinct keys, spread over the year.
+
+    Files have at most `EVENTS_PER_FILE`.
+    """
     rng = random.Random(SEED)  # noqa: S311 - a replay, not a secret
     files = -(-events // EVENTS_PER_FILE)
     for number in range(files):

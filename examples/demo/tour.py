@@ -1,4 +1,4 @@
-"""The tour: landing files, the pipeline through Dagster, late files, maintenance, and what there is to see afterwards."""
+"""The tour: landing files, the pipeline in Dagster, late files, maintenance, what to see next."""
 
 from __future__ import annotations
 
@@ -268,19 +268,24 @@ def _show_history(tour: Tour) -> None:
 
 def _show_time_travel(tour: Tour, first: Snapshot) -> None:
     table = tour.lake.load_table(FLIGHTS.table)
-    where = f"event_ts >= '{min(LATE_DAYS)}T05:00:00+00:00' and event_ts < '{date(2013, 2, 11)}T05:00:00+00:00'"
+    where = (
+        f"event_ts >= '{min(LATE_DAYS)}T05:00:00+00:00' and event_ts < "
+        f"'{date(2013, 2, 11)}T05:00:00+00:00'"
+    )
     then = table.scan(where, snapshot_id=first.snapshot_id)
     now = table.scan(where)
     report = now.plan().report
     _say(tour.console, "time travel: flights of the February snow storm")
     _say(
         tour.console,
-        f"  FOR VERSION AS OF {first.snapshot_id}: {then.count():,} rows, {len(then.plan().schema.fields)} columns",
+        f"  FOR VERSION AS OF {first.snapshot_id}: {then.count():,} rows, "
+        f"{len(then.plan().schema.fields)} columns",
     )
     _say(tour.console, f"  now: {now.count():,} rows, {len(now.plan().schema.fields)} columns")
     _say(
         tour.console,
-        f"  the filter names no partition, yet of {report.data_files.total:,} files {report.data_files.planned} are read",
+        f"  the filter names no partition, yet of {report.data_files.total:,} files "
+        f"{report.data_files.planned} are read",
     )
 
 
@@ -296,8 +301,8 @@ def _show_conservation(tour: Tour) -> None:
     verdict = "conserved" if landed == rows + quarantined + duplicates else "NOT CONSERVED"
     _say(
         tour.console,
-        f"conservation: {landed:,} landed lines = {rows:,} rows + {quarantined:,} quarantined + {duplicates:,} duplicates: "
-        f"{verdict}",
+        f"conservation: {landed:,} landed lines = {rows:,} rows + {quarantined:,} quarantined + "
+        f"{duplicates:,} duplicates: {verdict}",
     )
 
 
@@ -305,11 +310,13 @@ def _show_next(console: Console, seconds: float) -> None:
     _say(console, f"\ndone in {seconds:.0f} s. Next:")
     _say(
         console,
-        "  make dev                                       the Dagster UI on http://localhost:3000: assets, checks, runs, sensors",
+        "  make dev                                       the Dagster UI on "
+        "http://localhost:3000: assets, checks, runs, sensors",
     )
     _say(
         console,
-        "  lakehouse tables                               every table; describe, history and files show more of one",
+        "  lakehouse tables                               every table; describe, history and "
+        "files show more of one",
     )
     _say(
         console,
@@ -318,7 +325,8 @@ def _show_next(console: Console, seconds: float) -> None:
     _say(console, "  lakehouse plan raw.flights --where \"event_ts < '2013-01-03T00:00:00+00:00'\"")
     _say(
         console,
-        "  lakehouse lineage marts/aircraft --replay      compute it again from exactly the snapshots that it read",
+        "  lakehouse lineage marts/aircraft --replay      compute it again from exactly the "
+        "snapshots that it read",
     )
 
 

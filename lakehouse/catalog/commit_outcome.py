@@ -45,5 +45,6 @@ def after_the_swap(tidying: str, tidy: Callable[[], None]) -> None:
     """
     try:
         tidy()
-    except Exception as error:  # noqa: BLE001 - the commit is done: to report a failure would have its files deleted
+    # The commit is done: to report a failure would have its files deleted.
+    except Exception as error:  # noqa: BLE001
         log.warning("%s was left for later: %s: %s", tidying, type(error).__name__, error)

@@ -133,8 +133,8 @@ def check_no_overlap(location: str, others: Iterable[tuple[str, str]]) -> None:
     for name, other in others:
         if overlap(location, other):
             raise InvalidLocationError(
-                f"Location {location} overlaps {other} of table {name}: nobody could tell their files apart. "
-                "Choose another folder.",
+                f"Location {location} overlaps {other} of table {name}: nobody could tell their "
+                "files apart. Choose another folder.",
                 location=location,
                 other_table=name,
             )

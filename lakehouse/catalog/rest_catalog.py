@@ -163,37 +163,37 @@ class RestCatalog:
 
     @property
     def name(self) -> str:
-        """See Catalog."""
+        """The catalog's name."""
         return self._name
 
     @property
     def warehouse(self) -> str:
-        """See Catalog."""
+        """Location below which tables are created."""
         return self._warehouse
 
     @property
     def uri(self) -> str:
-        """See Catalog."""
+        """Where the catalog lives, without secrets."""
         return self._uri
 
     @property
     def commits_to_newest(self) -> bool:
-        """See Catalog."""
+        """Whether commits are applied to the newest version, which may be newer than `base`."""
         return True
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """See Catalog."""
+        """Catalog and storage properties; may hold secrets: never print them."""
         return self._properties
 
     def storage(self, location: str) -> Storage:
-        """See Catalog."""
+        """The storage that keeps `location`."""
         return self._storage_factory(location, self._properties)
 
     def create_namespace(
         self, namespace: Namespace, properties: Mapping[str, str] | None = None
     ) -> None:
-        """See Catalog; parents first where they are missing."""
+        """Create a namespace. Parents first where they are missing."""
         parts = parse_namespace(namespace)
         with _translated(".".join(parts)):
             for depth in range(1, len(parts)):
@@ -202,29 +202,29 @@ class RestCatalog:
             self._client.create_namespace(parts, dict(properties or {}))
 
     def drop_namespace(self, namespace: Namespace) -> None:
-        """See Catalog."""
+        """Drop an empty namespace."""
         with _translated(".".join(namespace)):
             self._client.drop_namespace(parse_namespace(namespace))
 
     def namespace_exists(self, namespace: Namespace) -> bool:
-        """See Catalog."""
+        """Whether the namespace exists."""
         with _translated(".".join(namespace)):
             return bool(self._client.namespace_exists(parse_namespace(namespace)))
 
     def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
-        """See Catalog."""
+        """Sorted namespaces directly below `parent`."""
         with _translated(".".join(parent)):
             return sorted(tuple(found) for found in self._client.list_namespaces(parent))
 
     def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
-        """See Catalog."""
+        """The namespace's properties."""
         with _translated(".".join(namespace)):
             return dict(self._client.load_namespace_properties(parse_namespace(namespace)))
 
     def update_namespace_properties(
         self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
     ) -> Mapping[str, str]:
-        """See Catalog."""
+        """Set and remove properties of a namespace; returns all of them."""
         with _translated(".".join(namespace)):
             self._client.update_namespace_properties(
                 parse_namespace(namespace), set(removals), dict(updates)
@@ -232,7 +232,7 @@ class RestCatalog:
         return self.namespace_properties(namespace)
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
-        """See Catalog."""
+        """Sorted identifiers of the namespace's tables."""
         with _translated(".".join(namespace)):
             return sorted(
                 Identifier(tuple(found[:-1]), found[-1])
@@ -240,26 +240,32 @@ class RestCatalog:
             )
 
     def table_exists(self, identifier: Identifier) -> bool:
-        """See Catalog."""
+        """Whether `load` would find the table."""
         with _translated(str(identifier)):
             return bool(self._client.table_exists(_tuple(identifier)))
 
     def load(self, identifier: Identifier) -> TableVersion:
-        """See Catalog."""
+        """The table's newest version."""
         with _translated(str(identifier)):
             return self._version(identifier, self._client.load_table(_tuple(identifier)))
 
     def refresh(self, version: TableVersion) -> TableVersion:
-        """See Catalog; the server is asked for the whole metadata."""
+        """The table's newest version; the same object when nothing was committed since.
+
+        The server is asked for the whole metadata.
+        """
         found = self.load(version.identifier)
         return version if found.metadata_location == version.metadata_location else found
 
     def default_location(self, identifier: Identifier) -> str:
-        """See Catalog."""
+        """A folder for a new table of this name, unused by any other."""
         return own_folder(self._warehouse, identifier, self._environment)
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
-        """See Catalog; the server chooses the table's uuid and renumbers its columns."""
+        """Register a new table with its first metadata.
+
+        The server chooses the table's uuid and renumbers its columns.
+        """
         _check_version(identifier, metadata)
         check_locations(metadata, allowed_roots(self._warehouse, self._properties))
         with _translated(str(identifier)):
@@ -280,7 +286,7 @@ class RestCatalog:
         requirements: Sequence[Requirement],
         updates: Sequence[Update],
     ) -> TableVersion:
-        """See Catalog."""
+        """Swap `base` for `base` plus updates, if it is still the newest version."""
         with before_the_swap():
             new = next_metadata(base, requirements, updates, self._environment.now_ms())
             if new is base.metadata:
@@ -323,8 +329,9 @@ class RestCatalog:
             OSError,
         ) as error:
             raise CommitStateUnknownError(
-                f"Table {identifier}: the server did not tell whether the commit happened ({type(error).__name__}). Nothing was "
-                "deleted. Refresh the table and look for the snapshot id.",
+                f"Table {identifier}: the server did not tell whether the commit happened "
+                f"({type(error).__name__}). Nothing was deleted. Refresh the table and look for "
+                "the snapshot id.",
                 table=str(identifier),
             ) from error
         return TableVersion(
@@ -333,24 +340,25 @@ class RestCatalog:
             answer.metadata_location,
         )
 
-    def turn(self, identifier: Identifier) -> AbstractContextManager[None]:  # noqa: ARG002 - the server decides alone
-        """See Catalog."""
+    # The server decides alone.
+    def turn(self, identifier: Identifier) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Wait for this writer's turn on the table, for a bounded time."""
         return nullcontext()
 
     def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
-        """See Catalog; the server purges."""
+        """Remove the table; `purge` deletes what is in its folder as well. The server purges."""
         self._known.pop(identifier, None)
         with _translated(str(identifier)):
             self._client.drop_table(_tuple(identifier), purge_requested=purge)
 
     def rename(self, source: Identifier, target: Identifier) -> None:
-        """See Catalog."""
+        """Give a table another name."""
         self._known.pop(source, None)
         with _translated(str(source)):
             self._client.rename_table(_tuple(source), _tuple(target))
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
-        """See Catalog."""
+        """Adopt an existing metadata file as a table."""
         with _translated(str(identifier)):
             return self._version(
                 identifier, self._client.register_table(_tuple(identifier), metadata_location)

@@ -18,7 +18,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"max_content_width": 140},
-    help="Iceberg tables from the command line. Catalog: --catalog, else LAKEHOUSE_CATALOG, else .lakehouse/warehouse here.",
+    help=(
+        "Iceberg tables from the command line. Catalog: --catalog, else LAKEHOUSE_CATALOG, else "
+        ".lakehouse/warehouse here."
+    ),
 )
 
 

@@ -131,7 +131,10 @@ def describe(
         for field in schema.fields
     ]
     order = [
-        f"{schema.find_column_name(field.source_id)} {field.transform} {field.direction} {field.null_order}"
+        (
+            f"{schema.find_column_name(field.source_id)} {field.transform} {field.direction} "
+            f"{field.null_order}"
+        )
         for field in metadata.sort_order().fields
     ]
     facts: dict[str, object] = {

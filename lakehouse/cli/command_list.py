@@ -101,7 +101,8 @@ COMMANDS = {
 class CommandsByName(TyperGroup):
     """The group of all commands. Listing them imports none: a second saved at each `--help`."""
 
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature, of its private copy of click
+    # Typer's signature, of its private copy of click.
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """The names, in the order of the help."""
         return list(COMMANDS)
 

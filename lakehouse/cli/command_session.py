@@ -81,7 +81,8 @@ class Session:
             listed = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
             where = self.options.redact(self.options.uri)
             raise NoSuchTableError(
-                f"No table {name} in {where}; it has {listed or 'no tables. Is this the right --catalog?'}",
+                f"No table {name} in {where}; it has "
+                f"{listed or 'no tables. Is this the right --catalog?'}",
                 table=name,
             ) from error
 

@@ -27,7 +27,7 @@ class Visible(RenderHook):
     """Shows whatever is printed as `visible` does; only line breaks, and styles of ours, stay."""
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """See RenderHook."""
+        """Escape control characters in what is printed."""
         return [_Shown(one) for one in renderables]
 
 

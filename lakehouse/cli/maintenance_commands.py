@@ -76,7 +76,10 @@ ScansOption = Annotated[
     str | None,
     typer.Option(
         "--scans",
-        help="Scan reports, a JSON lines file or a table: what queries filtered by, and what was skipped.",
+        help=(
+            "Scan reports, a JSON lines file or a table: what queries filtered by, and what was "
+            "skipped."
+        ),
     ),
 ]
 
@@ -236,7 +239,10 @@ def compact(
         list[str] | None,
         typer.Option(
             "--sort-by",
-            help="Sort rows over the files of a group, by a term such as 'event_ts desc', repeatable.",
+            help=(
+                "Sort rows over the files of a group, by a term such as 'event_ts desc', "
+                "repeatable."
+            ),
         ),
     ] = None,
     zorder_by: Annotated[
@@ -278,7 +284,8 @@ def compact(
     if plan.unknown_partitions:
         names = ", ".join(plan.unknown_partitions)
         raise InvalidInputError(
-            f"{table} has no files in partition {names}; `lakehouse health {table}` names its partitions"
+            f"{table} has no files in partition {names}; `lakehouse health {table}` names its "
+            "partitions"
         )
     if dry_run:
         session.report(plan)

@@ -18,6 +18,7 @@ def load_module(name: str, extra: str) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise UnsupportedFeatureError(
-            f"This command needs {error.name}, which is not installed: pip install 'lakehouse[{extra}]'",
+            f"This command needs {error.name}, which is not installed: pip install "
+            f"'lakehouse[{extra}]'",
             module=error.name,
         ) from error

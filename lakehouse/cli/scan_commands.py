@@ -114,7 +114,10 @@ def sql(
     query: Annotated[
         str,
         typer.Argument(
-            help="A SELECT; tables as namespace.name, with FOR VERSION AS OF id or FOR TIMESTAMP AS OF time."
+            help=(
+                "A SELECT; tables as namespace.name, with FOR VERSION AS OF id or FOR TIMESTAMP "
+                "AS OF time."
+            )
         ),
     ],
     engine: Annotated[

@@ -121,7 +121,8 @@ def rollback(
         target = find_snapshot(found, str(snapshot))
     if not force and target not in {one.snapshot_id for one in found.metadata.ancestors(before)}:
         raise InvalidInputError(
-            f"Snapshot {target} is no ancestor of the current snapshot {before} of {found.name}; go there with --force"
+            f"Snapshot {target} is no ancestor of the current snapshot {before} of {found.name}; "
+            "go there with --force"
         )
     if not dry_run and force:
         found.transaction().set_current_snapshot(target).commit()

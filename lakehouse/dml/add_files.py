@@ -87,7 +87,8 @@ def describe_hive(
             continue
         if not relative.endswith((".parquet", ".parq")):
             raise InvalidInputError(
-                f"{info.location} is not named like a Parquet file: move it away, or add files one by one"
+                f"{info.location} is not named like a Parquet file: move it away, or add files one "
+                "by one"
             )
         listed.append((info, partition_texts(relative)))
     return _described(listed, metadata, snapshot_id, storage, table)

@@ -59,9 +59,9 @@ def refuse_other_rows(
             others = file.record_count - _matching(file, where, metadata, storage)
             if others:
                 raise InvalidInputError(
-                    f"Table {table}: {others} of {file.record_count} rows of a new file do not match "
-                    f"the filter of the overwrite, {describe(where)}. They would be there twice after "
-                    "a second run: leave them out, widen the filter, or append them.",
+                    f"Table {table}: {others} of {file.record_count} rows of a new file do not "
+                    f"match the filter of the overwrite, {describe(where)}. They would be there "
+                    "twice after a second run: leave them out, widen the filter, or append them.",
                     table=table,
                     file=file.file_path,
                 )

@@ -45,7 +45,10 @@ def promotion_obstacle(old: IcebergType, new: IcebergType, format_version: int) 
             if format_version >= 3
             else "date is promoted to a timestamp in format version 3 only"
         )
-    return "the spec allows int to long, float to double, decimals to more digits, and in v3 date to timestamp without zone"
+    return (
+        "the spec allows int to long, float to double, decimals to more digits, and in v3 date to "
+        "timestamp without zone"
+    )
 
 
 def is_narrower(new: IcebergType, old: IcebergType, format_version: int) -> bool:
@@ -65,7 +68,8 @@ def changes_partition_values(field: PartitionField, old: IcebergType, new: Icebe
 def promoted_default(value: Any, new: IcebergType) -> Any:
     """A default of the old type as one of the new type."""
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
-        moment = dt.datetime(value.year, value.month, value.day)  # noqa: DTZ001 - timestamp without zone
+        # Timestamp without zone.
+        moment = dt.datetime(value.year, value.month, value.day)  # noqa: DTZ001
         if isinstance(new, TimestampNanoType):
             return nanoseconds(moment, zoned=False)
         if isinstance(new, TimestampType):

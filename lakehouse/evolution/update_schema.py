@@ -91,11 +91,13 @@ class UpdateSchema:
         value = default_from_json(field_type, default)
         if value is not None and self._metadata.format_version < 3:
             raise InvalidSchemaError(
-                f"Column {name!r}: defaults need format version 3, the table is v{self._metadata.format_version}."
+                f"Column {name!r}: defaults need format version 3, the table is "
+                f"v{self._metadata.format_version}."
             )
         if required and value is None:
             raise InvalidSchemaError(
-                f"Column {name!r} cannot be added as required without a default: rows written so far have no value for it."
+                f"Column {name!r} cannot be added as required without a default: rows written so "
+                "far have no value for it."
             )
         self._append(
             parent,
@@ -119,7 +121,8 @@ class UpdateSchema:
         node = self._existing(path)
         if node.parent is None or node.parent.kind != "struct":
             raise InvalidSchemaError(
-                f"Column {node.path!r} is part of its {node.parent.kind if node.parent else 'schema'}: drop that."
+                f"Column {node.path!r} is part of its "
+                f"{node.parent.kind if node.parent else 'schema'}: drop that."
             )
         self._refuse_in_key(node.parent, "a field of a map key cannot be dropped")
         gone = {below.field_id: below.path for below in node.subtree()}
@@ -278,7 +281,8 @@ class UpdateSchema:
             parent = parent.children[-1]
         if parent is None or parent.kind != "struct":
             raise InvalidSchemaError(
-                f"Column {_text(path)!r} cannot be added: there is no struct {'.'.join(parts[:-1])!r}."
+                f"Column {_text(path)!r} cannot be added: there is no struct "
+                f"{'.'.join(parts[:-1])!r}."
             )
         return parent, parts[-1]
 
@@ -294,7 +298,8 @@ class UpdateSchema:
         anchor = self._existing(other)
         if anchor.parent is not node.parent:
             raise InvalidSchemaError(
-                f"{node.path!r} cannot be moved beside {anchor.path!r}: they are not in the same struct."
+                f"{node.path!r} cannot be moved beside {anchor.path!r}: they are not in the same "
+                "struct."
             )
         if anchor is not node:
             siblings.remove(node)
@@ -327,15 +332,18 @@ class UpdateSchema:
             for field in spec.fields:
                 if field.source_id == field_id and not isinstance(field.transform, VoidTransform):
                     raise InvalidSchemaError(
-                        f"Column {name!r} cannot be dropped: partition field {field.name!r} (spec {spec.spec_id}) needs it."
+                        f"Column {name!r} cannot be dropped: partition field {field.name!r} (spec "
+                        f"{spec.spec_id}) needs it."
                     )
         if any(field.source_id == field_id for field in self._metadata.sort_order().fields):
             raise InvalidSchemaError(
-                f"Column {name!r} cannot be dropped: the sort order is made from it. Change that first."
+                f"Column {name!r} cannot be dropped: the sort order is made from it. Change that "
+                "first."
             )
         if field_id in self._identifiers:
             raise InvalidSchemaError(
-                f"Column {name!r} cannot be dropped: it identifies rows. Change the identifier fields first."
+                f"Column {name!r} cannot be dropped: it identifies rows. Change the identifier "
+                "fields first."
             )
 
     def _check_promotion(self, node: Node, new_type: IcebergType) -> None:
@@ -356,7 +364,8 @@ class UpdateSchema:
                 ):
                     raise InvalidSchemaError(
                         f"Column {node.path!r} cannot change from {node.type} to {new_type}: "
-                        f"partition field {field.name!r} of spec {spec.spec_id} would get other values."
+                        f"partition field {field.name!r} of spec {spec.spec_id} would get other "
+                        "values."
                     )
 
     def _check_required(self, node: Node, required: bool) -> None:
@@ -455,7 +464,8 @@ class UpdateSchema:
             return
         if node.kind != "primitive":
             raise InvalidSchemaError(
-                f"Column {node.path!r} is a {node.kind} in the table and {field.field_type} in the data.",
+                f"Column {node.path!r} is a {node.kind} in the table and {field.field_type} in "
+                "the data.",
                 column=node.path,
             )
         self._refuse_in_key(node, "a map key cannot be changed")

@@ -61,11 +61,11 @@ class StatisticsPlan(Report):
     bytes: int
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Count distinct values of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "analyze",
@@ -77,7 +77,7 @@ class StatisticsPlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         yield "snapshot", str(self.snapshot_id)
         yield "columns", ", ".join(self.columns)
         yield "files to read", f"{self.files:,}, {self.rows:,} rows"
@@ -104,11 +104,11 @@ class StatisticsResult(Report):
     bytes: int
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Distinct counts of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "analyze",
@@ -119,13 +119,13 @@ class StatisticsResult(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         yield "snapshot", str(self.snapshot_id)
         yield "statistics file", self.location
         yield "size", human_bytes(self.bytes)
 
     def detail(self) -> RenderableType | None:
-        """See Report."""
+        """The parts as a table."""
         return listing(
             ("column", "#different values"),
             ((name, f"{count:,}") for name, count in self.distinct.items()),
@@ -244,7 +244,8 @@ def _countable(schema: Schema, columns: Sequence[str] | None, table: str) -> lis
     wanted = list(primitive) if columns is None else list(dict.fromkeys(columns))
     if unknown := [name for name in wanted if name not in primitive]:
         raise InvalidSchemaError(
-            f"{table}: {', '.join(unknown)} cannot be counted; columns of a primitive type are {', '.join(primitive) or 'none'}"
+            f"{table}: {', '.join(unknown)} cannot be counted; columns of a primitive type are "
+            f"{', '.join(primitive) or 'none'}"
         )
     if not wanted:
         raise InvalidInputError(f"{table} has no column of a primitive type to count")

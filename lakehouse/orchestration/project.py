@@ -122,7 +122,8 @@ class Pipeline:
                 ledger_id = inputs[source.ledger_table]
                 if ledger_id is None:
                     raise InvalidInputError(
-                        f"{lineage.table} was materialized from an empty ledger: there is nothing to replay"
+                        f"{lineage.table} was materialized from an empty ledger: there is nothing "
+                        "to replay"
                     )
                 work = Workplace(
                     lake, spark, self.landing_root, today(), RunStamp("replay", lineage.asset_key)
@@ -138,7 +139,8 @@ class Pipeline:
                 kept = read_frame(spark, table, where, snapshot_id=lineage.snapshot_id)
                 return _compared(lineage, again, kept)
         raise InvalidInputError(
-            f"{lineage.asset_key} is a record of what landed, not a function of other tables: it cannot be replayed"
+            f"{lineage.asset_key} is a record of what landed, not a function of other tables: it "
+            "cannot be replayed"
         )
 
 

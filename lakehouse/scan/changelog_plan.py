@@ -75,8 +75,9 @@ def _step(
     parent = None if parent_id is None else metadata.snapshot_or_none(parent_id)
     if parent_id is not None and parent is None:
         raise NoSuchSnapshotError(
-            f"Table {metadata.location}: what snapshot {snapshot.snapshot_id} changed is not known any more, its parent "
-            f"{parent_id} has been expired. Start from a snapshot that still exists.",
+            f"Table {metadata.location}: what snapshot {snapshot.snapshot_id} changed is not "
+            f"known any more, its parent {parent_id} has been expired. Start from a snapshot that "
+            "still exists.",
             snapshot_id=parent_id,
         )
     old = _Side(metadata, storage, [] if parent is None else load_manifests(storage, parent))

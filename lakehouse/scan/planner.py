@@ -199,7 +199,10 @@ def snapshots_after(
         if one.snapshot_id == from_snapshot_id:
             return between
         between.append(one)
-    message = f"Table {metadata.location}: snapshot {from_snapshot_id} is no ancestor of {snapshot_id}, or has been expired."
+    message = (
+        f"Table {metadata.location}: snapshot {from_snapshot_id} is no ancestor of {snapshot_id}, "
+        "or has been expired."
+    )
     raise NoSuchSnapshotError(message, snapshot_id=from_snapshot_id)
 
 

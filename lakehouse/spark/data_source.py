@@ -102,7 +102,8 @@ class LakehouseDataSource(ds.DataSource):
         table = self._table()
         return LakehouseReader(_scan_request(table, self.options), table.storage.properties, schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> ds.DataSourceWriter:  # noqa: ARG002 - PySpark's signature
+    # PySpark's signature.
+    def writer(self, schema: StructType, overwrite: bool) -> ds.DataSourceWriter:  # noqa: ARG002
         """Appends in one commit, or replaces all rows."""
         table = self._table()
         return LakehouseWriter(
@@ -123,7 +124,8 @@ def open_table(options: Mapping[str, str]) -> Table:
     name, catalog = options.get("table") or options.get("path"), options.get("catalog")
     if not name or not catalog:
         raise InvalidInputError(
-            'format("lakehouse") takes option("catalog", <uri>) and the table as load/save("namespace.table")'
+            'format("lakehouse") takes option("catalog", <uri>) and the table as '
+            'load/save("namespace.table")'
         )
     properties: dict[str, Any] = {
         key.removeprefix(_PREFIX): value

@@ -160,7 +160,8 @@ def _arrow_type(kind: sp.DataType, path: str) -> pa.DataType:
     found = _TO_ARROW.get(type(kind))
     if found is None:
         raise UnsupportedTypeError(
-            f"column {path!r} is of Spark type {kind.simpleString()}, which does not cross to Python workers",
+            f"column {path!r} is of Spark type {kind.simpleString()}, which does not cross to "
+            "Python workers",
             column=path,
             type=kind.simpleString(),
         )
@@ -174,7 +175,8 @@ def _shown_field(field: ice.NestedField, physical: sp.StructField) -> sp.StructF
         metadata[ICEBERG_TYPE] = "uuid"
     elif not kind.is_primitive and _holds_uuid(kind):
         raise UnsupportedTypeError(
-            f"column {field.name!r} holds a uuid inside a struct, list or map, which Spark cannot show",
+            f"column {field.name!r} holds a uuid inside a struct, list or map, which Spark cannot "
+            "show",
             column=field.name,
         )
     if field.write_default is not None and kind.is_primitive:
@@ -199,8 +201,8 @@ def _spark_field(field: ice.NestedField, path: str, *, top: bool) -> sp.StructFi
     if field.initial_default is not None:
         if not top:
             raise UnsupportedTypeError(
-                f"column {path!r} has an initial default inside a struct, list or map, which Spark cannot fill in: "
-                "read the table through to_arrow(), or select other columns",
+                f"column {path!r} has an initial default inside a struct, list or map, which "
+                "Spark cannot fill in: read the table through to_arrow(), or select other columns",
                 column=path,
             )
         metadata[EXISTS_DEFAULT] = sql_literal(field.field_type, field.initial_default)
@@ -233,7 +235,8 @@ def _spark_type(kind: ice.IcebergType, path: str) -> sp.DataType:
     found = _TO_SPARK.get(type(kind))
     if found is None:
         raise UnsupportedTypeError(
-            f"column {path!r} is of type {kind}, which Spark does not read from Parquet: select other columns, or use to_arrow()",
+            f"column {path!r} is of type {kind}, which Spark does not read from Parquet: select "
+            "other columns, or use to_arrow()",
             column=path,
             type=str(kind),
         )
@@ -277,7 +280,8 @@ def _iceberg_type(kind: sp.DataType, ids: Iterator[int], path: str) -> ice.Icebe
     found = _TO_ICEBERG.get(type(kind))
     if found is None:
         raise UnsupportedTypeError(
-            f"column {path!r} is of Spark type {kind.simpleString()}, which an Iceberg table cannot hold: cast it first",
+            f"column {path!r} is of Spark type {kind.simpleString()}, which an Iceberg table "
+            "cannot hold: cast it first",
             column=path,
             type=kind.simpleString(),
         )
@@ -296,7 +300,10 @@ def sql_literal(kind: ice.IcebergType, value: Any) -> str:
     if isinstance(kind, ice.IntegerType | ice.LongType):
         return f"CAST('{value}' AS {'INT' if isinstance(kind, ice.IntegerType) else 'BIGINT'})"
     if isinstance(kind, ice.FloatType | ice.DoubleType):
-        return f"CAST('{_float_text(value)}' AS {'FLOAT' if isinstance(kind, ice.FloatType) else 'DOUBLE'})"
+        return (
+            f"CAST('{_float_text(value)}' AS "
+            f"{'FLOAT' if isinstance(kind, ice.FloatType) else 'DOUBLE'})"
+        )
     if isinstance(kind, ice.DecimalType):
         return f"CAST('{value:f}' AS DECIMAL({kind.precision}, {kind.scale}))"
     if isinstance(kind, ice.StringType):
@@ -314,7 +321,10 @@ def _temporal_literal(kind: ice.IcebergType, value: Any) -> str:
         if isinstance(kind, ice.DateType):
             return f"DATE '{(dt.date(1970, 1, 1) + dt.timedelta(days=value)).isoformat()}'"
         if isinstance(kind, ice.TimeType):
-            return f"TIME '{(_EPOCH + dt.timedelta(microseconds=value)).time().isoformat('microseconds')}'"
+            return (
+                "TIME "
+                f"'{(_EPOCH + dt.timedelta(microseconds=value)).time().isoformat('microseconds')}'"
+            )
         if isinstance(kind, ice.TimestampType | ice.TimestamptzType):
             text = (_EPOCH + dt.timedelta(microseconds=value)).isoformat(" ", "microseconds")
             return (

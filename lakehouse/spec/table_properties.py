@@ -308,7 +308,8 @@ class TableProperties:
         "lakehouse.maintenance.delete-files-per-file",
         natural,
         1,
-        "Delete files per data file of a partition above which they are applied, however few rows they delete; 0: no limit.",
+        "Delete files per data file of a partition above which they are applied, however few "
+        "rows they delete; 0: no limit.",
     )
     maintenance_enabled = Property(
         "lakehouse.maintenance.enabled",
@@ -326,7 +327,8 @@ class TableProperties:
         "lakehouse.maintenance.skip-recent-ms",
         natural,
         5 * _MINUTE_MS,
-        "Compaction that nobody asked for leaves partitions alone that were written within this time.",
+        "Compaction that nobody asked for leaves partitions alone that were written within this "
+        "time.",
     )
     maintenance_wait_at_most_ms = Property(
         "lakehouse.maintenance.wait-at-most-ms",
@@ -431,7 +433,8 @@ def check_property_texts(properties: Mapping[str, object]) -> None:
         if not isinstance(name, str) or not isinstance(value, str):
             text = str(value).lower() if isinstance(value, bool) else str(value)
             raise InvalidPropertyError(
-                f"Property {name!r}: names and values must be strings, not {value!r}; write {text!r}.",
+                f"Property {name!r}: names and values must be strings, not {value!r}; write "
+                f"{text!r}.",
                 property=str(name),
             )
 

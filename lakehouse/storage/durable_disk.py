@@ -81,25 +81,25 @@ class PosixDisk:
     """The real calls."""
 
     def create(self, path: str) -> int:
-        """See Disk."""
+        """Open a new file for writing."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def write(self, handle: int, data: bytes | bytearray | memoryview) -> None:
-        """See Disk."""
+        """Write all of `data`."""
         view = memoryview(data).cast("B")
         while view:
             view = view[os.write(handle, view) :]
 
     def fsync(self, handle: int) -> None:
-        """See Disk."""
+        """Make the file's content durable."""
         os.fsync(handle)
 
     def close(self, handle: int) -> None:
-        """See Disk."""
+        """Close the handle."""
         os.close(handle)
 
     def fsync_folder(self, path: str) -> None:
-        """See Disk."""
+        """Make the names in a folder durable."""
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -107,27 +107,27 @@ class PosixDisk:
             os.close(handle)
 
     def link(self, source: str, target: str) -> None:
-        """See Disk."""
+        """Give a file a second name; fails when `target` exists."""
         os.link(source, target)
 
     def replace(self, source: str, target: str) -> None:
-        """See Disk."""
+        """Rename atomically over `target`."""
         Path(source).replace(target)
 
     def unlink(self, path: str) -> None:
-        """See Disk."""
+        """Remove a name."""
         Path(path).unlink()
 
     def mkdir(self, path: str) -> None:
-        """See Disk."""
+        """Create one folder."""
         Path(path).mkdir()
 
     def rmdir(self, path: str) -> None:
-        """See Disk."""
+        """Remove one empty folder."""
         Path(path).rmdir()
 
     def stat(self, path: str) -> Stat:
-        """See Disk."""
+        """Facts about a file or folder, links followed."""
         found = os.lstat(path)
         is_link = stat_bits.S_ISLNK(found.st_mode)
         if is_link:
@@ -142,12 +142,12 @@ class PosixDisk:
         )
 
     def names(self, path: str) -> list[tuple[str, bool]]:
-        """See Disk."""
+        """(name, is a folder) of everything in a folder."""
         with os.scandir(path) as entries:
             return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """See Disk."""
+        """A file's content, or the part of the range that exists."""
         # without blocking, because a pipe that nobody writes to would never open
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(handle, "rb", buffering=0) as file:  # noqa: PTH123 - a handle, not a path

@@ -64,7 +64,7 @@ class LocalStorage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """See Storage."""
+        """What `storage_for` needs to reopen this storage elsewhere."""
         return self._properties
 
     @property
@@ -73,11 +73,14 @@ class LocalStorage:
         return self._native
 
     def read(self, location: str) -> bytes:
-        """See Storage."""
+        """The whole file."""
         return self.read_range(location, 0, None)
 
     def read_range(self, location: str, offset: int, length: int | None) -> bytes:
-        """See Storage; length None reads to the end."""
+        """Bytes [offset, offset+length), fewer only at the end of the file.
+
+        Length None reads to the end.
+        """
         path = local_path(location)
         try:
             return self._disk.read(path, offset, length)
@@ -87,12 +90,15 @@ class LocalStorage:
             _fail("read", location, error)
 
     def write(self, location: str, data: bytes, *, durable: bool = True) -> None:
-        """See Storage."""
+        """Create or replace a file."""
         with self.open_output(location, durable=durable) as stream:
             stream.write(data)
 
     def write_new(self, files: Mapping[str, bytes]) -> None:
-        """See Storage; each file is synced, then each folder once."""
+        """Write new files under names that nobody refers to yet.
+
+        Each file is synced, then each folder once.
+        """
         if len(files) > 1 and self._native:
             with ThreadPoolExecutor(min(len(files), _CONCURRENT_SYNCS)) as pool:
                 for done in [
@@ -109,7 +115,7 @@ class LocalStorage:
                 _fail("make durable", folder, error)
 
     def create(self, location: str, data: bytes) -> None:
-        """See Storage."""
+        """Write a new file, atomically; fails when another one is there."""
         path = local_path(location)
         temporary = self._write_temporary(path, location, data)
         try:
@@ -122,7 +128,7 @@ class LocalStorage:
             _fail("make durable", location, error)
 
     def settle(self, location: str) -> None:
-        """See Storage."""
+        """Make the name of a file that was found durable."""
         try:
             self._disk.fsync_folder(_folder(local_path(location)))
         except OSError as error:
@@ -130,7 +136,7 @@ class LocalStorage:
                 _fail("make durable", location, error)
 
     def open_output(self, location: str, *, durable: bool = True) -> LocalOutput:
-        """See Storage."""
+        """A stream to a new file."""
         path = local_path(location)
         try:
             self._make_folders(_folder(path))
@@ -141,7 +147,7 @@ class LocalStorage:
             _fail("create", location, error)
 
     def exists(self, location: str) -> bool:
-        """See Storage."""
+        """Whether a file (not a folder) is there."""
         try:
             return not self._disk.stat(local_path(location)).is_folder
         except _ABSENT:
@@ -150,7 +156,7 @@ class LocalStorage:
             _fail("look at", location, error)
 
     def size(self, location: str) -> int:
-        """See Storage."""
+        """Bytes of the file."""
         try:
             return self._disk.stat(local_path(location)).size
         except _ABSENT as error:
@@ -159,7 +165,7 @@ class LocalStorage:
             _fail("look at", location, error)
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
-        """See Storage."""
+        """All files below the folder `prefix`."""
         spelled, root = prefix.rstrip("/"), local_path(prefix).rstrip("/")
         folders = [""]
         while folders:
@@ -181,13 +187,16 @@ class LocalStorage:
                     )
 
     def list_folders(self, prefix: str) -> Sequence[str]:
-        """See Storage."""
+        """Sorted names of the folders directly below `prefix`."""
         return sorted(
             name for name, is_folder in self._names(local_path(prefix), prefix) if is_folder
         )
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
-        """See Storage; folders left empty stay."""
+        """Delete in order as far as possible; failures are in the report.
+
+        Folders left empty stay.
+        """
         deleted: list[str] = []
         missing: list[str] = []
         failed: dict[str, str] = {}
@@ -211,7 +220,7 @@ class LocalStorage:
             self._disk.rmdir(root)
 
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
-        """See Storage."""
+        """A pyarrow file system, and the location's path on it."""
         if self._native:
             path = local_path(location)
             with contextlib.suppress(OSError):
@@ -354,7 +363,7 @@ class LocalOutput:
 
     @property
     def closed(self) -> bool:
-        """See OutputStream."""
+        """Whether `close` or `abort` was called."""
         return self._handle is None
 
     def writable(self) -> bool:
@@ -370,7 +379,7 @@ class LocalOutput:
         return False
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
-        """See OutputStream."""
+        """Append bytes; returns how many."""
         view = memoryview(data).cast("B")
         if len(self._buffer) + len(view) > _BUFFER_BYTES:
             self.flush()
@@ -382,17 +391,17 @@ class LocalOutput:
         return len(view)
 
     def tell(self) -> int:
-        """See OutputStream."""
+        """Bytes written so far."""
         return self._written
 
     def flush(self) -> None:
-        """See OutputStream."""
+        """Hand buffered bytes on; promises no durability."""
         if self._buffer:
             data, self._buffer = self._buffer, bytearray()
             self._write(data)
 
     def close(self) -> None:
-        """See OutputStream."""
+        """Publish the file durably."""
         if self._handle is None:
             return
         try:
@@ -409,7 +418,7 @@ class LocalOutput:
             _fail("write", self._location, error)
 
     def abort(self) -> None:
-        """See OutputStream."""
+        """Forget the file; harmless after `close`."""
         handle, self._handle = self._handle, None
         self._buffer = bytearray()
         if handle is not None:

@@ -49,7 +49,8 @@ def parse(location: str) -> Location:
     scheme, colon, rest = location.partition(":")
     if not colon or not scheme.replace("+", "").replace("-", "").isalnum():
         raise InvalidLocationError(
-            f"Location {location!r} is relative. Use an absolute path or a URI like s3://bucket/prefix.",
+            f"Location {location!r} is relative. Use an absolute path or a URI like "
+            "s3://bucket/prefix.",
             location=location,
         )
     scheme = scheme.lower()

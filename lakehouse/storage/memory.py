@@ -46,52 +46,53 @@ class MemoryStorage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """See Storage."""
+        """What `storage_for` needs to reopen this storage elsewhere."""
         return self._properties
 
     def read(self, location: str) -> bytes:
-        """See Storage."""
+        """The whole file."""
         return self._find(location)[0]
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
-        """See Storage."""
+        """Bytes [offset, offset+length), fewer only at the end of the file."""
         return self._find(location)[0][offset : offset + length]
 
-    def write(self, location: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - memory is never durable
-        """See Storage."""
+    # Memory is never durable.
+    def write(self, location: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
+        """Create or replace a file."""
         with self._lock:
             self._files[_key(location)] = (bytes(data), self._now_ms())
 
     def write_new(self, files: Mapping[str, bytes]) -> None:
-        """See Storage."""
+        """Write new files under names that nobody refers to yet."""
         for location, data in files.items():
             self.write(location, data)
 
     def create(self, location: str, data: bytes) -> None:
-        """See Storage."""
+        """Write a new file, atomically; fails when another one is there."""
         with self._lock:
             if _key(location) in self._files:
                 raise FileAlreadyExistsError(f"A file exists at {location}.", location=location)
             self._files[_key(location)] = (bytes(data), self._now_ms())
 
     def settle(self, location: str) -> None:
-        """See Storage: nothing is durable."""
+        """Make the name of a file that was found durable. Nothing is durable."""
 
     def open_output(self, location: str) -> BufferedOutput:
-        """See Storage."""
+        """A stream to a new file."""
         _key(location)
         return BufferedOutput(lambda data: self.write(location, data))
 
     def exists(self, location: str) -> bool:
-        """See Storage."""
+        """Whether a file (not a folder) is there."""
         return _key(location) in self._files
 
     def size(self, location: str) -> int:
-        """See Storage."""
+        """Bytes of the file."""
         return len(self._find(location)[0])
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
-        """See Storage."""
+        """All files below the folder `prefix`."""
         root, spelled = _key(prefix).rstrip("/") + "/", prefix.rstrip("/") + "/"
         with self._lock:
             found = [
@@ -104,14 +105,14 @@ class MemoryStorage:
         )
 
     def list_folders(self, prefix: str) -> Sequence[str]:
-        """See Storage."""
+        """Sorted names of the folders directly below `prefix`."""
         root = _key(prefix).rstrip("/") + "/"
         with self._lock:
             below = [key[len(root) :] for key in self._files if key.startswith(root)]
         return sorted({key.partition("/")[0] for key in below if "/" in key})
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
-        """See Storage."""
+        """Delete in order as far as possible; failures are in the report."""
         deleted: list[str] = []
         missing: list[str] = []
         with self._lock:
@@ -122,7 +123,7 @@ class MemoryStorage:
         return DeleteReport(tuple(deleted), tuple(missing))
 
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
-        """See Storage."""
+        """A pyarrow file system, and the location's path on it."""
         return pafs.PyFileSystem(StorageHandler(self)), location
 
     def _find(self, location: str) -> tuple[bytes, int]:
@@ -142,7 +143,7 @@ class BufferedOutput:
 
     @property
     def closed(self) -> bool:
-        """See OutputStream."""
+        """Whether `close` or `abort` was called."""
         return self._closed
 
     def writable(self) -> bool:
@@ -158,26 +159,26 @@ class BufferedOutput:
         return False
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
-        """See OutputStream."""
+        """Append bytes; returns how many."""
         view = memoryview(data).cast("B")
         self._buffer += view
         return len(view)
 
     def tell(self) -> int:
-        """See OutputStream."""
+        """Bytes written so far."""
         return len(self._buffer)
 
     def flush(self) -> None:
-        """See OutputStream."""
+        """Hand buffered bytes on; promises no durability."""
 
     def close(self) -> None:
-        """See OutputStream."""
+        """Publish the file durably."""
         if not self._closed:
             self._closed = True
             self._publish(bytes(self._buffer))
 
     def abort(self) -> None:
-        """See OutputStream."""
+        """Forget the file; harmless after `close`."""
         self._closed = True
         self._buffer = bytearray()
 

@@ -109,11 +109,11 @@ class ObjectStorage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """See Storage."""
+        """What `storage_for` needs to reopen this storage elsewhere."""
         return self._properties
 
     def read(self, location: str) -> bytes:
-        """See Storage."""
+        """The whole file."""
         store, key = self._locate(location)
         try:
             return bytes(obstore.get(store, key).bytes())
@@ -121,7 +121,7 @@ class ObjectStorage:
             _fail("read", location, error)
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
-        """See Storage."""
+        """Bytes [offset, offset+length), fewer only at the end of the file."""
         store, key = self._locate(location)
         if length <= 0:
             return b""
@@ -130,8 +130,9 @@ class ObjectStorage:
         except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
             _fail("read", location, error)
 
-    def write(self, location: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002 - a PUT is durable
-        """See Storage."""
+    # A PUT is durable.
+    def write(self, location: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
+        """Create or replace a file."""
         store, key = self._locate(location)
         try:
             obstore.put(store, key, data, mode="overwrite")
@@ -139,7 +140,7 @@ class ObjectStorage:
             _fail("write", location, error)
 
     def write_new(self, files: Mapping[str, bytes]) -> None:
-        """See Storage; several at a time."""
+        """Write new files under names that nobody refers to yet. Several at a time."""
         if len(files) < 2:
             for location, data in files.items():
                 self.write(location, data)
@@ -186,15 +187,15 @@ class ObjectStorage:
                 return
 
     def settle(self, location: str) -> None:
-        """See Storage: what a store shows is durable."""
+        """Make the name of a file that was found durable. What a store shows is durable."""
 
     def open_output(self, location: str) -> ObjectOutput:
-        """See Storage; uploads in parts of 10 MB."""
+        """A stream to a new file. Uploads in parts of 10 MB."""
         store, key = self._locate(location)
         return ObjectOutput(location, obstore.open_writer(store, key))
 
     def exists(self, location: str) -> bool:
-        """See Storage."""
+        """Whether a file (not a folder) is there."""
         try:
             self.size(location)
         except NoSuchFileError:
@@ -202,7 +203,7 @@ class ObjectStorage:
         return True
 
     def size(self, location: str) -> int:
-        """See Storage."""
+        """Bytes of the file."""
         store, key = self._locate(location)
         try:
             return int(obstore.head(store, key)["size"])
@@ -210,7 +211,7 @@ class ObjectStorage:
             _fail("look at", location, error)
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
-        """See Storage."""
+        """All files below the folder `prefix`."""
         store, key = self._locate(prefix)
         root, spelled = key.rstrip("/"), prefix.rstrip("/")
         try:
@@ -227,7 +228,7 @@ class ObjectStorage:
             _fail("list", prefix, error)
 
     def list_folders(self, prefix: str) -> Sequence[str]:
-        """See Storage."""
+        """Sorted names of the folders directly below `prefix`."""
         store, key = self._locate(prefix)
         root = key.rstrip("/")
         try:
@@ -237,7 +238,10 @@ class ObjectStorage:
         return sorted(folder.rstrip("/").rpartition("/")[2] for folder in found["common_prefixes"])
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
-        """See Storage; in batches of 1000, so that the order holds between batches only."""
+        """Delete in order as far as possible; failures are in the report.
+
+        In batches of 1000, so that the order holds between batches only.
+        """
         deleted: list[str] = []
         failed: dict[str, str] = {}
         batch: list[str] = []
@@ -251,7 +255,7 @@ class ObjectStorage:
         return DeleteReport(tuple(deleted), (), failed)
 
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
-        """See Storage; pyarrow's own S3 client for S3."""
+        """A pyarrow file system, and the location's path on it. Pyarrow's own S3 client for S3."""
         parsed = parse(location)
         if parsed.scheme not in _S3_SCHEMES:
             return pafs.PyFileSystem(StorageHandler(self)), location
@@ -341,7 +345,7 @@ class ObjectOutput:
 
     @property
     def closed(self) -> bool:
-        """See OutputStream."""
+        """Whether `close` or `abort` was called."""
         return self._writer is None
 
     def writable(self) -> bool:
@@ -357,7 +361,7 @@ class ObjectOutput:
         return False
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
-        """See OutputStream."""
+        """Append bytes; returns how many."""
         if self._writer is None:
             raise StorageError(f"The file {self._location} is closed.", location=self._location)
         try:
@@ -369,14 +373,14 @@ class ObjectOutput:
         return len(data)
 
     def tell(self) -> int:
-        """See OutputStream."""
+        """Bytes written so far."""
         return self._written
 
     def flush(self) -> None:
-        """See OutputStream; parts go out when they are full."""
+        """Hand buffered bytes on; promises no durability. Parts go out when they are full."""
 
     def close(self) -> None:
-        """See OutputStream."""
+        """Publish the file durably."""
         writer, self._writer = self._writer, None
         if writer is None:
             return

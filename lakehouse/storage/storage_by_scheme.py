@@ -31,5 +31,6 @@ def _shared(scheme: str, properties: tuple[tuple[str, str], ...]) -> Storage:
     if scheme in SCHEMES:
         return ObjectStorage(dict(properties))
     raise InvalidLocationError(
-        f"No storage serves {scheme}:// locations; use a path, file://, memory://, {', '.join(sorted(SCHEMES))}."
+        f"No storage serves {scheme}:// locations; use a path, file://, memory://, "
+        f"{', '.join(sorted(SCHEMES))}."
     )

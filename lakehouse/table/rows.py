@@ -91,8 +91,9 @@ def _batches(
 
 def _wrong(given: str, table: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{table}: rows come as a table, batch or stream of Arrow (pyarrow, Polars, pandas, DuckDB, a "
-        f"scan), several of these, or a Spark DataFrame, not {given}; a list of dictionaries becomes "
-        "a table with pyarrow.Table.from_pylist(rows), a LazyFrame a frame with collect()",
+        f"{table}: rows come as a table, batch or stream of Arrow (pyarrow, Polars, pandas, "
+        f"DuckDB, a scan), several of these, or a Spark DataFrame, not {given}; a list of "
+        "dictionaries becomes a table with pyarrow.Table.from_pylist(rows), a LazyFrame a frame "
+        "with collect()",
         table=table,
     )

@@ -142,7 +142,8 @@ class TableScan:
         """
         if self.appended_after is not None:
             raise InvalidInputError(
-                f"{self.name}: Spark reads whole snapshots; read a scan of appends with to_batches()"
+                f"{self.name}: Spark reads whole snapshots; read a scan of appends with "
+                "to_batches()"
             )
         engine = engine_for(spark)
         if engine is None:

@@ -78,7 +78,7 @@ class TableListener:
         self._thread.start()
 
     def scan_planned(self, report: ScanReport) -> None:
-        """See PlanListener."""
+        """Take the report of a plan."""
         if report.table == self._table.name:
             return
         row = report.to_dict()

@@ -29,7 +29,8 @@ def to_ms(moment: Moment) -> int:
             ) from error
     if not isinstance(moment, dt.datetime):
         raise InvalidInputError(
-            f"not a point in time: {moment!r}; give a datetime, ISO 8601 text or milliseconds since 1970 as an int"
+            f"not a point in time: {moment!r}; give a datetime, ISO 8601 text or milliseconds "
+            "since 1970 as an int"
         )
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)

@@ -336,7 +336,8 @@ class Transaction:
         """
         if self._committed:
             raise InvalidInputError(
-                f"This transaction on {self.identifier} was committed or tried already: begin a new one."
+                f"This transaction on {self.identifier} was committed or tried already: begin a "
+                "new one."
             )
         self._committed = True
         return run(
@@ -357,7 +358,8 @@ class Transaction:
     def _add(self, operation: Operation) -> Self:
         if self._committed:
             raise InvalidInputError(
-                f"This transaction on {self.identifier} was committed or tried already: begin a new one."
+                f"This transaction on {self.identifier} was committed or tried already: begin a "
+                "new one."
             )
         self._operations.append(operation)
         return self

@@ -1,4 +1,7 @@
-"""The matrix of tables that every engine should open: format version x spec x evolved schema x evolved spec x deletes or none."""
+"""The matrix of tables that every engine should open.
+
+Format version x spec x evolved schema x evolved spec x deletes or none.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,7 @@ CELLS = tuple(
 
 
 def old_row(number: int) -> dict[str, Any]:
-    """Row of the first schema; some values are null, before 1970, not finite in text or outside ASCII."""
+    """Row of the first schema: with nulls, dates before 1970, infinities, text beyond ASCII."""
     ts = dt.datetime(1969, 12, 30, tzinfo=UTC) + dt.timedelta(
         hours=11 * number, microseconds=number
     )
@@ -183,7 +186,7 @@ def build(catalog: lh.Lakehouse, cell: Cell) -> lh.Table:
 
 
 def evolve_schema(table: lh.Table, cell: Cell) -> None:
-    """Rename, widen and add, at the top and inside a struct; or also drop a middle column and add another of its name."""
+    """Rename, widen and add fields, also in a struct; or replace a middle column by a namesake."""
     with table.update_schema() as schema:
         schema.rename_column("amount", "price")
         schema.rename_column("place.city", "town")
@@ -211,7 +214,7 @@ def evolve_spec(table: lh.Table, spec: str) -> None:
 
 
 def delete_by_position(table: lh.Table, ids: Sequence[int]) -> None:
-    """Merge on read: position deletes in v2, deletion vectors in v3, over all specs of the table."""
+    """Merge on read over all specs: position deletes in v2, deletion vectors in v3."""
     found = list(_positions(table, set(ids)))
     written = []
     for number, spec in table.metadata.specs().items():

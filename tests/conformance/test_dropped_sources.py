@@ -1,4 +1,4 @@
-"""Tables of pyiceberg whose partition columns were dropped: old specs still mean something, v1 keeps void fields for good."""
+"""pyiceberg's tables with dropped partition columns: old specs count, v1 keeps void fields."""
 
 from __future__ import annotations
 

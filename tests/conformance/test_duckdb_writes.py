@@ -1,4 +1,4 @@
-"""Tables that DuckDB writes, over the whole matrix, opened and gone on with by us; then DuckDB opens what became of them."""
+"""Tables that DuckDB writes, over the whole matrix: we open and extend them, DuckDB reads on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from tests.conformance.matrix import (
 )
 from tests.conformance.plain_rest import PlainCatalog, plain_rest
 
-COLUMNS = "id INTEGER, note VARCHAR, region VARCHAR, ts TIMESTAMPTZ, amount FLOAT, place STRUCT(city VARCHAR, zip INTEGER)"
+COLUMNS = (
+    "id INTEGER, note VARCHAR, region VARCHAR, ts TIMESTAMPTZ, amount FLOAT, place STRUCT(city "
+    "VARCHAR, zip INTEGER)"
+)
 SPEC = {"unpartitioned": "", "day": "PARTITIONED BY (day(ts))", "region": "PARTITIONED BY (region)"}
 NEW_SPEC = {"unpartitioned": "region", "day": "month(ts)", "region": "region, bucket(4, id)"}
 FILTERS: dict[str, Callable[[dict[str, Any]], bool]] = {
@@ -38,7 +41,8 @@ SAME_FIELD_TWICE = 'duplicate name "identity_region_3" in struct'
 def server(duck, tmp_path_factory):
     with plain_rest(tmp_path_factory.mktemp("duckdb")) as started:
         duck.sql(
-            f"ATTACH '' AS lake (TYPE iceberg, ENDPOINT '{started.url}', AUTHORIZATION_TYPE 'none', STAGE_CREATE_TABLES false)"
+            f"ATTACH '' AS lake (TYPE iceberg, ENDPOINT '{started.url}', AUTHORIZATION_TYPE "
+            "'none', STAGE_CREATE_TABLES false)"
         )
         yield started
         duck.sql("DETACH lake")
@@ -66,7 +70,8 @@ def written_by_duckdb(duck: duckdb.DuckDBPyConnection, server: PlainCatalog, cel
         ),
     )
     duck.sql(
-        f"CREATE TABLE {table} ({COLUMNS}) {SPEC[cell.spec]} WITH ('format-version' = '{cell.version}')"
+        f"CREATE TABLE {table} ({COLUMNS}) {SPEC[cell.spec]} WITH ('format-version' = "
+        f"'{cell.version}')"
     )
     duck.sql(f"INSERT INTO {table} FROM first")
     if cell.evolved:

@@ -1,4 +1,4 @@
-"""Manifests and manifest lists, both ways: pyiceberg reads ours with equal entries, we read pyiceberg's."""
+"""Manifests and manifest lists both ways: pyiceberg reads ours, we read pyiceberg's."""
 
 from __future__ import annotations
 

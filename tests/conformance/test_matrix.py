@@ -251,7 +251,10 @@ def test_we_read_what_pyiceberg_writes(pyiceberg_catalog, readers, cell):
 
 
 def test_we_read_what_duckdb_copies(tmp_path, duck, readers):
-    """`COPY ... (FORMAT iceberg)` makes one snapshot without a catalog; see test_duckdb_writes.py for the rest."""
+    """`COPY ... (FORMAT iceberg)` makes one snapshot without a catalog.
+
+    The rest is in test_duckdb_writes.py.
+    """
     folder = tmp_path / "table"
     duck.register("rows", pa.Table.from_pylist(first_rows(), schema=OLD))
     duck.sql(f"COPY rows TO '{folder}' (FORMAT iceberg)")

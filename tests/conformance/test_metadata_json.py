@@ -1,4 +1,4 @@
-"""What we write as table metadata, pyiceberg's own parser reads, and means the same by it; and the other way round."""
+"""pyiceberg's parser reads our table metadata alike, and we read pyiceberg's."""
 
 from __future__ import annotations
 

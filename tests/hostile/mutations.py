@@ -60,7 +60,7 @@ def as_json(rng: random.Random, data: bytes, victim: Path) -> bytes:
 
 
 def as_avro(rng: random.Random, data: bytes, victim: Path) -> bytes:
-    """Other values in the records, well encoded, with no checksum; or records left out or repeated."""
+    """Other well-encoded values in the records, without checksum; records missing or repeated."""
     reader = fastavro.reader(io.BytesIO(data))
     schema, records = reader.writer_schema, list(reader)
     metadata = {

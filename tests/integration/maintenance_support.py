@@ -60,7 +60,7 @@ def at(days=0.0):
 
 
 class DyingStorage:
-    """Passes everything on until `steps` calls were made that change something; then the process is gone, for good."""
+    """Passes calls on until `steps` of them changed something; then the process is dead."""
 
     def __init__(self, inner, budget):
         self._inner = inner
@@ -103,7 +103,10 @@ class DyingStorage:
 
 
 class DyingCatalog:
-    """A catalog whose storage dies after `steps` changes, and that dies itself right before or after commit number `steps`."""
+    """A catalog whose storage dies after `steps` changes.
+
+    It dies itself right before or after commit number `steps`.
+    """
 
     def __init__(self, inner, steps):
         self._inner = inner

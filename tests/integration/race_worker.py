@@ -49,7 +49,8 @@ def main() -> None:
         acknowledged.append(name)
         times.append(time.monotonic())
         if job.get("log"):
-            with open(job["log"], "a") as log:  # noqa: PTH123 - appended to, line by line, until killed
+            # Appended to, line by line, until killed.
+            with open(job["log"], "a") as log:  # noqa: PTH123
                 log.write(name + "\n")
     result = {"acknowledged": acknowledged, "failed": failed, "times": times, "retries": retries}
     sys.stdout.write(json.dumps({**result, "seconds": time.monotonic() - started}) + "\n")

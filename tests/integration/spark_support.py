@@ -24,7 +24,7 @@ def collected(frame):
 
 
 def run(frame):
-    """Rows of a frame without shuffle, and the number of files that Spark's own scan metric says it read."""
+    """Rows of a frame without shuffle, and the files read according to Spark's own metric."""
     rows = collected(frame)
     leaves = frame._jdf.queryExecution().executedPlan().collectLeaves()
     found = 0

@@ -1,4 +1,4 @@
-"""Avro data files in a table, as landing writers leave them: read like any other, turned into Parquet by compaction."""
+"""Avro data files of landing writers in a table: read as others, compacted to Parquet."""
 
 from __future__ import annotations
 

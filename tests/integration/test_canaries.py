@@ -1,4 +1,4 @@
-"""Canaries: secrets planted wherever a user can put one; then everything that is said and written is searched for them."""
+"""Canaries: secrets planted wherever users can put them, and searched in all that is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64())})
 
 @pytest.fixture
 def said(caplog):
-    """Everything said: texts added by the test, and every log record of every library, tracebacks included."""
+    """All that is said: texts of the test, and log records of every library with tracebacks."""
     caplog.set_level(logging.DEBUG)
     texts = []
     yield texts
@@ -64,14 +64,15 @@ def objects(table):
     transaction = table.transaction().set_properties({"note": "plain"})
     version = table.catalog.load(table.identifier)
     return [
-        table, table.metadata, version, table.catalog, table.storage, transaction, transaction.operations, table.schema,
+        table, table.metadata, version, table.catalog, table.storage, transaction,
+        transaction.operations, table.schema,
         table.scan(), table.scan().plan(), table.snapshots(), table.write_request(),
         SetProperties({"s3.secret-access-key": CANARY}),
     ]  # fmt: skip
 
 
 def written(table):
-    """What the table wrote: its files, but for the metadata files when the user put the secret into a table property."""
+    """The files of the table; not metadata files if the secret is in a table property."""
     return {
         info.location: table.storage.read(info.location)
         for info in table.storage.list(table.location)
@@ -159,7 +160,7 @@ def test_servers_that_do_not_answer_or_refuse(said, tmp_path):
 
 
 def test_table_properties(said, tmp_path):
-    """A user who puts a secret into a table property finds it in the table's metadata, and nowhere else."""
+    """A secret in a table property is found in the table's metadata, and nowhere else."""
     lake = lh.load_catalog(str(tmp_path / "warehouse"))
     lines = []
     lake.add_listener(Reports(lines))
@@ -196,7 +197,8 @@ def test_errors_keep_their_words_when_workers_send_them(said, tmp_path):
     )
     with pytest.raises(LakehouseError) as caught:
         lake.load_table("raw.events")
-    said += [repr(pickle.loads(pickle.dumps(caught.value))), *map(str, range(10))]  # noqa: S301 - our own
+    # Our own.
+    said += [repr(pickle.loads(pickle.dumps(caught.value))), *map(str, range(10))]  # noqa: S301
     assert not [
         path
         for path in Path(tmp_path).rglob("*")

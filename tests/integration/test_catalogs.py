@@ -252,7 +252,7 @@ def test_names_are_bound_parameters(catalog):
     "name", ["a#b?c", "a%2Fb %", "日本 ünï", "a+b&c='\"", "[a]{b}*|~;:", "x" * 200]
 )
 def test_names_and_values_that_stores_and_urls_would_escape(catalog, name):
-    """As names of tables and as partition values, which become folders: what is written is found again."""
+    """Names of tables and partition values become folders: what is written is found again."""
     lake = Lakehouse(catalog)
     rows = pa.table({"id": pa.array([1, 2], pa.int64()), "p": [name, name + "/..\\"]})
     table = lake.create_table(("raw", name), rows.schema, partition_by=["p"])
@@ -272,7 +272,10 @@ def test_secrets_stay_in_properties(catalog):
     version = create_table(catalog)
     Transaction(catalog, EVENTS).append([data_file("one")]).commit()
     secret = catalog.properties.get("s3.secret-access-key")
-    shown = f"{catalog.uri} {catalog!r} {catalog.storage(version.metadata.location)!r} {catalog.load(EVENTS).metadata}"
+    shown = (
+        f"{catalog.uri} {catalog!r} {catalog.storage(version.metadata.location)!r} "
+        f"{catalog.load(EVENTS).metadata}"
+    )
     assert secret is None or f"'{secret}'" not in shown
     for info in catalog.storage(version.metadata.location).list(version.metadata.location):
         if info.location.endswith(".json"):

@@ -422,7 +422,7 @@ def test_deletion_vectors_that_share_a_file_leave_one_by_one():
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_during_the_swap_removes_nothing(monkeypatch, interrupt):
-    """Ctrl-C, or Dagster ending a run, while the commit is under way: it may have landed, as it has here."""
+    """Ctrl-C, or Dagster ending the run, during the commit: it may have landed, as here."""
     lake = lake_in_memory()
     table = small_files(lake)
     before = contents(table)

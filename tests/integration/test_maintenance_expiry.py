@@ -31,7 +31,7 @@ ALL = ExpiryOptions(older_than_ms=1 << 62)
 
 
 def history(lake, count=4):
-    """Appends, each followed by an overwrite of half of it, so that files and manifests come and go."""
+    """Appends, each followed by an overwrite of half of it: files and manifests come and go."""
     table = events(lake)
     for number in range(count):
         table.append(rows(range(10 * number, 10 * number + 10), region=f"r{number % 2}"))
@@ -151,7 +151,10 @@ def test_an_unreadable_kept_manifest_aborts_and_the_next_run_finishes():
 
 
 def test_killed_at_every_step_and_run_again():
-    """I13 and I7: whatever the step, the table reads the same, nothing reachable is gone, and the next run leaves no garbage."""
+    """I13 and I7: killed at any step, the table reads the same and nothing reachable is gone.
+
+    The next run leaves no garbage.
+    """
     steps = 0
     while True:
         table = history(lake_in_memory(), count=2)
@@ -318,7 +321,7 @@ class Machine:
 @settings(max_examples=25)
 @given(st.lists(STEPS, min_size=4, max_size=14))
 def test_census_over_random_histories(steps):
-    """I6, I7, I16: after expiry nothing reachable is missing, nothing unreachable is left, kept snapshots read as before."""
+    """I6, I7, I16: after expiry exactly what is reachable is there; snapshots read as before."""
     machine = Machine()
     for step, value in steps:
         machine.run(step, value)

@@ -1,4 +1,4 @@
-"""Compaction that arranges rows: sorted over the files of a group, along a Z-curve, only some partitions."""
+"""Compaction that arranges rows: sorted across files, along a Z-curve, in some partitions."""
 
 from __future__ import annotations
 
@@ -154,7 +154,10 @@ def test_deletes_without_data_leave_with_their_partition():
 
 
 def test_delete_files_that_pile_up_are_applied_however_few_rows_they_delete():
-    """Found by the simulated week: hourly deletes of a few rows never reach a share of the rows, and every plan carries them."""
+    """Found by the simulated week: hourly deletes of a few rows burden every plan.
+
+    They never reach the share of rows at which deletes are applied.
+    """
     table = events(lake_in_memory(), properties={"write.delete.mode": "merge-on-read"})
     table.append(rows(range(2000), region="r0"))
     table.append(rows(range(5000, 7000), region="r1"))

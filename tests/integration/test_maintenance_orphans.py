@@ -229,7 +229,7 @@ def test_what_was_committed_after_the_plan_is_spared():
 
 
 def test_what_was_committed_out_of_the_trash_comes_back():
-    """A writer that slept for days and then commits files that were already moved: the next run puts them back."""
+    """A writer that slept for days commits files that were moved: the next run restores them."""
     table = table_with_rows(lake_in_memory())
     slow = table.write_files(rows([70, 71]))
     result = remove_orphan_files(table.catalog, table.identifier, environment=LATER)

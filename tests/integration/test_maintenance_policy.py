@@ -1,4 +1,4 @@
-"""Compaction under the table's policy, of branches, and of delete files that have lost their data."""
+"""Compaction by the table's policy, of branches, and of delete files without data files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maintenance beside writers, in threads on a real folder: nothing acknowledged is lost, nothing reachable is deleted."""
+"""Maintenance beside writing threads on a real folder: nothing acknowledged is lost."""
 
 from __future__ import annotations
 

@@ -81,8 +81,10 @@ def check_race(catalog, job, writers, appends, *, fair=True):
     first_done = min(result["times"][-1] for result in results)
     progress = min(sum(moment <= first_done for moment in result["times"]) for result in results)
     sys.stdout.write(
-        f"\n{writers} x {appends} appends, 0 lost, 0 failed, {retries} retries, {writers * appends / slowest:.0f} commits/s, "
-        f"the slowest writer had {progress} when the fastest had {appends}\n"
+        "\n"
+        f"{writers} x {appends} appends, 0 lost, 0 failed, {retries} retries, "
+        f"{writers * appends / slowest:.0f} commits/s, the slowest writer had {progress} when the "
+        f"fastest had {appends}\n"
     )
     reported = sum(int(one.summary.get("lakehouse.retries", "0")) for one in line)
     assert reported == retries
@@ -93,7 +95,7 @@ def check_race(catalog, job, writers, appends, *, fair=True):
 
 
 def check_nothing_is_left(catalog, line):
-    """After expiry and orphan removal each file that is there is reached, and each data file that was appended is there."""
+    """After expiry and orphan removal: every file is reached, every appended data file is there."""
     expire_snapshots(catalog, EVENTS, ExpiryOptions(older_than_ms=2**62, retain_last=1))
     before = take_census(catalog, EVENTS)
     assert (
@@ -152,7 +154,7 @@ def test_postgres(tmp_path, postgres_uri):
 
 
 def test_postgres_connection_killed_at_commit(tmp_path, postgres_uri):
-    """The server drops us between UPDATE and COMMIT: the catalog asks the row, finds the old pointer, and tries again."""
+    """The server drops us between UPDATE and COMMIT: we read the old pointer and try again."""
     catalog = open_catalog(
         postgres_uri, warehouse=str(tmp_path / "warehouse"), name=uuid.uuid4().hex
     )
@@ -182,7 +184,7 @@ def test_object_store(s3_properties):
 
 
 def test_kill_at_random_moments(tmp_path):
-    """kill -9 again and again: every acknowledged commit is there, each at most once, and the table always opens."""
+    """kill -9 again and again: acknowledged commits are there once, and the table opens."""
     uri, log = str(tmp_path / "warehouse"), str(tmp_path / "acknowledged")
     catalog = open_catalog(uri)
     create_table(catalog)

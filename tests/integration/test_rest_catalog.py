@@ -218,7 +218,7 @@ def test_a_new_branch_does_not_begin_at_a_snapshot_that_expires_meanwhile(catalo
 
 
 def test_a_table_property_imports_nothing(catalog, server, tmp_path, monkeypatch):
-    """pyiceberg's client makes the object that reads files from the class that a table property names."""
+    """pyiceberg's client would load the file access class that a table property names."""
     (tmp_path / "planted.py").write_text(
         f"open({str(tmp_path / 'was-imported')!r}, 'w').close()\nclass IO: pass\n"
     )

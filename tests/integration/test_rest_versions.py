@@ -18,7 +18,7 @@ SCHEMA = pa.schema({"id": pa.int64(), "s": pa.string()})
 
 @pytest.fixture
 def made(tmp_path):
-    """Tables of version 2 and 3 whose metadata another engine went on with; and a catalog of them."""
+    """Tables of version 2 and 3 whose metadata another engine continued, and their catalog."""
     lake = lh.load_catalog(f"{tmp_path}/warehouse")
     with plain_rest(tmp_path / "warehouse") as server:
         for version in (2, 3):

@@ -1,4 +1,4 @@
-"""Create-if-absent over HTTP, with the real client, against a server whose replies lie, get lost or come late."""
+"""Create-if-absent by the real HTTP client; the server's replies lie, get lost or come late."""
 
 from __future__ import annotations
 

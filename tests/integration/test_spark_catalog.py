@@ -1,4 +1,4 @@
-"""The lakehouse as a catalog of Spark: names, time travel, refs, metadata tables, namespaces, DDL."""
+"""The lakehouse as Spark's catalog: names, time travel, refs, metadata tables, DDL."""
 
 from __future__ import annotations
 
@@ -189,9 +189,10 @@ def test_namespaces(sql, lake):
 
 def test_create_and_alter(sql, lake, table):
     sql(
-        "CREATE TABLE lake.raw.made (id BIGINT NOT NULL COMMENT 'key', at TIMESTAMP, tags ARRAY<STRING>) USING iceberg "
-        "PARTITIONED BY (days(at), bucket(4, id), truncate(2, id)) COMMENT 'about' "
-        "TBLPROPERTIES ('write.target-file-size-bytes' = '1000000', 'format-version' = '3')"
+        "CREATE TABLE lake.raw.made (id BIGINT NOT NULL COMMENT 'key', at TIMESTAMP, "
+        "tags ARRAY<STRING>) USING iceberg PARTITIONED BY (days(at), bucket(4, id), truncate(2, "
+        "id)) COMMENT 'about' TBLPROPERTIES ('write.target-file-size-bytes' = '1000000', "
+        "'format-version' = '3')"
     )
     made = lake.load_table("raw.made")
     assert [str(field.transform) for field in made.spec().fields] == [
@@ -212,7 +213,8 @@ def test_create_and_alter(sql, lake, table):
     ]
     before = len(made.metadata.schemas)
     for text in (
-        "ADD COLUMNS (n INT DEFAULT 7 COMMENT 'seven' AFTER id, s STRUCT<a: INT, m: MAP<STRING, STRUCT<x: INT>>>)",
+        "ADD COLUMNS (n INT DEFAULT 7 COMMENT 'seven' AFTER id, s STRUCT<a: INT, m: MAP<STRING, "
+        "STRUCT<x: INT>>>)",
         "ADD COLUMN s.b DOUBLE FIRST",
         "ADD COLUMN s.m.value.y STRING",
         "ALTER COLUMN n TYPE BIGINT",
@@ -281,8 +283,9 @@ def test_a_plan_is_made_anew_after_a_commit(sql, spark, table):
 def test_exchanges_are_reused(spark, session, table):
     spark.conf.set("spark.sql.adaptive.enabled", "false")
     frame = spark.sql(
-        "SELECT * FROM lake.raw.events a JOIN (SELECT k, count(*) c FROM lake.raw.events GROUP BY k) b USING (k) "
-        "JOIN (SELECT k, count(*) d FROM lake.raw.events GROUP BY k) e USING (k)"
+        "SELECT * FROM lake.raw.events a JOIN (SELECT k, count(*) c FROM lake.raw.events "
+        "GROUP BY k) b USING (k) JOIN (SELECT k, count(*) d FROM lake.raw.events "
+        "GROUP BY k) e USING (k)"
     )
     try:
         plan = frame._jdf.queryExecution().executedPlan().toString()

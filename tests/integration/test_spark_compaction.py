@@ -1,4 +1,4 @@
-"""Compaction by Spark's workers: groups as tasks without a shuffle, sorted and z-ordered groups, errors of workers."""
+"""Compaction by Spark's workers: plain groups without shuffle, sorted, z-ordered; errors."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def multiset(table):
 
 
 def stages_of(spark, work):
-    """What `work` gives, and how many stages each of its Spark jobs had; a shuffle would part a job into two."""
+    """The result of `work`, and the stages of each Spark job; a shuffle makes it two."""
     group = str(uuid.uuid4())
     spark.sparkContext.setJobGroup(group, "counted")
     try:

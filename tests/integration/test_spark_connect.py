@@ -1,4 +1,4 @@
-"""Spark Connect reads by planned paths: a client in a process of its own, with the server that PySpark brings."""
+"""Spark Connect reads planned paths: a client process, and the server that PySpark brings."""
 
 from __future__ import annotations
 

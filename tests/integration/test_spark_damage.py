@@ -1,4 +1,4 @@
-"""Spark and bytes that changed after they were written: an error that names the file, never other rows."""
+"""Spark meets bytes that changed after writing: an error names the file, no wrong rows."""
 
 from __future__ import annotations
 

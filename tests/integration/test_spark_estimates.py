@@ -1,4 +1,4 @@
-"""What Spark's optimizer is told of a table: bytes, rows and distinct values, of the files that are left."""
+"""What Spark's optimizer learns of a table's remaining files: bytes, rows, distinct values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The writer inside the JVM against the Python workers: the same rows, partitions, folders and metrics; and what neither does."""
+"""The JVM's writer beside the Python workers: same rows, partitions, folders and metrics.
+
+And what neither of them does.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,8 @@ def data(seed: int) -> pa.Table:
 
     floats = [0.0, -0.0, 1.5, -1.5, float("nan"), float("inf"), float("-inf"), 1e-300, 0.1]
     day = dt.date(1969, 12, 30)
-    moments = dt.datetime(1969, 12, 30, 22)  # noqa: DTZ001 - of the columns that have no zone as well
+    # Of the columns that have no zone as well.
+    moments = dt.datetime(1969, 12, 30, 22)  # noqa: DTZ001
     return pa.table(
         {
             "id": pa.array(range(ROWS), pa.int64()),

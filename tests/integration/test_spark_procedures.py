@@ -104,15 +104,15 @@ def test_history_is_moved(sql, table):
 def test_tables_are_tidied_up(sql, table, lake):
     call = "CALL lake.system."
     rewritten = sql(
-        f"{call}rewrite_data_files(table => 'raw.rows', strategy => 'sort', sort_order => 'id desc', "
-        "options => map('rewrite-all', 'true'))"
+        f"{call}rewrite_data_files(table => 'raw.rows', strategy => 'sort', sort_order => 'id "
+        "desc', options => map('rewrite-all', 'true'))"
     )
     assert (rewritten[0][0], rewritten[0][1], rewritten[0][3]) == (3, 1, 0)
     assert sql("SELECT id FROM lake.raw.rows") == [(3,), (2,), (1,)]
     assert len(sql(f"{call}rewrite_manifests('raw.rows')")) == 1
     deleted = sql(
-        f"{call}expire_snapshots(table => 'raw.rows', older_than => TIMESTAMP '2100-01-01 00:00:00', "
-        "retain_last => 1)"
+        f"{call}expire_snapshots(table => 'raw.rows', older_than => TIMESTAMP '2100-01-01 "
+        "00:00:00', retain_last => 1)"
     )
     assert deleted[0][0] == 3
     assert sql("SELECT count(*) FROM lake.raw.rows.snapshots") == [(1,)]

@@ -1,4 +1,4 @@
-"""I11 on Spark: a query whose files our planner chose finds the rows that the same predicate finds without any pruning.
+"""I11 on Spark: a query on files that we planned finds the rows found without any pruning.
 
 The oracle is Spark itself over the same rows held in memory, where the predicate is a column and
 nothing is skipped. Predicates are batched, many branches of one query, so that a session tries
@@ -91,7 +91,10 @@ def row(rng: random.Random, number: int) -> dict[str, Any]:
 
 
 def leaf(rng: random.Random) -> str:
-    """A condition on one column; literals often equal a value that rows hold, and are often of another type than the column."""
+    """A condition on one column.
+
+    Literals often equal a value in the rows, and are often of another type than the column.
+    """
     name = rng.choice([*SCHEMA.names[1:], "place.city", "place.at.x", "place.at.y", "place.at"])
     if rng.random() < 0.15 or name in ("place", "place.at"):
         return f"{name} IS {rng.choice(['', 'NOT '])}NULL"
@@ -231,7 +234,10 @@ def predicate(rng: random.Random, depth: int = 2) -> str:
 def made(
     lake: lh.Lakehouse, number: int, rng: random.Random
 ) -> tuple[lh.Table, list[dict[str, Any]]]:
-    """A table of two specs with a column renamed and, in every other one, rows deleted by position; and its live rows."""
+    """A table of two specs with a renamed column, and its live rows.
+
+    In every other one rows are deleted by position.
+    """
     old, new = SPECS[number % len(SPECS)]
     version = 2 + number % 2
     properties = {"write.delete.mode": "merge-on-read"}
@@ -311,7 +317,7 @@ def test_pruned_equals_unpruned(quick, tmp_path):
 
 
 def _ntz(name: str) -> Any:
-    """`createDataFrame` keeps a naive Arrow timestamp as it is; said again so that the oracle's type is certain."""
+    """`createDataFrame` keeps a naive timestamp; the cast makes the oracle's type certain."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return F.col(name).cast("timestamp_ntz")

@@ -52,9 +52,12 @@ def events():
             "place": None if number % 17 == 0 else {"city": f"c{number // 48}", "zip": number % 100},
         })  # fmt: skip
     schema = pa.schema([
-        ("id", pa.int64()), ("event_ts", pa.timestamp("us", "UTC")), ("local_ts", pa.timestamp("us")), ("day", pa.date32()),
-        ("user_id", pa.int32()), ("amount", pa.float64()), ("ratio", pa.float32()), ("name", pa.string()),
-        ("price", pa.decimal128(9, 2)), ("flag", pa.bool_()), ("place", pa.struct([("city", pa.string()), ("zip", pa.int32())])),
+        ("id", pa.int64()), ("event_ts", pa.timestamp("us", "UTC")),
+        ("local_ts", pa.timestamp("us")), ("day", pa.date32()),
+        ("user_id", pa.int32()), ("amount", pa.float64()), ("ratio", pa.float32()),
+        ("name", pa.string()),
+        ("price", pa.decimal128(9, 2)), ("flag", pa.bool_()),
+        ("place", pa.struct([("city", pa.string()), ("zip", pa.int32())])),
     ])  # fmt: skip
     return pa.Table.from_pylist(rows, schema=schema)
 
@@ -109,7 +112,7 @@ PREDICATES = [
 
 @pytest.fixture(scope="module")
 def pruned(spark, tmp_path_factory):
-    """Rows as one of our tables, in many files and two specs (view `pruned`), and in one plain file (view `plain`)."""
+    """Rows as a table of many files and two specs (`pruned`), and as one file (`plain`)."""
     from lakehouse.lake import load_catalog
     from lakehouse.spark import attach
 
@@ -194,7 +197,10 @@ def test_columns_resolve_by_id(lake, session):
 
 
 def test_parts_of_renamed_structs_resolve_by_id(lake, session):
-    """Nested column pruning takes the field id from the top of a pruned path; by its new name no old file has the struct."""
+    """Nested pruning takes the field id from the top of a pruned path.
+
+    By its new name no old file has the struct.
+    """
     point = pa.struct(
         [
             ("x", pa.int32()),

@@ -49,7 +49,8 @@ def test_rows_change(sql, lake, version, mode):
     table = lake.load_table("raw.rows")
     files = {one.file_path for one in table.scan().plan().files}
     sql(
-        "UPDATE lake.raw.rows SET k = upper(k) WHERE id IN (SELECT id FROM lake.raw.rows WHERE d > 3)"
+        "UPDATE lake.raw.rows SET k = upper(k) WHERE id IN (SELECT id FROM lake.raw.rows "
+        "WHERE d > 3)"
     )
     sql("DELETE FROM lake.raw.rows WHERE id = 1")
     sql(
@@ -87,8 +88,9 @@ def test_a_row_that_matches_twice_is_an_error_and_nothing_happens(sql, lake, mod
     before = set(tmp_path.rglob("*.parquet"))
     with pytest.raises(PySparkException, match="MERGE_CARDINALITY_VIOLATION"):
         sql(
-            "MERGE INTO lake.raw.rows t USING (SELECT * FROM VALUES (2, 'x'), (2, 'y') AS s(id, k)) s "
-            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET k = s.k"
+            "MERGE INTO lake.raw.rows t USING (SELECT * FROM "
+            "VALUES (2, 'x'), (2, 'y') AS s(id, k)) s ON t.id = s.id WHEN MATCHED THEN UPDATE "
+            "SET k = s.k"
         )
     assert len(table.refresh().snapshots()) == 2
     assert set(tmp_path.rglob("*.parquet")) == before

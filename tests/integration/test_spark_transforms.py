@@ -1,4 +1,4 @@
-"""Partition transforms as Spark expressions, on many random values at a time, beside pyiceberg's scalar transforms.
+"""Partition transforms as Spark expressions beside pyiceberg's, on many random values.
 
 The keys that Spark computes bring rows of one partition together: a key stands for exactly one
 partition value and the other way round, keys are ordered as the values are (bucket numbers are the

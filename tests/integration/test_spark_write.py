@@ -270,7 +270,8 @@ def test_overwrite_and_round_trip_through_spark(lake, session, spark):
 
 def test_a_spark_schema_makes_a_table(lake, session, spark):
     frame = spark.sql(
-        "SELECT 1L AS id, timestamp'2026-01-01 00:00:00' AS at, named_struct('x', array(1)) AS s, CAST(1 AS SMALLINT) AS small"
+        "SELECT 1L AS id, timestamp'2026-01-01 00:00:00' AS at, named_struct('x', array(1)) AS s, "
+        "CAST(1 AS SMALLINT) AS small"
     )
     table = lake.create_table("w.schema", frame.schema, partition_by=["day(at)"])
     table.append(frame)

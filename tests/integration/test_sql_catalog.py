@@ -1,4 +1,4 @@
-"""What only a database can do to a catalog: rivals between two statements, lost replies, limits of columns."""
+"""What only a database does to a catalog: rivals between statements, lost replies, limits."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def lossy(tmp_path):
 
 
 def test_a_landed_commit_that_fell_out_of_the_log_is_found_by_snapshot_id(lossy, opened):
-    """The log of the current version is too short to tell: that ours is not in it proves nothing."""
+    """The current version's log is too short: that our commit is missing proves nothing."""
     catalog, database = lossy
     create_table(catalog, properties=SHORT_LOG)
     rival = opened()
@@ -155,7 +155,7 @@ def test_creating_with_a_lost_reply(lossy, opened, lands):
 
 
 def test_readers_follow_a_pointer_that_moves_while_they_read(opened):
-    """Between looking up the pointer and reading the file, commits went on and deleted the old file."""
+    """Commits went on, and deleted the old file, between reading the pointer and the file."""
     catalog, rival = opened(), opened()
     create_table(catalog, properties=SHORT_LOG)
     stale = catalog.load(EVENTS)
@@ -197,7 +197,7 @@ def test_renaming_what_goes_away_meanwhile(opened, what):
 
 @pytest.mark.parametrize("level", ["read%20committed", "repeatable%20read", "serializable"])
 def test_racing_appends_under_every_default_isolation_of_the_server(opened, level):
-    """A server that is set to a stricter level refuses a lost race instead of answering it; appends win through all the same."""
+    """A stricter server refuses a lost race instead of answering it; appends still succeed."""
     options = f"options=-c%20default_transaction_isolation%3D{level.replace('%20', '%5C%20')}"
     catalogs = [opened("postgres", options=options) for _ in range(4)]
     create_table(catalogs[0])
@@ -344,7 +344,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(opened, kind):
 
 
 def test_names_that_differ_in_case_or_normalization_get_folders_of_their_own(opened):
-    """On file systems that fold them, two tables would share a folder, and orphan removal would eat one of them."""
+    """On case-folding file systems two tables would share a folder, and each other's files."""
     catalog = opened()
     names = [
         Identifier.parse(one)

@@ -1,4 +1,7 @@
-"""A process of its own that ingests through Dagster, to be killed: `python -m tests.orchestration.killed_run ROOT`."""
+"""A process that ingests through Dagster, to be killed.
+
+`python -m tests.orchestration.killed_run ROOT`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The landing sensor of the events pipeline as a code location for Dagster's daemon, on the folder `LANDING_ROOT`."""
+"""The events pipeline's landing sensor as a code location for Dagster's daemon.
+
+Its folder is `LANDING_ROOT`.
+"""
 
 from __future__ import annotations
 

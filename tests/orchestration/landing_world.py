@@ -118,7 +118,7 @@ class World:
         return waiting(EVENTS, landed(unread), oldest.items(), seen_ms) | stale
 
     def stale(self) -> dict[date, frozenset[Version]]:
-        """Days of the derived table that do not follow from the raw table -> what they should follow from."""
+        """Derived days that do not follow from the raw table -> what they should follow from."""
         raw: dict[date, set[Version]] = {day: set() for day in self.clean}
         for (_, day), version in self.raw.items():
             raw.setdefault(day, set()).add(version)

@@ -1,4 +1,4 @@
-"""The pipeline as Dagster runs it: materializations, checks before publication, retries, lineage."""
+"""The pipeline in Dagster: materializations, checks before publication, retries, lineage."""
 
 from __future__ import annotations
 
@@ -153,7 +153,8 @@ def test_a_run_over_days_records_snapshots_inputs_counts_schema_and_checks(
     (pipe.folder / "2.jsonl.gz").write_bytes(b"")
     result = deployment.ingest(1, 4)
     assert deployment.checks(result) == {
-        "files_whole": False, "raw_contract": True, "few_quarantined": False, "positive": True, "small": False,
+        "files_whole": False, "raw_contract": True, "few_quarantined": False, "positive": True,
+        "small": False,
         "inputs_whole": True, "statements_hold": True,
     }  # fmt: skip
     heads = {

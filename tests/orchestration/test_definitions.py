@@ -34,7 +34,8 @@ def test_the_definitions_load_and_are_these() -> None:
         "lakehouse/state",
     }
     assert {job.name for job in repository.get_all_jobs()} - {"__ASSET_JOB"} == {
-        "index_flights", "ingest_flights", "index_wiki_edits", "ingest_wiki_edits", "compact", "expire",
+        "index_flights", "ingest_flights", "index_wiki_edits", "ingest_wiki_edits", "compact",
+        "expire",
         "rewrite_manifests", "remove_orphans", "lakehouse_state", "check_statements",
     }  # fmt: skip
     graph = repository.asset_graph

@@ -108,7 +108,10 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
 def same_in_every_engine(
     table: Table, session: LakehouseSession, duck: duckdb.DuckDBPyConnection, rows: int
 ) -> None:
-    """Spark, pyiceberg and DuckDB open the table by path and agree on the count and on the sum of every whole-number column."""
+    """Spark, pyiceberg and DuckDB open the table by path and agree on count and sums.
+
+    Sums are of every whole-number column.
+    """
     numbers = [
         field.name
         for field in table.schema().fields
@@ -124,7 +127,7 @@ def same_in_every_engine(
 
 
 def a_day_reads_its_own_files(table: Table, session: LakehouseSession) -> None:
-    """A filter on event time alone: the plan and Spark's own scan metric name the same files, those of that day."""
+    """A filter on event time: the plan and Spark's own metric name that day's files alone."""
     where = "event_ts >= '2013-01-02T00:00:00+00:00' AND event_ts < '2013-01-03T00:00:00+00:00'"
     report = table.scan(where).plan().report
     rows, files = run(session.sql(f"SELECT landing_line FROM {table.name} WHERE {where}"))

@@ -54,13 +54,16 @@ def test_sources_tables_and_plain_assets_are_found_wherever_they_lie(package: Pa
     (package / "shop" / "feed.py").write_text(
         "from datetime import date\n"
         "from lakehouse.orchestration.ingestion.source import EventTime, Source\n"
-        "SHOP = Source(name='shop', event_time=EventTime('at'), first_day=date(2026, 6, 1), bucket='user')\n"
+        "SHOP = Source(name='shop', event_time=EventTime('at'), first_day=date(2026, 6, 1), "
+        "bucket='user')\n"
     )
     (package / "shop" / "marts.py").write_text(
         f"from {package.name}.shop.feed import SHOP\n"
         "from lakehouse.orchestration.derived.derived_table import DerivedTable\n"
-        "TABLES = (DerivedTable(name='marts.shop', inputs=(SHOP.table,), transform=lambda f: f[SHOP.table]),)\n"
-        "_PRIVATE = DerivedTable(name='marts.no', inputs=(SHOP.table,), transform=lambda f: f[SHOP.table])\n"
+        "TABLES = (DerivedTable(name='marts.shop', inputs=(SHOP.table,), transform=lambda f: "
+        "f[SHOP.table]),)\n"
+        "_PRIVATE = DerivedTable(name='marts.no', inputs=(SHOP.table,), transform=lambda f: "
+        "f[SHOP.table])\n"
     )
     (package / "plain.py").write_text(
         "import dagster as dg\n@dg.asset\ndef report(): pass\n"
@@ -77,7 +80,8 @@ def test_sources_tables_and_plain_assets_are_found_wherever_they_lie(package: Pa
     dg.Definitions.validate_loadable(defs)
     keys = {key.to_user_string() for key in defs.resolve_all_asset_keys()}
     assert keys == {
-        "raw/shop", "raw/shop_landing", "raw/shop_quarantine", "marts/shop", "report", "lakehouse/state",
+        "raw/shop", "raw/shop_landing", "raw/shop_quarantine", "marts/shop", "report",
+        "lakehouse/state",
     }  # fmt: skip
     assert "daily" in {one.name for one in defs.get_repository_def().schedule_defs}
 

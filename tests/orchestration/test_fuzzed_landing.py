@@ -1,4 +1,4 @@
-"""Valid landing files, mutated: each line is told once, and right; what cannot be read is a typed error.
+"""Mutated landing files: each line is told once, and right, or a typed error is raised.
 
 `LAKEHOUSE_FUZZ_ROUNDS` sets how many files of each kind are tried.
 """
@@ -31,8 +31,10 @@ ROUNDS = int(os.environ.get("LAKEHOUSE_FUZZ_ROUNDS", "300"))
 SOURCE = replace(EVENTS, columns=(), max_line_bytes=2_000)
 CLOCK = EventClock(SOURCE.event_time, SOURCE.first_day, SOURCE.last_day or TODAY)
 TOKENS = (
-    b"\n", b"\r\n", b'"', b'""', b",", b";", b"\t", b"{", b"}", b"[", b"[" * 300, b"\\", b"\0", b"\xff", b"\xc3", b"\xef\xbb\xbf",
-    b"9" * 25, b"-9223372036854775809", b"1e999", b"NaN", b"null", b"\\ud800", b"9" * 5_000, b'"x":1,', b"\n\n\n", b"x" * 3_000,
+    b"\n", b"\r\n", b'"', b'""', b",", b";", b"\t", b"{", b"}", b"[", b"[" * 300, b"\\", b"\0",
+    b"\xff", b"\xc3", b"\xef\xbb\xbf",
+    b"9" * 25, b"-9223372036854775809", b"1e999", b"NaN", b"null", b"\\ud800", b"9" * 5_000,
+    b'"x":1,', b"\n\n\n", b"x" * 3_000,
 )  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""kill -9 in the middle of an ingestion, then a new run: nothing lost, doubled or half visible, and the pool slot is free."""
+"""kill -9 during an ingestion, then a new run: nothing lost, doubled or half visible.
+
+The pool slot is free, too.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ CONFIG = "telemetry: {enabled: false}\nconcurrency:\n  pools: {default_limit: 1,
 
 
 def wait_for_data_files(process: subprocess.Popen[bytes], folder: Path) -> None:
-    """Until the raw table's first data file of this run is there: rows are written, nothing is committed."""
+    """Until this run's first raw data file is there: rows are written, nothing is committed."""
     before = set(folder.rglob("*.parquet"))
     until = time.monotonic() + 200
     while not set(folder.rglob("*.parquet")) - before:

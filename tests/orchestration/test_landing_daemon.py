@@ -130,7 +130,7 @@ def test_a_failed_run_is_asked_for_again_and_a_running_one_is_not(daemon: Daemon
 
 
 def test_a_key_that_a_failed_run_has_is_skipped_by_dagster(daemon: Daemon) -> None:
-    """What the model takes from Dagster, tried: a request under the key of an ended run starts nothing."""
+    """What the model assumes of Dagster: a request under an ended run's key starts nothing."""
     daemon.land("1.jsonl.gz")
     (first,) = daemon.tick()
     daemon.end(first, good=False)

@@ -1,4 +1,7 @@
-"""What the landing sensor asks for, over many ticks of a model: everything is ingested or named, one run at a time, few runs."""
+"""What the landing sensor asks for, over many ticks of a model.
+
+Everything is ingested or named, one run at a time, in few runs.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tick of the landing sensor finds, against brute force over files and rows; and what it has to touch for it."""
+"""What a tick of the landing sensor finds and touches, against brute force over files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maintenance as Dagster runs it: what a tick asks for, what the run does, what its event says, the state page and its alerts."""
+"""Maintenance in Dagster: what a tick asks for, what the run does and reports, the state page."""
 
 from __future__ import annotations
 

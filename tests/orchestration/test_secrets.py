@@ -1,4 +1,4 @@
-"""What Dagster keeps of a run, and what it shows of a deployment, holds no secret of the catalog."""
+"""What Dagster keeps of a run and shows of a deployment holds no secret of the catalog."""
 
 from __future__ import annotations
 

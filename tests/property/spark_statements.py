@@ -57,7 +57,8 @@ LITERALS = {
 """By column. Values that another type spells are added by `value`."""
 
 CONDITIONS = [
-    "i > 0.5", "i <= 1.5", "i = '1'", "id < '3'", "id = 9007199254740992D", "id % 2 = 1", "i <=> NULL",
+    "i > 0.5", "i <= 1.5", "i = '1'", "id < '3'", "id = 9007199254740992D", "id % 2 = 1",
+    "i <=> NULL",
     "f = 0.1", "f > 0.1", "f < FLOAT('NaN')", "f >= FLOAT('Infinity')", "f = -0.0", "NOT (f > 0.1)",
     "d = 0", "d <> 0.1", "d = DOUBLE('NaN')", "isnan(d)", "NOT (d <= 2)", "d BETWEEN -1 AND 1",
     "p >= 1.004", "p = 1.001", "p < 1.01", "p IN (1, 1.01)", "p > 1", "p * 2 = 2",
@@ -66,12 +67,16 @@ CONDITIONS = [
     "s RLIKE '^a.b'", "upper(s) = 'A_B1'", "s <> 'null'", "contains(s, '_')", "s ILIKE 'A_B%'",
     "x = X'00'", "x > X'00'", "x < X'7F'", "b", "NOT b", "b IS NULL", "b = true", "b IS NOT TRUE",
     "day >= '2026-06-01'", "day < DATE '1970-01-01'", "day = '1582-10-10'", "year(day) = 2026",
-    "at >= '2026-06-01 00:00:00'", "at < TIMESTAMP '2026-06-01 16:00:00Z'", "date(at) = '2026-06-01'",
-    "at > '2026-03-08T02:30:00'", "hour(at) > 12", "at = day", "at < wall", "date_trunc('DAY', at) = at",
-    "wall >= '2026-03-08 02:30:00'", "wall < DATE '2026-01-01'", "wall = at", "CAST(wall AS DATE) = day",
+    "at >= '2026-06-01 00:00:00'", "at < TIMESTAMP '2026-06-01 16:00:00Z'",
+    "date(at) = '2026-06-01'",
+    "at > '2026-03-08T02:30:00'", "hour(at) > 12", "at = day", "at < wall",
+    "date_trunc('DAY', at) = at",
+    "wall >= '2026-03-08 02:30:00'", "wall < DATE '2026-01-01'", "wall = at",
+    "CAST(wall AS DATE) = day",
     "st.a = 1", "st.a IS NULL", "st IS NULL", "st.t > 'x'", "st IS NOT NULL", "st.a IN (1, NULL)",
     "st = named_struct('a', 1, 't', 'x')", "arr IS NULL", "size(arr) > 1", "array_contains(arr, 1)",
-    "m['k'] = 1", "m IS NULL", "element_at(m, 'l') IS NULL", "i = id", "i + id > 3", "f = d", "s = i",
+    "m['k'] = 1", "m IS NULL", "element_at(m, 'l') IS NULL", "i = id", "i + id > 3", "f = d",
+    "s = i",
     "id IN (SELECT id FROM {0} WHERE b)", "EXISTS (SELECT 1 FROM {1} o WHERE o.id = {2}.id)",
     "id NOT IN (SELECT o.id FROM {1} o WHERE o.id > 2)", "i > (SELECT avg(i) FROM {0})",
     "id = (SELECT max(id) FROM {0})", "coalesce(i, 0) = 0", "i IS DISTINCT FROM 1", "true", "false",
@@ -124,7 +129,7 @@ class Statement:
 
 @dataclass
 class Generator:
-    """Statements about a table with the columns `TYPES`, beside the table `other` with the same ones."""
+    """Statements about a table with the columns `TYPES`, and `other` with the same columns."""
 
     chance: random.Random
     other: str
@@ -230,8 +235,8 @@ class Generator:
     def merge(self) -> Statement:
         """MERGE with clauses of all kinds; of the source each id once."""
         source = (
-            f"(SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY i, s, d, day, at) r "
-            f"FROM {self.other}) WHERE r = 1)"
+            "(SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY id ORDER BY i, s, d, day, "
+            f"at) r FROM {self.other}) WHERE r = 1)"
         )
         on = self.chance.choice(
             [

@@ -50,7 +50,7 @@ def in_turn(world, turn, _chance):
 
 
 def week(choose, seed):
-    """Files removed per GB rewritten when one partition an hour is compacted, by the choice given."""
+    """Files removed per GB rewritten, one partition an hour, by this choice of partitions."""
     chance, arrivals = random.Random(f"choice {seed}"), random.Random(f"arrivals {seed}")
     names = [f"p{number}" for number in range(arrivals.randint(4, 12))]
     rates = {name: arrivals.choice([0.5, 2, 6, 20]) for name in names}

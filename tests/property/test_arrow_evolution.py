@@ -1,4 +1,4 @@
-"""Files written with one schema, read with a later one: columns follow their ids, whatever became of names and order."""
+"""Files of one schema read with a later one: columns follow ids, not names or order."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def evolved_type(draw, kind, ids):
 
 @st.composite
 def evolved_fields(draw, fields, ids):
-    """Some fields dropped, all renamed, promoted, made optional, reordered; some new ones between, often with an old name."""
+    """Some fields dropped, all renamed, promoted, made optional, reordered.
+
+    Some new ones between, often with an old name.
+    """
     kept = [one for one in fields if draw(st.integers(0, 3))]
     new = [draw(st.sampled_from([None, 7])) for _ in range(draw(st.integers(0 if kept else 1, 2)))]
     names = iter(draw(st.permutations(NAMES)))
@@ -183,7 +186,7 @@ def test_files_without_ids_follow_the_name_mapping(data):
 
 
 def test_strings_are_not_integers():
-    """A column dropped and added again under its name has another id: its old values do not come back."""
+    """A column dropped and added again under its name has a new id: old values stay gone."""
     old = Schema(NestedField(1, "x", StringType()), NestedField(2, "y", StringType()))
     new = Schema(NestedField(3, "x", IntegerType()), NestedField(1, "y", StringType()))
     storage = MemoryStorage()

@@ -166,7 +166,7 @@ def write(rows, storage, **properties):
 
 
 def streamed(tasks, request, storage):
-    """In batches smaller than row groups, so that batch boundaries are met; Polars has to come to the same rows."""
+    """Batches smaller than row groups, to cross boundaries; Polars must give the same rows."""
     found = pa.Table.from_batches(
         read_tasks(tasks, request, storage), schema=schema_to_arrow(request.schema)
     )

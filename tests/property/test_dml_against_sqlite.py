@@ -1,4 +1,4 @@
-"""Deletes and overwrites by filter, on nulls and NaNs, give what SQLite gives (three-valued logic)."""
+"""Deletes and overwrites by filter, with nulls and NaNs, give what SQLite gives."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_overwrite(tmp_path_factory, first, new, where):
     version=st.sampled_from([2, 3]),
 )
 def test_one_delete_after_another(first, second, wheres, partition_by, mode, version):
-    """What an earlier delete took stays gone: a deletion vector holds all that the one before it held."""
+    """Deleted rows stay deleted: a deletion vector holds all that the one before it held."""
     catalog = lh.load_catalog(f"memory://dml-{uuid.uuid4().hex}/warehouse")
     properties = {"write.delete.mode": mode}
     table = catalog.create_table(

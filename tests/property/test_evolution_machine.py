@@ -1,4 +1,4 @@
-"""Any sequence of evolutions: ids are never used twice, and what was written stays readable as it was when it was current."""
+"""Any sequence of evolutions: ids are never reused, and old data reads as when it was written."""
 
 from __future__ import annotations
 

@@ -382,7 +382,8 @@ def test_rows(oracle, rows, predicate):
 PARTITIONS = [
     [], ["i"], ["bucket(2, s)"], ["truncate(1, s)"], ["day(ts)"], ["month(tz)", "b"], ["year(d)"],
     ["truncate(2, m)"], ["bin"], ["hour(ns)"], ["u"], ["bucket(3, u)"], ["f"], ["x"], ["w"],
-    ["truncate(3, w)"], ["truncate(10, l)", "t"], ["truncate(1, bin)"], ["day(d)", "year(tz)"], ["st.x"],
+    ["truncate(3, w)"], ["truncate(10, l)", "t"], ["truncate(1, bin)"], ["day(d)", "year(tz)"],
+    ["st.x"],
     ["s", "ns"], ["bucket(2, m)"],
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Any sequence of writes and evolutions: every old snapshot still reads as it did when it was current.
+"""Any sequence of writes and evolutions: old snapshots read as when they were current.
 
 The model beside the table keeps rows by column id and knows nothing of files, specs or deletes.
 """

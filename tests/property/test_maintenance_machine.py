@@ -1,4 +1,4 @@
-"""Whatever maintenance does, wherever it is killed, whoever commits beside it: no query changes, no file is missing or left.
+"""Maintenance, killed anywhere, beside any commits: no query changes, no file is lost or left.
 
 Random graphs of branches and tags, random writes, every maintenance action. The model beside the
 table keeps the rows of each branch and, of every snapshot, what it held when it was made; it knows
@@ -54,7 +54,7 @@ LAYOUTS = [
 
 
 def reached(table):
-    """Every file that any snapshot reaches, by name, and every metadata file that must exist; nothing of the engine is used."""
+    """Every file that a snapshot reaches, and all needed metadata files; without the engine."""
     storage = table.storage
     metadata = json.loads(storage.read(table.metadata_location))
     found = {table.metadata_location}
@@ -70,7 +70,7 @@ def reached(table):
 
 
 def present(table):
-    """Files under the table's folder, without those that are derived, kept for a while, or pointers."""
+    """Files in the table's folder, without derived files, pointers, and those kept for a while."""
     listed = {info.location for info in table.storage.list(table.location)}
     aside = (".columnar.parquet", "version-hint.text", ".metadata.json")
     return {one for one in listed if not one.endswith(aside) and "/_trash/" not in one}
@@ -268,7 +268,7 @@ class Maintained(RuleBasedStateMachine):
         number=NUMBERS, other=st.sampled_from(["append", "delete", "replace_a_partition", "expire"])
     )
     def compact_beside(self, number, other):
-        """What was committed meanwhile stays: the compaction's snapshots hold it as well, or there are none."""
+        """Meanwhile commits stay: the compaction's snapshots hold them, or there are none."""
         options = self.compaction(number)
         if options is None:
             return

@@ -1,4 +1,4 @@
-"""Metadata files that someone broke: a typed error, or a table that can be used; never another exception."""
+"""Damaged metadata files: a typed error, or a usable table; never another exception."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def test_other_json(value):
 
 @given(broken_documents(), st.sampled_from([None, 1]))
 def test_cut_lists_and_whole_text_agree(document, indent):
-    """The fast way to open a table either refuses what the slow way refuses, or gives the same table."""
+    """Opening a table fast refuses what opening it slowly refuses, or gives the same table."""
     text = json.dumps(document, indent=indent).encode(errors="surrogatepass")
     before = metadata_file._WHOLE_BELOW
     outcomes = []

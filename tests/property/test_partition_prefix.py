@@ -1,4 +1,4 @@
-"""Entries of an Avro manifest left out by partition before decoding: what remains, and the counts, are those of a full decode."""
+"""Avro entries skipped by partition before decoding: entries and counts as after a full decode."""
 
 from __future__ import annotations
 

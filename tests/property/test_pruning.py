@@ -163,7 +163,8 @@ def literal_of(name: str, value: Any) -> Any:
     if name == "day":
         return (dt.date(1970, 1, 1) + dt.timedelta(days=value)).isoformat()
     if name in ("ts", "tz"):
-        text = (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)).isoformat()  # noqa: DTZ001 - naive on purpose
+        # Naive on purpose.
+        text = (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)).isoformat()  # noqa: DTZ001
         return text + "+00:00" if name == "tz" else text
     return str(value) if name == "u" else value
 

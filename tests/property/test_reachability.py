@@ -1,4 +1,4 @@
-"""What expiry deletes, over random graphs of snapshots, refs, manifests and files, against a brute-force oracle."""
+"""What expiry deletes, over random graphs of snapshots, refs and files, by brute force."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NOW = 1_000_000
 
 
 class FakeWalker:
-    """A metadata tree in memory; locations in `broken` fail to read, those in `gone` do not exist."""
+    """A metadata tree in memory; reading `broken` locations fails, `gone` ones do not exist."""
 
     def __init__(self, manifests, files):
         self.by_snapshot = manifests

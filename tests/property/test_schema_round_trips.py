@@ -1,4 +1,4 @@
-"""Random schemas: through JSON as pyiceberg writes it, through Arrow, through text; and fresh ids."""
+"""Random schemas: through pyiceberg's JSON, through Arrow, through text; and fresh ids."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ from lakehouse.spec.types.arrow_types import schema_from_arrow, schema_to_arrow
 from lakehouse.spec.types.type_text import type_from_text
 
 PLAIN = [
-    BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), DateType(), TimeType(), TimestampType(),
-    TimestamptzType(),    TimestampNanoType(), TimestamptzNanoType(), StringType(), UUIDType(), BinaryType(),
+    BooleanType(), IntegerType(), LongType(), FloatType(), DoubleType(), DateType(), TimeType(),
+    TimestampType(),
+    TimestamptzType(),    TimestampNanoType(), TimestamptzNanoType(), StringType(), UUIDType(),
+    BinaryType(),
 ]  # fmt: skip
 PRIMITIVES = st.one_of(
     st.sampled_from(PLAIN),

@@ -96,8 +96,8 @@ def made(both: Both, chance: random.Random, generator: Generator) -> str:
     version, partitions = chance.choice([2, 3]), chance.choice(PARTITIONS)
     clause = f"PARTITIONED BY ({partitions})" if partitions else ""
     text = (
-        f"CREATE TABLE {both.table} ({COLUMNS}) {clause} TBLPROPERTIES ('format-version' = '{version}', "
-        f"'write.delete.mode' = '{modes[0]}', 'write.update.mode' = '{modes[1]}', "
+        f"CREATE TABLE {both.table} ({COLUMNS}) {clause} TBLPROPERTIES ('format-version' = "
+        f"'{version}', 'write.delete.mode' = '{modes[0]}', 'write.update.mode' = '{modes[1]}', "
         f"'write.merge.mode' = '{modes[2]}')"
     )
     both.sql(f"DROP TABLE IF EXISTS {both.table}")

@@ -1,4 +1,4 @@
-"""Random evolutions and drifts: what became untrue is never called verified, and is found by its evidence."""
+"""Random evolutions and drifts: what became untrue is never verified, and evidence finds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""transform_array against pyiceberg's scalar transforms, the spec's test values and calendars computed in Python integers."""
+"""transform_array against pyiceberg's transforms, the spec's values, and integer calendars."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_hour(sample):
 
 
 def proleptic(days: int) -> tuple[int, int]:
-    """(year, month) far outside datetime's range: the Gregorian calendar repeats every 146,097 days = 400 years."""
+    """(year, month) outside datetime's range: the calendar repeats in 400 years = 146,097 days."""
     cycles, rest = divmod(days, 146_097)
     date = dt.date(1970, 1, 1) + dt.timedelta(days=rest)
     return date.year + 400 * cycles, date.month

@@ -1,4 +1,4 @@
-"""Every transform on every type it takes, on many random values at a time, is what pyiceberg's scalar transform is.
+"""Every transform on every type it takes, in bulk, beside pyiceberg's scalar transform.
 
 `TRANSFORM_VALUES=1000000` for a million values a type.
 """

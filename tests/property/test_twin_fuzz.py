@@ -105,7 +105,7 @@ COLUMNS = entries_of(TABLE).table.schema
 
 
 def forged_column(draw, name, count):
-    """Other values of the column's own type, the same for every entry; or those of other entries."""
+    """Other values of the column's type, the same for every entry; or other entries' values."""
     kind = COLUMNS.field(name).type
     if pa.types.is_integer(kind):
         value = draw(st.sampled_from([-9, -1, 0, 2, 777, 2**31 - 1]))

@@ -43,7 +43,10 @@ def main() -> int:
                 broken.append(seed)
                 small = shrink(seed, plan_of(seed))
                 sys.stdout.write(
-                    f"{error}\nshrunk: {small}\nreplay: python -m tests.simulation --replay {seed}\n\n"
+                    f"{error}\n"
+                    f"shrunk: {small}\n"
+                    f"replay: python -m tests.simulation --replay {seed}\n"
+                    "\n"
                 )
     seconds = time.monotonic() - started
     sys.stdout.write(

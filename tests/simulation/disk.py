@@ -17,7 +17,7 @@ class File:
 
 
 class SimulatedDisk:
-    """State shared by all processes of a simulated machine: what the kernel shows, and what would survive a power loss."""
+    """A simulated machine's disk: what the kernel shows, and what a power loss would leave."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
@@ -107,7 +107,7 @@ class SimulatedDisk:
         return content[offset:] if length is None else content[offset : offset + length]
 
     def lose_power(self, rng: random.Random) -> None:
-        """A name whose folder was not synced may be as it was or as it is; a file keeps what was synced, maybe a bit more."""
+        """Without a synced folder a name may be old or new; a file has what was synced, or more."""
         survivors: dict[str, File | None] = {}
         for name in sorted({*self.names_, *self.durable}):
             now, then = name in self.names_, name in self.durable
@@ -146,7 +146,7 @@ class SimulatedDisk:
 
 
 class DiskOfProcess:
-    """The disk as one process sees it; `check` raises when the process dies or the power goes, and says whether a call is made.
+    """The disk as a process sees it; `check` raises when it dies, and says if a call is made.
 
     What the interpreter tidies up behind a dead process (`close`, `unlink`) does not happen.
     """

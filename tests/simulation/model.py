@@ -1,4 +1,7 @@
-"""The serial model: what each snapshot must hold, replayed one operation after the other, and the invariants of hazards.md."""
+"""The serial model: what each snapshot must hold, and the invariants of hazards.md.
+
+Operations are replayed one after the other.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,8 @@ class State:
             serially <= intent.read[1] if intent.kind == "delete" else serially == intent.read[1]
         ):
             raise InvariantBrokenError(
-                f"I4: {intent.op} decided on rows {set(intent.read[1])}, serially they are {set(self.rows(intent.read[0]))}"
+                f"I4: {intent.op} decided on rows {set(intent.read[1])}, serially they are "
+                f"{set(self.rows(intent.read[0]))}"
             )
         for path in intent.removes:
             if path not in files:
@@ -88,7 +92,8 @@ class State:
         for target, positions in (one for each in intent.deletes.values() for one in each.items()):
             if target not in files:
                 raise InvariantBrokenError(
-                    f"I9: {intent.op} deleted rows of {target}, which is not live: they stay visible elsewhere"
+                    f"I9: {intent.op} deleted rows of {target}, which is not live: they stay "
+                    "visible elsewhere"
                 )
             before = gone.get(target, frozenset())
             if intent.moved.get(target, frozenset()) & before:
@@ -158,7 +163,7 @@ class Model:
         self._census(version)
 
     def after_power_loss(self, version: TableVersion) -> None:
-        """A version that nobody had loaded and whose writer was not told of it may be gone; anything else may not."""
+        """Only a version that nobody loaded, and no writer was told of, may be gone."""
         last = self._last
         if last is None or version.metadata_location == last.metadata_location:
             return

@@ -308,7 +308,7 @@ def structs_pruned_to_nothing(patch: Patch) -> None:
     "I2",
 )
 def tidying_up_fails_the_commit(patch: Patch) -> None:
-    """Fault 17: odd names in the metadata log, and every error of ours counts as "not committed"."""
+    """Fault 17: odd names in the metadata log; all our errors count as "not committed"."""
     patch.setattr(sql, "after_the_swap", lambda _, tidy: tidy())
     patch.setattr(metadata_files, "_is_own_metadata_file", lambda *_: True)
     patch.setattr(engine, "is_certain", lambda error: isinstance(error, LakehouseError))

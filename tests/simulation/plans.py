@@ -61,7 +61,7 @@ class Plan:
     merge_at: int = 4
     real_rows: bool = False
     between_calls: bool = False
-    """Whether others go on, and processes and the power stop, between any two system calls as well."""
+    """Whether others run, processes die and power fails between any two system calls too."""
 
 
 REAL_KINDS = (

@@ -1,4 +1,4 @@
-"""What a simulated process does: load the table, decide, commit; and tell the model what it meant and what it was told."""
+"""A simulated process: it loads, decides, commits, and tells the model what it was told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data files that hold rows, and deletes by filter, so that reading and deciding are simulated, too.
+"""Data files with rows and deletes by filter: reading and deciding are simulated, too.
 
 Most runs do with files of a few bytes that stand for rows. Where `Plan.real_rows` is set, a row is
 its id, its partition, and a struct that is null for every third.

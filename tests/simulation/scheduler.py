@@ -1,4 +1,4 @@
-"""One thread at a time, chosen by a seeded random generator: the same seed gives the same interleaving."""
+"""One thread at a time, chosen by a seeded generator: same seed, same interleaving."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Process:
         self.check()
 
     def is_running(self) -> bool:
-        """Whether it is the process itself that asks, and not the garbage collector in somebody else's thread."""
+        """Whether the process itself asks, not the garbage collector in another's thread."""
         return threading.current_thread() is self._thread
 
     def check(self) -> None:

@@ -45,7 +45,10 @@ def disk():
 
 @pytest.mark.parametrize("chance", CHANCES)
 def test_a_folder_that_another_process_made_and_did_not_sync(disk, chance):
-    """mkdir by one process, stopped before it syncs the parent; another one writes into the folder and is acknowledged."""
+    """A process makes a folder and stops before syncing its parent; another one writes there.
+
+    The other one's write is acknowledged.
+    """
     LocalStorage(disk=disk)._make_folders("/warehouse")
     dying = LocalStorage(disk=DiskOfProcess(disk, stops_before("fsync_folder")))
     dying._durable_folders.update({"/warehouse": 0, "/": 0})
@@ -60,7 +63,7 @@ def test_a_folder_that_another_process_made_and_did_not_sync(disk, chance):
 
 @pytest.mark.parametrize("chance", CHANCES)
 def test_a_version_that_somebody_saw(disk, chance):
-    """The writer is stopped between linking its version and syncing the folder; a reader sees it, and acts on it."""
+    """The writer stops between linking its version and syncing the folder; a reader acts on it."""
 
     def opened(storage):
         return FilesystemCatalog(
@@ -88,7 +91,7 @@ def test_a_version_that_somebody_saw(disk, chance):
 
 @pytest.mark.parametrize("calls", range(1, 40))
 def test_a_commit_cut_off_at_each_system_call(disk, calls):
-    """Before it is acknowledged the old or the new version is there, whole; afterwards the new one."""
+    """Before acknowledgement the old or the new version is there, whole; then the new one."""
     catalog = FilesystemCatalog("/warehouse", storage_factory=lambda *_: LocalStorage(disk=disk))
     base = create_table(catalog)
     left = [calls]

@@ -1,4 +1,4 @@
-"""A machine with a disk, processes that write to one table, and everything that can go wrong, all from one seed."""
+"""A machine with a disk, processes writing to one table, and all that can fail, by one seed."""
 
 from __future__ import annotations
 

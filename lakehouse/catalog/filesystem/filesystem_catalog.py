@@ -109,73 +109,73 @@ class FilesystemCatalog:
 
     @property
     def name(self) -> str:
-        """See Catalog."""
+        """The catalog's name."""
         return self._name
 
     @property
     def warehouse(self) -> str:
-        """See Catalog."""
+        """Location below which tables are created."""
         return self._warehouse
 
     @property
     def uri(self) -> str:
-        """See Catalog."""
+        """Where the catalog lives, without secrets."""
         return self._warehouse
 
     @property
     def commits_to_newest(self) -> bool:
-        """See Catalog."""
+        """Whether commits are applied to the newest version, which may be newer than `base`."""
         return False
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """See Catalog."""
+        """Catalog and storage properties; may hold secrets: never print them."""
         return self._properties
 
     def storage(self, location: str) -> Storage:
-        """See Catalog."""
+        """The storage that keeps `location`."""
         return self._storage_factory(location, self._properties)
 
     def create_namespace(
         self, namespace: Namespace, properties: Mapping[str, str] | None = None
     ) -> None:
-        """See Catalog."""
+        """Create a namespace."""
         self._namespaces.create(namespace, properties or {})
 
     def drop_namespace(self, namespace: Namespace) -> None:
-        """See Catalog."""
+        """Drop an empty namespace."""
         self._namespaces.drop(namespace)
 
     def namespace_exists(self, namespace: Namespace) -> bool:
-        """See Catalog."""
+        """Whether the namespace exists."""
         return self._namespaces.exists(namespace)
 
     def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
-        """See Catalog."""
+        """Sorted namespaces directly below `parent`."""
         return self._namespaces.children(parent)
 
     def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
-        """See Catalog."""
+        """The namespace's properties."""
         return self._namespaces.properties(namespace)
 
     def update_namespace_properties(
         self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
     ) -> Mapping[str, str]:
-        """See Catalog."""
+        """Set and remove properties of a namespace; returns all of them."""
         return self._namespaces.update_properties(namespace, updates, removals)
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
-        """See Catalog."""
+        """Sorted identifiers of the namespace's tables."""
         folder = self._namespaces.require(namespace)
         names = self._store.list_folders(folder)
         return [Identifier(namespace, name) for name in names if self._is_live(join(folder, name))]
 
     def table_exists(self, identifier: Identifier) -> bool:
-        """See Catalog."""
+        """Whether `load` would find the table."""
         return self._is_live(self._folder(identifier))
 
     def load(self, identifier: Identifier) -> TableVersion:
-        """See Catalog."""
+        """The table's newest version."""
         folder = self._folder(identifier)
         found = self._versions.read_newest(folder, self._store.read)
         if found is None or is_dropped(found[2]):
@@ -187,7 +187,7 @@ class FilesystemCatalog:
         return TableVersion(identifier, parse(data, location), location)
 
     def refresh(self, version: TableVersion) -> TableVersion:
-        """See Catalog."""
+        """The table's newest version; the same object when nothing was committed since."""
         following = require_number(version.metadata_location) + 1
         is_newest = self._versions.at(self._folder(version.identifier), following) is None
         if is_newest and self._store.exists(version.metadata_location):
@@ -195,20 +195,23 @@ class FilesystemCatalog:
         return self.load(version.identifier)
 
     def default_location(self, identifier: Identifier) -> str:
-        """See Catalog: the folder of the name, or one below where a dropped table left files."""
+        """A folder for a new table of this name, unused by any other.
+
+        The folder of the name, or one below where a dropped table left files.
+        """
         folder = self._folder(identifier)
         if self._is_free(folder):
             return folder
         return join(folder, own_suffix(self._environment))
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
-        """See Catalog."""
+        """Register a new table with its first metadata."""
         folder = self._folder(identifier)
         below = in_own_folder_below(metadata.location, folder)
         if canonical(metadata.location) != canonical(folder) and not below:
             raise InvalidLocationError(
-                f"Table {identifier} must be at {folder}, not {metadata.location}: a filesystem catalog finds tables by folder. "
-                "Use a SQL catalog for other locations.",
+                f"Table {identifier} must be at {folder}, not {metadata.location}: a filesystem "
+                "catalog finds tables by folder. Use a SQL catalog for other locations.",
                 table=str(identifier),
             )
         if not below and not self._is_live(folder) and not self._is_free(folder):
@@ -227,7 +230,7 @@ class FilesystemCatalog:
         requirements: Sequence[Requirement],
         updates: Sequence[Update],
     ) -> TableVersion:
-        """See Catalog."""
+        """Swap `base` for `base` plus updates, if it is still the newest version."""
         with before_the_swap():
             new = next_metadata(base, requirements, updates, self._environment.now_ms())
             if new is base.metadata:
@@ -253,7 +256,7 @@ class FilesystemCatalog:
         return TableVersion(identifier, new, location)
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
-        """See Catalog."""
+        """Wait for this writer's turn on the table, for a bounded time."""
         return (
             machine_turn(canonical(self._folder(identifier)))
             if self._takes_turns
@@ -306,15 +309,16 @@ class FilesystemCatalog:
                 failed |= self._store.delete([one]).failed
         if failed:
             raise StorageError(
-                f"Table {identifier} is dropped, but {len(failed)} of its files could not be deleted: "
-                f"{dict(list(failed.items())[:3])}. Delete {location} by hand.",
+                f"Table {identifier} is dropped, but {len(failed)} of its files could not be "
+                f"deleted: {dict(list(failed.items())[:3])}. Delete {location} by hand.",
                 table=str(identifier),
             )
 
     def rename(self, source: Identifier, target: Identifier) -> None:
         """Refused: the folder is the name, and every file of the table carries it."""
         raise UnsupportedFeatureError(
-            f"Table {source} cannot be renamed to {target}: in a filesystem catalog the folder is the name. Use a SQL catalog.",
+            f"Table {source} cannot be renamed to {target}: in a filesystem catalog the folder is "
+            "the name. Use a SQL catalog.",
             table=str(source),
         )
 
@@ -371,8 +375,8 @@ class FilesystemCatalog:
             if error.context.get("outcome") == "failed":
                 raise
             raise CommitStateUnknownError(
-                f"Table {identifier}: writing {location} gave no clear answer ({error.message}). Nothing was deleted. "
-                "Refresh the table and look for the snapshot id.",
+                f"Table {identifier}: writing {location} gave no clear answer ({error.message}). "
+                "Nothing was deleted. Refresh the table and look for the snapshot id.",
                 table=str(identifier),
                 metadata_location=location,
             ) from error
@@ -445,7 +449,8 @@ class FilesystemCatalog:
 
 def _lost(identifier: Identifier, number: int) -> CommitConflictError:
     return CommitConflictError(
-        f"Table {identifier}: version {number} was committed by someone else. Refresh and try again.",
+        f"Table {identifier}: version {number} was committed by someone else. Refresh and try "
+        "again.",
         table=str(identifier),
         version=number,
     )

@@ -97,85 +97,85 @@ class SqlCatalog:
 
     @property
     def name(self) -> str:
-        """See Catalog."""
+        """The catalog's name."""
         return self._name
 
     @property
     def warehouse(self) -> str:
-        """See Catalog."""
+        """Location below which tables are created."""
         return self._warehouse
 
     @property
     def uri(self) -> str:
-        """See Catalog."""
+        """Where the catalog lives, without secrets."""
         return self._database.display_uri
 
     @property
     def commits_to_newest(self) -> bool:
-        """See Catalog."""
+        """Whether commits are applied to the newest version, which may be newer than `base`."""
         return False
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """See Catalog."""
+        """Catalog and storage properties; may hold secrets: never print them."""
         return self._properties
 
     def storage(self, location: str) -> Storage:
-        """See Catalog."""
+        """The storage that keeps `location`."""
         return self._storage_factory(location, self._properties)
 
     def create_namespace(
         self, namespace: Namespace, properties: Mapping[str, str] | None = None
     ) -> None:
-        """See Catalog."""
+        """Create a namespace."""
         self._namespaces.create(namespace, properties or {})
 
     def drop_namespace(self, namespace: Namespace) -> None:
-        """See Catalog."""
+        """Drop an empty namespace."""
         self._namespaces.drop(namespace)
 
     def namespace_exists(self, namespace: Namespace) -> bool:
-        """See Catalog."""
+        """Whether the namespace exists."""
         return self._namespaces.exists(namespace)
 
     def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
-        """See Catalog."""
+        """Sorted namespaces directly below `parent`."""
         return self._namespaces.children(parent)
 
     def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
-        """See Catalog."""
+        """The namespace's properties."""
         return self._namespaces.properties(namespace)
 
     def update_namespace_properties(
         self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
     ) -> Mapping[str, str]:
-        """See Catalog."""
+        """Set and remove properties of a namespace; returns all of them."""
         return self._namespaces.update_properties(namespace, updates, removals)
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
-        """See Catalog."""
+        """Sorted identifiers of the namespace's tables."""
         name = self._namespaces.require(namespace)
         with self._database.read() as connection:
             rows = self._database.rows(
                 connection,
-                "SELECT table_name FROM iceberg_tables WHERE catalog_name = :catalog AND table_namespace = :namespace"
-                + self._only_tables(connection),
+                "SELECT table_name FROM iceberg_tables WHERE catalog_name = :catalog AND "
+                "table_namespace = :namespace" + self._only_tables(connection),
                 catalog=self._name,
                 namespace=name,
             )
         return sorted(Identifier(tuple(namespace), row[0]) for row in rows)
 
     def table_exists(self, identifier: Identifier) -> bool:
-        """See Catalog."""
+        """Whether `load` would find the table."""
         with self._database.read() as connection:
             return self._pointer(connection, identifier) is not None
 
     def load(self, identifier: Identifier) -> TableVersion:
-        """See Catalog."""
+        """The table's newest version."""
         return self._read(identifier, self._require_pointer(identifier))
 
     def refresh(self, version: TableVersion) -> TableVersion:
-        """See Catalog."""
+        """The table's newest version; the same object when nothing was committed since."""
         location = self._require_pointer(version.identifier)
         return (
             version
@@ -184,11 +184,11 @@ class SqlCatalog:
         )
 
     def default_location(self, identifier: Identifier) -> str:
-        """See Catalog."""
+        """A folder for a new table of this name, unused by any other."""
         return own_folder(self._warehouse, identifier, self._environment)
 
     def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
-        """See Catalog."""
+        """Register a new table with its first metadata."""
         check_locations(metadata, allowed_roots(self._warehouse, self._properties))
         self._check_free(identifier, metadata)
         check_empty(metadata.location, self.storage(metadata.location))
@@ -211,7 +211,7 @@ class SqlCatalog:
         requirements: Sequence[Requirement],
         updates: Sequence[Update],
     ) -> TableVersion:
-        """See Catalog."""
+        """Swap `base` for `base` plus updates, if it is still the newest version."""
         with before_the_swap():
             new = next_metadata(base, requirements, updates, self._environment.now_ms())
             if new is base.metadata:
@@ -237,11 +237,11 @@ class SqlCatalog:
         return version
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
-        """See Catalog."""
+        """Wait for this writer's turn on the table, for a bounded time."""
         return self._database.turn(f"{self._name}.{identifier}")
 
     def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
-        """See Catalog."""
+        """Remove the table; `purge` deletes what is in its folder as well."""
         if not purge:
             with self._database.write() as connection:
                 gone = self._database.run(
@@ -268,13 +268,14 @@ class SqlCatalog:
         report = storage.delete([info.location for info in storage.list(version.metadata.location)])
         if report.failed:
             raise StorageError(
-                f"Table {identifier} is dropped, but {len(report.failed)} of its files could not be deleted: "
-                f"{dict(list(report.failed.items())[:3])}. Delete {version.metadata.location} by hand.",
+                f"Table {identifier} is dropped, but {len(report.failed)} of its files could not "
+                f"be deleted: {dict(list(report.failed.items())[:3])}. Delete "
+                f"{version.metadata.location} by hand.",
                 table=str(identifier),
             )
 
     def rename(self, source: Identifier, target: Identifier) -> None:
-        """See Catalog."""
+        """Give a table another name."""
         self._namespaces.require(target.namespace)
         with self._database.write() as connection:
             if self._pointer(connection, source) is None:
@@ -284,7 +285,8 @@ class SqlCatalog:
             try:
                 renamed = self._database.run(
                     connection,
-                    f"UPDATE iceberg_tables SET table_namespace = :new_namespace, table_name = :new_table WHERE {_KEY}",
+                    "UPDATE iceberg_tables SET table_namespace = :new_namespace, "
+                    f"table_name = :new_table WHERE {_KEY}",
                     new_namespace=".".join(target.namespace),
                     new_table=target.name,
                     **self._key(source),
@@ -297,7 +299,7 @@ class SqlCatalog:
                 raise _missing(source, self.uri)
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
-        """See Catalog."""
+        """Adopt an existing metadata file as a table."""
         metadata = read_metadata(self.storage(metadata_location), metadata_location)
         check_locations(metadata, allowed_roots(self._warehouse, self._properties))
         self._check_free(identifier, metadata)
@@ -317,8 +319,9 @@ class SqlCatalog:
         def update(connection: Connection) -> int:
             return self._database.run(
                 connection,
-                "UPDATE iceberg_tables SET metadata_location = :new, previous_metadata_location = :expected "
-                f"WHERE {_KEY} AND metadata_location = :expected",
+                "UPDATE iceberg_tables SET metadata_location = :new, "
+                f"previous_metadata_location = :expected WHERE {_KEY} "
+                "AND metadata_location = :expected",
                 new=location,
                 expected=expected,
                 **self._key(identifier),
@@ -380,8 +383,8 @@ class SqlCatalog:
         """
         if len(location) > VALUE_MAX:
             raise InvalidLocationError(
-                f"Table {identifier}: {location[:80]}... has {len(location)} characters; a SQL catalog keeps {VALUE_MAX}. Use "
-                "shorter names, or a shorter location.",
+                f"Table {identifier}: {location[:80]}... has {len(location)} characters; a SQL "
+                f"catalog keeps {VALUE_MAX}. Use shorter names, or a shorter location.",
                 table=str(identifier),
             )
 
@@ -396,9 +399,11 @@ class SqlCatalog:
             try:
                 return self._database.run(
                     connection,
-                    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, metadata_location, "
+                    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, "
+                    "metadata_location, "
                     f"previous_metadata_location{', iceberg_type' if typed else ''}) "
-                    f"VALUES (:catalog, :namespace, :table, :location, NULL{', ' + repr('TABLE') if typed else ''})",
+                    "VALUES (:catalog, :namespace, :table, :location, "
+                    f"NULL{', ' + repr('TABLE') if typed else ''})",
                     location=location,
                     **self._key(identifier),
                 )
@@ -434,7 +439,8 @@ class SqlCatalog:
                 newer = self._require_pointer(identifier)
                 if newer == location:
                     raise
-                location = newer  # an old metadata file, deleted between looking up the pointer and reading it
+                # An old metadata file, deleted between looking up the pointer and reading it.
+                location = newer
 
     def _new_metadata_location(self, metadata: TableMetadata, previous: str | None) -> str:
         name = numbered_name(previous, str(self._environment.new_uuid()), compression_of(metadata))
@@ -456,7 +462,8 @@ class SqlCatalog:
         lock = self._database.row_lock if locked else ""
         rows = self._database.rows(
             connection,
-            f"SELECT metadata_location FROM iceberg_tables WHERE {_KEY}{self._only_tables(connection)}{lock}",
+            "SELECT metadata_location FROM iceberg_tables "
+            f"WHERE {_KEY}{self._only_tables(connection)}{lock}",
             **self._key(identifier),
         )
         return rows[0][0] if rows else None
@@ -475,7 +482,8 @@ def _missing(identifier: Identifier, uri: str) -> NoSuchTableError:
 
 def _lost(identifier: Identifier, current: str) -> CommitConflictError:
     return CommitConflictError(
-        f"Table {identifier}: {current.rpartition('/')[2]} was committed by someone else. Refresh and try again.",
+        f"Table {identifier}: {current.rpartition('/')[2]} was committed by someone else. Refresh "
+        "and try again.",
         table=str(identifier),
         metadata_location=current,
     )
@@ -483,8 +491,8 @@ def _lost(identifier: Identifier, current: str) -> CommitConflictError:
 
 def _unclear(identifier: Identifier, location: str, reason: str) -> CommitStateUnknownError:
     return CommitStateUnknownError(
-        f"Table {identifier}: the database did not tell whether {location} was committed ({reason}). Nothing was deleted. "
-        "Refresh the table and look for the snapshot id.",
+        f"Table {identifier}: the database did not tell whether {location} was committed "
+        f"({reason}). Nothing was deleted. Refresh the table and look for the snapshot id.",
         table=str(identifier),
         metadata_location=location,
     )

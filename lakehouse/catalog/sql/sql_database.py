@@ -39,12 +39,13 @@ from lakehouse.errors import InvalidInputError, StorageError
 log = logging.getLogger(__name__)
 
 _TABLES = (
-    "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, table_namespace VARCHAR(255) NOT NULL, "
-    "table_name VARCHAR(255) NOT NULL, metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000), "
+    "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, "
+    "table_namespace VARCHAR(255) NOT NULL, table_name VARCHAR(255) NOT NULL, "
+    "metadata_location VARCHAR(1000), previous_metadata_location VARCHAR(1000), "
     "iceberg_type VARCHAR(5), PRIMARY KEY (catalog_name, table_namespace, table_name))",
-    "CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (catalog_name VARCHAR(255) NOT NULL, "
-    "namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL, property_value VARCHAR(1000), "
-    "PRIMARY KEY (catalog_name, namespace, property_key))",
+    "CREATE TABLE IF NOT EXISTS iceberg_namespace_properties (catalog_name VARCHAR(255) NOT "
+    "NULL, namespace VARCHAR(255) NOT NULL, property_key VARCHAR(255) NOT NULL, "
+    "property_value VARCHAR(1000), PRIMARY KEY (catalog_name, namespace, property_key))",
 )
 NAME_MAX = 255
 """Characters of names in the schema above; PostgreSQL refuses more, SQLite does not count."""
@@ -70,7 +71,8 @@ class Database:
         self._is_sqlite = url.get_backend_name() == "sqlite"
         if not self._is_sqlite and url.get_backend_name() != "postgresql":
             raise InvalidInputError(
-                f"No SQL catalog on {url.get_backend_name()}: use sqlite:///<file> or postgresql+psycopg://..."
+                f"No SQL catalog on {url.get_backend_name()}: use sqlite:///<file> or "
+                "postgresql+psycopg://..."
             )
         self._path = url.database
         if self._is_sqlite:
@@ -196,7 +198,7 @@ class Database:
             )
 
     def turn(self, key: str) -> AbstractContextManager[None]:
-        """See Catalog.turn: a file lock beside SQLite, an advisory lock in PostgreSQL."""
+        """Wait for a turn. A file lock beside SQLite, an advisory lock in PostgreSQL."""
         return machine_turn(f"{self._path}:{key}") if self._is_sqlite else self._advisory_turn(key)
 
     def close(self) -> None:
@@ -257,8 +259,9 @@ def _parsed(uri: str) -> URL:
         # password.
         kind = uri.partition(":")[0]
         raise InvalidInputError(
-            f"The URL of the {kind} catalog cannot be read. Write {kind}://user:password@host:port/database, and "
-            "percent-encode what is special in the password."
+            f"The URL of the {kind} catalog cannot be read. Write "
+            f"{kind}://user:password@host:port/database, and percent-encode what is special in the "
+            "password."
         )
     return url
 
@@ -273,7 +276,8 @@ def _engine(url: URL, *, is_sqlite: bool) -> Engine:
         engine = create_engine(url, hide_parameters=True, max_overflow=50, **options)
     except (ArgumentError, ImportError) as error:
         raise InvalidInputError(
-            f"No driver for {url.drivername}: use sqlite:///<file> or postgresql+psycopg://..., and install the extra 'postgres'."
+            f"No driver for {url.drivername}: use sqlite:///<file> or postgresql+psycopg://..., "
+            "and install the extra 'postgres'."
         ) from error
     if is_sqlite:
         _prepare_sqlite(engine)

@@ -42,7 +42,8 @@ class TableLocations:
         """
         rows = self._database.rows(
             connection,
-            "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables WHERE metadata_location IS NOT NULL",
+            "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables "
+            "WHERE metadata_location IS NOT NULL",
         )
         for namespace, table, pointer in (row for row in rows if row[2] != besides):
             for folder in self._folders(namespace, table, pointer):

@@ -57,7 +57,8 @@ class SqlNamespaces:
             self._database.alone(connection)
             tables = self._database.rows(
                 connection,
-                "SELECT table_name FROM iceberg_tables WHERE catalog_name = :catalog AND table_namespace = :namespace",
+                "SELECT table_name FROM iceberg_tables WHERE catalog_name = :catalog "
+                "AND table_namespace = :namespace",
                 catalog=self._catalog,
                 namespace=name,
             )
@@ -69,7 +70,8 @@ class SqlNamespaces:
                 )
             self._database.run(
                 connection,
-                "DELETE FROM iceberg_namespace_properties WHERE catalog_name = :catalog AND namespace = :namespace",
+                "DELETE FROM iceberg_namespace_properties WHERE catalog_name = :catalog "
+                "AND namespace = :namespace",
                 catalog=self._catalog,
                 namespace=name,
             )
@@ -132,16 +134,16 @@ class SqlNamespaces:
             for key in sorted({*updates, *removals} - set(_EXISTS)):
                 self._database.run(
                     connection,
-                    "DELETE FROM iceberg_namespace_properties "
-                    "WHERE catalog_name = :catalog AND namespace = :namespace AND property_key = :key",
+                    "DELETE FROM iceberg_namespace_properties WHERE catalog_name = :catalog "
+                    "AND namespace = :namespace AND property_key = :key",
                     catalog=self._catalog,
                     namespace=name,
                     key=key,
                 )
             present = self._database.rows(
                 connection,
-                "SELECT 1 FROM iceberg_namespace_properties "
-                "WHERE catalog_name = :catalog AND namespace = :namespace AND property_key = 'exists'",
+                "SELECT 1 FROM iceberg_namespace_properties WHERE catalog_name = :catalog "
+                "AND namespace = :namespace AND property_key = 'exists'",
                 catalog=self._catalog,
                 namespace=name,
             )
@@ -156,7 +158,8 @@ class SqlNamespaces:
         namespace, _, table = name.rpartition(".")
         rows = self._database.rows(
             connection,
-            "SELECT 1 FROM iceberg_tables WHERE catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table",
+            "SELECT 1 FROM iceberg_tables WHERE catalog_name = :catalog "
+            "AND table_namespace = :namespace AND table_name = :table",
             catalog=self._catalog,
             namespace=namespace,
             table=table,
@@ -166,8 +169,9 @@ class SqlNamespaces:
     def _all(self, connection: Connection) -> list[str]:
         rows = self._database.rows(
             connection,
-            "SELECT DISTINCT namespace FROM iceberg_namespace_properties WHERE catalog_name = :catalog "
-            "UNION SELECT DISTINCT table_namespace FROM iceberg_tables WHERE catalog_name = :catalog",
+            "SELECT DISTINCT namespace FROM iceberg_namespace_properties "
+            "WHERE catalog_name = :catalog UNION SELECT DISTINCT table_namespace "
+            "FROM iceberg_tables WHERE catalog_name = :catalog",
             catalog=self._catalog,
         )
         return [row[0] for row in rows]
@@ -186,8 +190,8 @@ class SqlNamespaces:
         for key, value in properties.items():
             self._database.run(
                 connection,
-                "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, property_key, property_value) "
-                "VALUES (:catalog, :namespace, :key, :value)",
+                "INSERT INTO iceberg_namespace_properties (catalog_name, namespace, "
+                "property_key, property_value) VALUES (:catalog, :namespace, :key, :value)",
                 catalog=self._catalog,
                 namespace=name,
                 key=key,
@@ -200,7 +204,8 @@ def dotted(namespace: Namespace) -> str:
     name = ".".join(parse_namespace(namespace))
     if len(name) > NAME_MAX:
         raise InvalidIdentifierError(
-            f"Namespace {name[:40]}... has {len(name)} characters with its levels; a SQL catalog keeps {NAME_MAX}.",
+            f"Namespace {name[:40]}... has {len(name)} characters with its levels; a SQL catalog "
+            f"keeps {NAME_MAX}.",
             namespace=name,
         )
     return name
@@ -210,7 +215,7 @@ def _check_properties(name: str, properties: Mapping[str, str]) -> None:
     for key, value in properties.items():
         if len(key) > NAME_MAX or len(value) > VALUE_MAX:
             raise InvalidPropertyError(
-                f"Property {key[:40]!r} of namespace {name} is too long: a SQL catalog keeps names of {NAME_MAX} and values of "
-                f"{VALUE_MAX} characters.",
+                f"Property {key[:40]!r} of namespace {name} is too long: a SQL catalog keeps "
+                f"names of {NAME_MAX} and values of {VALUE_MAX} characters.",
                 namespace=name,
             )

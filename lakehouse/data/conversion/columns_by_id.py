@@ -21,7 +21,8 @@ def find_path(schema: Schema, field_id: int) -> tuple[tuple[int, ...], NestedFie
     found = _search(schema.as_struct(), field_id)
     if found is None:
         raise InvalidPartitionSpecError(
-            f"source field {field_id} is not a column of schema {schema.schema_id}, or lies inside a list or map",
+            f"source field {field_id} is not a column of schema {schema.schema_id}, or lies "
+            "inside a list or map",
             field_id=field_id,
         )
     return found

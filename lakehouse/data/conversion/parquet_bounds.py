@@ -184,7 +184,9 @@ def _decode_text(raw: Any) -> str | None:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        return None  # a foreign writer cut the statistic inside a code point: it bounds nothing that can be kept
+        # A foreign writer cut the statistic inside a code point: it bounds nothing that can be
+        # kept.
+        return None
 
 
 def _decode_decimal(raw: Any, column: Any, kind: DecimalType) -> int | None:

@@ -98,7 +98,8 @@ def _exact_float(array: pa.Array, storage: pa.DataType) -> pa.Array:
     row = pc.index(pc.fill_null(changed, False), True).as_py()
     if row >= 0:
         raise CastError(
-            f"holds {array[row].as_py()!r}, which a 32-bit float cannot represent exactly; round it first"
+            f"holds {array[row].as_py()!r}, which a 32-bit float cannot represent exactly; round "
+            "it first"
         )
     return narrow
 

@@ -63,7 +63,8 @@ def decode_vector(blob: bytes, path: str, cardinality: int | None = None) -> Pos
         ) from error
     if cardinality is not None and len(bitmap) != cardinality:
         raise CorruptMetadataError(
-            f"deletion vector in {path} holds {len(bitmap)} positions, its manifest entry says {cardinality}",
+            f"deletion vector in {path} holds {len(bitmap)} positions, its manifest entry says "
+            f"{cardinality}",
             file=path,
         )
     return np.frombuffer(bitmap.to_array(), dtype=np.uint64).astype(np.int64)

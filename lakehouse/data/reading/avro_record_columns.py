@@ -207,6 +207,7 @@ class _Types:
 
     def _refused(self, name: str, schema: Any) -> UnsupportedFeatureError:
         return UnsupportedFeatureError(
-            f"column {name!r} of {self._location} has the Avro type {schema}, which no Iceberg type stands for",
+            f"column {name!r} of {self._location} has the Avro type {schema}, which no Iceberg "
+            "type stands for",
             file=self._location,
         )

@@ -156,7 +156,8 @@ class Projection:
             and self._constants.get(one.field_id) is None
         ):
             raise InvalidSchemaError(
-                f"file {self._path} lacks required column {name!r} (field id {one.field_id}), which has no default",
+                f"file {self._path} lacks required column {name!r} (field id {one.field_id}), "
+                "which has no default",
                 file=self._path,
                 column=name,
             )
@@ -262,7 +263,8 @@ class Projection:
         """The element of a list, or the key or value of a map; no id is needed to find it."""
         if column.field_id is not None and column.field_id != one.field_id:
             raise InvalidSchemaError(
-                f"{name!r} has field id {column.field_id} in {self._path} but {one.field_id} in the table",
+                f"{name!r} has field id {column.field_id} in {self._path} but {one.field_id} in "
+                "the table",
                 file=self._path,
             )
         return self._part(column, one, target, name)

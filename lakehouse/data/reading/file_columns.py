@@ -50,7 +50,8 @@ def file_columns(arrow_schema: pa.Schema, name_mapping: str | None, path: str) -
     if columns and not any(_has_ids(one) for one in columns):
         if name_mapping is None:
             raise InvalidSchemaError(
-                f"file {path} has no field ids and the table no {NAME_MAPPING}; set the property to say which column is which",
+                f"file {path} has no field ids and the table no {NAME_MAPPING}; set the property "
+                "to say which column is which",
                 file=path,
             )
         try:

@@ -423,7 +423,8 @@ class TaskReader:
             yield batch, batch.num_rows
         if decoded != group.rows:
             raise CorruptMetadataError(
-                f"row group {group.index} of {self._path} holds {decoded} rows, its footer says {group.rows}",
+                f"row group {group.index} of {self._path} holds {decoded} rows, its footer says "
+                f"{group.rows}",
                 file=self._path,
             )
 

@@ -164,7 +164,8 @@ def _in_bulk(unit: Unit) -> list[pa.RecordBatch] | None:
     bulk = unit.bulk
     if bulk is None:
         return None
-    from lakehouse.data.reading.polars.polars_decoder import (  # noqa: PLC0415 - loads Polars, see `worthwhile`
+    # Loads Polars, see `worthwhile`.
+    from lakehouse.data.reading.polars.polars_decoder import (  # noqa: PLC0415
         NotDecodedError,
         decode,
     )

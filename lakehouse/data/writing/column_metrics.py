@@ -194,7 +194,9 @@ def _add_bounds(
             lows.append(decode_statistic(one.min_raw, column, kind))
             highs.append(decode_statistic(one.max_raw, column, kind))
         elif one.num_values and not isinstance(kind, FloatType | DoubleType):
-            return  # values without statistics could lie anywhere; floating point lacks them only when all are NaN
+            # Values without statistics could lie anywhere; floating point lacks them only when all
+            # are NaN.
+            return
     if not lows or any(value is None for value in (*lows, *highs)):
         return
     low, high = bounds(min(lows), max(highs), kind, mode.length)

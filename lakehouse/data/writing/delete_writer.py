@@ -67,7 +67,8 @@ def write_deletes(
     items = [one for one in items if len(one.positions)]
     if request.format_version < 2:
         raise UnsupportedFeatureError(
-            f"table {request.table} has format version 1, which has no row-level deletes; upgrade it to 2"
+            f"table {request.table} has format version 1, which has no row-level deletes; upgrade "
+            "it to 2"
         )
     if not items:
         return []
@@ -84,7 +85,8 @@ def _checked(one: FileDeletes, request: WriteRequest) -> FileDeletes:
         )
     if one.data_file.spec_id != request.spec.spec_id:
         raise InvalidInputError(
-            f"{path} belongs to partition spec {one.data_file.spec_id}, the request to {request.spec.spec_id}",
+            f"{path} belongs to partition spec {one.data_file.spec_id}, the request to "
+            f"{request.spec.spec_id}",
             file=path,
         )
     positions = np.unique(np.asarray(one.positions, dtype=np.int64))

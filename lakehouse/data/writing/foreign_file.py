@@ -97,8 +97,8 @@ def describe_file(
     with readable(info.location):
         if any(one is not None for one in leaf_field_ids(footer)):
             raise InvalidSchemaError(
-                f"{info.location} has field ids, which say what its columns are in the table it was written for; "
-                f"{request.table} takes files without ids",
+                f"{info.location} has field ids, which say what its columns are in the table it "
+                f"was written for; {request.table} takes files without ids",
                 file=info.location,
             )
         columns = file_columns(file.schema_arrow, request.name_mapping, info.location)
@@ -157,7 +157,8 @@ class _Facts:
             if one is None or one.field_id not in identity:
                 problem = "is no column of" if one is None else "is no identity partition field of"
                 raise InvalidInputError(
-                    f"{self._path}: the folder column {name!r} {problem} {self._request.table}, so its values would be lost",
+                    f"{self._path}: the folder column {name!r} {problem} {self._request.table}, "
+                    "so its values would be lost",
                     file=self._path,
                     column=name,
                 )
@@ -179,7 +180,8 @@ class _Facts:
         for field_id, value in values.items():
             if field_id in self.leaf_ids and self._range(self._fields[field_id]) != (value, value):
                 raise InvalidInputError(
-                    f"{self._path}: column {self._fields[field_id].name!r} is in the path and, otherwise, in the file",
+                    f"{self._path}: column {self._fields[field_id].name!r} is in the path and, "
+                    "otherwise, in the file",
                     file=self._path,
                 )
 
@@ -223,8 +225,9 @@ class _Facts:
             if first == last:
                 return first
         raise InvalidInputError(
-            f"{self._path} has rows of more than one partition {one.name} ({source.name} from {low!r} to {high!r}): "
-            f"read it and append its rows, or partition {self._request.table} otherwise.",
+            f"{self._path} has rows of more than one partition {one.name} ({source.name} from "
+            f"{low!r} to {high!r}): read it and append its rows, or partition "
+            f"{self._request.table} otherwise.",
             file=self._path,
         )
 
@@ -268,8 +271,9 @@ class _Facts:
         """
         kind, leaf = one.field_type, self.leaf_ids.index(one.field_id)
         unclear = InvalidInputError(
-            f"{self._path}: the footer does not tell which partition its rows belong to (column {one.name!r} has nulls among "
-            "its values, or no statistics): read it and append its rows.",
+            f"{self._path}: the footer does not tell which partition its rows belong to (column "
+            f"{one.name!r} has nulls among its values, or no statistics): read it and append its "
+            "rows.",
             file=self._path,
         )
         if not isinstance(kind, PrimitiveType) or isinstance(kind, FloatType | DoubleType):

@@ -99,7 +99,10 @@ class Coercer:
         unknown = [name for name in by_name if name not in {f.name for f in fields}]
         if unknown:
             known = ", ".join(f.name for f in fields)
-            what = f"is not in the table's schema (columns there: {known}); add it or drop it from the data"
+            what = (
+                f"is not in the table's schema (columns there: {known}); add it or drop it from "
+                "the data"
+            )
             raise self._error(prefix + unknown[0], what)
         result = []
         for one, target in zip(fields, targets, strict=True):

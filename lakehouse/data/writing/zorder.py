@@ -75,7 +75,8 @@ def zorder_ids(names: Sequence[str], schema: Schema) -> tuple[int, ...]:
     """
     if not 2 <= len(names) <= MOST_COLUMNS or len(set(names)) != len(names):
         raise InvalidInputError(
-            f"A z-order takes 2 to {MOST_COLUMNS} different columns, not {', '.join(names) or 'none'}"
+            f"A z-order takes 2 to {MOST_COLUMNS} different columns, not "
+            f"{', '.join(names) or 'none'}"
         )
     for name in names:
         if name not in schema.column_names:
@@ -88,7 +89,8 @@ def zorder_ids(names: Sequence[str], schema: Schema) -> tuple[int, ...]:
             inside[0].field_type, name.split(".")[1:]
         ):
             raise InvalidInputError(
-                f"Cannot z-order by {name}: {field.field_type} inside {inside[0].field_type} is no single value"
+                f"Cannot z-order by {name}: {field.field_type} inside {inside[0].field_type} is no "
+                "single value"
             )
     return tuple(schema.find_field(name).field_id for name in names)
 

@@ -95,7 +95,10 @@ def transform_array(
 
 
 def _unknown(transform: Transform[Any, Any]) -> UnsupportedFeatureError:
-    message = f"{transform!r} is unknown to this version and cannot be computed; write with a version that knows it"
+    message = (
+        f"{transform!r} is unknown to this version and cannot be computed; write with a version "
+        "that knows it"
+    )
     return UnsupportedFeatureError(message, transform=repr(transform))
 
 
@@ -166,7 +169,8 @@ def _checked(
 
 def _outside(what: str, value: Any) -> InvalidInputError:
     return InvalidInputError(
-        f"{what} of {value!s} lies outside its result type; the value cannot be partitioned or sorted by it"
+        f"{what} of {value!s} lies outside its result type; the value cannot be partitioned or "
+        "sorted by it"
     )
 
 

@@ -89,11 +89,11 @@ class Advice(Report):
         return self.choices[0] if self.choices else None
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Advice for {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "snapshot_id": self.snapshot_id,
@@ -106,7 +106,7 @@ class Advice(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         first = self.first
         where = "" if first is None or not first.partition else f" {first.partition}"
         yield "first", "nothing to do" if first is None else f"{first.kind}{where}: {first.why}"
@@ -114,7 +114,7 @@ class Advice(Report):
             yield f"policy asks: {action.kind}", action.reason
 
     def detail(self) -> RenderableType | None:
-        """See Report."""
+        """The parts as a table."""
         parts: list[RenderableType] = []
         if self.choices:
             best = max(one.files_per_gb for one in self.choices)
@@ -215,7 +215,10 @@ def rank(
             )
         )
     if health.expirable_snapshots:
-        why = f"{health.expirable_snapshots:,} snapshots and refs beyond retention, each with a manifest list at least"
+        why = (
+            f"{health.expirable_snapshots:,} snapshots and refs beyond retention, each with a "
+            "manifest list at least"
+        )
         found.append(
             _whole(ActionKind.EXPIRE, health.expirable_snapshots, health.manifest_bytes, why, model)
         )

@@ -82,7 +82,8 @@ def _sort_order(
     health: TableHealth, layout: Layout, metadata: TableMetadata, filters: Sequence[str]
 ) -> Iterator[Recommendation]:
     if health.removable_files > _MOST_REMOVABLE * health.data_files:
-        return  # compaction comes first: it sorts what it rewrites, and leaves other ranges to judge
+        # Compaction comes first: it sorts what it rewrites, and leaves other ranges to judge.
+        return
     fields = metadata.sort_order().fields
     schema = metadata.schema()
     names = [schema.find_column_name(one.source_id) or str(one.source_id) for one in fields]
@@ -93,7 +94,10 @@ def _sort_order(
             subject="sort order",
             current=current,
             proposed=f"{current}, and a sorted rewrite of the table",
-            why=f"files overlap in {leading.column}, by which they should be sorted: a filter on it opens {leading.depth:.1f}",
+            why=(
+                f"files overlap in {leading.column}, by which they should be sorted: a filter on "
+                f"it opens {leading.depth:.1f}"
+            ),
             evidence=_overlap(leading),
         )
     partitioned = {
@@ -115,7 +119,10 @@ def _sort_order(
                 subject="sort order",
                 current=current,
                 proposed=", ".join([name, *(one for one in names if one != name)]),
-                why=f"queries filter by {name}, and a value of it lies in the range of {found.share:.0%} of a partition's files",
+                why=(
+                    f"queries filter by {name}, and a value of it lies in the range of "
+                    f"{found.share:.0%} of a partition's files"
+                ),
                 evidence=_overlap(found),
             )
             return
@@ -173,7 +180,10 @@ def _partitioning(
         )
         if field is not None:
             name = metadata.schema().find_column_name(field.source_id)
-            why = "most of its values have less than a quarter of a data file: no compaction can make their files larger"
+            why = (
+                "most of its values have less than a quarter of a data file: no compaction can "
+                "make their files larger"
+            )
             wanted = max(1, math.ceil(sum(sizes) / health.target_bytes))
             yield Recommendation(
                 subject="partition grain",
@@ -212,7 +222,10 @@ def _buckets(
             subject="bucket count", current=current, proposed=proposed, why=why, evidence=evidence
         )
     if count > 1 and skew > min(_HOT, 0.75 * count):
-        why = f"the largest bucket has {skew:.1f} x the mean: few values of {name} have most of the rows"
+        why = (
+            f"the largest bucket has {skew:.1f} x the mean: few values of {name} have most of the "
+            "rows"
+        )
         proposed = f"buckets of another column than {name}, or none"
         found = {**evidence, "largest bucket / mean": skew}
         yield Recommendation(
@@ -226,10 +239,16 @@ def _grain(
     name = metadata.schema().find_column_name(field.source_id)
     now = str(field.transform)
     if small and now in _COARSER:
-        why = f"half of the partitions have less than a quarter of a data file: each {now} costs a file and a manifest entry"
+        why = (
+            f"half of the partitions have less than a quarter of a data file: each {now} costs a "
+            "file and a manifest entry"
+        )
         better = _COARSER[now]
     elif large and now in _FINER:
-        why = f"half of the partitions have more than {_LARGE_PARTITION} data files: a filter on {name} skips too little"
+        why = (
+            f"half of the partitions have more than {_LARGE_PARTITION} data files: a filter on "
+            f"{name} skips too little"
+        )
         better = _FINER[now]
     else:
         return
@@ -260,7 +279,10 @@ def _row_groups(layout: Layout, metadata: TableMetadata) -> Iterator[Recommendat
         why = f"row groups of {human_bytes(int(mean))}: readers seek and decode more than they must"
         proposed = f"{name} = {_rounded(limit * _GOOD_ROW_GROUP / mean)}"
     elif mean > _LARGE_ROW_GROUP:
-        why = f"row groups of {human_bytes(int(mean))}: one task has to hold each, and filters skip little inside a file"
+        why = (
+            f"row groups of {human_bytes(int(mean))}: one task has to hold each, and filters skip "
+            "little inside a file"
+        )
         proposed = f"{name} = {_rounded(limit * _GOOD_ROW_GROUP / mean)}"
     else:
         return

@@ -114,7 +114,10 @@ def decide_compaction(
     if deletes:
         reason += f"; deletes to apply in {deletes:,}"
     if len(chosen) < len(gains):
-        reason += f"; {len(gains) - len(chosen):,} wait for another run (budget {human_bytes(policy.budget_bytes)})"
+        reason += (
+            f"; {len(gains) - len(chosen):,} wait for another run (budget "
+            f"{human_bytes(policy.budget_bytes)})"
+        )
     return [
         Action(
             kind=ActionKind.COMPACT,
@@ -172,7 +175,10 @@ def compaction_gains(
         elif one.removable_files and (
             one.small_files >= policy.min_input_files or one.small_bytes > target_bytes
         ):
-            reason = f"{_count(one.small_files, 'small file')} become {one.small_files - one.removable_files:,}"
+            reason = (
+                f"{_count(one.small_files, 'small file')} become "
+                f"{one.small_files - one.removable_files:,}"
+            )
             found.append(
                 Gain(partition=one, files=one.removable_files, bytes=one.small_bytes, reason=reason)
             )
@@ -227,7 +233,10 @@ def _affordable(gains: Sequence[Gain], budget_bytes: int) -> list[Gain]:
 def _manifests(health: TableHealth, policy: MaintenancePolicy, now_ms: int) -> list[Action]:
     if not policy.enabled or health.manifests <= policy.max_manifests:
         return []
-    reason = f"{health.manifests:,} manifests, {policy.max_manifests:,} allowed, {health.manifest_overlap:.1f} around a value"
+    reason = (
+        f"{health.manifests:,} manifests, {policy.max_manifests:,} allowed, "
+        f"{health.manifest_overlap:.1f} around a value"
+    )
     return [
         Action(
             kind=ActionKind.REWRITE_MANIFESTS,
@@ -247,7 +256,10 @@ def _orphans(health: TableHealth, policy: MaintenancePolicy, now_ms: int) -> lis
     ):
         return []
     size = health.disk.orphan_bytes
-    reason = f"{human_bytes(size)} that nothing names, {human_bytes(policy.max_unreferenced_bytes)} allowed"
+    reason = (
+        f"{human_bytes(size)} that nothing names, {human_bytes(policy.max_unreferenced_bytes)} "
+        "allowed"
+    )
     return [
         Action(
             kind=ActionKind.REMOVE_ORPHANS,

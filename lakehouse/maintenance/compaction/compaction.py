@@ -118,11 +118,11 @@ class CompactionPlan(Report):
         return sum(group.expected_files for group in self.groups)
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Compact {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "compact",
@@ -152,7 +152,7 @@ class CompactionPlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         yield "live data files", self.live_files
         yield "files to rewrite", self.input_files
         yield "bytes to rewrite", human_bytes(self.input_bytes)
@@ -171,7 +171,7 @@ class CompactionPlan(Report):
             yield "branch", self.options.branch
 
     def detail(self) -> RenderableType | None:
-        """See Report."""
+        """The parts as a table."""
         if not self.groups:
             return None
         rows = (
@@ -208,11 +208,11 @@ class CompactionResult(Report):
     stopped: str | None = None
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Compacted {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "snapshot_ids": list(self.snapshot_ids),
@@ -225,7 +225,7 @@ class CompactionResult(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         yield "files rewritten", self.rewritten_files
         yield "files added", self.added_files
         yield "bytes", f"{human_bytes(self.rewritten_bytes)} -> {human_bytes(self.added_bytes)}"

@@ -99,7 +99,8 @@ class CompactionOptions:
             or self.delete_ratio_threshold <= 0
         ):
             raise InvalidInputError(
-                "Compaction ratios must hold 0 < min_file_size_ratio <= 1 <= max_file_size_ratio and 0 < delete_ratio_threshold"
+                "Compaction ratios must hold 0 < min_file_size_ratio <= 1 <= max_file_size_ratio "
+                "and 0 < delete_ratio_threshold"
             )
 
     @property

@@ -103,7 +103,7 @@ class ThreadExecutor:
     def run(
         self, work: Sequence[GroupRewrite], storage: Storage
     ) -> Iterator[tuple[int, list[DataFile]]]:
-        """See GroupExecutor; in the order given."""
+        """Rewrite the groups; yields (position of a group, its new files). In the order given."""
         workers = 1 if any(one.arranged for one in work) else min(self._max_workers, len(work))
         if not workers:
             return

@@ -136,11 +136,11 @@ class TableHealth(Report):
         return self.data_files - self.expected_files
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Health of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         facts: dict[str, object] = {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
@@ -156,12 +156,12 @@ class TableHealth(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         yield "data files", f"{self.data_files:,}, {human_bytes(self.bytes)}, {self.records:,} rows"
         yield (
             "small files",
-            f"{gauge(self.small_files, self.data_files)} {self.small_files:,} below {human_bytes(self.small_below)}, "
-            f"{human_bytes(self.small_bytes)}",
+            f"{gauge(self.small_files, self.data_files)} {self.small_files:,} below "
+            f"{human_bytes(self.small_below)}, {human_bytes(self.small_bytes)}",
         )
         yield (
             "files after compaction",
@@ -169,12 +169,14 @@ class TableHealth(Report):
         )
         yield (
             "entropy",
-            f"{gauge(self.entropy, 1)} {self.entropy:.2f} against files of {human_bytes(self.target_bytes)}",
+            f"{gauge(self.entropy, 1)} {self.entropy:.2f} against files of "
+            f"{human_bytes(self.target_bytes)}",
         )
         yield "delete files", f"{self.delete_files:,}, {self.delete_ratio:.1%} of rows deleted"
         yield (
             "manifests",
-            f"{self.manifests:,}, {human_bytes(self.manifest_bytes)}, {self.manifest_overlap:.1f} around a value",
+            f"{self.manifests:,}, {human_bytes(self.manifest_bytes)}, {self.manifest_overlap:.1f} "
+            "around a value",
         )
         if self.sort_overlap is not None:
             yield (
@@ -188,7 +190,8 @@ class TableHealth(Report):
         )
         yield (
             "snapshots",
-            f"{self.snapshots:,}{oldest}, {self.expirable_snapshots:,} beyond retention, {self.refs} refs",
+            f"{self.snapshots:,}{oldest}, {self.expirable_snapshots:,} beyond retention, "
+            f"{self.refs} refs",
         )
         yield "metadata file", human_bytes(self.metadata_bytes)
         yield "partitions", f"{len(self.partitions):,}, largest {self.skew:.1f} x the mean"
@@ -199,7 +202,8 @@ class TableHealth(Report):
             )
             yield (
                 "scans",
-                f"{self.scans.scans:,}, filtered by {filtered}; {self.scans.pruned:.1%} of files skipped",
+                f"{self.scans.scans:,}, filtered by {filtered}; {self.scans.pruned:.1%} of files "
+                "skipped",
             )
         if self.disk is not None:
             for kind in ("live", "historical", "unreferenced"):
@@ -213,7 +217,7 @@ class TableHealth(Report):
                 )
 
     def detail(self) -> RenderableType | None:
-        """See Report."""
+        """The parts as a table."""
         parts = [
             part for part in (self._partitions_listed(), self._scans_listed()) if part is not None
         ]

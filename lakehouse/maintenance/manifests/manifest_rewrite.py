@@ -74,11 +74,11 @@ class ManifestRewritePlan(Report):
         return sum(manifest.manifest_length for manifest in self.manifests)
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Rewrite manifests of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "rewrite-manifests",
@@ -94,7 +94,7 @@ class ManifestRewritePlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         yield "manifests", len(self.manifests)
         yield "bytes", human_bytes(self.bytes)
         yield (
@@ -105,7 +105,7 @@ class ManifestRewritePlan(Report):
         yield "why", "; ".join(self.reasons) or "nothing to do"
 
     def detail(self) -> RenderableType | None:
-        """See Report."""
+        """The parts as a table."""
         if not self.reasons:
             return None
         rows = (
@@ -131,11 +131,11 @@ class ManifestRewriteResult(Report):
     kept_manifests: int
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Rewrote manifests of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "snapshot_id": self.snapshot_id,
@@ -145,7 +145,7 @@ class ManifestRewriteResult(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         yield "manifests replaced", self.replaced_manifests
         yield "manifests added", self.added_manifests
         yield "manifests kept", self.kept_manifests

@@ -37,11 +37,11 @@ class TwinPlan(Report):
         return sum(manifest.manifest_length for manifest in self.missing)
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Columnar twins of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "rewrite-manifests --columnar",
@@ -52,13 +52,13 @@ class TwinPlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         yield "manifests", self.manifests
         yield "without a twin", len(self.missing)
         yield "to decode", human_bytes(self.bytes)
 
     def detail(self) -> RenderableType | None:
-        """See Report."""
+        """The parts as a table."""
         rows = (
             (manifest.manifest_path.rsplit("/", 1)[-1], human_bytes(manifest.manifest_length))
             for manifest in self.missing
@@ -75,11 +75,11 @@ class TwinResult(Report):
     written: int
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Wrote columnar twins of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "snapshot_id": self.snapshot_id,
@@ -87,7 +87,7 @@ class TwinResult(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         yield "twins written", self.written
 
 

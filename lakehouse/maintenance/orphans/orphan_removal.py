@@ -98,11 +98,11 @@ class OrphanPlan(Report):
         return sum(info.size for info in self.orphans)
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Remove orphan files of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "remove-orphans",
@@ -124,7 +124,7 @@ class OrphanPlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         yield "orphans", len(self.orphans)
         yield "bytes", human_bytes(self.bytes)
         yield "older than", human_ms(self.now_ms - self.cut_ms)
@@ -140,7 +140,7 @@ class OrphanPlan(Report):
             yield f"left alone: {reason}", count
 
     def detail(self) -> RenderableType | None:
-        """See Report."""
+        """The parts as a table."""
         if not self.orphans:
             return None
         rows = (
@@ -171,11 +171,11 @@ class OrphanResult(Report):
     trash_location: str | None = None
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Removed orphan files of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "moved_files": self.moved_files,
@@ -190,7 +190,7 @@ class OrphanResult(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         yield "moved to the trash", f"{self.moved_files} files, {human_bytes(self.moved_bytes)}"
         if self.deleted_files:
             yield "deleted", f"{self.deleted_files} files, {human_bytes(self.deleted_bytes)}"
@@ -228,8 +228,9 @@ def plan_orphan_removal(
     cut_ms = now_ms - DEFAULT_AGE_MS if options.older_than_ms is None else options.older_than_ms
     if cut_ms > now_ms - YOUNGEST_MS and not options.force:
         raise MaintenanceRefusedError(
-            f"Refused to remove orphan files of {identifier} younger than 24 hours: a writer may be about to commit them. "
-            "Choose an older cut, or force it when certainly nothing writes to the table.",
+            f"Refused to remove orphan files of {identifier} younger than 24 hours: a writer may "
+            "be about to commit them. Choose an older cut, or force it when certainly nothing "
+            "writes to the table.",
             table=str(identifier),
         )
     purge_ms = (
@@ -465,6 +466,7 @@ def _delete(storage: Storage, locations: Sequence[str]) -> None:
     if report.failed:
         location, reason = next(iter(report.failed.items()))
         raise StorageError(
-            f"Could not delete {len(report.failed)} of {len(locations)} files, first {location}: {reason}",
+            f"Could not delete {len(report.failed)} of {len(locations)} files, first {location}: "
+            f"{reason}",
             file=location,
         )

@@ -138,6 +138,7 @@ def _check_explicit(
         holders = sorted(name for name, ref in kept_refs.items() if ref.snapshot_id == snapshot_id)
         if holders:
             raise MaintenanceRefusedError(
-                f"Cannot expire snapshot {snapshot_id}: {', '.join(holders)} names it; move or drop the ref first",
+                f"Cannot expire snapshot {snapshot_id}: {', '.join(holders)} names it; move or "
+                "drop the ref first",
                 snapshot_id=snapshot_id,
             )

@@ -130,11 +130,11 @@ class ExpiryPlan(Report):
         return self.unreachable.bytes + sum(self.old_metadata.values())
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Expire snapshots of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "action": "expire",
@@ -153,7 +153,7 @@ class ExpiryPlan(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         yield "snapshots to expire", len(self.reasons)
         yield "snapshots kept", self.kept_snapshots
         if self.ref_reasons:
@@ -168,7 +168,7 @@ class ExpiryPlan(Report):
         yield "bytes freed", human_bytes(self.bytes)
 
     def detail(self) -> RenderableType | None:
-        """See Report."""
+        """The parts as a table."""
         if not self.reasons:
             return None
         return listing(("#snapshot", "why"), self.reasons.items())
@@ -197,11 +197,11 @@ class ExpiryResult(Report):
     resumed: int = 0
 
     def title(self) -> str:
-        """See Report."""
+        """One line: what this is, of which table."""
         return f"Expired snapshots of {self.identifier}"
 
     def to_dict(self) -> dict[str, object]:
-        """See Report."""
+        """All facts as JSON-able data."""
         return {
             "table": str(self.identifier),
             "expired_snapshot_ids": list(self.expired_snapshot_ids),
@@ -213,7 +213,7 @@ class ExpiryResult(Report):
         }
 
     def facts(self) -> Iterable[tuple[str, object]]:
-        """See Report."""
+        """The summary as (label, value) pairs."""
         yield "snapshots expired", len(self.expired_snapshot_ids)
         if self.expired_refs:
             yield "refs removed", ", ".join(self.expired_refs)
@@ -475,8 +475,8 @@ class _Deletions:
                 if report.failed:
                     location, reason = next(iter(report.failed.items()))
                     raise StorageError(
-                        f"Could not delete {len(report.failed)} of {total} expired files, first {location}: {reason}. "
-                        "Run the expiry again to finish it.",
+                        f"Could not delete {len(report.failed)} of {total} expired files, first "
+                        f"{location}: {reason}. Run the expiry again to finish it.",
                         file=location,
                     )
                 if report.deleted:

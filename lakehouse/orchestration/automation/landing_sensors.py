@@ -100,7 +100,8 @@ def _sensor(
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Asks for one run at a time, for new and changed landing files, for days "
-        "that wait, and for derived tables that are stale. What fails is asked for again after a growing wait; the check "
+        "that wait, and for derived tables that are stale. What fails is asked for again after a "
+        "growing wait; the check "
         f"`{NOTHING_GIVEN_UP}` says what failed too often. Stop it with the switch beside its name.",
     )
     def landed(
@@ -147,7 +148,10 @@ def check_result(decision: Decision) -> dg.AssetCheckResult:
     """Fails when something was given up, and names it."""
     given_up = sorted(decision.given_up.items())
     said = [
-        f"{work}: {one.alone} runs that were asked for it alone left it waiting, the last at {clock(one.last_ms)}"
+        (
+            f"{work}: {one.alone} runs that were asked for it alone left it waiting, the last at "
+            f"{clock(one.last_ms)}"
+        )
         for work, one in given_up[:_SHOWN]
     ]
     return dg.AssetCheckResult(

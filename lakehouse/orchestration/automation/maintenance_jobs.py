@@ -157,7 +157,9 @@ def remove_orphans(table: Table, request: Request, progress: Progress = no_progr
         if not any(
             one.kind is ActionKind.REMOVE_ORPHANS for one in decide(found, policy(table), now_ms)
         ):
-            cut = 0  # nothing is that old: what lies in the trash too long goes, or back to where it is needed
+            # Nothing is that old: what lies in the trash too long goes, or back to where it is
+            # needed.
+            cut = 0
     plan = plan_orphan_removal(
         table.catalog, table.identifier, OrphanOptions(older_than_ms=cut), environment=environment
     )
@@ -190,7 +192,10 @@ def state_job() -> AssetJob:
 
 def _job(name: str, tables: Sequence[str], work: Work) -> dg.JobDefinition:
     steps = [_step(name, table, work) for table in tables]
-    hints = f"Tag `{TABLES_TAG}` with table names to choose some, `{DRY_RUN_TAG}` with `true` to see the plan alone."
+    hints = (
+        f"Tag `{TABLES_TAG}` with table names to choose some, `{DRY_RUN_TAG}` with `true` to see "
+        "the plan alone."
+    )
 
     @dg.job(name=name, description=f"{work.__doc__} {hints}")
     def maintenance() -> None:

@@ -41,14 +41,16 @@ def maintenance_sensors(tables: Sequence[str]) -> list[dg.SensorDefinition]:
             COMPACT_JOB,
             tables,
             compaction_due,
-            "Compacts tables from which compaction would remove `lakehouse.maintenance.min-removable-files`, by metadata alone.",
+            "Compacts tables from which compaction would remove "
+            "`lakehouse.maintenance.min-removable-files`, by metadata alone.",
         ),
         _sensor(
             "many_manifests",
             CLUSTER_JOB,
             tables,
             clustering_due,
-            "Rewrites the manifests of tables that have more than `lakehouse.maintenance.max-manifests`.",
+            "Rewrites the manifests of tables that have more than "
+            "`lakehouse.maintenance.max-manifests`.",
         ),
         _sensor(
             "old_snapshots",
@@ -71,7 +73,10 @@ def maintenance_schedules() -> list[dg.ScheduleDefinition]:
             execution_timezone="UTC",
             tags={IF_DUE_TAG: "true"},
             default_status=dg.DefaultScheduleStatus.RUNNING,
-            description=f"Moves files that nothing names to the trash where a policy asks for it, and purges old trash. {stop}",
+            description=(
+                "Moves files that nothing names to the trash where a policy asks for it, and "
+                f"purges old trash. {stop}"
+            ),
         ),
         dg.ScheduleDefinition(
             name="hourly_state",
@@ -79,7 +84,10 @@ def maintenance_schedules() -> list[dg.ScheduleDefinition]:
             cron_schedule="5 * * * *",
             execution_timezone="UTC",
             default_status=dg.DefaultScheduleStatus.RUNNING,
-            description=f"Renders the state of the lakehouse and checks every table against its policy. {stop}",
+            description=(
+                "Renders the state of the lakehouse and checks every table against its policy. "
+                f"{stop}"
+            ),
         ),
     ]
 
@@ -194,7 +202,9 @@ def _sensor(
 
 def _tags(table: str, action: Action) -> dict[str, str]:
     tags = {TABLES_TAG: table, REASON_TAG: action.reason}
-    if action.partitions:  # a run does what it names, however recently a partition was written; the others wait for the next
+    # A run does what it names, however recently a partition was written; the others wait for the
+    # next.
+    if action.partitions:
         tags[PARTITIONS_TAG] = orjson.dumps(action.partitions[:_MOST_NAMED_PARTITIONS]).decode()
     return tags
 

@@ -29,7 +29,10 @@ def _schedule(source: Source, job: AssetJob) -> dg.ScheduleDefinition:
         execution_timezone="UTC",
         job=job,
         default_status=dg.DefaultScheduleStatus.RUNNING,
-        description=f"Reads what landed for {source.name} into its ledger at 02:00 UTC. The switch beside its name stops it.",
+        description=(
+            f"Reads what landed for {source.name} into its ledger at 02:00 UTC. The switch beside "
+            "its name stops it."
+        ),
     )
     def nightly(
         context: dg.ScheduleEvaluationContext, lakehouse: LakehouseResource

@@ -94,7 +94,8 @@ def _refuse(table: Table, snapshot: Snapshot, outcomes: Sequence[CheckOutcome]) 
     if failed:
         details = "; ".join(f"{o.name}: {', '.join(o.failures)}" for o in failed)
         raise AuditFailedError(
-            f"{table.name}: snapshot {snapshot.snapshot_id} was not published, {details}. It stays readable by its id.",
+            f"{table.name}: snapshot {snapshot.snapshot_id} was not published, {details}. It "
+            "stays readable by its id.",
             snapshot,
             outcomes,
             table=table.name,

@@ -124,7 +124,10 @@ def _check(name: str) -> dg.AssetChecksDefinition:
         pool=JOB,
         asset=dg.AssetKey(name.split(".")),
         name=CHECK,
-        description="Statements about the table still hold: by metadata, and by evidence where rows changed.",
+        description=(
+            "Statements about the table still hold: by metadata, and by evidence where rows "
+            "changed."
+        ),
     )
     def statements_hold(lakehouse: LakehouseResource) -> dg.AssetCheckResult:
         return check_result(check_statements(lakehouse.lake(), [name]))

@@ -188,7 +188,8 @@ class DerivedTable:
             blocking=True,
             failures=tuple(
                 f"{name} has {recorded[name]} rows in snapshot {inputs[name]}, and {found[name]} "
-                f"were read: restore its files, then materialize {self.name.replace('.', '/')} again"
+                f"were read: restore its files, then materialize {self.name.replace('.', '/')} "
+                "again"
                 for name in self.inputs
                 if found[name] != recorded[name]
             ),

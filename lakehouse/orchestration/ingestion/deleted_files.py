@@ -62,9 +62,9 @@ def missing_files(landing_root: str, source: Source, plan: IngestPlan) -> tuple[
     file, days = next(iter(plan.missing.items()))
     message = (
         f"source {source.name!r}: {len(plan.missing)} landing files are gone or changed since they "
-        f"were indexed, first {landing_folder(landing_root, source)}/{file}; the days that need them "
-        f"({days[0]}, ...) are as they were. Put files that are gone back; changed ones are indexed "
-        "again by the next run."
+        f"were indexed, first {landing_folder(landing_root, source)}/{file}; the days that need "
+        f"them ({days[0]}, ...) are as they were. Put files that are gone back; changed ones are "
+        "indexed again by the next run."
     )
     return message, sorted(plan.missing)
 

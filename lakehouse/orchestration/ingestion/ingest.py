@@ -203,9 +203,9 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     vanished = sorted(one.file.path for one in found.found if one.lost == VANISHED)
     if vanished:
         raise NoSuchFileError(
-            f"source {source.name!r}: {len(vanished)} landing files vanished before they were read, "
-            f"the first is {landing_folder(work.landing_root, source)}/{vanished[0]}; "
-            "the other files are indexed",
+            f"source {source.name!r}: {len(vanished)} landing files vanished before they were "
+            f"read, the first is {landing_folder(work.landing_root, source)}/{vanished[0]}; the "
+            "other files are indexed",
             files=vanished,
         )
     undated = sum(row.lines for row in rows if row.event_day is None)
@@ -262,7 +262,8 @@ def reindexed(rows: Sequence[LedgerRow], known: Sequence[LedgerRow]) -> list[Led
     for path, file in version.items():
         result += [
             replace(
-                old, size_bytes=file.size_bytes, modified_ms=file.modified_ms, lines=0, rows=0, quarantined=0, duplicates=0,
+                old, size_bytes=file.size_bytes, modified_ms=file.modified_ms, lines=0, rows=0,
+                quarantined=0, duplicates=0,
                 pending=True, replaces=True, kinds="{}",
             )
             for old in earlier.get(path, ())

@@ -98,8 +98,9 @@ def settled(
         count = counts.get((row.landing_file, row.event_day), LineCount())
         if count.lines != row.lines:
             raise StorageError(
-                f"landing file {row.landing_file} gave {count.lines} lines of {row.event_day} where {row.lines} were counted: "
-                "it changed while it was read; run the ingestion again",
+                f"landing file {row.landing_file} gave {count.lines} lines of {row.event_day} "
+                f"where {row.lines} were counted: it changed while it was read; run the ingestion "
+                "again",
                 retryable=True,
                 file=row.landing_file,
             )

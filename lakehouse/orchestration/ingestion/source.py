@@ -124,7 +124,8 @@ class Source:
             ZoneInfo(self.event_time.zone)
         except (ZoneInfoNotFoundError, ValueError) as error:
             raise InvalidInputError(
-                f"{where}: {self.event_time.zone!r} is no IANA time zone; name one such as 'Europe/Berlin' or 'UTC'"
+                f"{where}: {self.event_time.zone!r} is no IANA time zone; name one such as "
+                "'Europe/Berlin' or 'UTC'"
             ) from error
         if self.last_day is not None and self.last_day < self.first_day:
             raise InvalidInputError(
@@ -141,17 +142,20 @@ class Source:
         for column in self.columns:
             if column.type not in COLUMN_TYPES and not _DECIMAL.fullmatch(column.type):
                 raise InvalidInputError(
-                    f"{where}: column {column.name!r} has unknown type {column.type!r}; known: {', '.join(COLUMN_TYPES)}"
+                    f"{where}: column {column.name!r} has unknown type {column.type!r}; known: "
+                    f"{', '.join(COLUMN_TYPES)}"
                 )
             if column.name in RESERVED_COLUMNS and column.name != self.event_time.column:
                 raise InvalidInputError(
-                    f"{where}: the pipeline adds the column {column.name!r} itself; it cannot be declared"
+                    f"{where}: the pipeline adds the column {column.name!r} itself; it cannot be "
+                    "declared"
                 )
         if names:
             for name in (*self.natural_key, self.bucket):
                 if name not in names:
                     raise InvalidInputError(
-                        f"{where}: the key or bucket column {name!r} is not among the declared columns"
+                        f"{where}: the key or bucket column {name!r} is not among the declared "
+                        "columns"
                     )
 
     @property

@@ -118,7 +118,10 @@ class SourceAssets:
             kinds={"iceberg", "spark"},
             pool=pool(source.table),
             retry_policy=RETRY,
-            description=f"Every landing file of `{source.name}`: its version, its lines by day, and what became of them.",
+            description=(
+                f"Every landing file of `{source.name}`: its version, its lines by day, and what "
+                "became of them."
+            ),
             check_specs=[
                 dg.AssetCheckSpec(
                     FILES_WHOLE,
@@ -162,7 +165,8 @@ class SourceAssets:
             specs=[
                 spec(
                     self.raw_key,
-                    f"Events of `{source.name}` by day of event time and bucket of `{source.bucket}`.",
+                    f"Events of `{source.name}` by day of event time and bucket of "
+                    f"`{source.bucket}`.",
                 ),
                 spec(
                     self.quarantine_key,

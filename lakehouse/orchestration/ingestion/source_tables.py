@@ -190,8 +190,8 @@ def _raw_schema(source: Source, added: Sequence[Column]) -> pa.Schema:
     columns = [*(column for column in source.columns if column.name != EVENT_TS), *added]
     if source.bucket not in [column.name for column in columns]:
         raise InvalidSchemaError(
-            f"source {source.name!r}: no record has the bucket column {source.bucket!r}; its columns are "
-            f"{', '.join(column.name for column in columns) or 'none'}",
+            f"source {source.name!r}: no record has the bucket column {source.bucket!r}; its "
+            f"columns are {', '.join(column.name for column in columns) or 'none'}",
             table=source.table,
         )
     return pa.schema(

@@ -68,7 +68,10 @@ class Lineage:
         """For people."""
         partition = "" if self.partition is None else f" [{self.partition}]"
         gone = "  (expired)" if self.expired else ""
-        yield f"{self.asset_key}{partition}: {self.table} at snapshot {self.snapshot_id}{gone}, {self.operation}"
+        yield (
+            f"{self.asset_key}{partition}: {self.table} at snapshot {self.snapshot_id}{gone}, "
+            f"{self.operation}"
+        )
         yield f"materialized {self.materialized_at:%Y-%m-%d %H:%M:%S} UTC by run {self.run_id}, from"
         for one in self.inputs:
             at = "empty" if one.snapshot_id is None else f"at snapshot {one.snapshot_id}"
@@ -136,7 +139,10 @@ class Replay:
         if self.equal:
             yield f"replayed from exactly these snapshots: equal, {self.rows} rows"
         else:
-            yield f"replayed from exactly these snapshots: NOT equal, {self.missing} rows missing, {self.unexpected} unexpected"
+            yield (
+                f"replayed from exactly these snapshots: NOT equal, {self.missing} rows missing, "
+                f"{self.unexpected} unexpected"
+            )
             yield from self.examples
 
     def to_dict(self) -> dict[str, object]:
@@ -228,7 +234,8 @@ def read_lineage(
     materialization = record.asset_materialization
     if materialization is None or SNAPSHOT_ID not in materialization.metadata:
         raise NotFoundError(
-            f"the last materialization of {key.to_user_string()} in run {record.run_id} records no snapshot"
+            f"the last materialization of {key.to_user_string()} in run {record.run_id} records no "
+            "snapshot"
         )
     metadata = materialization.metadata
     table = str(metadata["dagster/table_name"].value)

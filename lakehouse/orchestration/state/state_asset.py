@@ -26,7 +26,10 @@ def state_asset(tables: Sequence[str], project: Mapping[str, str]) -> dg.AssetsD
         name: dg.AssetCheckSpec(
             check_name(name),
             asset=STATE_KEY,
-            description=f"Fails when {name} has been beyond its policy for `lakehouse.maintenance.alert-after-ms`.",
+            description=(
+                f"Fails when {name} has been beyond its policy for "
+                "`lakehouse.maintenance.alert-after-ms`."
+            ),
         )
         for name in tables
     }
@@ -37,7 +40,10 @@ def state_asset(tables: Sequence[str], project: Mapping[str, str]) -> dg.AssetsD
         pool=STATE_JOB,
         kinds={"iceberg"},
         check_specs=list(checks.values()),
-        description="Every table of the pipeline: files, manifests, snapshots, what its policy asks for. Metadata only.",
+        description=(
+            "Every table of the pipeline: files, manifests, snapshots, what its policy asks for. "
+            "Metadata only."
+        ),
     )
     def state(
         context: dg.AssetExecutionContext, lakehouse: LakehouseResource

@@ -127,7 +127,10 @@ def state_markdown(
         f"{len(states)} tables, {files:,} data files, {human_bytes(size)}; "
         f"{len(beyond)} beyond their policy, {len(overdue)} of them for too long.",
         "",
-        "| table | rows | size | files | small | deletes | manifests | snapshots | data files over time | policy |",
+        (
+            "| table | rows | size | files | small | deletes | manifests | snapshots | data files "
+            "over time | policy |"
+        ),
         "|---|--:|--:|--:|--:|--:|--:|--:|---|---|",
         *(_row(one, now_ms) for one in states),
     ]
@@ -181,8 +184,8 @@ def _details(one: TableState, now_ms: int) -> list[str]:
             "|---|--:|--:|--:|--:|",
         ]
         lines += [
-            f"| {code(part.partition or '(whole table)')} | {part.data_files:,} | {part.small_files:,} | {part.expected_files:,} "
-            f"| {human_bytes(part.bytes)} |"
+            f"| {code(part.partition or '(whole table)')} | {part.data_files:,} | "
+            f"{part.small_files:,} | {part.expected_files:,} | {human_bytes(part.bytes)} |"
             for part in worst
         ]
     return lines

@@ -50,13 +50,15 @@ def line(
         else ""
     )
     texts = "".join(
-        f'<text x="{width - beside + 4}" y="{11 + number * (height - 14) / max(1, len(labels) - 1):.0f}">{_escaped(label)}</text>'
+        f'<text x="{width - beside + 4}" '
+        f'y="{11 + number * (height - 14) / max(1, len(labels) - 1):.0f}">{_escaped(label)}</text>'
         for number, label in enumerate(labels)
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'font-family="sans-serif" font-size="10" fill="{_TEXT}">'
-        f'<path d="{area}" fill="{_FILL}"/><path d="{drawn}" fill="none" stroke="{_INK}" stroke-width="1.5"/>{texts}</svg>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 '
+        f'{width} {height}" font-family="sans-serif" font-size="10" fill="{_TEXT}"><path '
+        f'd="{area}" fill="{_FILL}"/><path d="{drawn}" fill="none" stroke="{_INK}" '
+        f'stroke-width="1.5"/>{texts}</svg>'
     )
 
 

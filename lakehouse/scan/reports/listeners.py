@@ -109,7 +109,8 @@ class Listeners:
             for listener in listeners:
                 try:
                     listener.scan_planned(report)
-                except Exception:  # noqa: BLE001 - a listener is anybody's code, and must cost no query
+                # A listener is anybody's code, and must cost no query.
+                except Exception:  # noqa: BLE001
                     _LOG.exception(
                         "%s: the scan report listener %s failed; the scan goes on",
                         table,

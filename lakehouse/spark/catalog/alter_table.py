@@ -43,8 +43,9 @@ def alter_table(table: Table, changes: Sequence[Mapping[str, Any]], spark: Spark
     ]
     if unknown:
         raise UnsupportedFeatureError(
-            f"ALTER TABLE {table.name}: Iceberg tables have no {unknown[0]}; their partition fields and sort "
-            "order are changed by CALL system.alter_partition_spec and system.alter_sort_order"
+            f"ALTER TABLE {table.name}: Iceberg tables have no {unknown[0]}; their partition "
+            "fields and sort order are changed by CALL system.alter_partition_spec and "
+            "system.alter_sort_order"
         )
     transaction = table.transaction()
     update = UpdateSchema(table.metadata)
@@ -69,7 +70,8 @@ def alter_table(table: Table, changes: Sequence[Mapping[str, Any]], spark: Spark
 def _checked_properties(given: Mapping[str, str]) -> Mapping[str, str]:
     if "location" in given:
         raise UnsupportedFeatureError(
-            "a table stays where it is: SET LOCATION would leave its files behind; use CALL system.register_table"
+            "a table stays where it is: SET LOCATION would leave its files behind; use CALL "
+            "system.register_table"
         )
     return given
 

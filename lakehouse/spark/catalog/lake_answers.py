@@ -243,7 +243,8 @@ def table_properties(given: Mapping[str, str]) -> dict[str, str]:
     provider = given.get("provider", "iceberg")
     if provider.lower() not in PROVIDERS:
         raise InvalidInputError(
-            f"tables of a lakehouse are Iceberg tables: write USING iceberg, or leave USING {provider} out"
+            "tables of a lakehouse are Iceberg tables: write USING iceberg, or leave USING "
+            f"{provider} out"
         )
     return {
         key: value

@@ -65,7 +65,8 @@ def _compaction(call: Call) -> CompactionOptions:
     for name, text in call.options().items():
         if name not in _OPTIONS:
             raise InvalidInputError(
-                f"CALL system.rewrite_data_files: no option {name!r}; there are {', '.join(_OPTIONS)}"
+                f"CALL system.rewrite_data_files: no option {name!r}; there are "
+                f"{', '.join(_OPTIONS)}"
             )
         key, parse = _OPTIONS[name]
         options[key] = parse(text)

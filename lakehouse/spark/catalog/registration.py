@@ -30,8 +30,8 @@ def register(spark: SparkSession, lake: Lakehouse, name: str) -> None:
     """
     if not _NAME.fullmatch(name) or name in _TAKEN:
         raise InvalidInputError(
-            f"{name!r} is no name for a catalog: it has letters, digits and underscores, and is none of "
-            f"{', '.join(sorted(_TAKEN))}"
+            f"{name!r} is no name for a catalog: it has letters, digits and underscores, and is "
+            f"none of {', '.join(sorted(_TAKEN))}"
         )
     java = java_object(spark, "PythonSide")
     setting = f"spark.sql.catalog.{name}"

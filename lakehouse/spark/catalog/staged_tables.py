@@ -55,7 +55,7 @@ class NewTable:
     table: Table
 
     def publish(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> None:
-        """See `Staged`. A table of no rows has no snapshot."""
+        """Make the table and its rows visible. A table of no rows has no snapshot."""
         if not files:
             return
         with RowWrite(self.table, "main", summary, None) as write:
@@ -69,7 +69,7 @@ class NewTable:
                 raise
 
     def abandon(self) -> None:
-        """See `Staged`."""
+        """Delete what was written."""
         self.table.catalog.drop(self.table.identifier, purge=True)
 
 
@@ -87,7 +87,10 @@ class ReplacedTable:
     transaction: Transaction
 
     def publish(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> None:
-        """See `Staged`. Raises ValidationConflictError when somebody changed rows meanwhile."""
+        """Make the table and its rows visible.
+
+        Raises ValidationConflictError when somebody changed rows meanwhile.
+        """
         removed = self.before.scan().plan().files
         with RowWrite(self.before, "main", summary, None) as write:
             write.files += files
@@ -97,7 +100,7 @@ class ReplacedTable:
                 self.before.move_to(self.transaction.commit(summary).version)
 
     def abandon(self) -> None:
-        """See `Staged`."""
+        """Delete what was written."""
 
 
 def replaced_table(
@@ -173,5 +176,5 @@ class StagedTableAnswers(WritableTableAnswers):
         self._staged.abandon()
 
     def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
-        """See `table_facts`; nothing is to be read."""
+        """What Spark has to know of the table, as JSON. Nothing is to be read."""
         return {**super().facts(told, thing), "staged": True, "bytes": 0, "rows": 0}

@@ -81,7 +81,8 @@ def refuse_equality_deletes(name: str, deletes: Sequence[object]) -> None:
     """Raises UnsupportedFeatureError when a planned file has equality deletes."""
     if deletes:
         raise UnsupportedFeatureError(
-            f"{name}: {len(deletes)} files have equality deletes, which a Spark Connect session cannot apply; compact the table, "
+            f"{name}: {len(deletes)} files have equality deletes, which a Spark Connect session "
+            "cannot apply; compact the table, "
             'read it with to_arrow(), or with spark.read.format("lakehouse")',
             table=name,
         )
@@ -91,8 +92,8 @@ def _path(location: str, table: str) -> str:
     leaf = location.rpartition("/")[2]
     if leaf.startswith(("_", ".")) or leaf.endswith("._COPYING_"):
         raise UnsupportedFeatureError(
-            f"{table}: Spark passes over files named like {location}, so a Spark Connect session cannot read the table; "
-            "compact it, or read it with to_arrow()",
+            f"{table}: Spark passes over files named like {location}, so a Spark Connect session "
+            "cannot read the table; compact it, or read it with to_arrow()",
             table=table,
             location=location,
         )

@@ -103,7 +103,8 @@ def _shown(physical: DataFrame, schema: Schema, aliases: dict[int, str]) -> Data
             column = _uuid_text(column)
         elif _holds_uuid(field.field_type):
             raise UnsupportedTypeError(
-                f"column {field.name!r} holds a uuid inside a struct, list or map, which Spark cannot show: select other columns",
+                f"column {field.name!r} holds a uuid inside a struct, list or map, which Spark "
+                "cannot show: select other columns",
                 column=field.name,
             )
         columns.append(column.alias(field.name))

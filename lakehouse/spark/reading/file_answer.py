@@ -75,8 +75,8 @@ def parquet_only(name: str, plan: ScanPlan) -> None:
     others = plan.formats() - {"parquet"}
     if others:
         raise UnsupportedFeatureError(
-            f"{name} holds {', '.join(sorted(others))} files, which Spark's Parquet reader cannot read. "
-            f"Compact it first: `lakehouse compact {name}` turns them into Parquet",
+            f"{name} holds {', '.join(sorted(others))} files, which Spark's Parquet reader cannot "
+            f"read. Compact it first: `lakehouse compact {name}` turns them into Parquet",
             table=name,
         )
 

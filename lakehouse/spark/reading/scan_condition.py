@@ -55,7 +55,10 @@ def _leaf(leaf: Leaf) -> str:
         values = ", ".join(_literal(leaf, value) for value in leaf.value)
         return f"({column} {'NOT ' if leaf.op is Op.NOT_IN else ''}IN ({values}))"
     if leaf.op in (Op.STARTS_WITH, Op.NOT_STARTS_WITH):
-        return f"({'NOT ' if leaf.op is Op.NOT_STARTS_WITH else ''}startswith({column}, {_literal(leaf, leaf.value)}))"
+        return (
+            f"({'NOT ' if leaf.op is Op.NOT_STARTS_WITH else ''}startswith({column}, "
+            f"{_literal(leaf, leaf.value)}))"
+        )
     return f"({column} {_BINARY[leaf.op]} {_literal(leaf, leaf.value)})"
 
 

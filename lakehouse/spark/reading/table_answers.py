@@ -74,7 +74,7 @@ class TableAnswers(Answers):
         return {"facts": self.facts, "plan": self.answer_plan, "rows": self.rows}
 
     def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
-        """See `table_facts`."""
+        """What Spark has to know of the table, as JSON."""
         return table_facts(self.name, self.request, self.schema, by_workers=self.by_workers)
 
     def answer_plan(self, told: Arguments, _thing: object) -> Raw:

@@ -100,8 +100,8 @@ class OperationAnswers(Answers):
         self._tasks |= {task.data_file.file_path: task for task in plan.tasks}
         if any(_by_equality(task.deletes) for task in self._tasks.values()):
             raise UnsupportedFeatureError(
-                f"{self._table.name} has equality deletes, which Spark's reader cannot apply: compact it first "
-                f"(`lakehouse compact {self._table.name}`), then change its rows",
+                f"{self._table.name} has equality deletes, which Spark's reader cannot apply: "
+                f"compact it first (`lakehouse compact {self._table.name}`), then change its rows",
                 table=self._table.name,
             )
         return Raw(file_answer(plan, told["columns"], self._table.metadata.specs()))

@@ -51,7 +51,9 @@ class SparkExecutor:
     def run(
         self, work: Sequence[GroupRewrite], storage: Storage
     ) -> Iterator[tuple[int, list[DataFile]]]:
-        """See GroupExecutor. Files of tasks of a failed job stay, unreferenced, for orphan removal.
+        """Rewrite the groups; yields (position of a group, its new files).
+
+        Files of tasks of a failed job stay, unreferenced, for orphan removal.
 
         Raises:
             LakehouseError: what the workers raised.

@@ -58,7 +58,7 @@ class WritableTableAnswers(TableAnswers):
         }
 
     def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
-        """See `table_facts`."""
+        """What Spark has to know of the table, as JSON."""
         native = self._obstacle is None and not self.by_workers
         return {**super().facts(told, thing), "writable": True, "native_write": native}
 
@@ -67,8 +67,8 @@ class WritableTableAnswers(TableAnswers):
         condition = exact_condition(told["filters"], self.schema)
         if condition is None:
             raise InvalidInputError(
-                f"{self.name}: rows are replaced by conditions that compare columns with literals of their types; "
-                "for anything else DELETE and INSERT, or MERGE",
+                f"{self.name}: rows are replaced by conditions that compare columns with literals "
+                "of their types; for anything else DELETE and INSERT, or MERGE",
                 table=self.name,
             )
         commit = table_commit(self._table, self._branch, told["mode"], condition, self._summary())
@@ -104,8 +104,8 @@ class WritableTableAnswers(TableAnswers):
         if self.by_workers or self._obstacle is not None:
             raise UnsupportedFeatureError(
                 f"{told['command']} {self.name}: rows are changed by Spark's own tasks, and "
-                f"{self._obstacle or 'they cannot read this storage'}; use the table's methods in Python "
-                "(delete, overwrite)",
+                f"{self._obstacle or 'they cannot read this storage'}; use the table's methods in "
+                "Python (delete, overwrite)",
                 table=self.name,
             )
         return OperationAnswers(self, self._table, self._branch, told["command"], self._summary())

@@ -133,9 +133,10 @@ def replaced_files(table: Table, branch: str, files: Sequence[DataFile]) -> list
     spec_id = table.metadata.default_spec_id
     if any(one.spec_id != spec_id for one in live):
         raise UnsupportedFeatureError(
-            f"{table.name} has files of an older partition spec, of which nobody knows whether they hold rows of the "
-            "partitions that this statement replaces: rewrite them first (CALL system.rewrite_data_files), or name the "
-            "rows to replace (INSERT INTO ... REPLACE WHERE)",
+            f"{table.name} has files of an older partition spec, of which nobody knows whether "
+            "they hold rows of the partitions that this statement replaces: rewrite them first "
+            "(CALL system.rewrite_data_files), or name the rows to replace (INSERT INTO ... "
+            "REPLACE WHERE)",
             table=table.name,
         )
     return [one for one in live if one.partition_key in partitions]

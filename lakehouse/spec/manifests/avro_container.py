@@ -187,7 +187,10 @@ def inflate_block(
     try:
         plain = inflate(data, budget)
     except _Bomb as error:
-        message = f"{location} inflates to far more than its size: a block of {len(data)} bytes to more than {budget}"
+        message = (
+            f"{location} inflates to far more than its size: a block of {len(data)} bytes to more "
+            f"than {budget}"
+        )
         raise CorruptMetadataError(message, location=location) from error
     except _DECOMPRESSION_ERRORS as error:
         raise CorruptMetadataError(

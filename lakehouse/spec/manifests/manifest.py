@@ -302,7 +302,8 @@ def _check(entries: Entries, format_version: int, content: int) -> None:
         for name in ("snapshot_id", "sequence_number", "file_sequence_number")
     ):
         raise InvalidInputError(
-            "existing and deleted entries carry their snapshot id and both sequence numbers explicitly"
+            "existing and deleted entries carry their snapshot id and both sequence numbers "
+            "explicitly"
         )
     is_data = np.asarray(table["content"].fill_null(CONTENT_DATA)) == CONTENT_DATA
     if not (is_data if content == CONTENT_DATA_MANIFEST else ~is_data).all():

@@ -229,8 +229,8 @@ def _as_read(manifest: ManifestFile, format_version: int) -> ManifestFile:
     """What reading the row gives: version 2 knows no row ids."""
     if not has_counts(manifest):
         raise InvalidInputError(
-            f"the counts of manifest {manifest.manifest_path} are unknown, and readers skip a manifest that counts no files: "
-            "count its entries first"
+            f"the counts of manifest {manifest.manifest_path} are unknown, and readers skip a "
+            "manifest that counts no files: count its entries first"
         )
     if format_version < 3 and manifest.first_row_id is not None:
         return dataclasses.replace(manifest, first_row_id=None)
@@ -250,7 +250,8 @@ def _assign_sequence(
     if manifest.added_snapshot_id != snapshot_id:
         owner = manifest.added_snapshot_id
         raise InvalidInputError(
-            f"{manifest.manifest_path} is of snapshot {owner}, not new in {snapshot_id}, and has no sequence number"
+            f"{manifest.manifest_path} is of snapshot {owner}, not new in {snapshot_id}, and has "
+            "no sequence number"
         )
     return dataclasses.replace(
         manifest,

@@ -99,7 +99,8 @@ class MetadataDraft:
         check_writable_version(version)
         if version < self._m.format_version:
             raise InvalidInputError(
-                f"Table {self._m.location} is v{self._m.format_version}: it cannot go back to v{version}."
+                f"Table {self._m.location} is v{self._m.format_version}: it cannot go back to "
+                f"v{version}."
             )
         if version != self._m.format_version:
             if self._m.format_version == 1:
@@ -200,8 +201,8 @@ class MetadataDraft:
                     continue
                 if (other.source_id, other.transform) != (field.source_id, field.transform):
                     raise InvalidPartitionSpecError(
-                        f"Partition field id {field.field_id} belongs to {other.name!r} of spec {known.spec_id}: "
-                        f"{field.name!r} needs an id of its own."
+                        f"Partition field id {field.field_id} belongs to {other.name!r} of spec "
+                        f"{known.spec_id}: {field.name!r} needs an id of its own."
                     )
 
     def set_default_spec(self, spec_id: int) -> None:
@@ -263,8 +264,9 @@ class MetadataDraft:
             )
         if snapshot.sequence_number <= m.last_sequence_number:
             raise CommitConflictError(
-                f"Not committed: sequence number {snapshot.sequence_number} is taken, table {m.location} is at "
-                f"{m.last_sequence_number}. Refresh the table and apply the change again."
+                f"Not committed: sequence number {snapshot.sequence_number} is taken, table "
+                f"{m.location} is at {m.last_sequence_number}. Refresh the table and apply the "
+                "change again."
             )
         parent = (
             None
@@ -298,8 +300,8 @@ class MetadataDraft:
         free = self._m.next_row_id or 0
         if snapshot.first_row_id < free:
             raise CommitConflictError(
-                f"Not committed: first-row-id {snapshot.first_row_id} is taken, table {self._m.location} is at {free}. "
-                "Refresh the table and apply the change again."
+                f"Not committed: first-row-id {snapshot.first_row_id} is taken, table "
+                f"{self._m.location} is at {free}. Refresh the table and apply the change again."
             )
         return snapshot.first_row_id + snapshot.added_rows
 
@@ -314,7 +316,8 @@ class MetadataDraft:
         snapshot = self._m.snapshots.find(ref.snapshot_id)
         if snapshot is None:
             raise NoSuchSnapshotError(
-                f"{name} cannot name snapshot {ref.snapshot_id}: table {self._m.location} has none such.",
+                f"{name} cannot name snapshot {ref.snapshot_id}: table {self._m.location} has "
+                "none such.",
                 snapshot_id=ref.snapshot_id,
                 ref=name,
             )
@@ -386,7 +389,8 @@ class MetadataDraft:
         snapshot_id = document.get("snapshot-id")
         if not isinstance(snapshot_id, int) or not self._m.snapshots.has(snapshot_id):
             raise NoSuchSnapshotError(
-                f"Statistics name snapshot {snapshot_id!r}, which table {self._m.location} does not have."
+                f"Statistics name snapshot {snapshot_id!r}, which table {self._m.location} does "
+                "not have."
             )
         field = kind.replace("-", "_")
         others = tuple(
@@ -455,8 +459,8 @@ class MetadataDraft:
         for name, ref in m.refs.items():
             if ref.snapshot_id in self._removed_snapshots:
                 raise CommitConflictError(
-                    f"Not committed: snapshot {ref.snapshot_id} cannot be removed, {ref.type} {name} names it. "
-                    "Refresh the table and decide again.",
+                    f"Not committed: snapshot {ref.snapshot_id} cannot be removed, {ref.type} "
+                    f"{name} names it. Refresh the table and decide again.",
                     ref=name,
                     snapshot_id=ref.snapshot_id,
                 )

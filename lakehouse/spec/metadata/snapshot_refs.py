@@ -42,7 +42,8 @@ class SnapshotRef:
             self.min_snapshots_to_keep is not None or self.max_snapshot_age_ms is not None
         ):
             raise InvalidInputError(
-                "A tag has neither min-snapshots-to-keep nor max-snapshot-age-ms: these belong to branches."
+                "A tag has neither min-snapshots-to-keep nor max-snapshot-age-ms: these belong to "
+                "branches."
             )
         for name in ("min_snapshots_to_keep", "max_snapshot_age_ms", "max_ref_age_ms"):
             value = getattr(self, name)
@@ -88,6 +89,7 @@ def check_ref_name(name: object) -> str:
         or any(ord(c) < 32 for c in name)
     ):
         raise InvalidInputError(
-            f"{name!r} cannot name a branch or tag: use a non-empty string without surrounding blanks."
+            f"{name!r} cannot name a branch or tag: use a non-empty string without surrounding "
+            "blanks."
         )
     return name

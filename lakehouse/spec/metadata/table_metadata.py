@@ -171,7 +171,8 @@ class TableMetadata:
         found = self.snapshots.find(snapshot_id)
         if found is None:
             raise NoSuchSnapshotError(
-                f"Table {self.location} has no snapshot {snapshot_id}: it never existed or has been expired.",
+                f"Table {self.location} has no snapshot {snapshot_id}: it never existed or has "
+                "been expired.",
                 snapshot_id=snapshot_id,
                 table_uuid=self.table_uuid,
             )
@@ -227,7 +228,8 @@ class TableMetadata:
                 if snapshot.timestamp_ms <= timestamp_ms:
                     return snapshot
         raise NoSuchSnapshotError(
-            f"Table {self.location}: {ref} has no recorded state at or before {iso_text(timestamp_ms)}.{self._earliest(ref)}",
+            f"Table {self.location}: {ref} has no recorded state at or before "
+            f"{iso_text(timestamp_ms)}.{self._earliest(ref)}",
             ref=ref,
         )
 
@@ -296,8 +298,9 @@ def refuse_v1(metadata: TableMetadata) -> None:
     """
     if metadata.format_version == 1:
         raise UnsupportedFeatureError(
-            f"Table {metadata.location} has format version 1, which this version reads and does not write. Once every engine "
-            "that reads it knows v2, upgrade it with set_properties({'format-version': '2'}).",
+            f"Table {metadata.location} has format version 1, which this version reads and does "
+            "not write. Once every engine that reads it knows v2, upgrade it with "
+            "set_properties({'format-version': '2'}).",
             format_version=1,
         )
 
@@ -311,8 +314,9 @@ def refuse_encrypted(
     """
     if ENCRYPTION_KEY in properties or (head is not None and "key-id" in head.extra):
         raise UnsupportedFeatureError(
-            f"Table {location} is encrypted (property {ENCRYPTION_KEY}, or key-id of its snapshot): this version would write "
-            "its files in plain text. Write with an engine that encrypts.",
+            f"Table {location} is encrypted (property {ENCRYPTION_KEY}, or key-id of its "
+            "snapshot): this version would write its files in plain text. Write with an engine "
+            "that encrypts.",
             property=ENCRYPTION_KEY,
         )
 
@@ -396,6 +400,7 @@ def new_table_metadata(
 def _followed(source_id: int, new_ids: Mapping[int, int]) -> int:
     if source_id not in new_ids:
         raise InvalidInputError(
-            f"A partition or sort field names column id {source_id}, which the schema does not have."
+            f"A partition or sort field names column id {source_id}, which the schema does not "
+            "have."
         )
     return new_ids[source_id]

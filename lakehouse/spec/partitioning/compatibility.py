@@ -30,11 +30,13 @@ def check_schema_for_version(schema: Schema, format_version: int) -> None:
         needed = field.field_type.minimum_format_version()
         if needed > format_version:
             raise InvalidSchemaError(
-                f"Column {field.name!r} of type {field.field_type} needs format version {needed}; the table is v{format_version}."
+                f"Column {field.name!r} of type {field.field_type} needs format version {needed}; "
+                f"the table is v{format_version}."
             )
         if format_version < 3 and field.initial_default is not None:
             raise InvalidSchemaError(
-                f"Column {field.name!r} has an initial default, which needs format version 3; the table is v{format_version}."
+                f"Column {field.name!r} has an initial default, which needs format version 3; the "
+                f"table is v{format_version}."
             )
         if isinstance(field.field_type, UnknownType) and field.required:
             raise InvalidSchemaError(f"Column {field.name!r} of type unknown must be optional.")
@@ -66,7 +68,8 @@ def check_spec(spec: PartitionSpec, schema: Schema) -> None:
             source.field_type
         ):
             raise InvalidPartitionSpecError(
-                f"Partition field {field.name!r}: {field.transform} does not apply to {source.name!r} ({source.field_type})."
+                f"Partition field {field.name!r}: {field.transform} does not apply to "
+                f"{source.name!r} ({source.field_type})."
             )
 
 
@@ -87,7 +90,8 @@ def check_sort_order(order: SortOrder, schema: Schema) -> None:
             source.field_type
         ):
             raise InvalidPartitionSpecError(
-                f"Sort order {order.order_id}: {field.transform} does not apply to {source.name!r} of type {source.field_type}."
+                f"Sort order {order.order_id}: {field.transform} does not apply to {source.name!r} "
+                f"of type {source.field_type}."
             )
 
 

@@ -152,7 +152,8 @@ def fields_by_id(root: StructType) -> dict[int, NestedField]:
         field = pending.pop()
         if field.field_id in found:
             raise InvalidSchemaError(
-                f"Field id {field.field_id} is used by both {found[field.field_id].name!r} and {field.name!r}."
+                f"Field id {field.field_id} is used by both {found[field.field_id].name!r} and "
+                f"{field.name!r}."
             )
         found[field.field_id] = field
         pending.extend(child_fields(field.field_type))

@@ -53,8 +53,9 @@ def _extended(known: Sequence[MappedField], kind: IcebergType, path: str) -> lis
         if found is None:
             if name in taken:
                 raise InvalidSchemaError(
-                    f"{NAME_MAPPING} says that {path + name!r} is field {taken[name]}, but now field {field_id} has that "
-                    "name: set the property so that each name stands for one column.",
+                    f"{NAME_MAPPING} says that {path + name!r} is field {taken[name]}, but now "
+                    f"field {field_id} has that name: set the property so that each name stands "
+                    "for one column.",
                     column=path + name,
                 )
             result.append(

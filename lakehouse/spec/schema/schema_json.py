@@ -282,7 +282,8 @@ def default_from_json(field_type: IcebergType, value: Any) -> Any:
     if isinstance(field_type, StructType):
         if value not in ({}, ()):
             raise InvalidSchemaError(
-                f"default {value!r}: that of a struct can only be null or {{}}, its fields have their own."
+                f"default {value!r}: that of a struct can only be null or {{}}, its fields have "
+                "their own."
             )
         return ()
     if not isinstance(field_type, PrimitiveType):

@@ -135,7 +135,8 @@ def type_to_arrow(
     found = _TO_ARROW.get(field_type)
     if found is None:
         raise UnsupportedTypeError(
-            f"Column {column or '?'!r} of type {field_type} has no Arrow type: select the other columns."
+            f"Column {column or '?'!r} of type {field_type} has no Arrow type: select the other "
+            "columns."
         )
     return found
 
@@ -208,7 +209,8 @@ class _ArrowReader:
         text = field.metadata[FIELD_ID_KEY]
         if not text.isdigit():
             raise InvalidSchemaError(
-                f"Column {path!r} has the field id {text.decode(errors='replace')!r}, which is no number."
+                f"Column {path!r} has the field id {text.decode(errors='replace')!r}, which is no "
+                "number."
             )
         return int(text)
 
@@ -256,7 +258,8 @@ class _ArrowReader:
         if extension == "arrow.json":
             return self.convert(arrow_type.storage_type, path)
         raise UnsupportedTypeError(
-            f"Column {path or '?'!r} of Arrow type {arrow_type} has no Iceberg type: cast it before writing.",
+            f"Column {path or '?'!r} of Arrow type {arrow_type} has no Iceberg type: cast it "
+            "before writing.",
             column=path,
             type=str(arrow_type),
         )

@@ -88,8 +88,9 @@ def check_added_deletes(
         if other is not vector:
             raise InvalidInputError(
                 f"Table {attempt.table}: {vector.named_file} has deletes already "
-                f"({other.file_path}), and a deletion vector stands for all of them. Write one vector "
-                "with the positions of both, and give the other as one of `removed_delete_files`.",
+                f"({other.file_path}), and a deletion vector stands for all of them. Write one "
+                "vector with the positions of both, and give the other as one of "
+                "`removed_delete_files`.",
                 table=attempt.table,
                 file=vector.named_file,
             )
@@ -105,13 +106,13 @@ def _wrong_form(attempt: Attempt, file: DataFile) -> InvalidInputError | Validat
             file=file.file_path,
         )
     what = (
-        f"Table {attempt.table} has format version {version}, in which rows are deleted by deletion "
-        f"vectors: no position deletes can be added to it, such as {file.file_path}."
+        f"Table {attempt.table} has format version {version}, in which rows are deleted by "
+        f"deletion vectors: no position deletes can be added to it, such as {file.file_path}."
     )
     if began < VECTORS_SINCE:
         return ValidationConflictError(
-            f"{what} It had version {began} when they were written: load the table again and repeat "
-            "the change.",
+            f"{what} It had version {began} when they were written: load the table again and "
+            "repeat the change.",
             table=attempt.table,
             files=[file.file_path],
         )

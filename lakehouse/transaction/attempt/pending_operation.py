@@ -106,8 +106,9 @@ class Attempt:
 
     def _history_gone(self, before: Snapshot) -> ValidationConflictError:
         return ValidationConflictError(
-            f"Table {self.table}: snapshot {before.snapshot_id}, which this change was based on, is no longer part of branch "
-            f"{self.branch}: it was rolled back or replaced. Load the table again and repeat the change.",
+            f"Table {self.table}: snapshot {before.snapshot_id}, which this change was based on, "
+            f"is no longer part of branch {self.branch}: it was rolled back or replaced. Load the "
+            "table again and repeat the change.",
             table=self.table,
             snapshot_id=before.snapshot_id,
             branch=self.branch,

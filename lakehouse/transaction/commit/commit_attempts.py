@@ -71,7 +71,8 @@ def run(job: Run) -> Committed:
     """Commit; see Transaction.commit."""
     if job.commit_id is not None and _COMMIT_ID.fullmatch(job.commit_id) is None:
         raise InvalidInputError(
-            f"Commit id {job.commit_id!r}: use up to 200 printable ASCII characters without blanks, quotes, backslashes."
+            f"Commit id {job.commit_id!r}: use up to 200 printable ASCII characters without "
+            "blanks, quotes, backslashes."
         )
     found = _already_committed(job, job.base)
     if found is not None:
@@ -171,8 +172,9 @@ def _attempt(job: Run, workspace: Workspace, sent: list[Attempt], retries: int) 
             raise
         # out of memory, a bug, an error from behind the swap: the outcome is open
         unclear = CommitStateUnknownError(
-            f"Table {attempt.table}: the commit was interrupted ({type(error).__name__}: {error}). It may have been committed; "
-            "nothing was deleted. Refresh the table and look for the snapshot id.",
+            f"Table {attempt.table}: the commit was interrupted ({type(error).__name__}: "
+            f"{error}). It may have been committed; nothing was deleted. Refresh the table and "
+            "look for the snapshot id.",
             table=attempt.table,
             snapshot_ids=[one.snapshot_id for one in attempt.snapshots],
         )
@@ -229,9 +231,9 @@ def _failed(
         return _landed(workspace, earlier, version)
     if any(_may_land(job, version, one) for one in made):
         raise CommitStateUnknownError(
-            f"{error.message} But an attempt that the catalog refused could still be applied to the "
-            "table: the outcome is open. Nothing was deleted. Refresh the table and look for the "
-            "snapshot id.",
+            f"{error.message} But an attempt that the catalog refused could still be applied to "
+            "the table: the outcome is open. Nothing was deleted. Refresh the table and look for "
+            "the snapshot id.",
             table=str(job.base.identifier),
             snapshot_ids=[one.snapshot_id for one in made[-1].snapshots],
         ) from error
@@ -281,7 +283,8 @@ def _refreshed_or_none(job: Run) -> TableVersion | None:
     """The table, if it can be read; failing to read it says nothing of the commit."""
     try:
         return job.catalog.refresh(job.base)
-    except Exception as error:  # noqa: BLE001 - the outcome is open, and must stay so for whoever would clean up after a failure
+    # The outcome is open, and must stay so for whoever would clean up after a failure.
+    except Exception as error:  # noqa: BLE001
         log.warning(
             "Looking for the commit of %s: %s: %s", job.base.identifier, type(error).__name__, error
         )
@@ -293,8 +296,9 @@ def _check_same_table(job: Run, base: TableVersion) -> None:
     before, now = job.base.metadata.table_uuid, base.metadata.table_uuid
     if before and before.lower() != now.lower():
         raise ValidationConflictError(
-            f"Table {base.identifier} was dropped, and another table has its name now (uuid {now}, this change was made for "
-            f"{before}). Load the table again and repeat the change.",
+            f"Table {base.identifier} was dropped, and another table has its name now (uuid "
+            f"{now}, this change was made for {before}). Load the table again and repeat the "
+            "change.",
             table=str(base.identifier),
             table_uuid=now,
         )

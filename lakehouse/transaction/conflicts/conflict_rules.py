@@ -113,9 +113,11 @@ def no_added_data(subject: Subject, scope: Scope, changes: Iterable[ConcurrentCh
                 raise _conflict(
                     subject,
                     change.snapshot,
-                    f"added {_files(hit)}, which can hold rows that this {subject.action} decided on",
+                    f"added {_files(hit)}, which can hold rows that this {subject.action} decided "
+                    "on",
                     hit,
-                    "Load the table again and repeat it, or use isolation 'snapshot' if rows added meanwhile may stay",
+                    "Load the table again and repeat it, or use isolation 'snapshot' if rows "
+                    "added meanwhile may stay",
                 )
 
 
@@ -167,7 +169,8 @@ def no_new_deletes(
                 raise _conflict(
                     subject,
                     change.snapshot,
-                    f"added deletes ({_files(hit)}) for data files that this {subject.action} replaces",
+                    f"added deletes ({_files(hit)}) for data files that this {subject.action} "
+                    "replaces",
                     hit,
                     "Load the table again and repeat it",
                 )
@@ -233,7 +236,8 @@ def no_new_vectors(
                 raise _conflict(
                     subject,
                     change.snapshot,
-                    f"added deletes ({_files(hit)}) for the same data files as this {subject.action}",
+                    f"added deletes ({_files(hit)}) for the same data files as this "
+                    f"{subject.action}",
                     hit,
                     "Load the table again and repeat it",
                 )
@@ -249,8 +253,8 @@ def missing_files(
         return error
     shown = ", ".join(sorted(missing)[:_SHOWN])
     return ValidationConflictError(
-        f"Table {subject.table}: {len(missing)} files to be removed by this {subject.action} are not in the table: {shown}. "
-        "Load the table again and repeat it.",
+        f"Table {subject.table}: {len(missing)} files to be removed by this {subject.action} are "
+        f"not in the table: {shown}. Load the table again and repeat it.",
         table=subject.table,
         files=sorted(missing)[:_SHOWN],
     )
@@ -274,7 +278,10 @@ def _files(entries: Entries) -> str:
         sorted({_partition(entries, values) for values in entries.partitions()[:50]})[:_SHOWN]
     )
     noun = "file" if len(paths) == 1 else "files"
-    return f"{len(paths)} {noun} in {where} ({', '.join(path.rpartition('/')[2] for path in paths[:_SHOWN])})"
+    return (
+        f"{len(paths)} {noun} in {where} "
+        f"({', '.join(path.rpartition('/')[2] for path in paths[:_SHOWN])})"
+    )
 
 
 def _partition(entries: Entries, values: tuple[Any, ...]) -> str:
@@ -295,8 +302,8 @@ def _conflict(
         else f"snapshot {subject.base_snapshot_id}"
     )
     return ValidationConflictError(
-        f"Table {subject.table}: this {subject.action} was based on {based}, but snapshot {snapshot.snapshot_id} "
-        f"({snapshot.operation}) has since {what}. {remedy}.",
+        f"Table {subject.table}: this {subject.action} was based on {based}, but snapshot "
+        f"{snapshot.snapshot_id} ({snapshot.operation}) has since {what}. {remedy}.",
         table=subject.table,
         snapshot_id=snapshot.snapshot_id,
         files=hit.table["file_path"].to_pylist()[:_SHOWN],

@@ -64,7 +64,8 @@ class SetRef(_WritesNothing):
         if self.name in attempt.metadata.refs:
             known = attempt.metadata.refs[self.name]
             raise RefAlreadyExistsError(
-                f"Table {attempt.table} has a {known.type} {self.name!r} already, on snapshot {known.snapshot_id}.",
+                f"Table {attempt.table} has a {known.type} {self.name!r} already, on snapshot "
+                f"{known.snapshot_id}.",
                 table=attempt.table,
                 ref=self.name,
             )
@@ -154,8 +155,8 @@ class Rollback(_WritesNothing):
             and not _is_ancestor(metadata, self.snapshot_id, head.snapshot_id)
         ):
             raise InvalidInputError(
-                f"Table {attempt.table}: snapshot {self.snapshot_id} is not an ancestor of branch {attempt.branch}. "
-                "Use set_current_snapshot to point the branch at any snapshot.",
+                f"Table {attempt.table}: snapshot {self.snapshot_id} is not an ancestor of branch "
+                f"{attempt.branch}. Use set_current_snapshot to point the branch at any snapshot.",
                 table=attempt.table,
                 snapshot_id=self.snapshot_id,
             )
@@ -181,9 +182,10 @@ class FastForward(_WritesNothing):
             metadata, target.snapshot_id, source.snapshot_id
         ):
             raise ValidationConflictError(
-                f"Table {attempt.table}: branch {attempt.branch} is at snapshot {target.snapshot_id}, which {self.source!r} "
-                f"(at {source.snapshot_id}) does not contain: others committed to {attempt.branch}. "
-                f"Cherry-pick the snapshots of {self.source!r}, or write it again on top of {attempt.branch}.",
+                f"Table {attempt.table}: branch {attempt.branch} is at snapshot "
+                f"{target.snapshot_id}, which {self.source!r} (at {source.snapshot_id}) does not "
+                f"contain: others committed to {attempt.branch}. Cherry-pick the snapshots of "
+                f"{self.source!r}, or write it again on top of {attempt.branch}.",
                 table=attempt.table,
                 snapshot_id=target.snapshot_id,
                 ref=self.source,
@@ -226,8 +228,9 @@ class CherryPick(_WritesNothing):
             return
         if picked.operation != OPERATION_APPEND:
             raise ValidationConflictError(
-                f"Table {attempt.table}: snapshot {self.snapshot_id} is of operation {picked.operation}; only appends and "
-                f"replacements of whole partitions can be cherry-picked onto another parent. Repeat the operation on branch "
+                f"Table {attempt.table}: snapshot {self.snapshot_id} is of operation "
+                f"{picked.operation}; only appends and replacements of whole partitions can be "
+                "cherry-picked onto another parent. Repeat the operation on branch "
                 f"{attempt.branch}.",
                 table=attempt.table,
                 snapshot_id=self.snapshot_id,
@@ -250,9 +253,9 @@ class CherryPick(_WritesNothing):
         since, from_parent = self._since(metadata, head, picked)
         if not from_parent:
             raise ValidationConflictError(
-                f"Table {attempt.table}: snapshot {self.snapshot_id} replaced partitions of snapshot "
-                f"{picked.parent_snapshot_id}, which is no part of branch {attempt.branch}. "
-                "Repeat the operation there.",
+                f"Table {attempt.table}: snapshot {self.snapshot_id} replaced partitions of "
+                f"snapshot {picked.parent_snapshot_id}, which is no part of branch "
+                f"{attempt.branch}. Repeat the operation there.",
                 table=attempt.table,
                 snapshot_id=self.snapshot_id,
             )
@@ -370,8 +373,8 @@ def _moved(
     attempt: Attempt, name: str, before: SnapshotRef, now: SnapshotRef
 ) -> ValidationConflictError:
     return ValidationConflictError(
-        f"Table {attempt.table}: {name!r} moved from snapshot {before.snapshot_id} to {now.snapshot_id} since this change was "
-        "decided. Load the table again and decide anew.",
+        f"Table {attempt.table}: {name!r} moved from snapshot {before.snapshot_id} to "
+        f"{now.snapshot_id} since this change was decided. Load the table again and decide anew.",
         table=attempt.table,
         ref=name,
         snapshot_id=now.snapshot_id,

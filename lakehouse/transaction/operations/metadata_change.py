@@ -32,7 +32,8 @@ class MetadataChange:
             check_requirements(attempt.base.metadata, self.requirements)
         except CommitConflictError as error:
             raise ValidationConflictError(
-                f"Table {attempt.table}: the change was made for an older version of the table. {error.message}",
+                f"Table {attempt.table}: the change was made for an older version of the table. "
+                f"{error.message}",
                 table=attempt.table,
             ) from error
         attempt.require(AssertTableUUID(attempt.base.metadata.table_uuid), *self.requirements)

@@ -40,7 +40,8 @@ class Expire:
         for name in gone:
             if before.refs.get(name) != metadata.refs[name]:
                 raise ValidationConflictError(
-                    f"Table {attempt.table}: ref {name!r} was moved since it was chosen for expiry. Plan the expiry again.",
+                    f"Table {attempt.table}: ref {name!r} was moved since it was chosen for "
+                    "expiry. Plan the expiry again.",
                     table=attempt.table,
                     ref=name,
                 )
@@ -48,8 +49,8 @@ class Expire:
         for name, ref in metadata.refs.items():
             if name not in gone and ref.snapshot_id in wanted:
                 raise ValidationConflictError(
-                    f"Table {attempt.table}: {ref.type} {name!r} names snapshot {ref.snapshot_id}, which was to be expired. "
-                    "Plan the expiry again.",
+                    f"Table {attempt.table}: {ref.type} {name!r} names snapshot "
+                    f"{ref.snapshot_id}, which was to be expired. Plan the expiry again.",
                     table=attempt.table,
                     ref=name,
                     snapshot_id=ref.snapshot_id,

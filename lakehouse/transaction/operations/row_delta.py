@@ -90,8 +90,8 @@ class RowDelta:
         gone = sorted(referenced & attempt.removed)
         if gone:
             raise InvalidInputError(
-                f"Table {attempt.table}: this transaction removes {gone[0]}, of which it deletes rows "
-                "as well.",
+                f"Table {attempt.table}: this transaction removes {gone[0]}, of which it deletes "
+                "rows as well.",
                 table=attempt.table,
                 file=gone[0],
             )

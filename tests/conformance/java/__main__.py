@@ -50,7 +50,8 @@ def main() -> int:
     )
     if failed:
         say(
-            f"again: python -m tests.conformance.java --built --verbose --cases 1 --seed {failed[0]}"
+            "again: python -m tests.conformance.java --built --verbose --cases 1 --seed "
+            f"{failed[0]}"
         )
     return 1 if failed else 0
 

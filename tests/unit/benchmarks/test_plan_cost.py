@@ -1,4 +1,4 @@
-"""The counting storage serves pages like S3, and the benchmark's counts are what the table's shape says."""
+"""The counting storage pages like S3; the benchmark's counts follow from the table's shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks` knows every benchmark, reads what they keep, and a quick run keeps nothing."""
+"""`python -m benchmarks` knows every benchmark and reads its results; --quick keeps nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A commit stands from its swap on: whatever goes wrong behind it is no failure, and takes nothing away."""
+"""A commit stands from its swap on: later errors are no failure and take nothing away."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_odd_entries_of_the_metadata_log_fail_no_commit(catalog, entry, tmp_path
 
 
 def test_only_old_metadata_files_of_the_table_are_deleted(catalog):
-    """The log may name anything in the table's folder too: data, manifests, what is in use under another spelling."""
+    """The log may name anything in the table's folder: data, manifests, files under an alias."""
     location = create_table(catalog, properties=DELETES).metadata.location
     current = append(catalog, "first").version.metadata_location
     (listed,) = Path(location, "metadata").glob("snap-*.avro")

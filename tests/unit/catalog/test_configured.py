@@ -1,4 +1,4 @@
-"""Catalogs by name, as pyiceberg reads its configuration: pyiceberg opens each one, too, and finds the same tables."""
+"""Catalogs by name from pyiceberg's configuration; pyiceberg opens each, with the same tables."""
 
 from __future__ import annotations
 

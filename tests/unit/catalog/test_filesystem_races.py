@@ -1,4 +1,4 @@
-"""A filesystem catalog between two of its calls: what others do there must neither be missed nor mistaken."""
+"""A filesystem catalog between two of its calls: what others do is neither missed nor mistaken."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ def test_a_version_deleted_while_it_is_looked_at_is_followed(tmp_path, ask):
 
 @pytest.mark.parametrize("versions", [3, 5])
 def test_no_writer_is_acknowledged_while_its_table_is_purged(tmp_path, versions):
-    """At each step of the purge every writer that ever loaded the table tries to commit: its table is dropped, for certain."""
+    """At each step of the purge all writers that know the table try to commit.
+
+    For each of them the table is certainly dropped.
+    """
     rival = opened(tmp_path)
     create_table(rival)
     bases = [rival.load(EVENTS)]

@@ -59,7 +59,7 @@ def test_a_landed_commit_is_recognised(files, faults):
 
 
 def test_a_refused_look_after_a_lost_reply_is_unknown(files, faults):
-    """Found by simulation (seed 103475): a read that certainly failed was taken for a commit that certainly failed."""
+    """Found by simulation (seed 103475): a failed read was taken for a failed commit."""
     base = files.load(EVENTS)
     faults.next("create", Fault.LOST_REPLY)
     faults.next("read", Fault.REFUSED)
@@ -114,7 +114,10 @@ def test_the_hint_is_only_a_hint(files, hint):
 
 
 def test_a_base_that_was_cleaned_up_cannot_be_committed_on(files):
-    """A writer slept while the versions after its base came and went: its number is free again, its commit must not count."""
+    """A writer slept while later versions came and went.
+
+    Its number is free again, and its commit must not count.
+    """
     version = stale = files.load(EVENTS)
     settings = {
         "write.metadata.previous-versions-max": "1",
@@ -129,7 +132,7 @@ def test_a_base_that_was_cleaned_up_cannot_be_committed_on(files):
 
 
 def test_two_late_writers_do_not_vouch_for_each_other(files):
-    """The first leaves a file where the base of the second was: that it is there does not make the second's commit count."""
+    """A leftover file where the second's base was: the second's commit must not count."""
     bases = [files.load(EVENTS)]
     settings = {
         "write.metadata.previous-versions-max": "1",
@@ -168,7 +171,7 @@ def test_a_base_is_recognised_however_it_was_written(files, codec, indent):
 
 
 def test_a_version_that_could_not_be_deleted_leaves_no_gap(files, faults):
-    """Found by simulation (seed 50304): a leftover below a gap would make every reader with an old hint stop there."""
+    """Found by simulation (seed 50304): a leftover below a gap stopped readers with old hints."""
     settings = {
         "write.metadata.previous-versions-max": "1",
         "write.metadata.delete-after-commit.enabled": "true",

@@ -1,4 +1,7 @@
-"""`write.metadata.*`: compressed metadata files, their folder, and deletion of old ones, on catalogs that write them."""
+"""`write.metadata.*`: compressed metadata files, their folder, deletion of old ones.
+
+On the catalogs that write them.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,10 @@ def test_metadata_is_compressed_when_the_table_asks_for_it(lake):
 
 
 def test_writers_that_disagree_about_compression_lose_nothing(lake):
-    """One switches compression on and off while others append: if that gave two names to one version, appends would vanish."""
+    """Compression is switched on and off while others append.
+
+    If that gave two names to one version, appends would vanish.
+    """
     lake.create_table(
         "raw.t",
         SCHEMA,

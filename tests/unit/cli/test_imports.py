@@ -14,7 +14,8 @@ from lakehouse.cli import app
 from lakehouse.cli.command_list import COMMANDS
 
 HEAVY = {
-    "pandas", "datafusion", "sqlalchemy", "polars", "dagster", "pyspark", "duckdb", "requests", "sqlglot", "matplotlib",
+    "pandas", "datafusion", "sqlalchemy", "polars", "dagster", "pyspark", "duckdb", "requests",
+    "sqlglot", "matplotlib",
     "great_expectations",
 }  # fmt: skip
 

@@ -58,7 +58,10 @@ def test_time_travel_by_id_tag_and_time(ask, table):
     assert ask("select count(*) as n from raw.events for timestamp as of '2999-01-01'") == [
         {"n": 60}
     ]
-    both = f"select count(*) as n from raw.events a join raw.events for version as of {first.snapshot_id} b on a.id = b.id"
+    both = (
+        "select count(*) as n from raw.events a join raw.events for version as of "
+        f"{first.snapshot_id} b on a.id = b.id"
+    )
     assert ask(both) == [{"n": 10}]
 
 
@@ -198,7 +201,10 @@ class Watched:
             True,
         ),
         (
-            "select a.id from raw.events a left join raw.events b on a.id = b.id where a.id + b.id > 50",
+            (
+                "select a.id from raw.events a left join raw.events b on a.id = b.id where a.id + "
+                "b.id > 50"
+            ),
             False,
         ),
     ],

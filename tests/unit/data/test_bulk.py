@@ -1,4 +1,4 @@
-"""Files decoded by Polars: when, that it is the same as Arrow's reader, and what happens when it cannot."""
+"""Files decoded by Polars: which ones, same results as Arrow's reader, and failures."""
 
 from __future__ import annotations
 
@@ -300,7 +300,10 @@ def flipped(storage, one, at):
 
 @pytest.mark.parametrize("others", [0, 3])
 def test_a_flipped_bit_is_noticed_or_changes_nothing(others):
-    """As with Arrow's reader: page headers hold numbers that nobody needs, and Polars may read over another one than Arrow."""
+    """As with Arrow's reader: page headers hold unneeded numbers.
+
+    Polars may read over another one than Arrow.
+    """
     storage = MemoryStorage()
     (one,) = write(storage, rows(20))
     before = [other for _ in range(others) for other in write(storage, rows(20))]
@@ -399,7 +402,7 @@ def test_checksums_without_the_footer():
 
 @pytest.mark.timeout(20)
 def test_a_size_below_zero_does_not_lead_backwards():
-    """A page of -19 bytes, no values and the checksum of nothing ends where its own header begins."""
+    """A page of -19 bytes, no values and the checksum of nothing: it ends where it begins."""
     header = b"\x15\x00\x15\x00\x15\x25\x15\x00\x1c\x15\x00\x15\x00\x15\x06\x15\x06\x00\x00"
     assert len(header) == 19
     assert not verified(b"PAR1" + header, 1, 1, 19)

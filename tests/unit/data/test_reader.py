@@ -391,7 +391,7 @@ def test_low_cardinality_text_is_the_same_read_as_dictionaries(tmp_path):
 
 
 def test_files_alike_share_nothing_that_differs():
-    """The columns of a file serve the next one only when ids and types are the same; errors name the file that is wrong."""
+    """A file's columns serve the next one if ids and types agree; errors name the right file."""
     storage = MemoryStorage()
     wanted = Schema(
         NestedField(1, "a", LongType(), required=True), NestedField(2, "b", StringType())

@@ -207,7 +207,7 @@ class CountingStorage(MemoryStorage):
 
 
 def test_memory_follows_the_buffer_not_the_data():
-    """Partitions of very different sizes: what waits stays below the buffer, and slices do not keep whole batches alive."""
+    """Partitions of unequal size: buffers stay bounded, slices do not keep batches alive."""
     spec = PartitionSpec(PartitionField(1, 1000, BucketTransform(50), "id_bucket"))
     before = pa.total_allocated_bytes()
     peak = [0]

@@ -1,4 +1,4 @@
-"""Positions on a Z-curve: order-preserving in each column, whatever its type, and the same on every worker."""
+"""Positions on a Z-curve: each column keeps its order, and all workers agree."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ def rows(draw):
 @given(rows())
 def test_a_row_that_is_nowhere_smaller_never_comes_before(given_rows):
     schema, (first, second), table = given_rows
-    curve = pickle.loads(pickle.dumps(ZOrder.learn(["a", "b"], schema, table)))  # noqa: S301 - as Spark ships it
+    # As Spark ships it.
+    curve = pickle.loads(pickle.dumps(ZOrder.learn(["a", "b"], schema, table)))  # noqa: S301
     positions = curve.positions(table)
     keys = [(key(one), key(other)) for one, other in zip(first, second, strict=True)]
     for left in range(len(keys)):

@@ -135,7 +135,8 @@ def test_always_true(where):
         (ex.LessThan("f", -1e300), Op.LTE, -INF),
         (ex.LessThan("i", INF), Op.NOT_NULL, None),
         (ex.EqualTo("d", INF), Op.EQ, INF),
-        (ex.EqualTo("ts", dt.datetime(1970, 1, 1, 1)), Op.EQ, HOUR_US),  # noqa: DTZ001 - naive on purpose
+        # Naive on purpose.
+        (ex.EqualTo("ts", dt.datetime(1970, 1, 1, 1)), Op.EQ, HOUR_US),  # noqa: DTZ001
         (
             ex.EqualTo("tz", dt.datetime(1970, 1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1)))),
             Op.EQ,

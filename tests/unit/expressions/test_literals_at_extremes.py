@@ -63,7 +63,8 @@ KINDS = {
     "decimal(38,0)": (DecimalType(38, 0), [Decimal(1 - 10**38), Decimal(0), Decimal(10**38 - 1)]),
 }
 LITERALS = [
-    0, 1, -1, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 10**38, -(10**38), 10**400,
+    0, 1, -1, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1,
+    10**38, -(10**38), 10**400,
     0.5, -0.5, -0.0, 1e-90, -1e-90, 5e-324, -5e-324, 1e300, -1e300, math.inf, -math.inf,
     *(Decimal(text) for text in ("0E+100", "0E-100", "-0", "1E-90", "-1E-90", "1E-38", "1E-39", "-1E-39")),
     *(Decimal(text) for text in ("0.005", "-0.005", "999.99", "999.995", "-999.995", "1E+90", "-1E+90")),
@@ -88,7 +89,7 @@ def place(value):
 
 
 def rounded(literal, kind):
-    """A literal beside a floating column is rounded to it first (docs/filters.md); beyond its range it stays what it is."""
+    """A literal is rounded to a floating column first (docs/filters.md), unless out of range."""
     where, number = place(literal)
     if where or not isinstance(kind, FloatType | DoubleType):
         return where, number

@@ -1,4 +1,4 @@
-"""Distinct counts: exact where they can be, what Apache DataSketches makes of the same values, kept where the spec says."""
+"""Distinct counts: exact where possible, as Apache DataSketches has them, stored as specified."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def exact(field_id: int) -> dict[str, object]:
     ],
 )
 def test_deletes_that_name_their_file_apply_wherever_they_are_listed(fields):
-    """As Iceberg's Java reader has it; DuckDB lists them under the present spec, whatever the data file's."""
+    """Like Iceberg's Java reader; DuckDB lists them under the current spec, not the file's."""
     for entry in (
         deletes(5, **fields, partition=("b",)),
         deletes(5, **fields, partition=(None,), spec_id=1),

@@ -16,7 +16,7 @@ confluent_kafka = pytest.importorskip(
 
 @pytest.fixture
 def mock_cluster():
-    """A mock broker lives as long as the client that made it; its address is known through that client's metadata."""
+    """A mock broker lives as long as its client, whose metadata tells the address."""
     keeper = confluent_kafka.Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "unused"})
     brokers = keeper.list_topics(timeout=20).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)

@@ -1,4 +1,4 @@
-"""Planning over a table in memory: every source of entries gives the same plan, and the report adds up."""
+"""Planning in memory: every source of entries gives the same plan, and reports add up."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_deletes_are_attached(table):
 
 
 def test_metrics_of_columns_that_an_equality_delete_does_not_compare_prune_nothing(table):
-    """It deletes id = 1 whatever n is; the bounds of n are those of the rows that happened to be written into the delete file."""
+    """It deletes id = 1 whatever n is: bounds of n are only those of the delete file's rows."""
     deletes = by_id(
         1, 500, 600, file_path="deletes", content=CONTENT_EQUALITY_DELETES, equality_ids=(1,)
     )

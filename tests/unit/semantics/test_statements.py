@@ -71,11 +71,17 @@ def test_yaml_comes_back_as_it_was():
         ("{table: t, statements: [{kind: warning, evidence: {check: magic}}]}", "name a check"),
         ("{table: t, statements: [{kind: warning, evidence: {check: bounds}}]}", "needs column"),
         (
-            "{table: t, statements: [{kind: warning, evidence: {check: newest, column: a, within: soon}}]}",
+            (
+                "{table: t, statements: [{kind: warning, evidence: {check: newest, column: a, "
+                "within: soon}}]}"
+            ),
             "is no span",
         ),
         (
-            "{table: t, statements: [{kind: warning, evidence: {check: pattern, column: a, regex: '('}}]}",
+            (
+                "{table: t, statements: [{kind: warning, evidence: {check: pattern, column: a, "
+                "regex: '('}}]}"
+            ),
             "no regular expression",
         ),
         ("{statements: [{kind: warning}]}", "needs a table"),
@@ -144,8 +150,8 @@ def test_rows_keep_statements_whole():
 
 def test_mentions_follow_scopes():
     sql = (
-        "with big as (select o.id as order_id, total from sales.orders o where total > 5) "
-        "select count(*) = 1 from big join sales.customers c on c.id = big.order_id where not internal"
+        "with big as (select o.id as order_id, total from sales.orders o where total > 5) select "
+        "count(*) = 1 from big join sales.customers c on c.id = big.order_id where not internal"
     )
     assert sql_mentions(sql, None, COLUMNS) == {
         ("sales.orders", None),

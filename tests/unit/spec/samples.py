@@ -117,7 +117,7 @@ def grown(base: TableMetadata, count: int, *, start: int = 1) -> TableMetadata:
 
 
 def v1_document() -> dict:
-    """v1 as old writers left it: no ids for schema, spec or partition fields, no lists, embedded manifests."""
+    """v1 by old writers: no ids for schema, spec or fields, no lists, embedded manifests."""
     return {
         "format-version": 1,
         "table-uuid": UUID,

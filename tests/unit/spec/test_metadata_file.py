@@ -290,7 +290,7 @@ def test_not_metadata_at_all(content):
 
 
 class TestLongLists:
-    """The lists that are not decoded must be cut exactly, in any text, or the whole text decoded."""
+    """Lists that are not decoded are cut exactly, in any text, or all of it is decoded."""
 
     @pytest.fixture(autouse=True)
     def cut_always(self, monkeypatch):
@@ -409,7 +409,7 @@ class TestLongLists:
 
 
 def test_a_long_history_is_decoded_where_it_is_looked_at():
-    """Opening costs the same whatever lies in snapshots that nobody asks for, so a damaged one is noticed when it is read."""
+    """Opening a table does not read snapshots: a damaged one is noticed when it is read."""
     document = json.loads(serialize(grown(table(), 3)))
     last = document["snapshots"][-1]
     old = [{**document["snapshots"][0], "snapshot-id": 10_000 + number} for number in range(5000)]

@@ -75,7 +75,8 @@ def test_types_by_name(text, expected):
 
 def test_nested_types_by_name():
     parsed = type_from_text(
-        "struct<lat: double required, `odd, name`: list<map<string, struct<x: int>>>, t: decimal(9, 2)>"
+        "struct<lat: double required, `odd, name`: list<map<string, struct<x: int>>>, t: "
+        "decimal(9, 2)>"
     )
     lat, odd, last = parsed.fields
     assert (lat.name, lat.required, lat.field_type) == ("lat", True, DoubleType())

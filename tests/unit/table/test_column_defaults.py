@@ -1,4 +1,4 @@
-"""Defaults of columns of every type, from the schema change to the rows of old and new files (spec: Default values)."""
+"""Column defaults of every type, from schema change to rows (spec: Default values)."""
 
 from __future__ import annotations
 

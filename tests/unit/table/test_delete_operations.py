@@ -141,7 +141,7 @@ def test_an_overwrite_takes_rows_that_its_filter_does_not_match(table):
     ],
 )
 def test_rows_of_an_overwrite_that_do_not_match_are_refused_on_demand(table, where, left):
-    """Iceberg's validateAddedFilesMatchOverwriteFilter; SQLite counts the rows that do not match."""
+    """Iceberg's validateAddedFilesMatchOverwriteFilter; SQLite counts rows that do not match."""
     new = [(1, "new"), (7, "other")]
     sqlite = sqlite3.connect(":memory:")
     sqlite.execute("create table t (id, s)")

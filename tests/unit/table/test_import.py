@@ -1,4 +1,4 @@
-"""Files that lie somewhere become part of a table: `add_files` and `import_hive`, read by pyiceberg too."""
+"""Existing files join a table: `add_files` and `import_hive`, read by pyiceberg too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""v3 row lineage end to end: a row keeps its `_row_id` wherever it moves, and knows when it was written last."""
+"""v3 row lineage: a row keeps its `_row_id` wherever it moves, and knows its last write."""
 
 from __future__ import annotations
 

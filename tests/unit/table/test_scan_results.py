@@ -1,4 +1,4 @@
-"""Counts, limits and streams of scans, against the rows that were written and what was deleted of them."""
+"""Counts, limits and streams of scans, against rows written and deleted."""
 
 from __future__ import annotations
 

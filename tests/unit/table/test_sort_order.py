@@ -1,4 +1,4 @@
-"""Sort orders are honoured on append: in every file, by whatever order is current, nulls and NaN in their place."""
+"""Appends honour sort orders: in every file, in the current order, nulls and NaN in place."""
 
 from __future__ import annotations
 

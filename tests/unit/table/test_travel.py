@@ -1,4 +1,4 @@
-"""Which schema a snapshot is read with: its own when it is asked for, the table's present one at the head of a branch."""
+"""Which schema reads a snapshot: its own by id, the table's current one at a branch's head."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row-level write that was decided before a compaction landed: the same rows, from other files."""
+"""A row-level write decided before a compaction landed: the same rows in other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three outcomes and nothing between: what a transaction says when the ground moves under its commit."""
+"""Three outcomes, nothing between: what a transaction says when its base moves."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def catalog(request, tmp_path):
 
 @pytest.mark.parametrize("lost_before", [False, True])
 def test_another_table_under_the_same_name_gets_nothing(catalog, lost_before):
-    """Files written for the columns of one table must not land in the table that has its name now."""
+    """Files for one table's columns must not land in the table that has its name now."""
     if lost_before:
         Transaction(catalog, EVENTS).append([data_file("old")]).commit()
     stale = Transaction(catalog, EVENTS).append([data_file("one")])
@@ -58,7 +58,10 @@ def test_another_table_under_the_same_name_gets_nothing(catalog, lost_before):
     "trouble", [NoSuchTableError, NoSuchFileError, CorruptMetadataError, MemoryError]
 )
 def test_trouble_while_looking_up_leaves_the_outcome_unknown(catalog, monkeypatch, trouble):
-    """Whatever the look finds, it does not make the commit a certain failure: callers delete data files after one."""
+    """A failed look does not make the commit a certain failure.
+
+    Callers delete data files after a certain one.
+    """
     monkeypatch.setattr(
         type(catalog), "commit", _loses_its_reply(type(catalog).commit, trouble, monkeypatch)
     )

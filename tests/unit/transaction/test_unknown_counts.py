@@ -1,4 +1,4 @@
-"""Manifests of old tables whose counts nobody recorded (spec: Manifest Lists, optional in v1): no commit takes them for empty."""
+"""Old manifests without counts (spec: Manifest Lists, optional in v1) are not taken for empty."""
 
 from __future__ import annotations
 

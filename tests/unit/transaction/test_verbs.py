@@ -324,7 +324,10 @@ def test_what_was_made_after_the_expired_history_is_picked(catalog):
 
 
 def staged_replacement(catalog):
-    """`one` of partition a replaced by `new` on a branch, as a dynamic overwrite does it; main has `one` and `two` of b."""
+    """`new` replaces `one` of partition a on a branch, by a dynamic overwrite.
+
+    main has `one`, and `two` of partition b.
+    """
     append(catalog, "one")
     base = append(catalog, "two", partition="b").version
     replaced = begin(catalog, base=base, branch="audit").overwrite(
@@ -426,7 +429,7 @@ def test_a_large_manifest_is_not_rewritten_for_a_few_small_ones(catalog):
 
 
 class Watched:
-    """A catalog that notes which files are read and written while somebody holds the table's turn."""
+    """A catalog that notes files read and written while somebody has the table's turn."""
 
     def __init__(self, inner):
         self._inner, self.in_turn, self.noted = inner, False, []

@@ -89,7 +89,7 @@ class Replayed:
         self._head, self._stream = head, stream
 
     def read(self, size: int = -1, /) -> bytes:
-        """See ByteStream; may give fewer bytes than there are."""
+        """At most `size` bytes, none at the end. May give fewer bytes than there are."""
         if self._head:
             given = self._head if size < 0 else self._head[:size]
             self._head = self._head[len(given) :]

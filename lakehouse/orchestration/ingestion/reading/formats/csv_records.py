@@ -40,20 +40,20 @@ class TextRecords:
         self._columns, self._texts = columns, texts
 
     def column(self, name: str) -> Values:
-        """See Records."""
+        """A field of every record; null where it is missing."""
         found = self._columns.get(name)
         return pa.nulls(len(self.lines), pa.string()) if found is None else found
 
     def fields(self) -> Mapping[str, Values]:
-        """See Records."""
+        """Every field with its values."""
         return self._columns
 
     def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
-        """See Records."""
+        """Records with an unknown field: position -> the first such field."""
         return strangers_of(self._columns, known)
 
     def only(self, positions: Sequence[int]) -> TextRecords:
-        """See Records."""
+        """The records at these positions."""
         where = pa.array(positions, pa.int64())
         return TextRecords(
             [self.lines[at] for at in positions],
@@ -62,7 +62,7 @@ class TextRecords:
         )
 
     def text(self, position: int) -> bytes:
-        """See Records."""
+        """A record as it came, or as JSON."""
         return self._texts[position]
 
 

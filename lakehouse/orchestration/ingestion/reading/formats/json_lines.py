@@ -49,12 +49,12 @@ class JsonRecords:
             }
 
     def column(self, name: str) -> Values:
-        """See Records."""
+        """A field of every record; null where it is missing."""
         found = self._columns.get(name)
         return [value.get(name) for value in self._values] if found is None else found
 
     def fields(self) -> Mapping[str, Values]:
-        """See Records."""
+        """Every field with its values."""
         if self._columns:
             return self._columns
         found: dict[str, list[object]] = {}
@@ -67,7 +67,7 @@ class JsonRecords:
         return dict(found)
 
     def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
-        """See Records."""
+        """Records with an unknown field: position -> the first such field."""
         strange = {shape for shape in self._shapes if not known.issuperset(shape)}
         found: dict[int, str] = {}
         if strange:
@@ -80,7 +80,7 @@ class JsonRecords:
         return found
 
     def only(self, positions: Sequence[int]) -> JsonRecords:
-        """See Records."""
+        """The records at these positions."""
         lines, values, texts = self.lines, self._values, self._texts
         return JsonRecords(
             [lines[at] for at in positions],
@@ -89,7 +89,7 @@ class JsonRecords:
         )
 
     def text(self, position: int) -> bytes:
-        """See Records."""
+        """A record as it came, or as JSON."""
         if self._texts is None:
             return shown_json(self._values[position]).encode()
         return self._texts[position]

@@ -29,25 +29,25 @@ class ArrowRecords:
         self._columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
 
     def column(self, name: str) -> Values:
-        """See Records."""
+        """A field of every record; null where it is missing."""
         found = self._columns.get(name)
         return pa.nulls(len(self.lines)) if found is None else found
 
     def fields(self) -> Mapping[str, Values]:
-        """See Records."""
+        """Every field with its values."""
         return self._columns
 
     def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
-        """See Records."""
+        """Records with an unknown field: position -> the first such field."""
         return strangers_of(self._columns, known)
 
     def only(self, positions: Sequence[int]) -> ArrowRecords:
-        """See Records."""
+        """The records at these positions."""
         batch = self._batch.take(pa.array(positions, pa.int64()))
         return ArrowRecords([self.lines[at] for at in positions], batch)
 
     def text(self, position: int) -> bytes:
-        """See Records."""
+        """A record as it came, or as JSON."""
         (row,) = self._batch.slice(position, 1).to_pylist()
         return shown_json(row).encode()
 

@@ -38,8 +38,10 @@ _BOOLEANS = {"true": True, "false": False}
 _FAILURES = (ValueError, InvalidOperation, OverflowError, pa.ArrowException)
 
 _ARROW: Mapping[str, pa.DataType] = {
-    "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(), "double": pa.float64(),
-    "string": pa.string(), "json": pa.string(), "date": pa.date32(), "timestamp": pa.timestamp("us"),
+    "boolean": pa.bool_(), "int": pa.int32(), "long": pa.int64(), "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(), "json": pa.string(), "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
     "timestamptz": pa.timestamp("us", "UTC"), "time": pa.time64("us"), "binary": pa.binary(),
 }  # fmt: skip
 # Python types whose values Arrow takes for the column as they are, or not at all
@@ -245,7 +247,8 @@ def _timestamptz(value: object) -> object:
 
 
 _CONVERT: Mapping[str, Callable[[object], object]] = {
-    "date": _date, "time": _time, "timestamp": _timestamp, "timestamptz": _timestamptz, "json": json_text,
+    "date": _date, "time": _time, "timestamp": _timestamp, "timestamptz": _timestamptz,
+    "json": json_text,
 }  # fmt: skip
 
 

@@ -56,7 +56,8 @@ def kinds_of(values: Iterable[object]) -> Counter[str]:
 
 
 _PYTHON_KINDS: Mapping[type, str] = {
-    bool: "boolean", float: "double", str: "string", dict: "json", list: "json", date: "date", time: "time", bytes: "binary",
+    bool: "boolean", float: "double", str: "string", dict: "json", list: "json", date: "date",
+    time: "time", bytes: "binary",
 }  # fmt: skip
 
 
