@@ -1,7 +1,7 @@
 """What an evaluation of a landing sensor costs, by how many files landed.
 
-`python -m benchmarks.sensor_tick [--files 10000,100000,1000000]`. All files are in the ledger, with a
-row for their day and one for lines without a day, as ingestion leaves them; then one more lands.
+`python -m benchmarks.sensor_tick [--files 10000,100000,1000000]`. All files are in the ledger, with
+a row for their day and one for lines without a day, as ingestion leaves them; then one more lands.
 Each evaluation is taken by a process of its own, whose libraries an evaluation over a few files has
 loaded: sensors live in a process that goes on, and keep nothing from one evaluation to the next.
 Memory is the peak beyond what the process had by then. Beside it what comparing objects takes, one

@@ -1,8 +1,8 @@
 """Every public name has an example in its docstring, and every example runs.
 
 An example knows `lake`, a catalog in a folder of its own, `events`, its table `raw.events` of three
-rows, `more`, a row to append, `folder`, an empty folder that the catalog may read, `spark` where it is needed, and the names
-that a script would import: `lh`, `pa`, `dt`, `Path`.
+rows, `more`, a row to append, `folder`, an empty folder that the catalog may read, `spark` where it
+is needed, and the names that a script would import: `lh`, `pa`, `dt`, `Path`.
 """
 
 from __future__ import annotations
