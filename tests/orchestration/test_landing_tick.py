@@ -18,13 +18,20 @@ from hypothesis import strategies as st
 
 from benchmarks.counting_storage import CountingStorage
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
+from lakehouse.errors import NoSuchFileError
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.automation.attempts import Work
 from lakehouse.orchestration.automation.landing_state import LEFT_UNREAD, look, waiting
 from lakehouse.orchestration.ingestion import landing_listing
 from lakehouse.orchestration.ingestion.landing_ledger import LandingFile, LedgerRow, ledger_to_arrow
-from lakehouse.orchestration.ingestion.landing_listing import digest, landed, landing_files
+from lakehouse.orchestration.ingestion.landing_listing import (
+    digest,
+    landed,
+    landing_files,
+    list_landing,
+)
 from lakehouse.orchestration.ingestion.source_tables import ledger_table, pending_days
+from lakehouse.storage.storage_by_scheme import storage_for
 from tests.orchestration.conftest import EVENTS, Pipe, event, june
 
 Version = tuple[str, int, int]
@@ -197,6 +204,21 @@ def test_two_files_that_the_ledger_cannot_tell_apart_by_name_are_told_apart(tmp_
         ledger_table(lake, source).overwrite(ledger_to_arrow(rows))
         (left,) = landing_files(look(lake, str(tmp_path), source)[0])
         assert {left, known} == set(both)
+
+
+def test_a_store_is_listed_as_a_disk_is() -> None:
+    root = f"memory://landing-{next(_numbers)}/landing"
+    storage = storage_for(root)
+    for key in ("1.jsonl", "a/2.jsonl", "_x/4.jsonl", "a/.5.jsonl", "a/6.csv"):
+        storage.write(f"{root}/events/{key}", b"xyz")
+    storage.write(f"{root}/events_too/7.jsonl", b"")
+    listed = landing_files(list_landing(root, replace(EVENTS, pattern="*.jsonl")))
+    assert [(file.path, file.size_bytes) for file in listed] == [
+        ("1.jsonl", 3),
+        ("a/2.jsonl", 3),
+    ]
+    with pytest.raises(NoSuchFileError, match="does not exist"):
+        list_landing(root, replace(EVENTS, name="nothing"))
 
 
 def test_a_cause_changes_with_every_fact_of_a_version_and_not_with_the_order() -> None:
