@@ -30,10 +30,10 @@ QUICK: dict[str, tuple[str, ...]] = {
     "plan_cost": ("--scale", "0.01"),
     "manifest_write": ("--entries", "8032"),
     "open_table": ("--snapshots", "100", "--repeat", "1"),
-    "call_counts": (),
     "commit": ("--snapshots", "10", "--alone", "", "--commits", "3"),
     "race": ("--writers", "2", "--appends", "5", "--catalogs", "sqlite"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
+    "merge": ("--rows", "20000", "--keys", "200", "--repeat", "1"),
     "compaction": ("--scale", "0.005", "--rounds", "1"),
     "week": ("--days", "0.3", "--every", "40"),
     "sensor_tick": ("--files", "1000"),
@@ -91,13 +91,6 @@ def open_table(kept: dict[str, Any]) -> Iterator[Ratio]:
         )
 
 
-def call_counts(kept: dict[str, Any]) -> Iterator[Ratio]:
-    for name, before in kept.get("before", {}).items():
-        now = kept["journeys"][name]
-        case = f"{name}: {now['calls']:,} calls in {now['modules']} modules"
-        yield Ratio(case, "an earlier checkout", before["calls"] / now["calls"], "calls")
-
-
 def manifest_write(kept: dict[str, Any]) -> Iterator[Ratio]:
     for peer in ("pyiceberg", "fastavro"):
         yield Ratio(
@@ -137,6 +130,12 @@ def arrow_read(kept: dict[str, Any]) -> Iterator[Ratio]:
                 times[f"{peer} processor"] / times["lakehouse processor"],
                 "processor time",
             )
+
+
+def merge(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for peer, times in kept["times_ours"].items():
+        if not peer.startswith("lakehouse"):
+            yield Ratio(f"upsert of {kept['keys']:,} keys into {kept['rows']:,} rows", peer, times)
 
 
 def compaction(kept: dict[str, Any]) -> Iterator[Ratio]:
@@ -184,11 +183,11 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "plan_growth": plan_growth,
     "plan_cost": plan_cost,
     "open_table": open_table,
-    "call_counts": call_counts,
     "manifest_write": manifest_write,
     "commit": commit,
     "race": race,
     "arrow_read": arrow_read,
+    "merge": merge,
     "compaction": compaction,
     "week": week,
     "sensor_tick": sensor_tick,

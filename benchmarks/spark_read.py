@@ -53,17 +53,13 @@ def aggregate(frame: DataFrame) -> None:
     frame.groupBy("kind").sum("amount").collect()
 
 
-def options() -> argparse.Namespace:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--repeat", type=int, default=5)
     iceberg_options(parser)
-    return parser.parse_args()
-
-
-def main() -> int:
-    arguments = options()
+    arguments = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="spark-read-"))
     spark = build_session(
         "spark_read", config={"spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED"}

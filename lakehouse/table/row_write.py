@@ -103,16 +103,28 @@ class RowWrite:
 
     @overload
     def commit_decision(
-        self, decide: Callable[[], Decision], *, rows_inserted: int | None = None
+        self,
+        decide: Callable[[], Decision],
+        *,
+        rows_inserted: int | None = None,
+        whatever_came: bool = False,
     ) -> WriteResult: ...
 
     @overload
     def commit_decision(
-        self, decide: Callable[[], Decision | None], *, rows_inserted: int | None = None
+        self,
+        decide: Callable[[], Decision | None],
+        *,
+        rows_inserted: int | None = None,
+        whatever_came: bool = False,
     ) -> WriteResult | None: ...
 
     def commit_decision(
-        self, decide: Callable[[], Decision | None], *, rows_inserted: int | None = None
+        self,
+        decide: Callable[[], Decision | None],
+        *,
+        rows_inserted: int | None = None,
+        whatever_came: bool = False,
     ) -> WriteResult | None:
         """Commit what `decide` makes of the table's version; None when it finds nothing to do.
 
@@ -138,7 +150,9 @@ class RowWrite:
                 )
             except ValidationConflictError:
                 found = self._table.catalog.load(self._table.identifier)
-                if not left or not only_moved_rows(before, found.metadata, self._branch):
+                if not left or not (
+                    whatever_came or only_moved_rows(before, found.metadata, self._branch)
+                ):
                     raise
             self._discard(self.files[kept:])
             del self.files[kept:]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from lakehouse.table.change_verbs import ChangeVerbs
 from lakehouse.table.html_view import table_html, table_text
+from lakehouse.table.merge_verbs import MergeVerbs
 from lakehouse.table.read_verbs import ReadVerbs
 from lakehouse.table.ref_verbs import RefVerbs
 from lakehouse.table.upkeep_verbs import UpkeepVerbs
-from lakehouse.table.write_verbs import WriteVerbs
 
 
-class Table(ReadVerbs, WriteVerbs, ChangeVerbs, RefVerbs, UpkeepVerbs):
+class Table(ReadVerbs, MergeVerbs, ChangeVerbs, RefVerbs, UpkeepVerbs):
     """A table at the version it had when it was loaded, or last changed through this object.
 
     >>> schema = pa.schema({"day": pa.date32(), "visits": pa.int64()})

@@ -281,8 +281,13 @@ def execute_orphan_removal(
     """
     progress = progress or no_progress
     keys = LocationKeys(plan.options.aliases)
-    version = _unmoved(catalog, plan)
+    version = catalog.load(plan.identifier)
     location = version.metadata.location
+    if location != plan.version.metadata.location:
+        raise StorageError(
+            f"Table {plan.identifier} moved to {location} since the plan was made. Plan again.",
+            retryable=True,
+        )
     storage = catalog.storage(location)
     reached = _reached(catalog, version, keys)
     still = {info.location: info for info in storage.list(location)}
@@ -306,8 +311,12 @@ def execute_orphan_removal(
     total = len(orphans)
     if plan.options.trash:
         for done, info in enumerate(orphans, start=1):
-            place = f"{folder}/{keys.relative(info.location, location)}"
-            _move(storage, info.location, place, replace=True)
+            _move(
+                storage,
+                info.location,
+                f"{folder}/{keys.relative(info.location, location)}",
+                replace=True,
+            )
             progress("move to trash", done, total)
     else:
         _delete(storage, [info.location for info in orphans])
@@ -331,17 +340,6 @@ def execute_orphan_removal(
         spared=len(plan.orphans) - total,
         trash_location=folder if plan.options.trash and orphans else None,
     )
-
-
-def _unmoved(catalog: Catalog, plan: OrphanPlan) -> TableVersion:
-    version = catalog.load(plan.identifier)
-    location = version.metadata.location
-    if location != plan.version.metadata.location:
-        raise StorageError(
-            f"Table {plan.identifier} moved to {location} since the plan was made. Plan again.",
-            retryable=True,
-        )
-    return version
 
 
 def remove_orphan_files(

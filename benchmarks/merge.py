@@ -1,0 +1,208 @@
+"""Upsert: keys into a table ten files long, half of them there, beside its peers in one run.
+
+    python -m benchmarks.merge [--rows 5000000] [--keys 20000] [--repeat 3]
+
+Contenders take turns, each time in a process and a folder of their own, on tables of equal rows:
+ours (format version 3, merge on read; and copy on write), pyiceberg's `upsert`, delta-rs' `merge`
+where the package `deltalake` is installed, and the floor: key columns read by Polars, a semi-join,
+a bitmap a file and one new file, without any commit. Seconds are those of the call alone, after one
+on a small table; the best of the repeats counts. Peak memory is the process's own, minus what it held
+before the call. Results go to benchmarks/results/merge.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
+from pyroaring import BitMap
+
+import lakehouse as lh
+
+RESULTS = Path(__file__).parent / "results" / "merge.json"
+FILES = 10
+KEYS = ["id"]
+
+
+def rows(ids: np.ndarray, value: int) -> pa.Table:
+    """Five columns; the same for the same ids."""
+    rng = np.random.default_rng(int(ids[0]) if len(ids) else 0)
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "ts": pa.array(1_700_000_000_000_000 + ids * 1000, pa.timestamp("us")),
+            "a": rng.random(len(ids)),
+            "b": np.full(len(ids), value),
+            "s": np.char.add("user-", (ids % 100_000).astype(str)),
+        }
+    )
+
+
+def parts(count: int) -> list[pa.Table]:
+    """The table's rows, a file each."""
+    edges = [count * one // FILES for one in range(FILES + 1)]
+    return [rows(np.arange(a, b), 0) for a, b in itertools.pairwise(edges)]
+
+
+def source(count: int, keys: int) -> pa.Table:
+    """Half of the keys are there, anywhere in the table."""
+    there = np.random.default_rng(7).choice(count, keys // 2, replace=False)
+    return rows(np.concatenate([there, np.arange(count, count + keys - keys // 2)]), 1)
+
+
+def ours(folder: str, count: int, mode: str) -> Callable[[pa.Table], object]:
+    """Our upsert."""
+    lake = lh.load_catalog(f"file://{folder}/warehouse")
+    table = lake.create_table(
+        "bench.t",
+        rows(np.arange(1), 0).schema,
+        format_version=3,
+        properties={"write.merge.mode": mode},
+    )
+    for part in parts(count):
+        table.append(part)
+    return lambda data: lake.load_table("bench.t").upsert(data, keys=KEYS)
+
+
+def pyiceberg(folder: str, count: int, _: str) -> Callable[[pa.Table], object]:
+    """The upsert of pyiceberg."""
+    catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}")
+    catalog.create_namespace("bench")
+    table = catalog.create_table("bench.t", rows(np.arange(1), 0).schema)
+    for part in parts(count):
+        table.append(part)
+    return lambda data: catalog.load_table("bench.t").upsert(data, join_cols=KEYS)
+
+
+def delta(folder: str, count: int, _: str) -> Callable[[pa.Table], object]:
+    """The merge of delta-rs."""
+    import deltalake  # noqa: PLC0415 - an optional peer
+
+    for part in parts(count):
+        deltalake.write_deltalake(f"{folder}/delta", part, mode="append")
+
+    def run(data: pa.Table) -> object:
+        table = deltalake.DeltaTable(f"{folder}/delta")
+        merge = table.merge(data, "t.id = s.id", source_alias="s", target_alias="t")
+        return merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    return run
+
+
+def floor(folder: str, count: int, _: str) -> Callable[[pa.Table], object]:
+    """What any merge on read has to do."""
+    for number, part in enumerate(parts(count)):
+        pq.write_table(part, f"{folder}/{number}.parquet", compression="zstd")
+
+    def run(data: pa.Table) -> object:
+        keys = pl.DataFrame(pl.from_arrow(data.select(KEYS)))
+        for number in range(FILES):
+            ids = pl.read_parquet(f"{folder}/{number}.parquet", columns=KEYS)
+            found = ids.with_row_index("pos").join(keys, on=KEYS, how="semi")
+            bitmap = BitMap(found["pos"].to_numpy())
+            Path(f"{folder}/{number}.bitmap").write_bytes(bitmap.serialize())
+        pq.write_table(data, f"{folder}/new.parquet", compression="zstd")
+        return None
+
+    return run
+
+
+CONTENDERS: dict[str, tuple[Callable[..., Callable[[pa.Table], object]], str]] = {
+    "lakehouse": (ours, "merge-on-read"),
+    "lakehouse, copy on write": (ours, "copy-on-write"),
+    "pyiceberg": (pyiceberg, ""),
+    "delta-rs": (delta, ""),
+    "floor": (floor, ""),
+}
+
+
+def measure(name: str, count: int, keys: int) -> dict[str, float]:
+    """One upsert of one contender, in this process."""
+    make, mode = CONTENDERS[name]
+    with tempfile.TemporaryDirectory() as small, tempfile.TemporaryDirectory() as folder:
+        make(small, 1000, mode)(source(1000, 100))  # libraries are loaded, threads are there
+        upsert = make(folder, count, mode)
+        data = source(count, keys)
+        before, held = _bytes(folder), _peak_mb()
+        start, busy = time.perf_counter(), time.process_time()
+        upsert(data)
+        return {
+            "seconds": time.perf_counter() - start,
+            "processor": time.process_time() - busy,
+            "written_mb": (_bytes(folder) - before) / 1e6,
+            "more_memory_mb": _peak_mb() - held,
+        }
+
+
+def _bytes(folder: str) -> int:
+    return sum(one.stat().st_size for one in Path(folder).rglob("*") if one.is_file())
+
+
+def _peak_mb() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rows", type=int, default=5_000_000)
+    parser.add_argument("--keys", type=int, default=20_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--one", choices=CONTENDERS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.one, options.rows, options.keys)))
+        return
+    there = [
+        one for one in CONTENDERS if one != "delta-rs" or importlib.util.find_spec("deltalake")
+    ]
+    best: dict[str, dict[str, float]] = {}
+    for _ in range(options.repeat):
+        for name in there:
+            command = [sys.executable, "-m", "benchmarks.merge", "--one", name]
+            sizes = ["--rows", str(options.rows), "--keys", str(options.keys)]
+            done = subprocess.run([*command, *sizes], check=True, capture_output=True, text=True)
+            found = json.loads(done.stdout.splitlines()[-1])
+            if name not in best or found["seconds"] < best[name]["seconds"]:
+                best[name] = found
+    ours_seconds = best["lakehouse"]["seconds"]
+    print(f"{options.keys:,} keys into {options.rows:,} rows in {FILES} files")
+    print(
+        f"{'':26s}{'seconds':>9s}{'CPU s':>8s}{'written MB':>12s}{'memory MB':>11s}{'to ours':>9s}"
+    )
+    for name, one in best.items():
+        print(
+            f"{name:26s}{one['seconds']:9.2f}{one['processor']:8.2f}{one['written_mb']:12.2f}"
+            f"{one['more_memory_mb']:11.0f}{one['seconds'] / ours_seconds:9.2f}"
+        )
+    versions = ["pyiceberg", "polars", *(["deltalake"] if "delta-rs" in there else [])]
+    report = {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "versions": {one: version(one) for one in versions},
+        "rows": options.rows,
+        "keys": options.keys,
+        "contenders": best,
+        "times_ours": {name: one["seconds"] / ours_seconds for name, one in best.items()},
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""MERGE and UPDATE: rows changed by what a condition, or other rows, say of them."""

@@ -1,0 +1,118 @@
+"""Changes of rows as files: deletes beside data files (merge on read), or files anew (copy on write)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from pyiceberg.schema import Schema
+
+from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table
+from lakehouse.data.writing.data_file_writer import WriteRequest, write_data_files
+from lakehouse.dml.merge.merge_rows import Positions, RowChanges
+from lakehouse.dml.merge_on_read import RowDeletes, delete_positions
+from lakehouse.expressions.bound_filter import TRUE, Bound
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.schema.metadata_columns import with_lineage
+from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.transaction import Transaction
+
+Mode = Literal["copy-on-write", "merge-on-read"]
+Isolation = Literal["serializable", "snapshot"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFiles:
+    """Files that a commit exchanges.
+
+    Attributes:
+        added: new data files.
+        removed: data files that are rewritten.
+        deletes: of rows whose data files stay; None for copy on write.
+        conflict_filter: see RowChanges.
+    """
+
+    added: tuple[DataFile, ...]
+    removed: tuple[DataFile, ...]
+    deletes: RowDeletes | None
+    conflict_filter: Bound
+
+    @property
+    def written(self) -> tuple[DataFile, ...]:
+        """Files that exist now and that only a commit makes reachable."""
+        return self.added if self.deletes is None else (*self.added, *self.deletes.delete_files)
+
+    def stage(self, transaction: Transaction, isolation: Isolation) -> None:
+        """Add the exchange to a transaction: one snapshot."""
+        if self.deletes is None:
+            transaction.overwrite(
+                self.added,
+                self.removed,
+                conflict_filter=self.conflict_filter,
+                isolation=isolation,
+            )
+            return
+        transaction.row_delta(
+            self.added,
+            self.deletes.delete_files,
+            removed_delete_files=self.deletes.superseded,
+            referenced_files=self.deletes.referenced,
+            conflict_filter=self.conflict_filter,
+            isolation=isolation,
+        )
+
+
+def write_changes(
+    changes: RowChanges,
+    metadata: TableMetadata,
+    request: WriteRequest,
+    storage: Storage,
+    mode: Mode,
+) -> ChangedFiles:
+    """Write the files that changes of rows need.
+
+    Args:
+        changes: of `metadata`.
+        metadata: the table version decided on.
+        request: how new files are written.
+        storage: where the files are.
+        mode: whether files with changed rows stay, with deletes beside them, or are rewritten.
+
+    Raises:
+        StorageError: a file could not be written.
+    """
+    lineage = replace(request, schema=with_lineage(request.schema, request.format_version))
+    rewritten = bool(changes.updated)
+    rows = pa.Table.from_batches(changes.rows) if changes.rows else None
+    fresh = lineage if rewritten else request
+    if rows is not None and not rewritten:
+        rows = rows.select(range(len(request.schema.fields)))
+    added = [] if rows is None else list(write_data_files(rows, fresh, storage, task="changed"))
+    if mode == "merge-on-read":
+        deletes = delete_positions(changes.gone, metadata, request, storage)
+        return ChangedFiles(tuple(added), (), deletes, changes.conflict_filter)
+    for index, (task, positions) in enumerate(changes.gone):
+        kept = _kept(task, positions, lineage.schema, metadata, storage)
+        if kept.num_rows:
+            added += write_data_files(kept, lineage, storage, task=f"keep{index}")
+    removed = tuple(task.data_file for task, _ in changes.gone)
+    return ChangedFiles(tuple(added), removed, None, changes.conflict_filter)
+
+
+def _kept(
+    task: FileScanTask,
+    gone: Positions,
+    schema: Schema,
+    metadata: TableMetadata,
+    storage: Storage,
+) -> pa.Table:
+    """The live rows of a file that stay, with their lineage."""
+    position = METADATA_COLUMNS["_pos"].model_copy(update={"name": "_pos of the file"})
+    read = ReadRequest.of(metadata, Schema(*schema.fields, position))
+    rows = read_table([replace(task, residual=TRUE)], read, storage)
+    stay = ~np.isin(np.asarray(rows[rows.num_columns - 1]), gone)
+    return rows.select(range(len(schema.fields))).filter(pa.array(stay))

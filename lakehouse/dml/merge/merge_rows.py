@@ -1,0 +1,312 @@
+"""Running a MERGE or an UPDATE: which rows go, and which come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StructType
+
+from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table
+from lakehouse.data.writing.input_columns import coerce
+from lakehouse.dml.merge.merge_binding import BoundClause, BoundMerge
+from lakehouse.dml.merge.source_match import Pairs, SourceMatcher
+from lakehouse.dml.merge.term_columns import PairedRows
+from lakehouse.errors import InvalidInputError
+from lakehouse.expressions.bound_filter import TRUE, Bound
+from lakehouse.expressions.filter_terms import Term
+from lakehouse.scan.planner import plan_scan
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.schema.iceberg_types import fields_by_id
+from lakehouse.spec.schema.metadata_columns import ROW_ID, with_lineage
+from lakehouse.storage.storage_protocol import Storage
+
+# beside columns of the table, which may have any name
+_POSITION = NestedField(
+    METADATA_COLUMNS["_pos"].field_id, "_pos of the file", LongType(), required=True
+)
+_ROW_ID = NestedField(METADATA_COLUMNS[ROW_ID].field_id, "_row_id of the row", LongType())
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class RowChanges:
+    """What a MERGE or UPDATE does to the rows of one version of a table.
+
+    Attributes:
+        conflict_filter: passes every row that, had it been there, might have changed the outcome.
+        gone: files as they were planned, with the positions of rows that are deleted or replaced.
+        rows: new rows, and new versions of rows, in the table's schema (with row lineage from v3).
+        updated: how many rows have a new version.
+        deleted: how many rows go without one.
+        inserted: how many rows are new.
+    """
+
+    conflict_filter: Bound = TRUE
+    gone: list[tuple[FileScanTask, Positions]] = field(default_factory=list)
+    rows: list[pa.RecordBatch] = field(default_factory=list)
+    updated: int = 0
+    deleted: int = 0
+    inserted: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.gone or self.rows)
+
+
+class TargetRows:
+    """The rows of one version of a table, file by file.
+
+    Args:
+        metadata: the version.
+        snapshot_id: the snapshot whose rows are looked at; None is an empty table.
+        storage: where the files are.
+        table: its name, for messages.
+    """
+
+    def __init__(
+        self, metadata: TableMetadata, snapshot_id: int | None, storage: Storage, table: str
+    ) -> None:
+        self.metadata = metadata
+        self.schema = metadata.schema()
+        self.table = table
+        self._snapshot_id = snapshot_id
+        self._storage = storage
+        self._stored = with_lineage(self.schema, metadata.format_version)
+        self._lineage = [one.name for one in self._stored.fields[len(self.schema.fields) :]]
+
+    def tasks(
+        self, where: Bound, choose: Callable[..., Sequence[FileScanTask]] | None = None
+    ) -> Iterator[FileScanTask]:
+        """The files that may hold rows that pass; `choose` takes some of a plan's."""
+        if self._snapshot_id is None:
+            return
+        request = ScanRequest(
+            metadata=self.metadata,
+            snapshot_id=self._snapshot_id,
+            current_schema=True,
+            where=where,
+            include_metrics=True,
+        )
+        plan = plan_scan(request, self._storage)
+        yield from plan.tasks if choose is None else choose(plan)
+
+    def read(self, task: FileScanTask, field_ids: Iterable[int], where: Bound = TRUE) -> pa.Table:
+        """The live rows of a file, in their order: whole top-level columns, `_pos` and lineage."""
+        wanted = set(field_ids)
+        fields = [
+            one for one in self.schema.fields if wanted & fields_by_id(StructType(one)).keys()
+        ]
+        lineage = [_ROW_ID] if self._lineage else []
+        wanted_columns = Schema(*fields, *lineage, _POSITION)
+        read = ReadRequest.of(self.metadata, wanted_columns, where=where)
+        return read_table([replace(task, residual=TRUE)], read, self._storage)
+
+    def changed(self, rows: PairedRows, values: Mapping[str, Term]) -> Iterator[pa.RecordBatch]:
+        """New versions of rows: assigned columns from `values`, others as they are."""
+        old = _of(rows)
+        columns = {
+            one.name: rows.values(values[one.name]) if one.name in values else old[one.name]
+            for one in self.schema.fields
+        }
+        if self._lineage:  # the row keeps its id; null is the number of the commit
+            columns[self._lineage[0]] = old[_ROW_ID.name]
+        yield from self._fitting(columns)
+
+    def new(self, rows: PairedRows, values: Mapping[str, Term]) -> Iterator[pa.RecordBatch]:
+        """New rows; columns without a value have their default."""
+        yield from self._fitting({name: rows.values(one) for name, one in values.items()})
+
+    def _fitting(self, columns: Mapping[str, pa.Array]) -> Iterator[pa.RecordBatch]:
+        yield from coerce(pa.table(dict(columns)), self._stored, table=self.table)
+
+    @property
+    def every_column(self) -> set[int]:
+        """Field ids of all top-level columns."""
+        return {one.field_id for one in self.schema.fields}
+
+
+def update_rows(target: TargetRows, where: Bound, values: Mapping[str, Term]) -> RowChanges:
+    """New versions of the rows that pass `where`. Raises InvalidExpressionError, InvalidSchemaError."""
+    changes = RowChanges(where)
+    for task in target.tasks(where):
+        found = target.read(task, target.every_column, where)
+        if not found.num_rows:
+            continue
+        rows = PairedRows(found.num_rows, found, _schema_of(target, found), None, Schema())
+        changes.rows += target.changed(rows, values)
+        changes.gone.append((task, _positions(found)))
+        changes.updated += found.num_rows
+    return changes
+
+
+def merge_rows(target: TargetRows, merge: BoundMerge, source: pa.Table) -> RowChanges:
+    """What a MERGE does.
+
+    The source is held in memory, and of the target one file at a time: its key columns, and what
+    the clauses name where something matched.
+
+    Raises:
+        InvalidInputError: several source rows would change one row of the target.
+        InvalidExpressionError | InvalidSchemaError: a value cannot be computed, or does not fit.
+    """
+    matcher = SourceMatcher(merge, source)
+    whole = bool(merge.about("not matched by source"))
+    changes = RowChanges(TRUE if whole else matcher.conflict_filter())
+    matched = np.zeros(source.num_rows, bool)
+    choose = None if whole else matcher.tasks
+    if source.num_rows or whole:
+        tasks = target.tasks(changes.conflict_filter, choose)
+        for met in _met(target, merge, matcher, tasks):
+            _merge_file(target, merge, source, met, matched, changes)
+    rows = PairedRows(source.num_rows, None, merge.target, source, merge.source)
+    for clause, these in _acting(merge.about("not matched"), rows.take(~matched)):
+        changes.rows += target.new(these, clause.assignments)
+        changes.inserted += these.count
+    return changes
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """A file whose key columns were read, with the source rows that its rows match."""
+
+    task: FileScanTask
+    keys: pa.Table
+    pairs: Pairs
+
+
+def _met(
+    target: TargetRows, merge: BoundMerge, matcher: SourceMatcher, tasks: Iterator[FileScanTask]
+) -> Iterator[_Met]:
+    """Files in their order; the keys of a few are read at the same time."""
+    key_ids = merge.target_columns(pair.target for pair in merge.keys)
+
+    def meet(task: FileScanTask) -> _Met:
+        keys = target.read(task, key_ids)
+        schema = _schema_of(target, keys)
+        pairs = matcher.pairs(PairedRows(keys.num_rows, keys, schema, None, merge.source))
+        return _Met(task, keys, pairs)
+
+    threads = pa.cpu_count()
+    with ThreadPoolExecutor(threads, thread_name_prefix="merge") as pool:
+        while group := list(islice(tasks, threads)):
+            yield from pool.map(meet, group)
+
+
+def _merge_file(
+    target: TargetRows,
+    merge: BoundMerge,
+    source: pa.Table,
+    met: _Met,
+    matched: npt.NDArray[np.bool_],
+    changes: RowChanges,
+) -> None:
+    """What the clauses about target rows do to the rows of one file."""
+    by_match, by_source = merge.about("matched"), merge.about("not matched by source")
+    pairs = met.pairs
+    if not len(pairs.target) and not by_source:
+        return
+    rows = _with_columns(target, merge, met)
+    both = PairedRows(rows.num_rows, rows, _schema_of(target, rows), None, merge.source)
+    paired = PairedRows(
+        len(pairs.target),
+        rows.take(pa.array(pairs.target)),
+        _schema_of(target, rows),
+        source.take(pa.array(pairs.source)),
+        merge.source,
+    )
+    together = paired.where(merge.beside)
+    paired, pairs = paired.take(together), Pairs(pairs.target[together], pairs.source[together])
+    matched[pairs.source] = True
+    alone = np.ones(rows.num_rows, bool)
+    alone[pairs.target] = False
+    gone: list[Positions] = []
+    _check_one_source_row(target.table, merge, by_match, paired, pairs)
+    for clause, these in [*_acting(by_match, paired), *_acting(by_source, both.take(alone))]:
+        positions = _positions(_of(these))
+        if clause.action == "update":
+            changes.rows += target.changed(these, clause.assignments)
+            changes.updated += these.count
+        else:
+            positions = np.unique(positions)
+            changes.deleted += len(positions)
+        gone.append(positions)
+    if gone:
+        changes.gone.append((met.task, np.concatenate(gone)))
+
+
+def _with_columns(target: TargetRows, merge: BoundMerge, met: _Met) -> pa.Table:
+    """The rows of a file with every column that the clauses need; the keys alone where they do."""
+    clauses = [*merge.about("matched"), *merge.about("not matched by source")]
+    terms = [term for clause in clauses for term in clause.terms]
+    needed = merge.target_columns([*terms, *([] if merge.beside is None else [merge.beside])])
+    for clause in clauses:
+        if clause.action == "update":
+            needed |= {
+                one.field_id for one in target.schema.fields if one.name not in clause.assignments
+            }
+    key_ids = merge.target_columns(pair.target for pair in merge.keys)
+    return met.keys if needed <= key_ids else target.read(met.task, needed | key_ids)
+
+
+def _acting(
+    clauses: Sequence[BoundClause], rows: PairedRows
+) -> Iterator[tuple[BoundClause, PairedRows]]:
+    """Each clause with the rows that it is the first to act on."""
+    left = rows
+    for clause in clauses:
+        acts = left.where(clause.condition)
+        if acts.any():
+            yield clause, left.take(acts)
+        left = left.take(~acts)
+
+
+def _check_one_source_row(
+    table: str,
+    merge: BoundMerge,
+    clauses: Sequence[BoundClause],
+    paired: PairedRows,
+    pairs: Pairs,
+) -> None:
+    """Refuse that two source rows update one row, or one updates and one deletes it."""
+    acts, updates = np.zeros(paired.count, bool), np.zeros(paired.count, bool)
+    for clause in clauses:
+        holds = paired.where(clause.condition) & ~acts
+        acts |= holds
+        updates |= holds & (clause.action == "update")
+    rows, counts = np.unique(pairs.target[acts], return_counts=True)
+    several = np.isin(pairs.target, rows[counts > 1]) & acts
+    if not (several & updates).any():
+        return
+    first = paired.take(np.flatnonzero(several)[:1])
+    key = ", ".join(str(first.values(pair.source)[0].as_py()) for pair in merge.keys)
+    raise InvalidInputError(
+        f"Table {table}: {len(rows[counts > 1])} rows of one file are matched by several source rows "
+        f"that would change them, such as the one with key {key}: leave one source row a key, or "
+        "add a condition",
+        table=table,
+        key=key,
+    )
+
+
+def _of(rows: PairedRows) -> pa.Table:
+    if rows.target is None:
+        raise AssertionError("rows of the target are asked for where there are none")
+    return rows.target
+
+
+def _positions(rows: pa.Table) -> Positions:
+    return np.asarray(rows[_POSITION.name]).astype(np.int64)
+
+
+def _schema_of(target: TargetRows, rows: pa.Table) -> Schema:
+    """The schema of what was read, in its order."""
+    known = {one.name: one for one in (_POSITION, _ROW_ID, *target.schema.fields)}
+    return Schema(*(known[name] for name in rows.column_names))

@@ -1,0 +1,295 @@
+"""Verbs that change rows in place: update, upsert and merge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyiceberg.schema import Schema
+
+from lakehouse.data.writing.input_columns import ArrowData, coerce
+from lakehouse.dml.merge.changed_files import Isolation, Mode, write_changes
+from lakehouse.dml.merge.merge_binding import bind_merge, bind_update
+from lakehouse.dml.merge.merge_rows import RowChanges, TargetRows, merge_rows, update_rows
+from lakehouse.dml.merge.merge_statement import MergeClause, MergeStatement
+from lakehouse.engines import engine_for
+from lakehouse.errors import InvalidInputError
+from lakehouse.expressions.filter_binding import Where, bind
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.types.arrow_types import schema_from_arrow, schema_to_arrow
+from lakehouse.table.row_write import Decision, RowWrite
+from lakehouse.table.rows import arrow_rows
+from lakehouse.table.write_result import WriteResult
+from lakehouse.table.write_verbs import WriteVerbs
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """What a merge, upsert or update changed.
+
+    Attributes:
+        snapshot: that it made; None when nothing changed and nothing was committed.
+        rows_inserted: new rows.
+        rows_updated: rows with new values.
+        rows_deleted: rows that are gone.
+        retries: attempts that lost against other writers before the one that won.
+        replayed: whether an earlier run with the same `commit_id` had committed already; the
+            counts are 0 then.
+    """
+
+    snapshot: Snapshot | None
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    retries: int = 0
+    replayed: bool = False
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """Of the snapshot."""
+        return None if self.snapshot is None else self.snapshot.snapshot_id
+
+
+class MergeVerbs(WriteVerbs):
+    """Each verb is one commit, and moves the table to the version that it made.
+
+    When other writers commit first, the verb decides again on the rows as they are then, at most
+    `commit.retry.num-retries` times.
+    """
+
+    def update(
+        self,
+        assignments: Mapping[str, str],
+        where: Where = None,
+        *,
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
+    ) -> MergeResult:
+        """Give rows new values.
+
+        >>> events.update({"amount": "amount * 2"}, where="user_id = 1").rows_updated
+        2
+
+        Args:
+            assignments: SQL by column; names are those of the row before the update.
+            where: which rows; all by default.
+            branch: where to.
+            summary: entries for the snapshot's summary.
+            commit_id: a name for this write, see `append`.
+
+        Raises:
+            InvalidExpressionError | InvalidInputError: a value or the filter does not parse or bind.
+            InvalidSchemaError: a new value does not fit its column.
+            CommitError: see `lakehouse.errors`.
+        """
+
+        def change(target: TargetRows) -> RowChanges:
+            condition = bind(where, target.schema)
+            return update_rows(target, condition, bind_update(assignments, target.schema))
+
+        return self._change(change, "update", branch, summary, commit_id)
+
+    def upsert(
+        self,
+        data: object,
+        keys: Sequence[str],
+        *,
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
+    ) -> MergeResult:
+        """Update the rows whose keys `data` has, and insert the others.
+
+        Columns that `data` lacks keep their values in rows that are there, and have their default
+        in new ones. A null key matches nothing: such rows are inserted.
+
+        >>> done = events.upsert(more, keys=["user_id"])
+        >>> done.rows_updated, done.rows_inserted
+        (0, 1)
+
+        Args:
+            data: as for `append`.
+            keys: columns that tell rows apart, the same in the table and in `data`.
+            branch: where to.
+            summary: entries for the snapshot's summary.
+            commit_id: a name for this write, see `append`.
+
+        Raises:
+            InvalidInputError: `data` has a key twice that is in the table.
+            InvalidSchemaError: the data does not fit the schema.
+            CommitError: see `lakehouse.errors`.
+        """
+        if isinstance(keys, str) or not keys:
+            raise InvalidInputError(f"keys is a list of columns, not {keys!r}", table=self.name)
+        merge = self.merge(data, keys, branch=branch, summary=summary, commit_id=commit_id)
+        return merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+    def merge(
+        self,
+        source: object,
+        on: str | Sequence[str],
+        *,
+        source_alias: str = "s",
+        target_alias: str = "t",
+        branch: str = "main",
+        summary: Mapping[str, str] | None = None,
+        commit_id: str | None = None,
+    ) -> MergeBuilder:
+        """Begin a MERGE: add clauses to what comes back, then `execute()` it.
+
+        >>> merge = events.merge(more, on="t.user_id = s.user_id")
+        >>> merge = merge.when_matched_delete("s.amount = 0").when_matched_update_all()
+        >>> merge.when_not_matched_insert_all().execute().rows_inserted
+        1
+
+        Args:
+            source: rows, as for `append`; held in memory. A scan of this table is read first.
+            on: which rows belong together: columns that both have, or SQL, of which at least one
+                part joined by AND is an equality of the target with the source. Null equals
+                nothing; with `IS NOT DISTINCT FROM` it equals null.
+            source_alias: name of the source in SQL.
+            target_alias: name of the target in SQL.
+            branch: where to.
+            summary: entries for the snapshot's summary.
+            commit_id: a name for this write, see `append`.
+        """
+        if engine_for(source) is not None:
+            raise InvalidInputError(
+                f"{self.name}: a Spark DataFrame is merged by Spark: register it as a view and run "
+                "MERGE INTO with spark.sql",
+                table=self.name,
+            )
+        schema, rows = _source_rows(arrow_rows(source, self.name), self.name)
+        statement = MergeStatement(
+            on if isinstance(on, str) else tuple(on), (), source_alias, target_alias
+        )
+
+        def execute(clauses: MergeStatement) -> MergeResult:
+            return self._change(
+                lambda target: merge_rows(target, bind_merge(clauses, target.schema, schema), rows),
+                "merge",
+                branch,
+                summary,
+                commit_id,
+            )
+
+        return MergeBuilder(statement, execute)
+
+    def _change(
+        self,
+        change: Callable[[TargetRows], RowChanges],
+        command: str,
+        branch: str,
+        summary: Mapping[str, str] | None,
+        commit_id: str | None,
+    ) -> MergeResult:
+        counted = RowChanges()
+
+        def decide() -> Decision | None:
+            nonlocal counted
+            properties = TableProperties(self.properties)
+            mode: Mode = getattr(properties, f"{command}_mode")
+            isolation: Isolation = getattr(properties, f"{command}_isolation")
+            request = self.write_request()
+            target = TargetRows(self.metadata, self._head(branch), self.storage, self.name)
+            counted = change(target)
+            if not counted:
+                return None
+            files = write_changes(counted, self.metadata, request, self.storage, mode)
+            transaction = self.transaction(branch=branch)
+            files.stage(transaction, isolation)
+            return Decision(transaction, files.written)
+
+        with RowWrite(self, branch, summary, commit_id) as write:
+            done = write.replayed()
+            if done is not None:
+                return MergeResult(done.snapshot, replayed=True)
+            found = write.commit_decision(decide, whatever_came=True)
+        return _result(found, counted)
+
+
+class MergeBuilder:
+    """A MERGE to which clauses are added; each call returns a new one.
+
+    Of the clauses about a row the first whose condition is true acts. Values are SQL by column.
+    """
+
+    def __init__(
+        self, statement: MergeStatement, execute: Callable[[MergeStatement], MergeResult]
+    ) -> None:
+        self._statement = statement
+        self._execute = execute
+
+    def when_matched_update(
+        self, assignments: Mapping[str, str], condition: str | None = None
+    ) -> MergeBuilder:
+        """Rows that match have new values, which may name both sides."""
+        return self._with(MergeClause("matched", "update", condition, assignments))
+
+    def when_matched_update_all(self, condition: str | None = None) -> MergeBuilder:
+        """Rows that match take every column of the source."""
+        return self._with(MergeClause("matched", "update", condition))
+
+    def when_matched_delete(self, condition: str | None = None) -> MergeBuilder:
+        """Rows that match go."""
+        return self._with(MergeClause("matched", "delete", condition))
+
+    def when_not_matched_insert(
+        self, assignments: Mapping[str, str], condition: str | None = None
+    ) -> MergeBuilder:
+        """Source rows that match nothing become rows."""
+        return self._with(MergeClause("not matched", "insert", condition, assignments))
+
+    def when_not_matched_insert_all(self, condition: str | None = None) -> MergeBuilder:
+        """Source rows that match nothing become rows, every column by its name."""
+        return self._with(MergeClause("not matched", "insert", condition))
+
+    def when_not_matched_by_source_update(
+        self, assignments: Mapping[str, str], condition: str | None = None
+    ) -> MergeBuilder:
+        """Rows that no source row matches have new values. Reads the whole table."""
+        return self._with(MergeClause("not matched by source", "update", condition, assignments))
+
+    def when_not_matched_by_source_delete(self, condition: str | None = None) -> MergeBuilder:
+        """Rows that no source row matches go. Reads the whole table."""
+        return self._with(MergeClause("not matched by source", "delete", condition))
+
+    def execute(self) -> MergeResult:
+        """Merge, and commit.
+
+        Raises:
+            InvalidInputError: several source rows would change one row of the table.
+            InvalidExpressionError | InvalidSchemaError: SQL that means nothing, or values that do
+                not fit.
+            CommitError: see `lakehouse.errors`.
+        """
+        return self._execute(self._statement)
+
+    def _with(self, clause: MergeClause) -> MergeBuilder:
+        statement = replace(self._statement, clauses=(*self._statement.clauses, clause))
+        return MergeBuilder(statement, self._execute)
+
+
+def _result(found: WriteResult | None, counted: RowChanges) -> MergeResult:
+    if found is None:
+        return MergeResult(None)
+    if found.replayed:
+        return MergeResult(found.snapshot, replayed=True)
+    return MergeResult(
+        found.snapshot, counted.inserted, counted.updated, counted.deleted, found.retries
+    )
+
+
+def _source_rows(data: ArrowData, table: str) -> tuple[Schema, pa.Table]:
+    """Source rows in memory, in the types that Iceberg has for theirs."""
+    given = data if isinstance(data, pa.Table | pa.RecordBatch) else None
+    if given is None:
+        reader = data if isinstance(data, pa.RecordBatchReader) else None
+        given = reader.read_all() if reader is not None else pa.Table.from_batches(data)
+    schema = schema_from_arrow(given.schema)
+    whole = given if isinstance(given, pa.Table) else pa.Table.from_batches([given])
+    batches = coerce(whole, schema, table=table)
+    return schema, pa.Table.from_batches(batches, schema=schema_to_arrow(schema))

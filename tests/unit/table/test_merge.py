@@ -1,0 +1,175 @@
+"""Merge, upsert and update: what they refuse, what they say, and what happens beside other writers."""
+
+from __future__ import annotations
+
+import threading
+
+import pyarrow as pa
+import pytest
+
+import lakehouse as lh
+from lakehouse.errors import InvalidExpressionError, InvalidInputError, InvalidSchemaError
+
+SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.int32()), ("x", pa.float64())])
+
+
+def rows(*ids: int, day: int = 0, x: float = 0.0) -> pa.Table:
+    count = len(ids)
+    return pa.table({"id": list(ids), "day": [day] * count, "x": [x] * count}, schema=SCHEMA)
+
+
+FORMS = [("copy-on-write", 2), ("merge-on-read", 2), ("merge-on-read", 3)]
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    return lh.load_catalog(f"file://{tmp_path}/warehouse")
+
+
+def new_table(catalog, mode: str, version: int):
+    names = [f"write.{command}.mode" for command in ("delete", "update", "merge")]
+    table = catalog.create_table(
+        "raw.t",
+        SCHEMA,
+        partition_by=["day"],
+        format_version=version,
+        properties=dict.fromkeys(names, mode),
+    )
+    table.append(rows(*range(10)))
+    table.append(rows(*range(10, 20), day=1))
+    return table
+
+
+@pytest.fixture(params=FORMS, ids=str)
+def table(catalog, request):
+    return new_table(catalog, *request.param)
+
+
+@pytest.fixture
+def any_table(catalog):
+    return new_table(catalog, *FORMS[2])
+
+
+def content(table) -> dict[int, float]:
+    found = table.refresh().scan().to_arrow().to_pylist()
+    assert len({one["id"] for one in found}) == len(found), "a row is there twice"
+    return {one["id"]: one["x"] for one in found}
+
+
+def test_nothing_to_do_commits_nothing(table):
+    before = table.metadata_location
+    assert table.update({"x": "1"}, "id = 99").snapshot is None
+    assert table.upsert(rows(), ["id"]).snapshot_id is None
+    done = table.merge(rows(99), "t.id = s.id").when_matched_delete().execute()
+    assert (done.snapshot, done.rows_deleted) == (None, 0)
+    assert table.refresh().metadata_location == before
+
+
+def test_files_without_a_key_stay(table):
+    before = {one.file_path for one in table.scan().plan().files}
+    table.upsert(rows(3, 4, x=1.0), ["id"])
+    after = {one.file_path for one in table.refresh().scan().plan().files}
+    untouched = {one.file_path for one in table.scan(where="day = 1").plan().files}
+    assert untouched <= before & after
+
+
+def test_a_row_that_moves_to_another_partition_is_there_once(table):
+    table.update({"day": "1 - day"}, "id in (3, 13)")
+    assert sorted(content(table)) == list(range(20))
+    assert table.scan(where="day = 1 and id = 3").count() == 1
+    assert table.scan(where="day = 0 and id = 3").count() == 0
+
+
+def test_a_scan_of_the_table_itself_is_a_source(table):
+    table.upsert(table.scan(where="id < 3"), ["id"])
+    assert sorted(content(table)) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("on", "clauses", "error", "match"),
+    [
+        ("t.id > s.id", {}, InvalidInputError, "equality"),
+        ("t.nope = s.id", {}, InvalidExpressionError, "nope"),
+        ("id = s.id", {}, InvalidExpressionError, "t.id or s.id"),
+        ("t.id = s.id", {"x": "'text'"}, InvalidExpressionError, "text"),
+        ("t.id = s.id", {"nope": "1"}, InvalidInputError, "id, day, x"),
+        ("t.id = s.id", {"day": "s.x + 0.5"}, InvalidSchemaError, "day"),
+        ("t.id = s.id", {"day": "2147483647 + t.day + 1"}, InvalidSchemaError, "day"),
+        ("t.id = s.id", {"day": 7}, InvalidInputError, "SQL text"),
+        ("t.id = s.id", {}, InvalidInputError, "changes nothing"),
+    ],
+)
+def test_mistakes_are_named_and_change_nothing(any_table, on, clauses, error, match):
+    before = content(any_table)
+    merge = any_table.merge(rows(3, x=1.0), on)
+    with pytest.raises(error, match=match):
+        merge.when_matched_update(clauses).execute()
+    assert content(any_table) == before
+
+
+def test_a_clause_that_never_acts_is_refused(any_table):
+    merge = any_table.merge(rows(3), "t.id = s.id").when_matched_delete().when_matched_update_all()
+    with pytest.raises(InvalidInputError, match="would never act"):
+        merge.execute()
+
+
+def test_overflow_is_an_error_and_nothing_is_lost(catalog):
+    table = catalog.create_table("raw.n", pa.schema([("id", pa.int64()), ("n", pa.int64())]))
+    table.append(pa.table({"id": [1, 2], "n": [1, 2**62]}))
+    with pytest.raises(InvalidExpressionError, match="overflow"):
+        table.update({"n": "n * 2"})
+    assert table.refresh().scan().to_arrow()["n"].to_pylist() == [1, 2**62]
+
+
+def test_a_named_commit_happens_once(table):
+    first = table.update({"x": "x + 1"}, "id = 3", commit_id="step-1")
+    again = table.update({"x": "x + 1"}, "id = 3", commit_id="step-1")
+    assert (first.rows_updated, again.replayed, again.snapshot_id) == (1, True, first.snapshot_id)
+    assert content(table)[3] == 1.0
+
+
+def test_a_branch_is_changed_alone(table):
+    table.create_branch("work")
+    table.upsert(rows(3, 77, x=5.0), ["id"], branch="work")
+    assert 77 not in content(table)
+    there = table.scan(ref="work").to_arrow().to_pylist()
+    assert {one["id"]: one["x"] for one in there}[77] == 5.0
+
+
+def test_what_another_writer_did_meanwhile_is_decided_on_again(table, catalog):
+    stale = catalog.load_table("raw.t")
+    table.update({"x": "x + 1"}, "id in (3, 4)")
+    table.append(rows(50, x=9.0))
+    done = stale.upsert(rows(4, 50, 51, x=7.0), ["id"])
+    assert (done.rows_updated, done.rows_inserted) == (2, 1)
+    found = content(table)
+    assert (found[3], found[4], found[50], found[51]) == (1.0, 7.0, 7.0, 7.0)
+
+
+def test_a_table_compacted_meanwhile_is_decided_on_again(table, catalog):
+    table.append(rows(*range(20, 30)))
+    stale = catalog.load_table("raw.t")
+    table.compact()
+    stale.update({"x": "x + 1"}, "id = 25")
+    assert content(table)[25] == 1.0
+    assert len(content(table)) == 30
+
+
+def test_upserts_of_one_file_from_many_threads_all_land(table, catalog):
+    table.set_properties({"commit.retry.num-retries": "50", "commit.retry.min-wait-ms": "1"})
+
+    def work(number: int) -> None:
+        mine = catalog.load_table("raw.t")
+        for turn in range(3):
+            mine.refresh().upsert(rows(number, 100 + number, x=float(turn)), ["id"])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    found = content(table)
+    assert {number: found[number] for number in (*range(4), *range(100, 104))} == dict.fromkeys(
+        [*range(4), *range(100, 104)], 2.0
+    )
+    assert len(found) == 24
