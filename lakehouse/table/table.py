@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lakehouse.table.change_verbs import ChangeVerbs
 from lakehouse.table.html_view import table_html, table_text
-from lakehouse.table.merge_verbs import MergeVerbs
-from lakehouse.table.read_verbs import ReadVerbs
-from lakehouse.table.ref_verbs import RefVerbs
-from lakehouse.table.upkeep_verbs import UpkeepVerbs
+from lakehouse.table.verbs.change_verbs import ChangeVerbs
+from lakehouse.table.verbs.merge_verbs import MergeVerbs
+from lakehouse.table.verbs.read_verbs import ReadVerbs
+from lakehouse.table.verbs.ref_verbs import RefVerbs
+from lakehouse.table.verbs.upkeep_verbs import UpkeepVerbs
 
 
 class Table(ReadVerbs, MergeVerbs, ChangeVerbs, RefVerbs, UpkeepVerbs):

@@ -81,10 +81,10 @@ import json, os, resource, sys, time
 from dataclasses import replace
 from pathlib import Path
 from lakehouse.lake import load_catalog
-from lakehouse.orchestration.ingestion.index_pass import index_files
+from lakehouse.orchestration.ingestion.workers.index_pass import index_files
 from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
-from lakehouse.orchestration.ingestion.landing_reader import LandingReader
-from lakehouse.orchestration.ingestion.quarantine_files import TableFiles
+from lakehouse.orchestration.ingestion.workers.landing_reader import LandingReader
+from lakehouse.orchestration.ingestion.workers.quarantine_files import TableFiles
 from lakehouse.orchestration.ingestion.source_tables import quarantine_table
 from tests.orchestration.conftest import EVENTS, TODAY
 

@@ -22,8 +22,8 @@ from pyspark.sql import SparkSession
 
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
-from lakehouse.orchestration.ingestion.on_workers import on_workers
 from lakehouse.orchestration.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE
+from lakehouse.orchestration.ingestion.workers.on_workers import on_workers
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS

@@ -28,7 +28,6 @@ from lakehouse.orchestration.ingestion.duplicates import (
     find_duplicates,
     without_duplicates,
 )
-from lakehouse.orchestration.ingestion.index_pass import UNREADABLE, VANISHED, IndexedFile
 from lakehouse.orchestration.ingestion.ingest_plan import (
     IngestPlan,
     Mode,
@@ -50,9 +49,6 @@ from lakehouse.orchestration.ingestion.landing_listing import (
     list_landing,
     unindexed,
 )
-from lakehouse.orchestration.ingestion.landing_reader import LandingReader
-from lakehouse.orchestration.ingestion.quarantine_files import TableFiles
-from lakehouse.orchestration.ingestion.row_pass import TakenRows
 from lakehouse.orchestration.ingestion.source import LANDING_FILE, Column, Source
 from lakehouse.orchestration.ingestion.source_tables import (
     day_in,
@@ -66,7 +62,11 @@ from lakehouse.orchestration.ingestion.source_tables import (
     read_ledger,
     source_columns,
 )
-from lakehouse.orchestration.ingestion.worker_stages import (
+from lakehouse.orchestration.ingestion.workers.index_pass import UNREADABLE, VANISHED, IndexedFile
+from lakehouse.orchestration.ingestion.workers.landing_reader import LandingReader
+from lakehouse.orchestration.ingestion.workers.quarantine_files import TableFiles
+from lakehouse.orchestration.ingestion.workers.row_pass import TakenRows
+from lakehouse.orchestration.ingestion.workers.worker_stages import (
     distinct_rows,
     first_pass,
     identity_columns,

@@ -9,7 +9,7 @@ from typing import Literal
 
 from lakehouse.errors import StorageError
 from lakehouse.orchestration.ingestion.landing_ledger import LandingFile, LedgerRow, LineCount
-from lakehouse.orchestration.ingestion.row_pass import FileTask
+from lakehouse.orchestration.ingestion.workers.row_pass import FileTask
 
 Mode = Literal["replace", "increment"]
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 from lakehouse.errors import NoSuchFileError, StorageError
 from lakehouse.orchestration.ingestion.landing_ledger import LandingFile
-from lakehouse.orchestration.ingestion.landing_reader import LandingReader, no_collection
-from lakehouse.orchestration.ingestion.quarantine_files import QuarantineFiles, TableFiles
 from lakehouse.orchestration.ingestion.reading.content import UnreadableContentError
 from lakehouse.orchestration.ingestion.reading.file_index import BeyondLimitsError, FileIndex
 from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Rejects
 from lakehouse.orchestration.ingestion.reading.landing_file import count_lines, file_chunks
 from lakehouse.orchestration.ingestion.reading.typing.event_time import EventClock
+from lakehouse.orchestration.ingestion.workers.landing_reader import LandingReader, no_collection
+from lakehouse.orchestration.ingestion.workers.quarantine_files import QuarantineFiles, TableFiles
 from lakehouse.spec.manifests.data_file import DataFile
 
 VANISHED, UNREADABLE = "vanished", "unreadable"

@@ -21,8 +21,8 @@ from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import schema_from_arrow, schema_to_arrow
 from lakehouse.table.row_write import Decision, RowWrite
 from lakehouse.table.rows import arrow_rows
+from lakehouse.table.verbs.write_verbs import WriteVerbs
 from lakehouse.table.write_result import WriteResult
-from lakehouse.table.write_verbs import WriteVerbs
 
 
 @dataclass(frozen=True, slots=True)

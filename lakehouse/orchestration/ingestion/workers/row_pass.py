@@ -12,13 +12,13 @@ import pyarrow as pa
 from lakehouse.data.writing.data_file_writer import write_all
 from lakehouse.errors import NoSuchFileError, StorageError
 from lakehouse.orchestration.ingestion.landing_ledger import LandingFile
-from lakehouse.orchestration.ingestion.landing_reader import LandingReader, no_collection
-from lakehouse.orchestration.ingestion.quarantine_files import QuarantineFiles, TableFiles
 from lakehouse.orchestration.ingestion.reading.content import UnreadableContentError
 from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Chunk, Rejects
 from lakehouse.orchestration.ingestion.reading.landing_file import file_chunks
 from lakehouse.orchestration.ingestion.reading.typing.typed_rows import RowTyper
 from lakehouse.orchestration.ingestion.source import Column
+from lakehouse.orchestration.ingestion.workers.landing_reader import LandingReader, no_collection
+from lakehouse.orchestration.ingestion.workers.quarantine_files import QuarantineFiles, TableFiles
 from lakehouse.spec.manifests.data_file import DataFile
 
 FileDay = tuple[str, date]

@@ -10,24 +10,24 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from lakehouse.orchestration.ingestion.index_pass import IndexedFiles, index_files
 from lakehouse.orchestration.ingestion.landing_ledger import LandingFile
-from lakehouse.orchestration.ingestion.landing_reader import LandingReader
-from lakehouse.orchestration.ingestion.on_workers import on_workers
-from lakehouse.orchestration.ingestion.quarantine_files import TableFiles
 from lakehouse.orchestration.ingestion.reading.typing.typed_rows import RowTyper, rows_schema
-from lakehouse.orchestration.ingestion.row_pass import (
-    FileTask,
-    TakenRows,
-    row_batches,
-    take_rows,
-)
 from lakehouse.orchestration.ingestion.source import (
     EVENT_TS,
     LANDING_FILE,
     LANDING_LINE,
     Column,
     Source,
+)
+from lakehouse.orchestration.ingestion.workers.index_pass import IndexedFiles, index_files
+from lakehouse.orchestration.ingestion.workers.landing_reader import LandingReader
+from lakehouse.orchestration.ingestion.workers.on_workers import on_workers
+from lakehouse.orchestration.ingestion.workers.quarantine_files import TableFiles
+from lakehouse.orchestration.ingestion.workers.row_pass import (
+    FileTask,
+    TakenRows,
+    row_batches,
+    take_rows,
 )
 
 Item = TypeVar("Item", LandingFile, FileTask)

@@ -1,0 +1,1 @@
+"""What runs on Spark's workers: the two passes over landing files."""

@@ -1,0 +1,1 @@
+"""What can be done with a table: verbs that read, write, change and keep it."""
