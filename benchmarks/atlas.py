@@ -222,7 +222,10 @@ def partition_files(table: str, hour: int, bucket: int, count: int) -> list[Data
         made.append(
             DataFile.from_args(
                 content=DataFileContent.DATA,
-                file_path=f"{table}/data/ts_hour={hour}/name_bucket={bucket}/{k:05d}-{k}-{job}-00001.parquet",
+                file_path=(
+                    f"{table}/data/ts_hour={hour}/name_bucket={bucket}/"
+                    f"{k:05d}-{k}-{job}-00001.parquet"
+                ),
                 file_format=FileFormat.PARQUET,
                 partition=Record(FIRST_HOUR + hour, bucket),
                 record_count=n,

@@ -56,7 +56,10 @@ def document(snapshots: int) -> bytes:
             **({"parent-snapshot-id": 10**18 + number - 1} if number else {}),
             "sequence-number": number + 1,
             "timestamp-ms": now + number,
-            "manifest-list": f"memory://open/warehouse/raw/t/metadata/snap-{10**18 + number}-1-5a0c4c7e-7d0a-4a53-9f0e.avro",
+            "manifest-list": (
+                "memory://open/warehouse/raw/t/metadata/"
+                f"snap-{10**18 + number}-1-5a0c4c7e-7d0a-4a53-9f0e.avro"
+            ),
             "summary": summary,
             "schema-id": 0,
         }
@@ -97,7 +100,10 @@ def run(counts: list[int], repeat: int) -> dict[str, Any]:
         assert ours.manifest_list == theirs.manifest_list
         row: dict[str, Any] = {"snapshots": count, "bytes": len(data)}
         # Called at once.
-        row["ours_ms"] = median_ms(lambda: parse(data, "m").current_snapshot(), repeat)  # noqa: B023
+        row["ours_ms"] = median_ms(
+            lambda: parse(data, "m").current_snapshot(),  # noqa: B023
+            repeat,
+        )
         row["pyiceberg_ms"] = median_ms(
             lambda: TableMetadataUtil.parse_raw(text).current_snapshot(),  # noqa: B023 - at once
             min(repeat, 3),

@@ -45,7 +45,9 @@ def queries(files_per_partition: int) -> dict[str, str]:
     """The talk's query, six days and one metric name, and the whole month by the name alone."""
     name = f"name = '{metric((files_per_partition // 2 + 0.5) / files_per_partition)}'"
     return {
-        "six days, one name": f"ts >= '2018-02-11T00:00:00+00:00' and ts < '2018-02-17T00:00:00+00:00' and {name}",
+        "six days, one name": (
+            f"ts >= '2018-02-11T00:00:00+00:00' and ts < '2018-02-17T00:00:00+00:00' and {name}"
+        ),
         "whole month, one name": name,
     }
 

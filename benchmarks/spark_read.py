@@ -134,7 +134,9 @@ def many_files(session: LakehouseSession) -> dict[str, float]:
     )
     table.transaction().append(
         DataFile(
-            file_path=f"{table.location}/data/k={number // 432}/00000-{number}-6f1ed51c-0001.parquet",
+            file_path=(
+                f"{table.location}/data/k={number // 432}/00000-{number}-6f1ed51c-0001.parquet"
+            ),
             partition=(number // 432,),
             record_count=1000,
             file_size_in_bytes=100_000 + number,

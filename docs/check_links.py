@@ -1,4 +1,4 @@
-"""Checks links of the Markdown files: files and `#anchor` headings exist."""
+"""Checks the Markdown files: links lead to files and headings, prose has at most 100 columns."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+COLUMNS = 100
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 SKIP = {".venv", ".tools", ".git", ".lakehouse", "node_modules"}
 
@@ -34,13 +35,23 @@ def broken(page: Path) -> list[str]:
     return found
 
 
+def too_long(page: Path) -> list[str]:
+    """Lines of prose beyond `COLUMNS`; blocks of code, tables, headings and images cannot wrap."""
+    found, code = [], False
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        text = line.strip()
+        if text.startswith("```"):
+            code = not code
+        elif not code and len(line) > COLUMNS and not text.startswith(("|", "#", "![", "<")):
+            found.append(f"{page.relative_to(ROOT)}:{number}: {len(line)} columns, not {COLUMNS}")
+    return found
+
+
 def main() -> int:
-    """Print the broken links; the exit code says whether there were any."""
+    """Print broken links and long lines; the exit code says whether there were any."""
     pages = [p for p in sorted(ROOT.rglob("*.md")) if not SKIP & set(p.relative_to(ROOT).parts)]
-    problems = [line for page in pages for line in broken(page)]
-    sys.stdout.write(
-        "\n".join([*problems, f"{len(pages)} pages, {len(problems)} broken links"]) + "\n"
-    )
+    problems = [line for page in pages for line in (*broken(page), *too_long(page))]
+    sys.stdout.write("\n".join([*problems, f"{len(pages)} pages, {len(problems)} problems"]) + "\n")
     return 1 if problems else 0
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import datetime as dt
 import io
 import json
+import re
 import struct
 import sys
+import textwrap
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,7 +46,7 @@ def example() -> str:
     snapshot = table.current_snapshot()
     if snapshot is None:
         raise AssertionError("the example committed nothing")
-    return "\n".join(
+    return _wrapped(
         [
             (
                 "Two rows of two days were appended to an empty table partitioned by "
@@ -58,6 +60,20 @@ def example() -> str:
             *_data_file(table),
         ]
     )
+
+
+def _wrapped(lines: list[str]) -> str:
+    """Paragraphs wrapped at 100 columns; headings and blocks of code as they are."""
+    parts = re.split(r"(^```.*?^```$|^#.*?$)", "\n".join(lines), flags=re.DOTALL | re.MULTILINE)
+    for number in range(0, len(parts), 2):
+        parts[number] = re.sub(
+            r"\S[^\n]*(?:\n[^\n]+)*",
+            lambda found: textwrap.fill(
+                found.group(), 100, break_long_words=False, break_on_hyphens=False
+            ),
+            parts[number],
+        )
+    return "".join(parts)
 
 
 def _table() -> lh.Table:

@@ -135,7 +135,9 @@ CLEAN_FLIGHTS = DerivedTable(
                 expect("column_values_to_not_be_null", column="tailnum", mostly=0.95),
             ),
             blocking=False,
-            description="no flight leaves more than an hour early or twelve hours late (some did, in 2013)",
+            description=(
+                "no flight leaves more than an hour early or twelve hours late (some did, in 2013)"
+            ),
         ),
     ),
 )

@@ -276,6 +276,8 @@ def _use(profile: TableProfile, reports: Sequence[Mapping[str, Any]]) -> Iterato
         if predicate.predicate != "true" and predicate.scans >= _OFTEN * len(of_table):
             yield {
                 "kind": "warning",
-                "text": f"{predicate.scans} of {len(of_table)} scans filter by {predicate.predicate}:"
-                " is this a filter that every figure needs?",
+                "text": (
+                    f"{predicate.scans} of {len(of_table)} scans filter by "
+                    f"{predicate.predicate}: is this a filter that every figure needs?"
+                ),
             }

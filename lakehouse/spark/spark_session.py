@@ -44,7 +44,9 @@ def spark_config(
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.driver.memory": f"{driver_memory_bytes(_memory_limit()) // _MIB}m",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}",
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
+        ),
         "spark.log.level": "WARN",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

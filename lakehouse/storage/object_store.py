@@ -422,15 +422,30 @@ def _connect(scheme: str, authority: str, properties: Mapping[str, str]) -> Any:
         options = _options(properties, _S3_OPTIONS)
         if str(options.get("endpoint", "")).startswith("http://"):
             client["allow_http"] = True
-        return S3Store(authority, config=options, client_options=client, retry_config=retry)  # type: ignore[arg-type]
+        return S3Store(
+            authority,
+            config=options,  # type: ignore[arg-type]
+            client_options=client,  # type: ignore[arg-type]
+            retry_config=retry,  # type: ignore[arg-type]
+        )
     if scheme in _GCS_SCHEMES:
         options = _options(properties, _GCS_OPTIONS)
-        return GCSStore(authority, config=options, client_options=client, retry_config=retry)  # type: ignore[arg-type]
+        return GCSStore(
+            authority,
+            config=options,  # type: ignore[arg-type]
+            client_options=client,  # type: ignore[arg-type]
+            retry_config=retry,  # type: ignore[arg-type]
+        )
     container, at, host = authority.partition("@")
     options = _options(properties, _AZURE_OPTIONS)
     if at:
         options.setdefault("account_name", host.partition(".")[0])
-    return AzureStore(container, config=options, client_options=client, retry_config=retry)  # type: ignore[arg-type]
+    return AzureStore(
+        container,
+        config=options,  # type: ignore[arg-type]
+        client_options=client,  # type: ignore[arg-type]
+        retry_config=retry,  # type: ignore[arg-type]
+    )
 
 
 def _options(properties: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Any]:

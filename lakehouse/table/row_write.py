@@ -168,7 +168,7 @@ class RowWrite:
 
 
 def only_moved_rows(before: TableMetadata, after: TableMetadata, branch: str) -> bool:
-    """Whether a branch went on by `replace` snapshots alone, with equal schema, spec and version."""
+    """Whether a branch went on by `replace` snapshots alone, with the same schema and specs."""
     old, new = before.refs.get(branch), after.refs.get(branch)
     settings = [
         (m.current_schema_id, m.default_spec_id, m.default_sort_order_id, m.format_version)

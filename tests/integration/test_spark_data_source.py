@@ -17,10 +17,11 @@ __all__ = ["lake", "session"]
 
 pytestmark = pytest.mark.spark
 
+INSTANT = pa.timestamp("us", "UTC")
 DATA = pa.table({
     "id": pa.array(range(40)),
     "k": pa.array([n % 4 for n in range(40)], pa.int32()),
-    "at": pa.array([dt.datetime(2026, 1, 1 + n % 4, tzinfo=dt.UTC) for n in range(40)], pa.timestamp("us", "UTC")),
+    "at": pa.array([dt.datetime(2026, 1, 1 + n % 4, tzinfo=dt.UTC) for n in range(40)], INSTANT),
     "name": [f"n{n}" for n in range(40)],
 })  # fmt: skip
 

@@ -51,20 +51,44 @@ def data(seed: int) -> pa.Table:
         {
             "id": pa.array(range(ROWS), pa.int64()),
             "flag": column(lambda: chance.random() < 0.5, pa.bool_()),
-            "small": column(lambda: chance.choice([-(2**31), 2**31 - 1, *range(-5, 5)]), pa.int32()),
+            "small": column(
+                lambda: chance.choice([-(2**31), 2**31 - 1, *range(-5, 5)]), pa.int32()
+            ),
             "ratio": column(lambda: chance.choice(floats), pa.float32()),
             "price": column(lambda: chance.choice(floats), pa.float64()),
             "quiet": pa.array([float("nan")] * ROWS, pa.float64()),
-            "cost": column(lambda: chance.randrange(-(10**9), 10**9), pa.int64()).cast(pa.decimal128(20, 0)).cast(DECIMAL),
-            "day": column(lambda: day + dt.timedelta(days=chance.choice([-500000, -3, 0, 1, 40, 400])), pa.date32()),
-            "at": column(lambda: moments + dt.timedelta(microseconds=chance.randrange(30 * 3600 * 10**6)), INSTANT),
-            "local": column(lambda: moments + dt.timedelta(minutes=chance.choice(MINUTES)), pa.timestamp("us")),
-            "name": column(lambda: chance.choice(["", "a b/c=d", "é€", "日本" * 30, "x" * 250, "~*+.%"]), pa.string()),
+            "cost": column(lambda: chance.randrange(-(10**9), 10**9), pa.int64())
+            .cast(pa.decimal128(20, 0))
+            .cast(DECIMAL),
+            "day": column(
+                lambda: day + dt.timedelta(days=chance.choice([-500000, -3, 0, 1, 40, 400])),
+                pa.date32(),
+            ),
+            "at": column(
+                lambda: moments + dt.timedelta(microseconds=chance.randrange(30 * 3600 * 10**6)),
+                INSTANT,
+            ),
+            "local": column(
+                lambda: moments + dt.timedelta(minutes=chance.choice(MINUTES)), pa.timestamp("us")
+            ),
+            "name": column(
+                lambda: chance.choice(["", "a b/c=d", "é€", "日本" * 30, "x" * 250, "~*+.%"]),
+                pa.string(),
+            ),
             "raw": column(lambda: bytes(chance.choices(range(256), k=5)), pa.binary()),
-            "nested": column(lambda: {"x": chance.randrange(9), "words": ["u", None], "f": chance.choice(floats)}, NESTED),
-            "pairs": column(lambda: [("k", chance.choice(floats))], pa.map_(pa.string(), pa.float64())),
+            "nested": column(
+                lambda: {
+                    "x": chance.randrange(9),
+                    "words": ["u", None],
+                    "f": chance.choice(floats),
+                },
+                NESTED,
+            ),
+            "pairs": column(
+                lambda: [("k", chance.choice(floats))], pa.map_(pa.string(), pa.float64())
+            ),
         }
-    )  # fmt: skip
+    )
 
 
 SPECS = {

@@ -38,19 +38,27 @@ def events():
     rows = []
     for number in range(DAYS * 48):
         moment = START + dt.timedelta(minutes=30 * number, microseconds=number % 3)
-        rows.append({
-            "id": number,
-            "event_ts": None if number % 37 == 5 else moment,
-            "local_ts": moment.replace(tzinfo=None),
-            "day": moment.date(),
-            "user_id": None if number % 11 == 3 else number % 7,
-            "amount": [float(number % 50), float("nan"), float("inf"), -0.0, None][number % 5 if number % 9 == 0 else 0],
-            "ratio": [number / 7, float("nan")][number % 13 == 0],
-            "name": [f"n{number % 20:02d}", "é", "\U0001f600", "", None][number % 5 if number % 4 == 0 else 0],
-            "price": Decimal(number % 30) / 4,
-            "flag": [True, False, None][number % 3],
-            "place": None if number % 17 == 0 else {"city": f"c{number // 48}", "zip": number % 100},
-        })  # fmt: skip
+        rows.append(
+            {
+                "id": number,
+                "event_ts": None if number % 37 == 5 else moment,
+                "local_ts": moment.replace(tzinfo=None),
+                "day": moment.date(),
+                "user_id": None if number % 11 == 3 else number % 7,
+                "amount": [float(number % 50), float("nan"), float("inf"), -0.0, None][
+                    number % 5 if number % 9 == 0 else 0
+                ],
+                "ratio": [number / 7, float("nan")][number % 13 == 0],
+                "name": [f"n{number % 20:02d}", "é", "\U0001f600", "", None][
+                    number % 5 if number % 4 == 0 else 0
+                ],
+                "price": Decimal(number % 30) / 4,
+                "flag": [True, False, None][number % 3],
+                "place": None
+                if number % 17 == 0
+                else {"city": f"c{number // 48}", "zip": number % 100},
+            }
+        )
     schema = pa.schema([
         ("id", pa.int64()), ("event_ts", pa.timestamp("us", "UTC")),
         ("local_ts", pa.timestamp("us")), ("day", pa.date32()),

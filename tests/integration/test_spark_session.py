@@ -17,7 +17,8 @@ import os
 from lakehouse.spark import build_session
 spark = build_session("stranger", master="local[1]")
 rows = spark.range(10).mapInArrow(lambda batches: batches, "id long").count()
-print("rows", rows, spark.conf.get("spark.sql.session.timeZone"), os.environ["JAVA_HOME"], os.environ["SPARK_LOCAL_IP"])
+zone = spark.conf.get("spark.sql.session.timeZone")
+print("rows", rows, zone, os.environ["JAVA_HOME"], os.environ["SPARK_LOCAL_IP"])
 spark.stop()
 """
 # what Spark's own start script needs
@@ -47,7 +48,11 @@ def test_no_java_on_path_and_an_empty_home(tmp_path):
     tools.mkdir()
     for name in TOOLS:
         found = next(
-            (one for one in ("/usr/bin", "/bin") if os.path.exists(f"{one}/{name}")),  # noqa: PTH110
+            (
+                one
+                for one in ("/usr/bin", "/bin")
+                if os.path.exists(f"{one}/{name}")  # noqa: PTH110
+            ),
             None,
         )
         if found:

@@ -47,13 +47,23 @@ def sample():
         )
         for _ in range(rows)
     ]
-    return pa.table({
-        "id": pa.array(range(rows)),
-        "event_ts": pa.array([None if n % 50 == 7 else m for n, m in enumerate(moments)], pa.timestamp("us", "UTC")),
-        "user_id": pa.array([None if n % 40 == 3 else chance.randrange(-50, 50) for n in range(rows)], pa.int64()),
-        "name": pa.array([None if n % 30 == 2 else f"é{chance.randrange(100)}" for n in range(rows)]),
-        "score": pa.array([chance.random() for _ in range(rows)]),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "id": pa.array(range(rows)),
+            "event_ts": pa.array(
+                [None if n % 50 == 7 else m for n, m in enumerate(moments)],
+                pa.timestamp("us", "UTC"),
+            ),
+            "user_id": pa.array(
+                [None if n % 40 == 3 else chance.randrange(-50, 50) for n in range(rows)],
+                pa.int64(),
+            ),
+            "name": pa.array(
+                [None if n % 30 == 2 else f"é{chance.randrange(100)}" for n in range(rows)]
+            ),
+            "score": pa.array([chance.random() for _ in range(rows)]),
+        }
+    )
 
 
 @pytest.mark.parametrize("mode", ["none", "hash", "range"])

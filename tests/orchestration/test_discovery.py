@@ -74,7 +74,9 @@ def test_sources_tables_and_plain_assets_are_found_wherever_they_lie(package: Pa
     assert [one.name for one in found.derived] == ["marts.shop"]
     pipeline = found.pipeline("/landing")
     defs = dg.Definitions.merge(
-        build_definitions(pipeline, LakehouseResource(catalog="file:///w", landing="/landing"), LakehouseSpark()),
+        build_definitions(
+            pipeline, LakehouseResource(catalog="file:///w", landing="/landing"), LakehouseSpark()
+        ),
         found.others(),
     )  # fmt: skip
     dg.Definitions.validate_loadable(defs)
@@ -102,7 +104,9 @@ def test_a_table_of_two_sources_has_the_days_of_both_and_belongs_to_no_source_al
     assert (days[0], days[-1]) == ("2026-05-01", "2026-06-30")
     assert pipeline.partitions(users) is None
     dg.Definitions.validate_loadable(
-        build_definitions(pipeline, LakehouseResource(catalog="file:///w", landing="/landing"), LakehouseSpark())
+        build_definitions(
+            pipeline, LakehouseResource(catalog="file:///w", landing="/landing"), LakehouseSpark()
+        )
     )  # fmt: skip
 
 

@@ -247,7 +247,8 @@ def test_event_times_in_their_zone_and_out_of_it() -> None:
     [("s", 1372656600), ("ms", 1372656600000), ("us", "1372656600000000"), ("s", 1372656600.0)],
 )
 def test_event_times_as_numbers(unit: str, value: object) -> None:
-    parse = instant_parser(EventTime("ts", unit=unit), date(2013, 1, 1), date(2013, 12, 31))  # type: ignore[arg-type]
+    event_time = EventTime("ts", unit=unit)  # type: ignore[arg-type]
+    parse = instant_parser(event_time, date(2013, 1, 1), date(2013, 12, 31))
     assert parse(value) == datetime(2013, 7, 1, 5, 30, tzinfo=UTC)
     assert isinstance(parse(True), BadEventTime)
     assert isinstance(parse(10**30), BadEventTime)

@@ -21,7 +21,8 @@ from lakehouse.orchestration.resources import LakehouseResource
 DOCUMENT = """
 table: raw.events
 statements:
-- {kind: warning, text: "Codes are <capital> | letters.", evidence: {check: pattern, column: code, regex: "[A-Z]"}}
+- {kind: warning, text: "Codes are <capital> | letters.",
+   evidence: {check: pattern, column: code, regex: "[A-Z]"}}
 """
 
 

@@ -105,7 +105,8 @@ VALUES = {
     "s": ["upper(s)", "concat(s, '!')", "i", "at", "p", "d", "NULL", "st", "x", "day", "b"],
     "x": ["CAST(s AS BINARY)", "NULL", "concat(x, X'01')", "s", "i"],
     "day": ["date_add(day, 1)", "at", "wall", "NULL", "'2026-01-01'", "i"],
-    "at": ["at + INTERVAL 1 DAY", "day", "wall", "NULL", "'2026-01-01 00:00:00'", "date_trunc('MONTH', at)"],
+    "at": ["at + INTERVAL 1 DAY", "day", "wall", "NULL", "'2026-01-01 00:00:00'",
+           "date_trunc('MONTH', at)"],
     "wall": ["wall + INTERVAL 1 HOUR", "at", "day", "NULL", "'2026-01-01'"],
     "st": ["named_struct('t', 'z', 'a', 7)", "named_struct('a', id, 't', s)", "NULL", "st", "s"],
     "arr": ["array(i, 9)", "array(id)", "reverse(arr)", "NULL", "array('a')"],
@@ -228,7 +229,8 @@ class Generator:
             f"UPDATE {{t}} q SET {', '.join(told)} WHERE {self.about(condition, '{t}', 'q')}",
             [
                 f"INSERT INTO {{next}} SELECT {new} FROM {{now}} q WHERE {changed}",
-                f"INSERT INTO {{next}} SELECT * FROM {{now}} q WHERE NOT coalesce({changed}, false)",
+                "INSERT INTO {next} SELECT * FROM {now} q "
+                f"WHERE NOT coalesce({changed}, false)",
             ],
         )
 

@@ -51,7 +51,8 @@ table: raw.orders
 author: tests
 statements:
 - {id: key, kind: grain, key: [order_id], evidence: {check: unique, columns: [order_id]}}
-- {id: pair, kind: grain, key: [order_id, code], evidence: {check: unique, columns: [order_id, code]}}
+- {id: pair, kind: grain, key: [order_id, code],
+   evidence: {check: unique, columns: [order_id, code]}}
 - id: customer
   kind: join
   from: [customer_id]
@@ -79,14 +80,19 @@ statements:
   unit: EUR
   evidence: {check: bounds, column: amount, min: 0, max: 500, where: qty > 5}
 - {id: present, kind: warning, column: qty, evidence: {check: null_share, column: qty}}
-- {id: some notes, kind: warning, column: note, evidence: {check: null_share, column: note, min: 0.1, max: 0.6}}
-- {id: form, kind: warning, column: note, evidence: {check: pattern, column: note, regex: "n[0-9]+", min: 0.9}}
-- {id: recent, kind: freshness, column: day, evidence: {check: newest, column: day, at_least: 2025-01-20}}
-- {id: stopped, kind: freshness, column: day, evidence: {check: newest, column: day, at_most: 2025-02-10}}
+- {id: some notes, kind: warning, column: note,
+   evidence: {check: null_share, column: note, min: 0.1, max: 0.6}}
+- {id: form, kind: warning, column: note,
+   evidence: {check: pattern, column: note, regex: "n[0-9]+", min: 0.9}}
+- {id: recent, kind: freshness, column: day,
+   evidence: {check: newest, column: day, at_least: 2025-01-20}}
+- {id: stopped, kind: freshness, column: day,
+   evidence: {check: newest, column: day, at_most: 2025-02-10}}
 - {id: per customer, kind: warning, evidence: {check: row_ratio, to: crm.customers, min: 1, max: 8}}
 - id: per large customer
   kind: warning
-  evidence: {check: row_ratio, to: crm.customers, max: 4, where: qty > 5, to_where: "country = 'DE'"}
+  evidence: {check: row_ratio, to: crm.customers, max: 4, where: qty > 5,
+              to_where: "country = 'DE'"}
 - id: totals
   kind: metric
   name: sales
@@ -96,7 +102,8 @@ statements:
   kind: unit
   column: amount
   unit: EUR
-  evidence: {check: sum_equal, column: amount, factor: 100, to: marts.totals.total, to_factor: 100, where: qty > 0}
+  evidence: {check: sum_equal, column: amount, factor: 100, to: marts.totals.total,
+              to_factor: 100, where: qty > 0}
 - id: asked
   kind: warning
   evidence:
@@ -105,7 +112,8 @@ statements:
       select min(o.qty) >= 1 and count(*) > 0
       from raw.orders o join crm.customers c on c.id = o.customer_id
 - {id: described, kind: description, column: note, text: What the customer wrote.}
-- {id: measured, kind: metric, name: average, expression: sum(amount) / sum(qty), text: Average price.}
+- {id: measured, kind: metric, name: average, expression: sum(amount) / sum(qty),
+   text: Average price.}
 """
 
 

@@ -25,10 +25,21 @@ from tests.unit.spec.samples import grown, table
 NAMES = st.sampled_from(["a", "b", "c", "id", "ts", "name", "price", "day", "x", "y", "lat"])
 PLACES = st.sampled_from(["", "place.", "points.element.", "marks.value.", "points.element.s."])
 TYPES = st.sampled_from(
-    ["int", "long", "float", "double", "string", "date", "timestamp", "decimal(9, 2)", "decimal(12, 2)",
-     "struct<x: int, s: struct<y: date>>",
-     "list<struct<a: int>>", "map<string, int>"]
-)  # fmt: skip
+    [
+        "int",
+        "long",
+        "float",
+        "double",
+        "string",
+        "date",
+        "timestamp",
+        "decimal(9, 2)",
+        "decimal(12, 2)",
+        "struct<x: int, s: struct<y: date>>",
+        "list<struct<a: int>>",
+        "map<string, int>",
+    ]
+)
 TERMS = st.sampled_from(
     [
         "day(ts)",

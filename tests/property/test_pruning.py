@@ -164,7 +164,8 @@ def literal_of(name: str, value: Any) -> Any:
         return (dt.date(1970, 1, 1) + dt.timedelta(days=value)).isoformat()
     if name in ("ts", "tz"):
         # Naive on purpose.
-        text = (dt.datetime(1970, 1, 1) + dt.timedelta(microseconds=value)).isoformat()  # noqa: DTZ001
+        epoch = dt.datetime(1970, 1, 1)  # noqa: DTZ001
+        text = (epoch + dt.timedelta(microseconds=value)).isoformat()
         return text + "+00:00" if name == "tz" else text
     return str(value) if name == "u" else value
 

@@ -39,7 +39,8 @@ def test_what_became_untrue_is_found(tmp_path):
             counts["evolutions"] += 1
     assert counts["made untrue"] > counts["evolutions"] / 10
     assert counts["false alarms"] == 0
-    print("\n" + ", ".join(f"{name}: {count:,}" for name, count in sorted(counts.items())))  # noqa: T201
+    told = ", ".join(f"{name}: {count:,}" for name, count in sorted(counts.items()))
+    print(f"\n{told}")  # noqa: T201
 
 
 def _by_id(results):

@@ -23,7 +23,8 @@ _NUMBER = rb"([\x80-\xff]{0,4}[\x00-\x7f])"
 # out: type, uncompressed size, compressed size, checksum, then a data page without statistics
 # (number of values, three encodings) or a dictionary page.
 _USUAL = re.compile(
-    rb"\x15.\x15%(n)s\x15%(n)s\x15%(n)s(?:\x1c\x15%(n)s\x15.\x15.\x15.\x00|\x3c\x15%(n)s\x15.[\x11\x12]?\x00)\x00"
+    rb"\x15.\x15%(n)s\x15%(n)s\x15%(n)s"
+    rb"(?:\x1c\x15%(n)s\x15.\x15.\x15.\x00|\x3c\x15%(n)s\x15.[\x11\x12]?\x00)\x00"
     % {b"n": _NUMBER},
     re.DOTALL,
 )

@@ -101,8 +101,8 @@ def _sensor(
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Asks for one run at a time, for new and changed landing files, for days "
         "that wait, and for derived tables that are stale. What fails is asked for again after a "
-        "growing wait; the check "
-        f"`{NOTHING_GIVEN_UP}` says what failed too often. Stop it with the switch beside its name.",
+        f"growing wait; the check `{NOTHING_GIVEN_UP}` says what failed too often. Stop it with "
+        "the switch beside its name.",
     )
     def landed(
         context: dg.SensorEvaluationContext, lakehouse: LakehouseResource

@@ -181,7 +181,9 @@ class SourceAssets:
                 dg.AssetCheckSpec(
                     FEW_QUARANTINED,
                     asset=self.quarantine_key,
-                    description=f"at most {source.quarantined_percent_max} % of the lines of the run",
+                    description=(
+                        f"at most {source.quarantined_percent_max} % of the lines of the run"
+                    ),
                 ),
             ],
         )
@@ -262,8 +264,9 @@ class SourceAssets:
         source = self.source
         if outcome.snapshot is None:
             raise dg.Failure(
-                description=f"nothing has landed for {source.name} on the requested days, and {source.table} does not exist yet: "
-                f"materialize {self.ledger_key.to_user_string()} first, then days that it names",
+                description=f"nothing has landed for {source.name} on the requested days, and "
+                f"{source.table} does not exist yet: materialize "
+                f"{self.ledger_key.to_user_string()} first, then days that it names",
                 allow_retries=False,
             )
         inputs = {source.ledger_table: outcome.ledger_snapshot_id}

@@ -72,7 +72,9 @@ class Lineage:
             f"{self.asset_key}{partition}: {self.table} at snapshot {self.snapshot_id}{gone}, "
             f"{self.operation}"
         )
-        yield f"materialized {self.materialized_at:%Y-%m-%d %H:%M:%S} UTC by run {self.run_id}, from"
+        yield (
+            f"materialized {self.materialized_at:%Y-%m-%d %H:%M:%S} UTC by run {self.run_id}, from"
+        )
         for one in self.inputs:
             at = "empty" if one.snapshot_id is None else f"at snapshot {one.snapshot_id}"
             when = (

@@ -142,7 +142,8 @@ def read_blocks(data: bytes, header: Header, location: str) -> Iterator[Block]:
         if count < 0 or size < 0 or end + SYNC_BYTES > len(view):
             left = len(view) - offset
             raise CorruptMetadataError(
-                f"{location}: a block claims {count} records in {size} bytes, {left} bytes are left",
+                f"{location}: a block claims {count} records in {size} bytes, {left} bytes are "
+                "left",
                 location=location,
             )
         if view[end : end + SYNC_BYTES] != header.sync:

@@ -250,9 +250,15 @@ def partition_path(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -
     for field, result, value in zip(
         spec.fields, partition_type(spec, schema).fields, values, strict=True
     ):
-        part = f"{quote_plus(field.name, safe='')}={quote_plus(_human(field.transform, result, value), safe='')}"
+        part = (
+            f"{quote_plus(field.name, safe='')}="
+            f"{quote_plus(_human(field.transform, result, value), safe='')}"
+        )
         if len(part) > MAX_FOLDER_NAME:
-            part = f"{part[:MAX_FOLDER_NAME]}-{hashlib.blake2b(part.encode(), digest_size=8).hexdigest()}"
+            part = (
+                f"{part[:MAX_FOLDER_NAME]}-"
+                f"{hashlib.blake2b(part.encode(), digest_size=8).hexdigest()}"
+            )
         parts.append(part)
     return "/".join(parts)
 

@@ -113,7 +113,11 @@ def sort_order_from_json(document: Any, where: str = "sort-order") -> SortOrder:
 def transform_name(transform: Transform[Any, Any]) -> str:
     """The transform's string in the spec, also of one we do not know."""
     # No other access.
-    return transform._transform if isinstance(transform, UnknownTransform) else str(transform)  # noqa: SLF001
+    return (
+        transform._transform  # noqa: SLF001
+        if isinstance(transform, UnknownTransform)
+        else str(transform)
+    )
 
 
 def transform_from_string(text: str) -> Transform[Any, Any]:

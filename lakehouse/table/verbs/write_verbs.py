@@ -105,7 +105,9 @@ class WriteVerbs(LoadedTable):
         Partition values come from the paths.
 
         >>> visits = lake.create_table(
-        ...     "raw.visits", pa.schema({"n": pa.int64(), "city": pa.string()}), partition_by=["city"]
+        ...     "raw.visits",
+        ...     pa.schema({"n": pa.int64(), "city": pa.string()}),
+        ...     partition_by=["city"],
         ... )
         >>> import pyarrow.parquet as pq
         >>> for city in ("Oslo", "Rome"):

@@ -519,7 +519,8 @@ def test_a_small_table_does_not_load_polars(tmp_path):
         import sys
         import pyarrow as pa
         import lakehouse as lh
-        table = lh.load_catalog(f"file://{sys.argv[1]}").create_table("a.b", pa.schema([("x", pa.int64())]))
+        catalog = lh.load_catalog(f"file://{sys.argv[1]}")
+        table = catalog.create_table("a.b", pa.schema([("x", pa.int64())]))
         table.append(pa.table({"x": [1, 2]}))
         assert table.scan().to_arrow().num_rows == 2
         assert "polars" not in sys.modules
@@ -537,7 +538,8 @@ def test_a_forked_child_reads_with_arrow(tmp_path):
         import polars
         import pyarrow as pa
         import lakehouse as lh
-        table = lh.load_catalog(f"file://{sys.argv[1]}").create_table("a.b", pa.schema([("x", pa.int64())]))
+        catalog = lh.load_catalog(f"file://{sys.argv[1]}")
+        table = catalog.create_table("a.b", pa.schema([("x", pa.int64())]))
         for number in range(70):
             table.append(pa.table({"x": [number]}))
         assert sorted(table.scan().to_arrow()["x"].to_pylist()) == list(range(70))

@@ -58,8 +58,16 @@ ACCEPTED = [
     (DecimalType(38, 2), pa.array([3], pa.int32()), [Decimal("3.00")]),
     (DateType(), pa.array([dt.date(2020, 1, 1)], pa.date64()), [dt.date(2020, 1, 1)]),
     (TimeType(), pa.array([dt.time(1, 2, 3)], pa.time32("s")), [dt.time(1, 2, 3)]),
-    (TimestampType(), pa.array([1], pa.timestamp("s")), [dt.datetime(1970, 1, 1, 0, 0, 1)]),  # noqa: DTZ001
-    (TimestampType(), pa.array([1000], pa.timestamp("ns")), [dt.datetime(1970, 1, 1, 0, 0, 0, 1)]),  # noqa: DTZ001
+    (
+        TimestampType(),
+        pa.array([1], pa.timestamp("s")),
+        [dt.datetime(1970, 1, 1, 0, 0, 1)],  # noqa: DTZ001
+    ),
+    (
+        TimestampType(),
+        pa.array([1000], pa.timestamp("ns")),
+        [dt.datetime(1970, 1, 1, 0, 0, 0, 1)],  # noqa: DTZ001
+    ),
     (
         TimestamptzType(),
         pa.array([0], pa.timestamp("us", "Europe/Berlin")),

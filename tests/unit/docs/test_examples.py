@@ -40,9 +40,13 @@ NAMES = dict(public_names())
 
 def rows(*told: tuple[int, int, int, float]) -> pa.Table:
     values = [
-        {"event_ts": dt.datetime(2026, 6, day, hour, tzinfo=dt.UTC), "user_id": user, "amount": amount}
+        {
+            "event_ts": dt.datetime(2026, 6, day, hour, tzinfo=dt.UTC),
+            "user_id": user,
+            "amount": amount,
+        }
         for day, hour, user, amount in told
-    ]  # fmt: skip
+    ]
     return pa.Table.from_pylist(values, schema=SCHEMA)
 
 

@@ -507,18 +507,36 @@ def test_null_of_a_required_field_in_an_optional_struct_prunes_nothing():
     "node",
     [
         {"op": "EqualTo", "args": [{"op": "Rand", "args": []}, lit("double", 0.5)]},
-        {"op": "EqualTo", "args": [col(5), {"op": "Literal", "type": "string collate UNICODE_CI", "value": "a"}]},
+        {
+            "op": "EqualTo",
+            "args": [col(5), {"op": "Literal", "type": "string collate UNICODE_CI", "value": "a"}],
+        },
         {"op": "EqualTo", "args": [col(5), {"op": "Literal", "type": "string", "value": []}]},
-        {"op": "EqualTo", "args": [{"op": "AttributeReference", "id": None, "type": "int"}, lit("int", 1)]},
-        {"op": "EqualTo", "args": [{"op": "AttributeReference", "id": 99, "type": "int"}, lit("int", 1)]},
-        {"op": "EqualTo", "args": [{"op": "AttributeReference", "id": 1, "type": "string"}, lit("string", "a")]},
-        {"op": "EqualTo", "args": [NESTED[0][0] | {"args": [{"op": "Element", "args": []}]}, lit("int", 1)]},
-        {"op": "EqualTo", "args": [cast_node(col(2), "bigint", "double", "UTC"), lit("double", 1.0)]},
+        {
+            "op": "EqualTo",
+            "args": [{"op": "AttributeReference", "id": None, "type": "int"}, lit("int", 1)],
+        },
+        {
+            "op": "EqualTo",
+            "args": [{"op": "AttributeReference", "id": 99, "type": "int"}, lit("int", 1)],
+        },
+        {
+            "op": "EqualTo",
+            "args": [{"op": "AttributeReference", "id": 1, "type": "string"}, lit("string", "a")],
+        },
+        {
+            "op": "EqualTo",
+            "args": [NESTED[0][0] | {"args": [{"op": "Element", "args": []}]}, lit("int", 1)],
+        },
+        {
+            "op": "EqualTo",
+            "args": [cast_node(col(2), "bigint", "double", "UTC"), lit("double", 1.0)],
+        },
         {"op": "EqualTo", "args": [cast_node(col(5), "string", "int", "UTC"), lit("int", 1)]},
         {"op": "ScalarSubquery", "args": []},
         {"op": "TooDeep"},
     ],
-)  # fmt: skip
+)
 def test_what_is_not_understood_prunes_nothing(node):
     assert translated(node) == AlwaysTrue()
     assert translated({"op": "Not", "args": [node]}) == AlwaysTrue()

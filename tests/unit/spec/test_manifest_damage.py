@@ -216,7 +216,10 @@ from tests.unit.spec.test_manifest_damage import SPEC, TYPES
 path = sys.argv[1]
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 data = open(path, "rb").read()
-for decode in (lambda: decode_avro(storage_for(path), path, SPEC, TYPES), lambda: decode_entries(data, path, SPEC, TYPES)):
+for decode in (
+    lambda: decode_avro(storage_for(path), path, SPEC, TYPES),
+    lambda: decode_entries(data, path, SPEC, TYPES),
+):
     try:
         decode()
     except CorruptMetadataError as error:

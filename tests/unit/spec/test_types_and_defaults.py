@@ -87,8 +87,9 @@ def test_nested_types_by_name():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "strin",  "list<", "list<int", "list<int>>", "map<int>", "struct<>", "struct<a>", "struct<a:>", "decimal(99,2)",
-     "decimal", "decimal(2,3)", "fixed[x]", "int int", "<int>", "list<int> x", "list<" * 500],
+    ["", "strin",  "list<", "list<int", "list<int>>", "map<int>", "struct<>", "struct<a>",
+     "struct<a:>", "decimal(99,2)", "decimal", "decimal(2,3)", "fixed[x]", "int int", "<int>",
+     "list<int> x", "list<" * 500],
 )  # fmt: skip
 def test_not_types(text):
     with pytest.raises(InvalidSchemaError):

@@ -208,7 +208,9 @@ def test_workers_rebuild_it(location):
     storage = storage_for(location, {"s3.region": "us-east-1"})
     shared = isinstance(storage, MemoryStorage)
     pickled = pickle.dumps(storage) if not shared else b""
-    again = storage_for(location, storage.properties) if shared else pickle.loads(pickled)  # noqa: S301
+    again = (
+        storage_for(location, storage.properties) if shared else pickle.loads(pickled)  # noqa: S301
+    )
     assert type(again) is type(storage)
     assert again.properties == {"s3.region": "us-east-1"}
 

@@ -31,10 +31,15 @@ ROWS = [
 PATHS = ["l", "ll", "m", "s", "s.x", "s.y", "o", "o.s", "o.s.x", "o.k"]
 WHERES = {
     **{f"{path} is null": (lambda row, path=path: value(row, path) is None) for path in PATHS},
-    **{f"{path} is not null": (lambda row, path=path: value(row, path) is not None) for path in PATHS},
+    **{
+        f"{path} is not null": (lambda row, path=path: value(row, path) is not None)
+        for path in PATHS
+    },
     "o.s is null or l is null": lambda row: value(row, "o.s") is None or row["l"] is None,
-    "not (s is null and m is null) and i > 1": lambda row: not (row["s"] is None and row["m"] is None) and row["i"] > 1,
-}  # fmt: skip
+    "not (s is null and m is null) and i > 1": lambda row: (
+        not (row["s"] is None and row["m"] is None) and row["i"] > 1
+    ),
+}
 SELECTS = [None, ["i"], ["l"], ["i", "s.x"], ["o.k", "i"], ["m", "_pos"]]
 
 

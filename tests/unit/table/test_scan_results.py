@@ -35,10 +35,12 @@ FILTERS = {
     "id >= 0": lambda row: row["id"] is not None,
     "id is null or price > 3": lambda row: row["id"] is None or (row["price"] or 0) > 3,
     "price is not null": lambda row: row["price"] is not None,
-    "id between 10 and 55 and part = 'p0'": lambda row: 10 <= (row["id"] or 0) <= 55 and row["part"] == "p0",
+    "id between 10 and 55 and part = 'p0'": lambda row: (
+        10 <= (row["id"] or 0) <= 55 and row["part"] == "p0"
+    ),
     "abs(price) < 4": lambda row: row["price"] is not None and abs(row["price"]) < 4,
     "id > 1000": lambda _: False,
-}  # fmt: skip
+}
 KINDS = ["plain", "copy-on-write", "position deletes", "vectors", "equality deletes"]
 
 

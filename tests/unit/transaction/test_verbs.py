@@ -182,7 +182,10 @@ def test_two_row_deltas_on_one_file_do_not_overwrite_each_other(catalog):
 
 def test_several_operations_are_one_commit(catalog):
     committed = (
-        begin(catalog).append([data_file("one")]).append([data_file("two")]).delete_files([data_file("one")])
+        begin(catalog)
+        .append([data_file("one")])
+        .append([data_file("two")])
+        .delete_files([data_file("one")])
         .set_properties({"a": "b"}).create_tag("done").commit()
     )  # fmt: skip
     assert files(catalog) == ["two"]
