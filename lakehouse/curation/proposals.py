@@ -277,7 +277,7 @@ def _use(profile: TableProfile, reports: Sequence[Mapping[str, Any]]) -> Iterato
             yield {
                 "kind": "warning",
                 "text": (
-                    f"{predicate.scans} of {len(of_table)} scans filter by "
-                    f"{predicate.predicate}: is this a filter that every figure needs?"
+                    f"{predicate.scans} of {len(of_table)} scans filter by {predicate.predicate}: "
+                    "is this a filter that every figure needs?"
                 ),
             }
