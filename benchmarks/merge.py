@@ -6,8 +6,8 @@ Contenders take turns, each time in a process and a folder of their own, on tabl
 ours (format version 3, merge on read; and copy on write), pyiceberg's `upsert`, delta-rs' `merge`
 where the package `deltalake` is installed, and the floor: key columns read by Polars, a semi-join,
 a bitmap a file and one new file, without any commit. Seconds are those of the call alone, after one
-on a small table; the best of the repeats counts. Peak memory is the process's own, minus what it held
-before the call. Results go to benchmarks/results/merge.json.
+on a small table; the best of the repeats counts. Peak memory is the process's own, minus what it
+held before the call. Results go to benchmarks/results/merge.json.
 """
 
 from __future__ import annotations

@@ -134,7 +134,10 @@ class TargetRows:
 
 
 def update_rows(target: TargetRows, where: Bound, values: Mapping[str, Term]) -> RowChanges:
-    """New versions of the rows that pass `where`. Raises InvalidExpressionError, InvalidSchemaError."""
+    """New versions of the rows that pass `where`.
+
+    Raises InvalidExpressionError, InvalidSchemaError.
+    """
     changes = RowChanges(where)
     for task in target.tasks(where):
         found = target.read(task, target.every_column, where)
@@ -288,9 +291,9 @@ def _check_one_source_row(
     first = paired.take(np.flatnonzero(several)[:1])
     key = ", ".join(str(first.values(pair.source)[0].as_py()) for pair in merge.keys)
     raise InvalidInputError(
-        f"Table {table}: {len(rows[counts > 1])} rows of one file are matched by several source rows "
-        f"that would change them, such as the one with key {key}: leave one source row a key, or "
-        "add a condition",
+        f"Table {table}: {len(rows[counts > 1])} rows of one file are matched by several source "
+        f"rows that would change them, such as the one with key {key}: leave one source row a "
+        "key, or add a condition",
         table=table,
         key=key,
     )

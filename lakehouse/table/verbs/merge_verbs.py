@@ -81,9 +81,9 @@ class MergeVerbs(WriteVerbs):
             commit_id: a name for this write, see `append`.
 
         Raises:
-            InvalidExpressionError | InvalidInputError: a value or the filter does not parse or bind.
-            InvalidSchemaError: a new value does not fit its column.
-            CommitError: see `lakehouse.errors`.
+            InvalidExpressionError | InvalidInputError: a value or the filter does not parse or
+            bind. InvalidSchemaError: a new value does not fit its column. CommitError: see
+            `lakehouse.errors`.
         """
 
         def change(target: TargetRows) -> RowChanges:
