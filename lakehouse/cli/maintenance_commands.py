@@ -177,7 +177,7 @@ def analyze(
 
 
 def _scan_reports(session: Session, source: str | None) -> list[dict[str, Any]] | None:
-    """The rows of a `TableListener`'s table, or a file of reports as a `KafkaListener` sends them."""
+    """Rows of a `TableListener`'s table, or a file of reports as a `KafkaListener` sends them."""
     if source is None:
         return None
     path = Path(source)

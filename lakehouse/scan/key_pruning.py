@@ -43,7 +43,7 @@ _SPELLED = (StringType, BinaryType)
 
 
 def sorted_keys(keys: pa.Array, kind: IcebergType) -> npt.NDArray[Any] | None:
-    """Keys without nulls and repetitions, in the order of bounds; None for types that are not looked up.
+    """Distinct keys without nulls, in the order of bounds; None for types that are not looked up.
 
     Args:
         keys: Arrow values of the type.

@@ -1,4 +1,4 @@
-"""Changes of rows as files: deletes beside data files (merge on read), or files anew (copy on write)."""
+"""Changes of rows as files: delete files (merge on read), or rewritten files (copy on write)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merge, upsert and update: what they refuse, what they say, and what happens beside other writers."""
+"""Merge, upsert and update: what they refuse, what they say, and what other writers do."""
 
 from __future__ import annotations
 
