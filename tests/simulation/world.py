@@ -201,7 +201,7 @@ class World:
         """Until all processes have done their operations. Raises InvariantBrokenError."""
         for number in range(self.plan.processes):
             self._spawn(f"p{number}", self.plan.operations, self.rng.getrandbits(64))
-        links = -1
+        known: object = None
         while True:
             processes = list(self.scheduler.processes)
             going = self.scheduler.step()
@@ -211,9 +211,9 @@ class World:
                 self._restart_dead(processes)
             if self.delayed and self.rng.random() < 0.05:
                 self._deliver()
-            seen = self._version_count()
-            if seen != links or not going:
-                links = seen
+            seen = self._versions()
+            if seen != known or not going:
+                known = seen
                 self.look()
             if not going and not self.scheduler.processes:
                 break
@@ -345,10 +345,11 @@ class World:
     def _name(self) -> str:
         return f"{self.now_ms():x}"
 
-    def _version_count(self) -> int:
+    def _versions(self) -> object:
+        """Differs whenever a version was made: one that is made while another is deleted, too."""
         if self.plan.catalog == "sql":
             return self.databases[0].swaps if self.databases else 0  # type: ignore[attr-defined]
-        return sum(1 for name in self.disk.names_ if name.endswith(".metadata.json"))
+        return {name for name in self.disk.names_ if name.endswith(".metadata.json")}
 
     def _create(self) -> None:
         self.observer.create_namespace(("raw",))
