@@ -4,7 +4,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .ONESHELL:
 
-# uv installs everything else; it comes by pip when it is not there. System certificates, so that proxies with their own root work.
+# uv installs everything else; it comes by pip when it is not there.
+# System certificates, so that proxies with their own root work.
 export UV_SYSTEM_CERTS ?= 1
 export DAGSTER_DISABLE_TELEMETRY ?= 1
 export DAGSTER_HOME ?= $(CURDIR)/.lakehouse/dagster
@@ -30,7 +31,7 @@ help: ## This list
 
 install: .venv/installed ## Install the locked dependencies into .venv
 
-demo: .venv/installed ## Real events into tables, checks, maintenance, lineage: the whole pipeline once
+demo: .venv/installed ## Events into tables, checks, maintenance, lineage: the whole pipeline once
 	@$(RUN) lakehouse demo
 
 dev: .venv/installed ## The Dagster UI on http://localhost:3000
@@ -59,10 +60,11 @@ hostile: .venv/installed ## Broken and forged tables: make hostile ROUNDS=10000
 simulate: .venv/installed ## Deterministic simulation: make simulate SEEDS=10000
 	$(RUN) python -m tests.simulation --seeds $(SEEDS)
 
-race: .venv/installed ## Real processes: 8 writers x 100 appends on every catalog, 200 kills (about 20 minutes)
-	LAKEHOUSE_RACE_WRITERS=8 LAKEHOUSE_RACE_APPENDS=100 LAKEHOUSE_KILL_ROUNDS=200 $(RUN) pytest -q -o timeout=3600 tests/integration/test_races.py
+race: .venv/installed ## 8 processes x 100 appends on every catalog, 200 kills (about 20 minutes)
+	LAKEHOUSE_RACE_WRITERS=8 LAKEHOUSE_RACE_APPENDS=100 LAKEHOUSE_KILL_ROUNDS=200 \
+		$(RUN) pytest -q -o timeout=3600 tests/integration/test_races.py
 
-conformance-java: .venv/installed ## Iceberg's Java library as judge: make conformance-java CASES=25 (optional; needs a JDK and Maven)
+conformance-java: .venv/installed ## Iceberg's Java library as judge (needs a JDK, Maven): CASES=25
 	$(RUN) python -m tests.conformance.java --orders --cases $(CASES)
 
 bench: .venv/installed ## Every benchmark beside its peers, results in benchmarks/results/

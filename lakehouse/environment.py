@@ -30,7 +30,7 @@ class Environment:
 
     @classmethod
     def system(cls) -> Environment:
-        """The real world."""
+        """The real clock, random ids and real sleeping."""
         return cls(
             now_ms=lambda: time.time_ns() // 1_000_000,
             new_uuid=uuid.uuid4,

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 
 class LakehouseError(Exception):
-    """Root of the tree.
+    """The root of all errors that this library raises.
 
     >>> try:
     ...     lake.load_table("raw.nothing")
@@ -192,11 +192,11 @@ class AlreadyExistsError(LakehouseError):
 
 
 class NamespaceAlreadyExistsError(AlreadyExistsError):
-    """The namespace exists."""
+    """A namespace of this name exists."""
 
 
 class TableAlreadyExistsError(AlreadyExistsError):
-    """The table exists.
+    """A table of this name exists.
 
     >>> lake.create_table("raw.events", more.schema)
     Traceback (most recent call last):
@@ -275,7 +275,7 @@ class CommitStateUnknownError(CommitError):
 
 
 class StorageError(LakehouseError):
-    """I/O failed.
+    """Reading or writing a storage failed.
 
     Attributes:
         retryable: True for time-outs and throttling, False for a full disk or a refused permission.

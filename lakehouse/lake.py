@@ -147,7 +147,7 @@ class Lakehouse:
         return self.catalog.table_exists(Identifier.parse(name))
 
     def list_tables(self, namespace: str | tuple[str, ...] | None = None) -> list[str]:
-        """Dotted names, sorted.
+        """Dotted names of the tables, sorted.
 
         >>> lake.list_tables()
         ['raw.events']
@@ -268,7 +268,7 @@ class Lakehouse:
         self.listeners.add(listener)
 
     def remove_listener(self, listener: PlanListener) -> None:
-        """Tell it no more.
+        """Stop telling `listener` of planned scans.
 
         >>> class Counter:
         ...     scans = 0

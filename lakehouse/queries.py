@@ -48,7 +48,7 @@ class QueryEngine:
     environment: Environment
 
     def run(self, query: str) -> pa.Table:
-        """The result of a query.
+        """Run one SELECT; returns its result.
 
         Raises:
             InvalidInputError: no SELECT, several statements, or an error that DataFusion reports.

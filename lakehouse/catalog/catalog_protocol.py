@@ -82,13 +82,13 @@ class Catalog(Protocol):
         """Drop an empty namespace. Raises NoSuchNamespaceError, NamespaceNotEmptyError."""
 
     def namespace_exists(self, namespace: Namespace) -> bool:
-        """Whether it exists."""
+        """Whether the namespace exists."""
 
     def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
         """Sorted namespaces directly below `parent`. Raises NoSuchNamespaceError."""
 
     def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
-        """Raises NoSuchNamespaceError."""
+        """The namespace's properties. Raises NoSuchNamespaceError."""
 
     def update_namespace_properties(
         self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
@@ -99,13 +99,13 @@ class Catalog(Protocol):
         """
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
-        """Sorted. Raises NoSuchNamespaceError."""
+        """Sorted identifiers of the namespace's tables. Raises NoSuchNamespaceError."""
 
     def table_exists(self, identifier: Identifier) -> bool:
         """Whether `load` would find it."""
 
     def load(self, identifier: Identifier) -> TableVersion:
-        """The newest version. Raises NoSuchTableError."""
+        """The newest version of the table. Raises NoSuchTableError."""
 
     def refresh(self, version: TableVersion) -> TableVersion:
         """The newest version of the table.
@@ -134,9 +134,9 @@ class Catalog(Protocol):
     ) -> TableVersion:
         """Replace `base` by `base` plus updates, if it is still current and the requirements hold.
 
-        Whoever cleans up after an error asks `lakehouse.catalog.commit_outcome.is_certain` whether
-        the commit certainly did not happen; after any other error it may have. Nothing that follows
-        the swap raises.
+        Before deleting files after an error, ask `lakehouse.catalog.commit_outcome.is_certain`
+        whether the commit certainly did not happen; after any other error it may have. Nothing that
+        follows the swap raises.
 
         Raises:
             CommitConflictError: certainly not committed: another version came first, or a

@@ -1,9 +1,10 @@
-"""Which errors of a commit are certain failures, and tidying up that cannot fail a commit.
+"""Tells which errors of a commit prove that it did not happen, and guards cleanup after it.
 
-A commit has a moment before which nothing happened and after which everything did: the swap. An
-error from before it is marked here; the swap itself knows three outcomes; and nothing after it is
-reported as an error. Whoever cleans up after a commit asks `is_certain`, and leaves everything
-where it is when the answer is no.
+A commit happens at one moment: when the catalog swaps its pointer. An error before the swap is a
+certain failure and is marked as such here. The swap itself has three outcomes: committed, certainly
+not committed, unknown. An error after the swap is logged and never raised, because the commit
+stands. Callers that want to delete their files ask `is_certain` first; if it is false, the files
+may belong to a committed snapshot and have to stay.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ def is_certain(error: BaseException) -> bool:
 
 
 def after_the_swap(tidying: str, tidy: Callable[[], None]) -> None:
-    """Run what only tidies up. The commit stands whatever comes of it: what goes wrong is logged.
+    """Run cleanup after a commit; errors are logged and not raised, because the commit stands.
 
     Args:
-        tidying: what it does, for the log.
-        tidy: does it.
+        tidying: what the cleanup does, for the log.
+        tidy: the cleanup.
     """
     try:
         tidy()

@@ -109,8 +109,8 @@ def version_name(number: int, codec: str = "none") -> str:
 def create_resolved(storage: Storage, location: str, data: bytes) -> None:
     """Create-if-absent that also settles lost replies.
 
-    Creating the same content again is harmless: whoever finds it there, it is what this commit
-    wanted to write. So an unclear outcome is settled by asking again.
+    Writing the same content again is harmless, so an unclear outcome is settled by trying again: if
+    the file is there with this content, it is the one that this commit wanted to write.
 
     Raises:
         FileAlreadyExistsError: certainly not created: other content is there.

@@ -1,8 +1,8 @@
 """Which files are a table's own: what it may delete, and what a transaction may add to it.
 
-What metadata and manifests say is somebody's word, of another engine or of whoever could write into
-the folder. So no path in them is followed by a deletion unless it lies in the folders that belong
-to the table, links of the file system included.
+Paths in metadata and manifests are not trusted: another engine wrote them, or anybody who can write
+into the folder. A file is deleted only if it is inside the folders that belong to the table, after
+links of the file system are resolved.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class _Answer(threading.local):
     text = ""
 
     def keep(self, response: Response, **_arguments: object) -> None:
-        """Take note of an answer."""
+        """Remember the server's answer in this thread."""
         self.text = response.text
 
     def metadata(self) -> bytes:

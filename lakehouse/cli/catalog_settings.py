@@ -37,7 +37,7 @@ class Settings(BaseSettings):
 
 
 class CatalogOptions(CatalogChoice):
-    """What opens the catalog, and what of it nobody may see."""
+    """What opens the catalog, and which parts of it are secret."""
 
     def redact(self, text: str) -> str:
         """The text without any secret of these options."""

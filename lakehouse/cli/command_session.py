@@ -41,7 +41,7 @@ _COMMON: dict[str, tuple[Any, object]] = {
 
 @dataclass
 class Session:
-    """One run of one command.
+    """What one run of a command needs: its catalog, its output and its options.
 
     Attributes:
         options: where the catalog is.

@@ -61,7 +61,7 @@ class Survey:
         }
 
     def standing(self, statement: Statement) -> Standing:
-        """Its state now."""
+        """The statement's state now."""
         last = self.verifications.get(statement.statement_id)
         return standing(statement, last, self.changes(statement), self.now_ms)
 
@@ -70,7 +70,7 @@ class Survey:
         return under_present_names(statement, self.names)
 
     def run_evidence(self, statement: Statement, extent: Extent) -> Verdict:
-        """What the data says of it."""
+        """The verdict of the data on a statement."""
         tables = {table.name: table for table in self.tables.values()}
         changes = {change.after.name: change for change in self.changes(statement).values()}
         marks = self._marks(statement)
@@ -186,7 +186,7 @@ def check_statements(
 
 
 def check(seen: Survey, *, run_evidence: bool = True) -> tuple[list[Checked], list[Verification]]:
-    """The results of a check, and what is worth keeping of it. Nothing is written."""
+    """The results of a check, and the verdicts worth keeping. Nothing is written."""
     results, kept = [], []
     for statement in seen.statements:
         now = seen.standing(statement)

@@ -25,7 +25,7 @@ _Texts = Mapping[str, str | None]
 
 @dataclass(frozen=True, slots=True)
 class AddedFiles:
-    """Files to be taken in.
+    """Files that become part of a table without being rewritten.
 
     Attributes:
         files: the files, described.

@@ -39,7 +39,7 @@ class Node:
 
     @property
     def kind(self) -> str:
-        """What its type is."""
+        """Which kind of type the node has."""
         if isinstance(self.type, StructType):
             return "struct"
         if isinstance(self.type, ListType):
@@ -75,7 +75,7 @@ class Node:
 
 
 def node_of(source: NestedField, parent: Node | None) -> Node:
-    """The tree of a field."""
+    """The tree of a field and everything below it."""
     node = Node(
         source.field_id,
         source.name,

@@ -48,7 +48,7 @@ class UpdateSortOrder:
         return self
 
     def clear(self) -> UpdateSortOrder:
-        """No order."""
+        """Leave new files unsorted."""
         self._fields = []
         return self
 

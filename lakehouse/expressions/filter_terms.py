@@ -26,7 +26,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A constant.
+    """A constant in a filter.
 
     Attributes:
         value: None is null. With a type an Iceberg internal value, for `in` a tuple of them.

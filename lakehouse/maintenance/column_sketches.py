@@ -281,7 +281,7 @@ def _serialized(column: pa.Array, field: NestedField) -> pa.BinaryArray:
 def _puffin(
     snapshot: Snapshot, sketches: Mapping[int, ThetaSketch]
 ) -> tuple[bytes, dict[str, Any]]:
-    """The file, and what the table's metadata says of it."""
+    """The statistics file, and its entry in the table's metadata."""
     writer = PuffinWriter(_CREATED_BY)
     blobs = []
     for field_id, sketch in sketches.items():

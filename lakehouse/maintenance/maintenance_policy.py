@@ -1,4 +1,4 @@
-"""How a table wants to be maintained: its `lakehouse.maintenance.*` properties over the project's.
+"""When a table needs maintenance: its `lakehouse.maintenance.*` properties, or the project's.
 
 Pure.
 """
@@ -36,9 +36,8 @@ class MaintenancePolicy:
         delete_ratio: share of deleted rows that makes compaction worth it.
         delete_files_per_file: delete files per data file of a partition above which compaction is
             worth it; 0: no limit.
-        skip_recent_ms: compaction that nobody asked for leaves partitions alone that were written
-            within this time.
-        wait_at_most_ms: unless a small file or delete file of it has waited for so long.
+        skip_recent_ms: automatic compaction skips partitions that were written within this time,
+        wait_at_most_ms: unless one of their small files or delete files has waited for so long.
         max_manifests: above so many, manifests are rewritten.
         min_expirable_snapshots: snapshots and refs beyond retention that launch an expiry.
         orphan_age_ms: from this age on an unreferenced file is an orphan.
@@ -95,7 +94,7 @@ def policy_of(
             ignored.
 
     Raises:
-        InvalidPropertyError: an unusable value, whoever set it.
+        InvalidPropertyError: an unusable value, of the table or of the project.
     """
     defaults = {name: value for name, value in (project or {}).items() if name.startswith(PREFIX)}
     read = TableProperties(ChainMap(dict(properties), defaults))

@@ -18,7 +18,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def no_progress(stage: str, done: int, total: int) -> None:
-    """Report nothing."""
+    """A progress callback that does nothing."""
 
 
 def human_bytes(size: int) -> str:

@@ -39,7 +39,7 @@ def requested_days(context: dg.AssetExecutionContext) -> list[date]:
 
 
 def today() -> date:
-    """The day of UTC."""
+    """The current day in UTC."""
     return datetime.now(UTC).date()
 
 

@@ -1,9 +1,9 @@
 """Statements as an OSI (Apache Ossie) document, version 0.1.1, and back.
 
-Descriptions, synonyms, keys, relationships and metrics stand where the format has a place for them.
-Whole statements, with evidence and states, stand in `custom_extensions` of each dataset: as vendor
-COMMON, because the parsers of dbt-core and MetricFlow refuse vendors that they do not know. What is
-contradicted stands there alone, with its state.
+Descriptions, synonyms, keys, relationships and metrics go where the format has a place for them.
+Whole statements, with evidence and states, go into `custom_extensions` of each dataset: as vendor
+COMMON, because the parsers of dbt-core and MetricFlow refuse vendors that they do not know.
+Contradicted statements are written there only, with their state.
 """
 
 from __future__ import annotations

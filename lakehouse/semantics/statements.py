@@ -42,7 +42,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A statement as somebody writes it, by names.
+    """A statement as a person writes it, with names instead of ids.
 
     Attributes:
         statement_id: unique within the catalog.
@@ -111,7 +111,7 @@ class Statement:
 
     @property
     def kind(self) -> Kind:
-        """What it is about."""
+        """The kind of the statement, from its draft."""
         return self.draft.kind
 
     @property

@@ -12,7 +12,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What `stat` says.
+    """Size, time and kind of a file or folder.
 
     Attributes:
         size: bytes.
@@ -78,7 +78,7 @@ class Disk(Protocol):
 
 
 class PosixDisk:
-    """The real calls."""
+    """POSIX file calls of the operating system."""
 
     def create(self, path: str) -> int:
         """Open a new file for writing."""

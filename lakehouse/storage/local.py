@@ -243,7 +243,7 @@ class LocalStorage:
             self._make_folders(_folder(path))
             self._write_synced(path, data)
         except FileExistsError as error:
-            _fail("write", location, error)  # somebody else's: it stays
+            _fail("write", location, error)  # another writer's file stays
         except OSError as error:
             self._discard(path)
             _fail("write", location, error)
@@ -296,10 +296,10 @@ class LocalStorage:
     def _make_folders(self, folder: str) -> None:
         """Make a folder and its parents, durably.
 
-        One that is there may be somebody else's who has not come to syncing its parent yet. So the
-        first time that this storage writes into a folder it syncs the parent itself, and so on
-        upwards until a folder that it knows, and that is still the one it knows: another process
-        may have removed it, and made another one of that name.
+        Another process may have made an existing folder and not synced its parent yet. So when this
+        storage first writes into a folder it syncs the parent itself, and so on upwards until a
+        folder that it has synced before and that is still the same one: another process may have
+        removed it and made a new folder of that name.
         """
         unsure: list[str] = []
         while folder and not self._is_known(folder):

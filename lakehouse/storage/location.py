@@ -16,7 +16,7 @@ _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abf
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A location taken apart.
+    """A location split into scheme, authority and path.
 
     Attributes:
         scheme: as written, lower case; empty for a plain path.
@@ -30,7 +30,7 @@ class Location:
 
     @property
     def is_local(self) -> bool:
-        """Whether it names a file of this machine."""
+        """Whether the location is a file of this machine."""
         return self.scheme in LOCAL_SCHEMES
 
 

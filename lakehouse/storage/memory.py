@@ -23,7 +23,7 @@ _SHARED_LOCK = RLock()
 
 
 class MemoryStorage:
-    """Storage in memory.
+    """Files in the memory of this process, for tests and examples.
 
     Args:
         properties: passed through.

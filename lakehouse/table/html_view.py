@@ -16,7 +16,7 @@ _TEXT_MAX = 300
 
 
 def table_text(name: str, metadata: TableMetadata) -> str:
-    """A table in one line."""
+    """A table described in one line."""
     size = _said(lambda: _size(metadata.current_snapshot()))
     return (
         f"Table({name!r}, v{metadata.format_version}, snapshot {metadata.current_snapshot_id}, "

@@ -20,7 +20,7 @@ _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 class WrittenFiles:
     """Rows that lie in data files of the table already.
 
-    `Table.write_files` wrote them, or somebody with its `write_request`.
+    `Table.write_files` wrote them, or another process with the table's `write_request`.
 
     >>> files = events.write_files(more)
     >>> events.append(lh.WrittenFiles(tuple(files))).rows_inserted

@@ -85,7 +85,7 @@ class TableScan:
         return self._plan
 
     def to_arrow(self) -> pa.Table:
-        """All rows, in memory.
+        """All rows as one Arrow table, in memory.
 
         >>> events.scan(select=["user_id"]).to_arrow().to_pydict()
         {'user_id': [1, 2, 1]}

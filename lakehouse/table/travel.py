@@ -33,7 +33,7 @@ def point_of(
     ref: str,
     run: str | None,
 ) -> Point:
-    """The snapshot to read.
+    """The snapshot to read, from an id, time, ref or run.
 
     Raises:
         InvalidInputError: more than one of `snapshot_id`, `as_of` and `run`, or a `ref` beside a

@@ -35,7 +35,7 @@ class WriteResult:
 
     @property
     def snapshot_id(self) -> int:
-        """Of the snapshot."""
+        """Id of the snapshot that the write made."""
         return self.snapshot.snapshot_id
 
     @property
@@ -45,12 +45,12 @@ class WriteResult:
 
     @property
     def sequence_number(self) -> int:
-        """Order of commits."""
+        """The snapshot's sequence number: the order of commits."""
         return self.snapshot.sequence_number
 
     @property
     def timestamp_ms(self) -> int:
-        """When it was committed, in milliseconds since the epoch."""
+        """When the snapshot was committed, in milliseconds since the epoch."""
         return self.snapshot.timestamp_ms
 
     @property

@@ -65,7 +65,7 @@ class FolderNamespaces:
         return folder
 
     def exists(self, namespace: Namespace) -> bool:
-        """Whether it is a namespace; the root always is."""
+        """Whether the name is a namespace; the root always is."""
         folder = self.folder(namespace)
         if not namespace or self._storage.exists(join(folder, MARKER)):
             return True
@@ -75,7 +75,7 @@ class FolderNamespaces:
         return self._holds_table(folder) or next(iter(self._storage.list(folder)), None) is None
 
     def create(self, namespace: Namespace, properties: Mapping[str, str]) -> None:
-        """Create it and its parents."""
+        """Create the namespace and its parents."""
         folder, name = self.folder(namespace), ".".join(namespace)
         for depth in range(1, len(namespace)):
             if not self.exists(namespace[:depth]):
@@ -88,7 +88,7 @@ class FolderNamespaces:
             raise NamespaceAlreadyExistsError(f"Namespace {name} exists.", namespace=name)
 
     def drop(self, namespace: Namespace) -> None:
-        """Drop it if empty; files of tables dropped without purge stay."""
+        """Drop the namespace if empty; files of tables dropped without purge stay."""
         folder, name = self.require(namespace), ".".join(namespace)
         for child in self._storage.list_folders(folder):
             if self._is_live(join(folder, child)) or self.exists((*namespace, child)):
@@ -109,7 +109,7 @@ class FolderNamespaces:
         ]
 
     def properties(self, namespace: Namespace) -> Mapping[str, str]:
-        """All properties."""
+        """All properties of the namespace."""
         marker = join(self.require(namespace), MARKER)
         try:
             content = orjson.loads(self._storage.read(marker))

@@ -345,7 +345,7 @@ class SqlCatalog:
             with self._database.write() as connection:
                 found = self._pointer(
                     connection, identifier, locked=True
-                )  # waits for whoever still holds the row
+                )  # waits for the transaction that still holds the row
             # storage is read with the lock given back
             if found == location:
                 return

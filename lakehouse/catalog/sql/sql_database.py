@@ -90,7 +90,7 @@ class Database:
 
     @property
     def row_lock(self) -> str:
-        """What makes a SELECT wait for whoever is changing the row."""
+        """The clause that makes a SELECT wait for transactions that change the row."""
         return "" if self._is_sqlite else " FOR UPDATE"
 
     def create_tables(self) -> None:

@@ -51,7 +51,7 @@ class SqlNamespaces:
                 ) from error
 
     def drop(self, namespace: Namespace) -> None:
-        """Drop it if it holds neither tables nor namespaces."""
+        """Drop the namespace if it holds neither tables nor namespaces."""
         name = self.require(namespace)
         with self._database.write() as connection:
             self._database.alone(connection)
@@ -98,7 +98,7 @@ class SqlNamespaces:
         )
 
     def properties(self, namespace: Namespace) -> Mapping[str, str]:
-        """All properties."""
+        """All properties of the namespace."""
         name = self.require(namespace)
         with self._database.read() as connection:
             return self._load(connection, name)

@@ -71,7 +71,7 @@ def _parts(array: pa.Array, children: Sequence[pa.Array]) -> tuple[list[pa.Array
         first, rows = int(offsets[0]), int(offsets[-1] - offsets[0])
         return [child.slice(first, rows) for child in children], pa.array(lengths)
     valid = array.is_valid().to_numpy(zero_copy_only=False)
-    # A null list may cover entries all the same; they are not part of it.
+    # A null list may still cover entries in Arrow; these are dropped.
     kept = pa.array(np.flatnonzero(np.repeat(valid, lengths)) + offsets[0])
     return [child.take(kept) for child in children], pa.array(lengths, mask=~valid)
 

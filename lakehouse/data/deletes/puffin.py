@@ -77,11 +77,11 @@ class PuffinWriter:
         return blob
 
     def finish(self) -> bytes:
-        """The whole file."""
+        """The bytes of the whole file."""
         return b"".join([*self._data, self.footer()])
 
     def footer(self) -> bytes:
-        """What stands behind the blobs, the magic bytes around it included."""
+        """The footer of the file, with the magic bytes around it."""
         text = orjson.dumps(
             {
                 "blobs": [_to_json(blob) for blob in self._blobs],

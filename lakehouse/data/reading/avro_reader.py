@@ -87,7 +87,7 @@ class AvroTaskReader(TaskReader):
 
     @property
     def bulk(self) -> None:
-        """Not Parquet."""
+        """None: Polars decodes Parquet only."""
 
     def ready(self) -> None:
         """Never at once: text takes long to parse."""

@@ -63,11 +63,11 @@ class _Budget:
 
     @property
     def stopped(self) -> bool:
-        """Whether nobody wants more."""
+        """Whether the reader wants no more batches."""
         return self._stopped
 
     def take(self, unit: int, size: int) -> bool:
-        """Wait until a batch of a unit may be queued; False when nobody wants it any more."""
+        """Wait until a batch of a unit may be queued; False when the reader stopped."""
         with self._changed:
             while not self._stopped and not self._fits(unit, size):
                 self._changed.wait()
@@ -81,7 +81,7 @@ class _Budget:
         return unit == self._head and (mine == 0 or mine + size <= self._limit // 4)
 
     def give(self, unit: int, size: int) -> None:
-        """A batch was consumed."""
+        """Note that a batch was consumed, so that another one may be decoded."""
         with self._changed:
             self._waiting[unit] -= size
             self._changed.notify_all()
@@ -94,7 +94,7 @@ class _Budget:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Nobody wants more."""
+        """Stop the threads: no more batches are wanted."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -74,7 +74,7 @@ def describe_file(
     storage: Storage,
     texts: Mapping[str, str | None] | None = None,
 ) -> DataFile:
-    """A data file out of a Parquet file as it lies there.
+    """Describe a Parquet file of another writer as a data file, without rewriting it.
 
     Its partition comes from `texts`, where they name the source of an identity field, else from the
     statistics in its footer.

@@ -36,8 +36,8 @@ class PartitionSplitter:
     """
 
     def __init__(self, spec: PartitionSpec, schema: Schema) -> None:
-        # void fields are null, whatever became of their column: tables that were v1 once keep them
-        # for good
+        # void fields are always null, also when their column is gone: tables that were once v1 keep
+        # them forever
         self._void = tuple(isinstance(one.transform, VoidTransform) for one in spec.fields)
         self._transforms = []
         for one in spec.fields:

@@ -46,7 +46,7 @@ class RowSorter:
         return pc.sort_indices(pa.table(columns, names=names), sort_keys=sort_keys)
 
     def sort(self, data: pa.Table) -> pa.Table:
-        """Rows in order."""
+        """The rows, sorted."""
         indices = self.indices(data)
         if _is_identity(indices):
             return data

@@ -12,7 +12,7 @@ from lakehouse.maintenance.shown_plan import human_bytes
 
 
 class ActionKind(StrEnum):
-    """What can be launched; an alert is for a person."""
+    """Kinds of maintenance that can be launched; an alert is for a person."""
 
     COMPACT = "compact"
     REWRITE_MANIFESTS = "rewrite-manifests"
@@ -23,7 +23,7 @@ class ActionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """Something worth doing.
+    """One maintenance action that is due, or an alert for a person.
 
     Attributes:
         amount: what it would remove: files, manifests, snapshots and refs, bytes; for an alert,
@@ -59,7 +59,7 @@ class Gain:
 
     @property
     def files_per_byte(self) -> float:
-        """Benefit per cost."""
+        """Files removed per byte rewritten."""
         return self.files / max(1, self.bytes)
 
 

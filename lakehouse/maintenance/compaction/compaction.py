@@ -190,7 +190,7 @@ class CompactionPlan(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult(Report):
-    """What a compaction did.
+    """What a compaction did: files and bytes before and after, and its snapshots.
 
     Attributes:
         snapshot_ids: one a commit, in order.

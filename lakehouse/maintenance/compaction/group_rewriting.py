@@ -85,7 +85,7 @@ class GroupExecutor(Protocol):
     ) -> Iterator[tuple[int, list[DataFile]]]:
         """(position of a group, its new files), as groups become done.
 
-        Whatever it raises, files that it has not told of are gone or left to orphan removal.
+        If it raises, files that it has not returned are deleted, or left to orphan removal.
         """
 
 

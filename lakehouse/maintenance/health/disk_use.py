@@ -45,7 +45,7 @@ class DiskUse:
 
     @property
     def bytes(self) -> int:
-        """All of them."""
+        """Live, historical and unreferenced bytes together."""
         return self.live_bytes + self.historical_bytes + self.unreferenced_bytes
 
 

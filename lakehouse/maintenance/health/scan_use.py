@@ -47,7 +47,7 @@ class PredicateUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanUse:
-    """Scans of one table.
+    """How the scans of one table used its columns.
 
     Attributes:
         scans: how many.

@@ -80,7 +80,7 @@ class PartitionHealth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHealth(Report):
-    """One table.
+    """The health of one table, by partition.
 
     Attributes:
         target_bytes: `write.target-file-size-bytes`.

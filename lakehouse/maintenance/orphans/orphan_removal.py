@@ -1,9 +1,9 @@
 """Removes unreachable files of a table: first to a trash prefix, later for good.
 
 The listing comes first, the metadata is loaded after it: a file committed in between is reachable.
-Every read error aborts. A location outside the warehouse is refused, whoever wrote it into the
-metadata. Trash lies in `<location>/_trash/<milliseconds>/<path below the location>`; what turns out
-to be reachable is put back.
+Every read error aborts. A table location outside the warehouse is refused. Trash is in
+`<location>/_trash/<milliseconds>/<path below the location>`; what turns out to be reachable is put
+back.
 """
 
 from __future__ import annotations

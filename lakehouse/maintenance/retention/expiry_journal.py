@@ -4,9 +4,9 @@
 of which version of the table are to be expired, and goes when all their unreachable files are
 deleted. Leaves are deleted before what names them, so that the rest can be found again.
 
-A journal is not believed, it only points: what the snapshots held is read from the version that it
-names, and only if the table's own metadata log names that version too. So whoever plants one
-deletes nothing.
+A journal is a pointer that is not trusted: what the snapshots held is read from the version that it
+names, and only if the table's own metadata log names that version too. So a forged journal deletes
+nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def expired_of(metadata: TableMetadata, snapshot_ids: Sequence[int]) -> Expired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Journal:
-    """One expiry under way.
+    """The journal of an expiry that is under way.
 
     Attributes:
         location: of the journal file.
@@ -68,7 +68,7 @@ class Journal:
     snapshot_ids: tuple[int, ...]
 
     def write(self, storage: Storage) -> None:
-        """Make it durable."""
+        """Write the journal durably."""
         document = {
             "version": _VERSION,
             "table-uuid": self.table_uuid,
@@ -79,7 +79,7 @@ class Journal:
         storage.write(self.location, orjson.dumps(document))
 
     def remove(self, storage: Storage) -> None:
-        """Forget it."""
+        """Delete the journal."""
         report = storage.delete([self.location])
         if report.failed:
             raise StorageError(
@@ -88,7 +88,7 @@ class Journal:
             )
 
     def expired(self, storage: Storage, version: TableVersion) -> Expired | None:
-        """What it says was expired, as the table itself had it.
+        """The snapshots that the journal names, as the table itself had them.
 
         None when the table does not confirm it: the version is not in its metadata log (any more),
         or had no such snapshots.

@@ -22,7 +22,7 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """The decision.
+    """Which snapshots and refs are kept, and which expire.
 
     Attributes:
         expired: snapshot id -> reason, in the order of the metadata.

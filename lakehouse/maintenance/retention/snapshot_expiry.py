@@ -53,7 +53,7 @@ _ABANDONED_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryOptions:
-    """What may go.
+    """Which snapshots may expire, and what is kept in any case.
 
     >>> options = lh.ExpiryOptions(retain_last=1, remove_files=False)
     >>> _ = events.expire_snapshots(options)
@@ -112,7 +112,7 @@ class ExpiryPlan(Report):
 
     @property
     def expired_refs(self) -> tuple[str, ...]:
-        """By name."""
+        """Branches and tags that expire, by name."""
         return tuple(sorted(self.ref_reasons))
 
     @property
@@ -176,7 +176,7 @@ class ExpiryPlan(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryResult(Report):
-    """What an expiry did.
+    """What an expiry did: snapshots removed and files deleted.
 
     Attributes:
         deleted_files: kind -> number of files deleted (columnar manifests that never existed are

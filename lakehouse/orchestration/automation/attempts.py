@@ -33,7 +33,7 @@ _WAIT_AFTER_CHANGE_MS, _LONGEST_PAUSE_MS = 5 * _MINUTE_MS, 10 * _MINUTE_MS
 
 @dataclass(frozen=True, slots=True, order=True)
 class Work:
-    """What waits for a run.
+    """One thing that waits for a run.
 
     Attributes:
         table: that is to be written.
@@ -64,7 +64,7 @@ class Attempts:
     cause: str
 
     def next_ms(self, cause: str) -> int:
-        """When it may be asked for again."""
+        """The time from which it may be asked for again."""
         if not self.alone:
             return self.last_ms
         wait = _doubled(self.alone, _LONGEST_WAIT_MS)
@@ -143,7 +143,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now.
+    """What a tick asks for, and what it leaves and why.
 
     Attributes:
         request: what to ask for; None: nothing now.

@@ -19,7 +19,7 @@ AssetJob = Any
 
 
 def ingestion_jobs(pipeline: Pipeline) -> list[AssetJob]:
-    """Two for each source."""
+    """Two jobs for each source: indexing landing files, and ingesting days."""
     jobs = []
     for source in pipeline.sources:
         tables = pipeline.derived_from(source)

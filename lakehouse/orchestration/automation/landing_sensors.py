@@ -54,7 +54,7 @@ class LandingWatch:
         return decide(waiting, last, lake.environment.now_ms())
 
     def in_flight(self) -> dg.DagsterRun | None:
-        """A run of the source's jobs that waits or works, whoever asked for it."""
+        """A queued or running run of the source's jobs, launched by the sensor or a person."""
         for job in (index_job_name(self.source.name), ingest_job_name(self.source.name)):
             for run in self.instance.get_runs(
                 dg.RunsFilter(job_name=job, statuses=UNFINISHED), limit=1
@@ -72,7 +72,7 @@ class LandingWatch:
             try:
                 request = Request.from_json(run.tags[REQUEST_TAG])
             except (ValueError, KeyError, TypeError):
-                return None  # of another version of this project: counting starts anew
+                return None  # written by another version of this project: start counting again
             ended_ms = created_ms if record.end_time is None else int(record.end_time * 1000)
             succeeded = run.status == dg.DagsterRunStatus.SUCCESS
             return Ended(run.run_id, request, succeeded, created_ms, ended_ms)

@@ -23,7 +23,7 @@ from lakehouse.orchestration.ingestion.landing_listing import (
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.ingestion.source_tables import indexed_versions, oldest_pending
 
-# files that were there for a run that succeeded, and are not in the ledger all the same
+# files that a successful run could have read, but that are not in the ledger
 LEFT_UNREAD = "unread"
 
 Pending = tuple[date | None, LandingFile]

@@ -78,7 +78,7 @@ class Request:
 
     @classmethod
     def of(cls, tags: Mapping[str, str]) -> "Request":
-        """What a run's tags say.
+        """The request that a run's tags name.
 
         Raises:
             InvalidInputError: a tag that cannot be used.
@@ -104,7 +104,7 @@ Work = Callable[[Table, Request, Progress], Report]
 
 
 def policy(table: Table) -> MaintenancePolicy:
-    """How a table of the pipeline wants to be maintained."""
+    """The maintenance policy of a table of the pipeline."""
     return policy_of(table.metadata.properties, PROJECT_POLICY)
 
 

@@ -49,7 +49,7 @@ class IngestPlan:
 def plan_ingest(
     ledger: Sequence[LedgerRow], there: Set[LandingFile], days: Sequence[date], mode: Mode
 ) -> IngestPlan:
-    """Plan the days.
+    """Plan which days are written, and from which landing files.
 
     Args:
         ledger: its rows of the days, at least.

@@ -74,17 +74,17 @@ class SourceAssets:
 
     @property
     def raw_key(self) -> dg.AssetKey:
-        """The raw asset."""
+        """Key of the raw asset."""
         return dg.AssetKey(self.source.table.split("."))
 
     @property
     def quarantine_key(self) -> dg.AssetKey:
-        """The quarantine asset."""
+        """Key of the quarantine asset."""
         return dg.AssetKey(self.source.quarantine_table.split("."))
 
     @property
     def ledger_key(self) -> dg.AssetKey:
-        """The ledger asset."""
+        """Key of the ledger asset."""
         return dg.AssetKey(self.source.ledger_table.split("."))
 
     @property
@@ -106,7 +106,7 @@ class SourceAssets:
         )
 
     def build(self) -> list[dg.AssetsDefinition]:
-        """The definitions."""
+        """The ledger asset, and the raw and quarantine assets."""
         return [self._ledger_asset(), self._raw_assets()]
 
     def _ledger_asset(self) -> dg.AssetsDefinition:

@@ -88,7 +88,7 @@ class Lineage:
             yield "  what landed"
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON: ids as text, times in ISO 8601."""
+        """The lineage as JSON-able data: ids as text, times in ISO 8601."""
         return {
             "asset": self.asset_key,
             "partition": self.partition,

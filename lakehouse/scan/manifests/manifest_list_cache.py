@@ -49,7 +49,7 @@ class ManifestLists:
         self._keep(_key(data), manifests)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all lists."""
         with self._lock:
             self._kept.clear()
             self._manifests = 0

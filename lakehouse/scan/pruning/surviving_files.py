@@ -38,7 +38,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What to look for.
+    """What to search manifests for.
 
     Attributes:
         where: the bound filter.

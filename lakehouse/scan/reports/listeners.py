@@ -73,7 +73,7 @@ class PlanListener(Protocol):
     """Takes scan reports. Called in the thread that planned, so it should return at once."""
 
     def scan_planned(self, report: ScanReport) -> None:
-        """A plan was made."""
+        """Take the report of a plan that was made."""
 
 
 class Listeners:
@@ -95,7 +95,7 @@ class Listeners:
                 self._listeners = (*self._listeners, listener)
 
     def remove(self, listener: PlanListener) -> None:
-        """Tell it no more; nothing happens when it is unknown."""
+        """Stop telling the listener; nothing happens when it is unknown."""
         with self._lock:
             self._listeners = tuple(known for known in self._listeners if known is not listener)
 
@@ -109,7 +109,7 @@ class Listeners:
             for listener in listeners:
                 try:
                     listener.scan_planned(report)
-                # A listener is anybody's code, and must cost no query.
+                # A listener is user code: its errors must not fail a query.
                 except Exception:  # noqa: BLE001
                     _LOG.exception(
                         "%s: the scan report listener %s failed; the scan goes on",

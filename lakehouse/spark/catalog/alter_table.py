@@ -34,7 +34,7 @@ def alter_table(table: Table, changes: Sequence[Mapping[str, Any]], spark: Spark
 
     Raises:
         InvalidSchemaError: a change of columns that the format does not have.
-        UnsupportedFeatureError: a change that is none of a table of ours.
+        UnsupportedFeatureError: a change that this library does not make.
     """
     unknown = [
         one["change"]

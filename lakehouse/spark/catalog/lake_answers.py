@@ -85,15 +85,15 @@ class LakeAnswers(Answers):
         return [list(one) for one in self._catalog.list_namespaces(tuple(told["namespace"]))]
 
     def namespace_exists(self, told: Arguments, _thing: object) -> bool:
-        """Whether it is there."""
+        """Whether the namespace exists."""
         return self._catalog.namespace_exists(tuple(told["namespace"]))
 
     def namespace_properties(self, told: Arguments, _thing: object) -> Mapping[str, str]:
-        """All of them."""
+        """All properties of the namespace."""
         return dict(self._catalog.namespace_properties(tuple(told["namespace"])))
 
     def create_namespace(self, told: Arguments, _thing: object) -> None:
-        """With `properties`."""
+        """Create a namespace with `properties`."""
         properties = {key: value for key, value in told["properties"].items() if key != "owner"}
         self._catalog.create_namespace(tuple(told["namespace"]), properties)
 
@@ -148,7 +148,7 @@ class LakeAnswers(Answers):
         return self._answers(NamedTable(table, table.name))
 
     def stage(self, told: Arguments, _thing: object) -> Answers:
-        """A table that is made when its first rows are there, in the place of one that there is."""
+        """A staged table: it appears with its first rows, and may replace an existing one."""
         identifier, partition_by = _identifier(told), partition_terms(told["partition_by"])
         schema, properties = _schema(told), table_properties(told["properties"])
         staged: Staged
@@ -189,7 +189,7 @@ class LakeAnswers(Answers):
     # Procedures
 
     def procedures(self, _told: Arguments, _thing: object) -> list[str]:
-        """Their names."""
+        """Names of the procedures."""
         return sorted(PROCEDURES)
 
     def procedure(self, told: Arguments, _thing: object) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True)
 class Call:
-    """One call.
+    """One call of a procedure.
 
     Attributes:
         lake: the lakehouse.
@@ -56,13 +56,13 @@ class Call:
         return None if micros is None else _EPOCH + dt.timedelta(microseconds=micros)
 
     def options(self) -> dict[str, str]:
-        """The argument `options`."""
+        """The argument `options` as a dictionary."""
         return dict(self.arguments.get("options") or {})
 
 
 @dataclass(frozen=True)
 class Procedure:
-    """One procedure.
+    """One procedure that `CALL` runs.
 
     Attributes:
         name: in the namespace `system`.

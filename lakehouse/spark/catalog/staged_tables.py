@@ -1,4 +1,4 @@
-"""Tables that are made, or made anew, with their first rows: CTAS, RTAS, `createOrReplace`."""
+"""Tables created or replaced together with their rows: CTAS, RTAS, `createOrReplace`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Staged(Protocol):
 
     @property
     def table(self) -> Table:
-        """The table as it will be."""
+        """The table as it will be once published."""
 
     def publish(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> None:
         """Make it visible with these files. Raises CommitError; then nothing has changed."""
@@ -89,7 +89,7 @@ class ReplacedTable:
     def publish(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> None:
         """Make the table and its rows visible.
 
-        Raises ValidationConflictError when somebody changed rows meanwhile.
+        Raises ValidationConflictError when another writer changed rows meanwhile.
         """
         removed = self.before.scan().plan().files
         with RowWrite(self.before, "main", summary, None) as write:

@@ -77,7 +77,7 @@ def _jar(gateway: Any, loader: Any) -> Path:
     """The JAR of this package's Java sources for this Spark, compiled now or earlier.
 
     Compiling takes a few seconds, so the JAR stays in the user's cache, under a name that says what
-    it was made of. One that somebody else could have written is passed over.
+    it was made of. A JAR that another user could have written is not used.
     """
     sources = {one.name: one.read_text(encoding="utf-8") for one in _sources()}
     told = [pyspark.__version__, *(text for pair in sorted(sources.items()) for text in pair)]

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 MINIMUM_JAVA = 17
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
-# Spark opens a package that Java has lost since; Java starts all the same, with a warning
+# Spark opens a package that newer Java versions lack; Java starts nevertheless, with a warning
 LOST_PACKAGE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 _LOST_IN = 24
 _PROBE_TIMEOUT_S = 60
@@ -39,7 +39,7 @@ _VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 
 @dataclass(frozen=True, slots=True)
 class JavaRuntime:
-    """A Java that starts.
+    """A Java that was found and starts.
 
     Attributes:
         home: the folder whose `bin/java` it is.

@@ -67,7 +67,7 @@ _SCHEMAS: dict[bytes, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A run of records.
+    """One block of an Avro file: a run of records.
 
     Attributes:
         count: records in the block.

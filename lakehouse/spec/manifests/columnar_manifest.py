@@ -38,7 +38,7 @@ _MICROS_PER_DAY = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """An encoded twin.
+    """An encoded twin and its seal.
 
     Attributes:
         data: the file.
@@ -102,7 +102,7 @@ def encode_twin(entries: Entries, *, of: str = "") -> Twin:
 
 
 class TwinFile:
-    """An open twin. What is read of it is what was written, or nothing.
+    """An open twin: reading it gives exactly what was written, or fails.
 
     Attributes:
         names: of its columns.

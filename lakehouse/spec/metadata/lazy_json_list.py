@@ -113,7 +113,7 @@ class _Segment(Generic[T]):
         return found
 
     def index(self) -> dict[int, int]:
-        """Position by id."""
+        """Id of each item -> its position."""
         if self._index is None:
             spans = self.spans()
             ids = [int(digits) for digits in self._id_pattern.findall(self.raw)]

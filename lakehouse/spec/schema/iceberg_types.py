@@ -52,7 +52,7 @@ class VariantType(PrimitiveType):
     root: Literal["variant"] = Field(default="variant")
 
     def minimum_format_version(self) -> Literal[3]:
-        """v3."""
+        """The first format version with this type: v3."""
         return 3
 
 

@@ -48,7 +48,7 @@ class MergeResult:
 
     @property
     def snapshot_id(self) -> int | None:
-        """Of the snapshot."""
+        """Id of the snapshot; None when nothing was written."""
         return None if self.snapshot is None else self.snapshot.snapshot_id
 
 
@@ -234,7 +234,7 @@ class MergeBuilder:
         return self._with(MergeClause("matched", "update", condition))
 
     def when_matched_delete(self, condition: str | None = None) -> MergeBuilder:
-        """Rows that match go."""
+        """Delete target rows that match."""
         return self._with(MergeClause("matched", "delete", condition))
 
     def when_not_matched_insert(

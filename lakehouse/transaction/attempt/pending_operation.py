@@ -116,7 +116,7 @@ class Attempt:
 
 
 class Operation(Protocol):
-    """One verb."""
+    """One verb of a transaction."""
 
     def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
         """Write what depends on no base, before taking a turn."""

@@ -1,8 +1,8 @@
 """Running a transaction: attempts until one wins, and the three outcomes.
 
 Everything before `Catalog.commit` writes files that nobody sees. `Catalog.commit` is one
-compare-and-swap. What follows only tidies up: after a certain outcome own files that no snapshot
-needs are deleted, after an unknown one nothing is.
+compare-and-swap. After it comes cleanup only: if the outcome is certain, the transaction's files
+that no snapshot needs are deleted; if it is unknown, nothing is deleted.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ def _refreshed_or_none(job: Run) -> TableVersion | None:
     """The table, if it can be read; failing to read it says nothing of the commit."""
     try:
         return job.catalog.refresh(job.base)
-    # The outcome is open, and must stay so for whoever would clean up after a failure.
+    # The outcome is unknown and must stay so: callers delete files after a certain failure.
     except Exception as error:  # noqa: BLE001
         log.warning(
             "Looking for the commit of %s: %s: %s", job.base.identifier, type(error).__name__, error

@@ -10,7 +10,7 @@ from lakehouse.spec.metadata.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a commit did.
+    """What a commit did: the new version, and its snapshots.
 
     Attributes:
         version: the table as this commit left it, or a later version that contains the commit.

@@ -89,7 +89,7 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who complains.
+    """The operation that refuses, as named in its errors.
 
     Attributes:
         table: its name.

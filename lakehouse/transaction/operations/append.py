@@ -34,7 +34,7 @@ class Append:
             )
 
     def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
-        """Write the manifests."""
+        """Write the manifests of the added files."""
         self._manifests(workspace, metadata)
 
     def apply(self, attempt: Attempt) -> None:

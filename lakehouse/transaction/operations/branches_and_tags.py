@@ -218,7 +218,7 @@ class CherryPick(_WritesNothing):
             return
         attempt.require_snapshot(picked.snapshot_id)
         extra = {SOURCE_SNAPSHOT_ID: str(self.snapshot_id)}
-        if COMMIT_ID in picked.summary:  # whoever wrote it finds it on this branch, too
+        if COMMIT_ID in picked.summary:  # its writer can find it on this branch, too
             extra[COMMIT_ID] = picked.summary[COMMIT_ID]
         if (
             picked.operation == OPERATION_OVERWRITE

@@ -26,7 +26,7 @@ from lakehouse.transaction.conflicts.conflict_rules import Scope, Subject, missi
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Files out, files in.
+    """Files to remove and files to add in their place.
 
     Attributes:
         key: names the operation over all attempts.
@@ -114,7 +114,7 @@ def concurrent_changes(attempt: Attempt) -> list[ConcurrentChange]:
 
 
 def subject_of(attempt: Attempt, action: str) -> Subject:
-    """For messages."""
+    """How errors name the operation."""
     head = head_of(attempt.started.metadata, attempt.branch)
     return Subject(attempt.table, action, None if head is None else head.snapshot_id)
 

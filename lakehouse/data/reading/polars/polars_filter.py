@@ -28,7 +28,7 @@ def to_polars_filter(
 ) -> pl.Expr | None:
     """An expression for rows that may pass the filter; None when it would keep all of them.
 
-    The filter itself has the last word over what this lets through, so what Polars sees differently
+    The filter itself is applied to what this lets through, so what Polars sees differently
     (or not at all) is left out.
 
     Args:

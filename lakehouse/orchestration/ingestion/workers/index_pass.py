@@ -22,7 +22,7 @@ _SHOWN = 500
 
 @dataclass(slots=True)
 class IndexedFile:
-    """What one file carries.
+    """What one landing file carries: its lines by day, and lines without a time.
 
     Attributes:
         file: the version that was read.
