@@ -30,6 +30,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "plan_cost": ("--scale", "0.01"),
     "manifest_write": ("--entries", "8032"),
     "open_table": ("--snapshots", "100", "--repeat", "1"),
+    "call_counts": (),
     "commit": ("--snapshots", "10", "--alone", "", "--commits", "3"),
     "race": ("--writers", "2", "--appends", "5", "--catalogs", "sqlite"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
@@ -89,6 +90,13 @@ def open_table(kept: dict[str, Any]) -> Iterator[Ratio]:
             "pyiceberg",
             row["times_faster_than_pyiceberg"],
         )
+
+
+def call_counts(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for name, before in kept.get("before", {}).items():
+        now = kept["journeys"][name]
+        case = f"{name}: {now['calls']:,} calls in {now['modules']} modules"
+        yield Ratio(case, "an earlier checkout", before["calls"] / now["calls"], "calls")
 
 
 def manifest_write(kept: dict[str, Any]) -> Iterator[Ratio]:
@@ -183,6 +191,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "plan_growth": plan_growth,
     "plan_cost": plan_cost,
     "open_table": open_table,
+    "call_counts": call_counts,
     "manifest_write": manifest_write,
     "commit": commit,
     "race": race,

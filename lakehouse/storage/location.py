@@ -6,12 +6,16 @@ Nothing is percent-decoded: a location is the literal name of a file, as in ever
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from lakehouse.errors import InvalidLocationError
 
 LOCAL_SCHEMES = frozenset({"", "file"})
 MEMORY_SCHEME = "memory"
 _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abfs", "wasbs": "abfs"}
+
+# a commit asks for the same dozen again and again
+_KEPT = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class Location:
         return self.scheme in LOCAL_SCHEMES
 
 
+@lru_cache(_KEPT)
 def parse(location: str) -> Location:
     """Split a location; raises InvalidLocationError.
 
@@ -106,6 +111,7 @@ def basename(location: str) -> str:
     return location.rpartition("/")[2]
 
 
+@lru_cache(_KEPT)
 def canonical(location: str) -> str:
     """One spelling for all aliases of a file, to compare them.
 

@@ -1,0 +1,118 @@
+"""How much of our own code two journeys walk through: calls of functions, and modules that they lie in.
+
+`python -m benchmarks.call_counts [--before FILE]`. One append of one file, and one plan of a filter,
+each the second of its kind, so that imports and caches are not counted. What is counted are frames
+of the package `lakehouse`, a resumed generator among them, in every thread; comprehensions are not.
+The numbers are the same in every run. `--before` keeps the result of
+an earlier checkout to compare with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import FrameType
+
+import pyarrow as pa
+
+import lakehouse as lh
+from lakehouse.environment import Environment
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = str(Path(str(lh.__file__)).parent)
+SCHEMA = pa.schema([("day", pa.int32()), ("user", pa.string()), ("amount", pa.float64())])
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<module>")
+
+
+@contextmanager
+def counted(calls: Counter[str]) -> Iterator[None]:
+    """Count calls into the package by the name of the function, in this and in new threads."""
+
+    def count(frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        if (
+            event == "call"
+            and code.co_filename.startswith(PACKAGE)
+            and code.co_name not in COMPREHENSIONS
+        ):
+            calls[f"{code.co_filename.removeprefix(PACKAGE)[1:]}:{code.co_qualname}"] += 1
+
+    threading.setprofile(count)
+    sys.setprofile(count)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def count_calls(journey: Callable[[], object]) -> dict[str, object]:
+    """Calls and modules of one journey, and the functions that are called most."""
+    calls: Counter[str] = Counter()
+    with counted(calls):
+        journey()
+    return {
+        "calls": calls.total(),
+        "functions": len(calls),
+        "modules": len({name.partition(":")[0] for name in calls}),
+        "most": dict(sorted(calls.items(), key=lambda one: (-one[1], one[0]))[:10]),
+    }
+
+
+def rows(day: int) -> pa.Table:
+    return pa.table([[day] * 3, ["a", "b", "c"], [1.0, 2.0, 3.0]], schema=SCHEMA)
+
+
+def journeys(folder: str) -> dict[str, dict[str, object]]:
+    lake = lh.load_catalog(f"{folder}/warehouse", environment=Environment.seeded(7))
+    table = lake.create_table("raw.events", SCHEMA, partition_by=["day"])
+    for day in range(4):
+        table.append(rows(day))
+    data = rows(4)
+    append = count_calls(lambda: table.append(data))
+    where = "day >= 3 and user = 'a'"
+    table.scan(where=where).plan()
+    return {
+        "append of one file": append,
+        "plan of a filter": count_calls(lambda: table.scan(where=where).plan()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--before", type=Path, help="the result of an earlier checkout")
+    parser.add_argument(
+        "--results", type=Path, default=ROOT / "benchmarks" / "results" / "call_counts.json"
+    )
+    arguments = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        found = journeys(folder)
+    result = {
+        "benchmark": "call_counts",
+        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "journeys": found,
+    }
+    kept = json.loads(arguments.results.read_text()) if arguments.results.is_file() else {}
+    before = kept.get("before", {})
+    if arguments.before is not None:
+        before = json.loads(arguments.before.read_text())["journeys"]
+    if before:
+        result["before"] = before
+    for name, one in found.items():
+        print(f"{name:<20} {one['calls']:>6,} calls {one['modules']:>4} modules", end="")
+        if name in before:
+            print(f"   before {before[name]['calls']:>6,} {before[name]['modules']:>4}", end="")
+        print()
+    arguments.results.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
