@@ -43,7 +43,8 @@ import pyarrow.parquet as pq
 
 import lakehouse as lh
 from lakehouse.data.writing.data_file_writer import write_data_files
-from lakehouse.maintenance.compaction.compaction import execute_compaction, plan_compaction
+from lakehouse.maintenance.compaction.compaction import execute_compaction
+from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.table import Table
 

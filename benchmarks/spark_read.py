@@ -53,13 +53,17 @@ def aggregate(frame: DataFrame) -> None:
     frame.groupBy("kind").sum("amount").collect()
 
 
-def main() -> int:
+def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--repeat", type=int, default=5)
     iceberg_options(parser)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = options()
     root = Path(tempfile.mkdtemp(prefix="spark-read-"))
     spark = build_session(
         "spark_read", config={"spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED"}

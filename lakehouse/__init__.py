@@ -40,7 +40,7 @@ from lakehouse.errors import (
 
 if TYPE_CHECKING:
     from lakehouse.lake import Lakehouse, load_catalog
-    from lakehouse.maintenance.compaction.compaction import CompactionOptions
+    from lakehouse.maintenance.compaction.file_groups import CompactionOptions
     from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
     from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions
     from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions
@@ -83,7 +83,7 @@ _LOADED_WHEN_USED = {
     "Lakehouse": "lakehouse.lake",
     "load_catalog": "lakehouse.lake",
     "Changelog": "lakehouse.table",
-    "CompactionOptions": "lakehouse.maintenance.compaction.compaction",
+    "CompactionOptions": "lakehouse.maintenance.compaction.file_groups",
     "ExpiryOptions": "lakehouse.maintenance.retention.snapshot_expiry",
     "ManifestRewriteOptions": "lakehouse.maintenance.manifests.manifest_rewrite",
     "OrphanOptions": "lakehouse.maintenance.orphans.orphan_removal",

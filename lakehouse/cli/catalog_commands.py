@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -107,97 +107,87 @@ def describe(
         edit_statements(session, table)
         return
     found = session.table(table)
-    metadata = found.metadata
-    schema = found.schema()
-    spec = [
-        {
-            "name": field.name,
-            "transform": str(field.transform),
-            "source": schema.find_column_name(field.source_id),
-            "field_id": field.field_id,
-        }
-        for field in found.spec().fields
-    ]
-    distinct = distinct_counts(metadata)
-    columns = [
-        {
-            "id": field.field_id,
-            "name": field.name,
-            "type": str(field.field_type),
-            "required": field.required,
-            "distinct": distinct.get(field.name),
-            "doc": field.doc,
-        }
-        for field in schema.fields
-    ]
-    order = [
-        (
-            f"{schema.find_column_name(field.source_id)} {field.transform} {field.direction} "
-            f"{field.null_order}"
-        )
-        for field in metadata.sort_order().fields
-    ]
-    facts: dict[str, object] = {
-        **table_line(found),
-        "format_version": metadata.format_version,
-        "table_uuid": metadata.table_uuid,
-        "location": found.location,
-        "metadata_location": found.metadata_location,
-        "schema_id": metadata.current_schema_id,
-        "spec_id": metadata.default_spec_id,
-        "snapshots": len(metadata.snapshots),
-    }
-    refs = {
-        name: {"type": ref.type, "snapshot_id": ref.snapshot_id}
-        for name, ref in sorted(metadata.refs.items())
-    }
-    properties = hide_secrets(metadata.properties)
-    data = {
-        **facts,
-        "columns": columns,
-        "partition_spec": spec,
-        "sort_order": order,
-        "refs": refs,
-        "properties": properties,
-    }
+    data = description(found)
     stated = statements_about(session, found)
     if stated:
         data["statements"] = [result_json(one) for one in stated]
+    session.show(data, Group(*_description_lines(data), *statement_lines(stated)))
+
+
+def description(table: Table) -> dict[str, Any]:
+    """What `describe --json` prints of a table, but for its statements."""
+    metadata, schema = table.metadata, table.schema()
+    distinct = distinct_counts(metadata)
+    return {
+        **table_line(table),
+        "format_version": metadata.format_version,
+        "table_uuid": metadata.table_uuid,
+        "location": table.location,
+        "metadata_location": table.metadata_location,
+        "schema_id": metadata.current_schema_id,
+        "spec_id": metadata.default_spec_id,
+        "snapshots": len(metadata.snapshots),
+        "columns": [
+            {
+                "id": field.field_id,
+                "name": field.name,
+                "type": str(field.field_type),
+                "required": field.required,
+                "distinct": distinct.get(field.name),
+                "doc": field.doc,
+            }
+            for field in schema.fields
+        ],
+        "partition_spec": [
+            {
+                "name": field.name,
+                "transform": str(field.transform),
+                "source": schema.find_column_name(field.source_id),
+                "field_id": field.field_id,
+            }
+            for field in table.spec().fields
+        ],
+        "sort_order": [
+            f"{schema.find_column_name(field.source_id)} {field.transform} {field.direction} {field.null_order}"
+            for field in metadata.sort_order().fields
+        ],
+        "refs": {
+            name: {"type": ref.type, "snapshot_id": ref.snapshot_id}
+            for name, ref in sorted(metadata.refs.items())
+        },
+        "properties": hide_secrets(metadata.properties),
+    }
+
+
+def _description_lines(data: dict[str, Any]) -> list[RenderableType]:
+    spec = (f"{one['transform']}({one['source']})" for one in data["partition_spec"])
+    refs = (f"{name} ({one['type']}) -> {one['snapshot_id']}" for name, one in data["refs"].items())
     grid = RichTable.grid(padding=(0, 2))
     grid.add_column()
     grid.add_column(overflow="fold")
-    for name, value in facts.items():
-        grid.add_row(
-            Text(name.replace("_", " "), style="dim"),
-            Text(human_bytes(int(str(value))) if name == "bytes" else str(value)),
-        )
-    grid.add_row(
-        Text("partitioned by", style="dim"),
-        Text(", ".join(f"{one['transform']}({one['source']})" for one in spec) or "nothing"),
-    )
-    grid.add_row(Text("sorted by", style="dim"), Text(", ".join(order) or "nothing"))
-    grid.add_row(
-        Text("refs", style="dim"),
-        Text(
-            ", ".join(
-                f"{name} ({ref['type']}) -> {ref['snapshot_id']}" for name, ref in refs.items()
-            )
-            or "none"
-        ),
-    )
-    for name, value in sorted(properties.items()):
-        grid.add_row(Text("property", style="dim"), Text(f"{name} = {value}"))
+    facts = [
+        (name.replace("_", " "), human_bytes(value) if name == "bytes" else str(value))
+        for name, value in data.items()
+        if not isinstance(value, list | dict)
+    ]
+    for name, text in (
+        *facts,
+        ("partitioned by", ", ".join(spec) or "nothing"),
+        ("sorted by", ", ".join(data["sort_order"]) or "nothing"),
+        ("refs", ", ".join(refs) or "none"),
+        *(("property", f"{key} = {value}") for key, value in sorted(data["properties"].items())),
+    ):
+        grid.add_row(Text(name, style="dim"), Text(text))
     rows = [
         (
-            c["id"],
-            c["name"],
-            c["type"],
-            "required" if c["required"] else "",
-            c["distinct"],
-            c["doc"] or "",
+            one["id"],
+            one["name"],
+            one["type"],
+            "required" if one["required"] else "",
+            one["distinct"],
+            one["doc"] or "",
         )
-        for c in columns
+        for one in data["columns"]
     ]
     shown = listing(("#id", "column", "type", "", "#distinct", "doc"), rows, limit=len(rows))
-    parts = [Text(found.name, style="bold"), grid, shown, *statement_lines(stated)]
-    session.show(data, Group(*parts))
+    return [Text(data["name"], style="bold"), grid, shown]

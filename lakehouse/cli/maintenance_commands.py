@@ -21,7 +21,8 @@ from lakehouse.engines import executor_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.advice.table_survey import advise_table
 from lakehouse.maintenance.column_sketches import compute_statistics, plan_statistics
-from lakehouse.maintenance.compaction.compaction import execute_compaction, plan_compaction
+from lakehouse.maintenance.compaction.compaction import execute_compaction
+from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.compaction.group_rewriting import GroupExecutor
 from lakehouse.maintenance.health.table_health import health as measure
@@ -191,74 +192,84 @@ def _scan_reports(session: Session, source: str | None) -> list[dict[str, Any]] 
         ) from error
 
 
+WhereOption = Annotated[
+    str | None, typer.Option("--where", help="Only files that may hold matching rows.")
+]
+TargetSizeOption = Annotated[
+    int | None,
+    typer.Option(
+        "--target-size",
+        min=1,
+        help="Bytes; the table's write.target-file-size-bytes by default.",
+    ),
+]
+MinInputFilesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--min-input-files",
+        min=1,
+        help="Small files that make a group worth rewriting; the policy's by default.",
+    ),
+]
+SkipRecentOption = Annotated[
+    str | None,
+    typer.Option(
+        "--skip-recent",
+        help="Leave partitions alone that got rows within this time, such as 1h.",
+    ),
+]
+BudgetOption = Annotated[
+    int | None,
+    typer.Option(
+        "--budget",
+        min=1,
+        help="Bytes to read at most, the best groups first; the policy's by default.",
+    ),
+]
+BranchOption = Annotated[str, typer.Option("--branch", help="The branch to compact.")]
+PartitionOption = Annotated[
+    list[str] | None,
+    typer.Option("--partition", help="Only this one, as `lakehouse health` names it, repeatable."),
+]
+SortByOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--sort-by",
+        help=(
+            "Sort rows over the files of a group, by a term such as 'event_ts desc', repeatable."
+        ),
+    ),
+]
+ZorderByOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--zorder-by", help="Arrange rows along a Z-curve through these columns, repeatable."
+    ),
+]
+EngineOption = Annotated[
+    EngineName,
+    typer.Option(
+        "--engine",
+        help="arrow rewrites here, without a JVM; spark by tasks of a local session.",
+    ),
+]
+AllOption = Annotated[bool, typer.Option("--all", help="Rewrite every file.")]
+
+
 def compact(
     session: Session,
     table: TableArgument,
-    where: Annotated[
-        str | None, typer.Option("--where", help="Only files that may hold matching rows.")
-    ] = None,
-    target_size: Annotated[
-        int | None,
-        typer.Option(
-            "--target-size",
-            min=1,
-            help="Bytes; the table's write.target-file-size-bytes by default.",
-        ),
-    ] = None,
-    min_input_files: Annotated[
-        int | None,
-        typer.Option(
-            "--min-input-files",
-            min=1,
-            help="Small files that make a group worth rewriting; the policy's by default.",
-        ),
-    ] = None,
-    skip_recent: Annotated[
-        str | None,
-        typer.Option(
-            "--skip-recent",
-            help="Leave partitions alone that got rows within this time, such as 1h.",
-        ),
-    ] = None,
-    budget: Annotated[
-        int | None,
-        typer.Option(
-            "--budget",
-            min=1,
-            help="Bytes to read at most, the best groups first; the policy's by default.",
-        ),
-    ] = None,
-    branch: Annotated[str, typer.Option("--branch", help="The branch to compact.")] = "main",
-    partition: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--partition", help="Only this one, as `lakehouse health` names it, repeatable."
-        ),
-    ] = None,
-    sort_by: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--sort-by",
-            help=(
-                "Sort rows over the files of a group, by a term such as 'event_ts desc', "
-                "repeatable."
-            ),
-        ),
-    ] = None,
-    zorder_by: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--zorder-by", help="Arrange rows along a Z-curve through these columns, repeatable."
-        ),
-    ] = None,
-    engine: Annotated[
-        EngineName,
-        typer.Option(
-            "--engine",
-            help="arrow rewrites here, without a JVM; spark by tasks of a local session.",
-        ),
-    ] = EngineName.ARROW,
-    rewrite_all: Annotated[bool, typer.Option("--all", help="Rewrite every file.")] = False,
+    where: WhereOption = None,
+    target_size: TargetSizeOption = None,
+    min_input_files: MinInputFilesOption = None,
+    skip_recent: SkipRecentOption = None,
+    budget: BudgetOption = None,
+    branch: BranchOption = "main",
+    partition: PartitionOption = None,
+    sort_by: SortByOption = None,
+    zorder_by: ZorderByOption = None,
+    engine: EngineOption = EngineName.ARROW,
+    rewrite_all: AllOption = False,
     dry_run: DryRunOption = False,
 ) -> None:
     """Turn small files into few of target size, deletes applied; rows stay the same."""

@@ -8,12 +8,11 @@ from lakehouse.maintenance.advice.advice import Advice, Choice, CostModel, advis
 from lakehouse.maintenance.advice.due_actions import Action, ActionKind, decide
 from lakehouse.maintenance.advice.table_survey import advise_table
 from lakehouse.maintenance.compaction.compaction import (
-    CompactionPlan,
     CompactionResult,
     compact,
     execute_compaction,
-    plan_compaction,
 )
+from lakehouse.maintenance.compaction.compaction_plan import CompactionPlan, plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.health.table_health import PartitionHealth, TableHealth, health
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of

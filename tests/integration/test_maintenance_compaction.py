@@ -11,7 +11,8 @@ from lakehouse.data.reading.scan_columns import METADATA_COLUMNS
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
 from lakehouse.errors import InvalidExpressionError, StorageError
-from lakehouse.maintenance.compaction.compaction import compact, execute_compaction, plan_compaction
+from lakehouse.maintenance.compaction.compaction import compact, execute_compaction
+from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from lakehouse.spec.manifests.data_file import (

@@ -9,7 +9,7 @@ import pytest
 
 from lakehouse.errors import InvalidInputError, InvalidPartitionSpecError
 from lakehouse.maintenance.advice.due_actions import decide_compaction
-from lakehouse.maintenance.compaction.compaction import plan_compaction
+from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.maintenance_policy import policy_of
 from tests.integration.maintenance_support import contents, events, lake_in_memory, rows

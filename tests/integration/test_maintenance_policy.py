@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.errors import NoSuchRefError
-from lakehouse.maintenance.compaction.compaction import compact, execute_compaction, plan_compaction
+from lakehouse.maintenance.compaction.compaction import compact, execute_compaction
+from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions, expire_snapshots
 from tests.integration.maintenance_support import contents, events, lake_in_memory, rows

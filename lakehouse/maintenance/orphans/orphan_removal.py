@@ -281,13 +281,8 @@ def execute_orphan_removal(
     """
     progress = progress or no_progress
     keys = LocationKeys(plan.options.aliases)
-    version = catalog.load(plan.identifier)
+    version = _unmoved(catalog, plan)
     location = version.metadata.location
-    if location != plan.version.metadata.location:
-        raise StorageError(
-            f"Table {plan.identifier} moved to {location} since the plan was made. Plan again.",
-            retryable=True,
-        )
     storage = catalog.storage(location)
     reached = _reached(catalog, version, keys)
     still = {info.location: info for info in storage.list(location)}
@@ -311,12 +306,8 @@ def execute_orphan_removal(
     total = len(orphans)
     if plan.options.trash:
         for done, info in enumerate(orphans, start=1):
-            _move(
-                storage,
-                info.location,
-                f"{folder}/{keys.relative(info.location, location)}",
-                replace=True,
-            )
+            place = f"{folder}/{keys.relative(info.location, location)}"
+            _move(storage, info.location, place, replace=True)
             progress("move to trash", done, total)
     else:
         _delete(storage, [info.location for info in orphans])
@@ -340,6 +331,17 @@ def execute_orphan_removal(
         spared=len(plan.orphans) - total,
         trash_location=folder if plan.options.trash and orphans else None,
     )
+
+
+def _unmoved(catalog: Catalog, plan: OrphanPlan) -> TableVersion:
+    version = catalog.load(plan.identifier)
+    location = version.metadata.location
+    if location != plan.version.metadata.location:
+        raise StorageError(
+            f"Table {plan.identifier} moved to {location} since the plan was made. Plan again.",
+            retryable=True,
+        )
+    return version
 
 
 def remove_orphan_files(

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from lakehouse.errors import InvalidInputError, LakehouseError
 from lakehouse.maintenance.advice.due_actions import ActionKind, decide
-from lakehouse.maintenance.compaction.compaction import execute_compaction, plan_compaction
+from lakehouse.maintenance.compaction.compaction import execute_compaction
+from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.maintenance.maintenance_policy import MaintenancePolicy, policy_of

@@ -200,40 +200,46 @@ class SourceAssets:
                 today(),
                 stamp(context, self.raw_key),
             )
-
-            def audit(snapshot: Snapshot, days: Sequence[date]) -> list[CheckOutcome]:
-                frame = read_frame(
-                    work.spark,
-                    work.lake.load_table(source.table),
-                    event_ts_in(days),
-                    snapshot_id=snapshot.snapshot_id,
-                )
-                frame = frame.select(
-                    EVENT_TS,
-                    LANDING_FILE,
-                    LANDING_LINE,
-                    *(f"`{name}`" for name in source.natural_key),
-                ).persist()
-                try:
-                    return validate(frame, self.suites, source.table)
-                finally:
-                    frame.unpersist()
-
-            try:
-                days = [day for day in requested_days(context) if str(day) not in config.leave]
-                with explained(DaysLeftAloneError):
-                    outcome = ingest_days(work, source, days, config.mode.value, audit)
-            except AuditFailedError as error:
-                yield from check_results(self.raw_key, self.suites, error.outcomes)
-                raise audit_failure(error) from error
-            except DaysLeftAloneError as error:
-                self._report_days(context, work, error.outcome)
-                yield from check_results(self.raw_key, self.suites, error.outcome.checks)
-                with explained():
-                    raise
-            yield from self._raw_results(context, work, outcome)
+            yield from self._ingest(context, config, work)
 
         return raw
+
+    def _ingest(
+        self, context: dg.AssetExecutionContext, config: IngestConfig, work: Workplace
+    ) -> Iterator[dg.MaterializeResult | dg.AssetCheckResult]:  # type: ignore[type-arg]
+        source = self.source
+
+        def audit(snapshot: Snapshot, days: Sequence[date]) -> list[CheckOutcome]:
+            frame = read_frame(
+                work.spark,
+                work.lake.load_table(source.table),
+                event_ts_in(days),
+                snapshot_id=snapshot.snapshot_id,
+            )
+            frame = frame.select(
+                EVENT_TS,
+                LANDING_FILE,
+                LANDING_LINE,
+                *(f"`{name}`" for name in source.natural_key),
+            ).persist()
+            try:
+                return validate(frame, self.suites, source.table)
+            finally:
+                frame.unpersist()
+
+        try:
+            days = [day for day in requested_days(context) if str(day) not in config.leave]
+            with explained(DaysLeftAloneError):
+                outcome = ingest_days(work, source, days, config.mode.value, audit)
+        except AuditFailedError as error:
+            yield from check_results(self.raw_key, self.suites, error.outcomes)
+            raise audit_failure(error) from error
+        except DaysLeftAloneError as error:
+            self._report_days(context, work, error.outcome)
+            yield from check_results(self.raw_key, self.suites, error.outcome.checks)
+            with explained():
+                raise
+        yield from self._raw_results(context, work, outcome)
 
     def _report_days(
         self, context: dg.AssetExecutionContext, work: Workplace, outcome: IngestOutcome

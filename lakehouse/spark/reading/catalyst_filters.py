@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from decimal import Decimal
 from typing import Any
 
 from pyiceberg.expressions import (
@@ -41,32 +40,26 @@ from pyiceberg.expressions import (
     StartsWith,
 )
 from pyiceberg.expressions.literals import (
-    BinaryLiteral,
     BooleanLiteral,
-    DateLiteral,
-    DecimalLiteral,
-    DoubleLiteral,
-    Literal,
-    LongLiteral,
     StringLiteral,
-    TimestampLiteral,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.types import (
-    BinaryType,
     BooleanType,
-    DateType,
-    DecimalType,
     DoubleType,
     FloatType,
     IcebergType,
-    IntegerType,
-    LongType,
     NestedField,
     StringType,
     StructType,
-    TimestampType,
-    TimestamptzType,
+)
+
+from lakehouse.spark.reading.catalyst_literals import (
+    SparkLiteral,
+    iceberg_literal,
+    parse_literal,
+    spark_names,
+    widens_exactly,
 )
 
 Node = Mapping[str, Any]
@@ -103,7 +96,6 @@ _TRUNC_DAYS = {
     "day": 1, "dd": 1,
     "hour": 1, "minute": 1, "second": 1, "millisecond": 1, "microsecond": 1,
 }  # fmt: skip
-_INTEGER_TYPES = frozenset({"tinyint", "smallint", "int", "bigint"})
 _WIDE_LIST = 200
 
 
@@ -135,14 +127,6 @@ class _Column:
     name: str
     type: IcebergType
     under_optional: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Value:
-    """A literal: the name of its Spark type, and its value in Iceberg's representation."""
-
-    type: str
-    value: Any
 
 
 class _Translator:
@@ -196,7 +180,7 @@ class _Translator:
         if right["value"] is None:
             return AlwaysFalse()  # a comparison with null is neither true nor false
         return self._bound(
-            left, op if wanted else _NEGATED[op], _literal(right["type"], right["value"])
+            left, op if wanted else _NEGATED[op], parse_literal(right["type"], right["value"])
         )
 
     def _null_safe(self, args: Sequence[Node], *, wanted: bool) -> BooleanExpression:
@@ -207,7 +191,9 @@ class _Translator:
             return AlwaysTrue()
         if right["value"] is None:
             return self._null_test(left, null=wanted)
-        equal = self._bound(left, "=" if wanted else "!=", _literal(right["type"], right["value"]))
+        equal = self._bound(
+            left, "=" if wanted else "!=", parse_literal(right["type"], right["value"])
+        )
         return equal if wanted else Or(equal, self._null_test(left, null=True))
 
     def _null_test(self, term: Node, *, null: bool) -> BooleanExpression:
@@ -236,7 +222,7 @@ class _Translator:
             raw = [(item["type"], item["value"]) for item in items]
         if not wanted and any(value is None for _, value in raw):
             return AlwaysFalse()  # `x IN (1, null)` is true or null, never false
-        values = [_literal(kind, value) for kind, value in raw if value is not None]
+        values = [parse_literal(kind, value) for kind, value in raw if value is not None]
         if any(value is None for value in values):
             return AlwaysTrue()
         known = [value for value in values if value is not None]
@@ -269,7 +255,7 @@ class _Translator:
             "starts with" if wanted else "not starts with", column, StringLiteral(text)
         )
 
-    def _bound(self, term: Node, op: str, value: _Value | None) -> BooleanExpression:
+    def _bound(self, term: Node, op: str, value: SparkLiteral | None) -> BooleanExpression:
         """Implied by: `term op value` is true."""
         if value is None:
             return AlwaysTrue()
@@ -285,36 +271,40 @@ class _Translator:
             return self._trunc_bound(term, op, value)
         return AlwaysTrue()
 
-    def _cast_bound(self, term: Node, op: str, value: _Value) -> BooleanExpression:
+    def _cast_bound(self, term: Node, op: str, value: SparkLiteral) -> BooleanExpression:
         child, source, target = term["args"][0], term["from"], term["to"]
         slack = _zone_slack(term, source, target)
         if target == "date" and value.type == "date" and source in ("timestamp", "timestamp_ntz"):
             start, end = value.value * DAY_US, (value.value + 1) * DAY_US
             return self._interval_bound(
-                child, op, _Value(source, start), _Value(source, end), slack
+                child, op, SparkLiteral(source, start), SparkLiteral(source, end), slack
             )
         if {source, target} == {"timestamp", "timestamp_ntz"} and value.type == target:
             return self._interval_bound(
-                child, op, _Value(source, value.value), _Value(source, value.value + 1), slack
+                child,
+                op,
+                SparkLiteral(source, value.value),
+                SparkLiteral(source, value.value + 1),
+                slack,
             )
-        if _widens_exactly(source, target) and value.type == target:
+        if widens_exactly(source, target) and value.type == target:
             return self._bound(child, op, value)
         return AlwaysTrue()
 
     def _interval_bound(
-        self, child: Node, op: str, start: _Value, end: _Value, slack: int
+        self, child: Node, op: str, start: SparkLiteral, end: SparkLiteral, slack: int
     ) -> BooleanExpression:
         """The cast maps [start, end) of the child to the value, give or take `slack`."""
-        low = _Value(start.type, start.value - slack)
-        high = _Value(end.type, end.value + slack)
+        low = SparkLiteral(start.type, start.value - slack)
+        high = SparkLiteral(end.type, end.value + slack)
         if op == "=":
             return And(self._bound(child, ">=", low), self._bound(child, "<", high))
         if op == "<":
-            return self._bound(child, "<", _Value(start.type, start.value + slack))
+            return self._bound(child, "<", SparkLiteral(start.type, start.value + slack))
         if op == "<=":
             return self._bound(child, "<", high)
         if op == ">":
-            return self._bound(child, ">=", _Value(end.type, end.value - slack))
+            return self._bound(child, ">=", SparkLiteral(end.type, end.value - slack))
         if op == ">=":
             return self._bound(child, ">=", low)
         return (
@@ -327,11 +317,11 @@ class _Translator:
         if not 1 <= year <= 9998 or _type_of(child) != "date":
             return AlwaysTrue()
         start, end = (
-            _Value("date", date(year + n, 1, 1).toordinal() - _EPOCH_ORDINAL) for n in (0, 1)
+            SparkLiteral("date", date(year + n, 1, 1).toordinal() - _EPOCH_ORDINAL) for n in (0, 1)
         )
         return self._interval_bound(child, op, start, end, 0)
 
-    def _trunc_bound(self, term: Node, op: str, value: _Value) -> BooleanExpression:
+    def _trunc_bound(self, term: Node, op: str, value: SparkLiteral) -> BooleanExpression:
         """`trunc(x) <= x < trunc(x) + unit`, plus what a change of the zone's offset can add."""
         unit, child = term["args"] if term["op"] == "TruncTimestamp" else reversed(term["args"])
         kind = "timestamp" if term["op"] == "TruncTimestamp" else "date"
@@ -340,7 +330,7 @@ class _Translator:
             return AlwaysTrue()
         one_day = DAY_US if kind == "timestamp" else 1
         slack = _zone_slack(term, "timestamp", "timestamp_ntz") if kind == "timestamp" else 0
-        end = _Value(kind, value.value + days * one_day + slack)
+        end = SparkLiteral(kind, value.value + days * one_day + slack)
         if op == "=":
             return And(self._bound(child, ">=", value), self._bound(child, "<", end))
         if op in ("<", "<="):
@@ -355,7 +345,7 @@ class _Translator:
         if top["op"] != "AttributeReference" or top.get("id") is None or node.get("id") is None:
             return None
         column = self._columns.get(int(node["id"]))
-        return column if column is not None and node["type"] in _spark_names(column.type) else None
+        return column if column is not None and node["type"] in spark_names(column.type) else None
 
 
 def _columns(
@@ -372,7 +362,7 @@ def _columns(
             )
 
 
-def _column_predicate(column: _Column, op: str, value: _Value) -> BooleanExpression:
+def _column_predicate(column: _Column, op: str, value: SparkLiteral) -> BooleanExpression:
     if isinstance(value.value, float) and math.isnan(value.value):
         return (
             _predicate("is nan", column)
@@ -385,7 +375,7 @@ def _column_predicate(column: _Column, op: str, value: _Value) -> BooleanExpress
         and math.isinf(value.value)
     ):
         return AlwaysTrue()  # as a double literal it lies beyond every float
-    literal = _literal_for(column.type, value)
+    literal = iceberg_literal(column.type, value)
     if literal is None:
         return AlwaysTrue()
     if isinstance(column.type, BooleanType) and op not in ("=", "!="):
@@ -400,82 +390,16 @@ def _predicate(op: str, column: _Column, *literal: object) -> BooleanExpression:
     return _PREDICATES[op](Reference(column.name), *literal)
 
 
-def _listed(column: _Column, values: Sequence[_Value], *, wanted: bool) -> BooleanExpression | None:
+def _listed(
+    column: _Column, values: Sequence[SparkLiteral], *, wanted: bool
+) -> BooleanExpression | None:
     """`IN` as one predicate; None where the comparison has to be made value by value."""
     if isinstance(column.type, FloatType | DoubleType | BooleanType):
         return None
-    literals = [_literal_for(column.type, value) for value in values]
+    literals = [iceberg_literal(column.type, value) for value in values]
     if any(literal is None for literal in literals):
         return AlwaysTrue()
     return _predicate("in" if wanted else "not in", column, literals)
-
-
-def _literal_for(kind: IcebergType, value: _Value) -> Literal[Any] | None:
-    """The literal in the column's type; None when the two do not compare as they stand."""
-    if isinstance(kind, IntegerType | LongType | DecimalType | FloatType | DoubleType):
-        if isinstance(value.value, float):
-            return (
-                DoubleLiteral(value.value + 0.0)
-                if isinstance(kind, FloatType | DoubleType)
-                else None
-            )  # -0.0 + 0.0 is 0.0
-        if isinstance(value.value, Decimal):
-            return (
-                DecimalLiteral(value.value)
-                if not isinstance(kind, FloatType | DoubleType)
-                else None
-            )
-        exact = value.type in _INTEGER_TYPES and not isinstance(kind, FloatType | DoubleType)
-        return LongLiteral(value.value) if exact else None
-    if value.type not in _spark_names(kind):
-        return None
-    if isinstance(kind, DateType):
-        return DateLiteral(value.value)
-    if isinstance(kind, TimestampType | TimestamptzType):
-        return TimestampLiteral(value.value)
-    if isinstance(kind, StringType):
-        return StringLiteral(value.value)
-    if isinstance(kind, BinaryType):
-        return BinaryLiteral(value.value)
-    return BooleanLiteral(value.value) if isinstance(kind, BooleanType) else None
-
-
-def _literal(kind: str, raw: object) -> _Value | None:
-    """A literal of a Spark type from its text; None when the type is one that prunes nothing."""
-    if not isinstance(raw, str):
-        return None
-    if kind in _INTEGER_TYPES or kind in ("date", "timestamp", "timestamp_ntz"):
-        return _Value(kind, int(raw))
-    if kind in ("float", "double"):
-        return _Value(kind, float(raw))
-    if kind.startswith("decimal("):
-        return _Value(kind, Decimal(raw))
-    if kind == "string":
-        return _Value(kind, raw)
-    if kind == "binary":
-        return _Value(kind, bytes.fromhex(raw))
-    return _Value(kind, raw == "true") if kind == "boolean" else None
-
-
-def _spark_names(kind: IcebergType) -> tuple[str, ...]:
-    """Names of the Spark type that a column of the Iceberg type has in a filter."""
-    if isinstance(kind, DecimalType):
-        return (f"decimal({kind.precision},{kind.scale})",)
-    return _SPARK_NAMES.get(type(kind), ())
-
-
-_SPARK_NAMES: Mapping[type[IcebergType], tuple[str, ...]] = {
-    BooleanType: ("boolean",),
-    IntegerType: ("int",),
-    LongType: ("bigint",),
-    FloatType: ("float",),
-    DoubleType: ("double",),
-    DateType: ("date",),
-    TimestampType: ("timestamp_ntz",),
-    TimestamptzType: ("timestamp",),
-    StringType: ("string",),
-    BinaryType: ("binary",),
-}
 
 
 def _type_of(node: Node) -> str | None:
@@ -487,24 +411,3 @@ def _zone_slack(node: Node, source: str, target: str) -> int:
     if source == "timestamp_ntz" and target == "date":
         return 0
     return 0 if node.get("zone") in _UTC_NAMES else DAY_US
-
-
-def _widens_exactly(source: str, target: str) -> bool:
-    """Whether a cast keeps every value: then comparing before or after it is the same."""
-    if source in _INTEGER_TYPES:
-        wide_enough = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-        if target in _INTEGER_TYPES:
-            return wide_enough[source] <= wide_enough[target]
-        return (target == "double" and source != "bigint") or (
-            target.startswith("decimal(")
-            and _digits(target)[0] - _digits(target)[1] >= wide_enough[source]
-        )
-    if source.startswith("decimal(") and target.startswith("decimal("):
-        (precision, scale), (wider, finer) = _digits(source), _digits(target)
-        return finer >= scale and wider - finer >= precision - scale
-    return (source, target) == ("float", "double")
-
-
-def _digits(decimal_type: str) -> tuple[int, int]:
-    precision, scale = decimal_type[len("decimal(") : -1].split(",")
-    return int(precision), int(scale)

@@ -27,10 +27,11 @@ from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH, SnapshotRef, chec
 from lakehouse.spec.metadata.table_metadata import (
     TableMetadata,
     check_writable_version,
+    empty_metadata,
     refuse_encrypted,
     refuse_v1,
-    snapshot_list,
     snapshot_log,
+    upgrade_v1,
 )
 from lakehouse.spec.partitioning.compatibility import (
     check_schema_for_version,
@@ -69,7 +70,7 @@ class MetadataDraft:
     def __init__(self, base: TableMetadata | None, now_ms: int) -> None:
         self._base = base
         self._now_ms = now_ms if base is None else max(now_ms, base.last_updated_ms)
-        self._m = base if base is not None else _empty(now_ms)
+        self._m = base if base is not None else empty_metadata(now_ms)
         self._changed = False
         self._added_snapshots: set[int] = set()
         self._removed_snapshots: set[int] = set()
@@ -464,26 +465,6 @@ class MetadataDraft:
                     ref=name,
                     snapshot_id=ref.snapshot_id,
                 )
-
-
-def upgrade_v1(m: TableMetadata) -> TableMetadata:
-    """The same table as v2: sequence numbers are 0 (spec: Version 2)."""
-    return replace(m, format_version=2, snapshots=snapshot_list(list(m.snapshots), 2), originals={})
-
-
-def _empty(now_ms: int) -> TableMetadata:
-    return TableMetadata(
-        format_version=2,
-        table_uuid="",
-        location="",
-        last_updated_ms=now_ms,
-        last_column_id=0,
-        schemas=(),
-        current_schema_id=-1,
-        partition_specs=(),
-        default_spec_id=-1,
-        last_partition_id=PARTITION_FIELD_ID_START - 1,
-    )
 
 
 def _resolve(given: int, last: int | None, what: str) -> int:

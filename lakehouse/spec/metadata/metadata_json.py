@@ -91,30 +91,13 @@ def parse(data: bytes, location: str) -> TableMetadata:
         UnsupportedFeatureError: a format version after 3.
     """
     document, lists = _decode(_inflate(data, location), location)
-    version = require_int(document, "format-version", location)
-    if version not in SUPPORTED_FORMAT_VERSIONS:
-        if version > max(SUPPORTED_FORMAT_VERSIONS):
-            raise UnsupportedFeatureError(
-                f"{location}: format version {version} is not supported, only 1, 2 and 3."
-            )
-        raise CorruptMetadataError(f"{location}: format-version {version} does not exist.")
+    version = _format_version(document, location)
     schemas, schema_originals = _schemas(document, location)
     specs, spec_originals = _specs(document, location)
     orders, order_originals = _orders(document, location)
-    highest = max(
-        (field.field_id for spec in specs for field in spec.fields),
-        default=PARTITION_FIELD_ID_START - 1,
-    )
-    columns = max((schema.highest_field_id for schema in schemas), default=0)
-    stated_partition_id = optional_int(document, "last-partition-id", location)
     current = optional_int(document, "current-snapshot-id", location)
     current = None if current == -1 else current
-    snapshots = JsonList.from_raw(
-        lists["snapshots"],
-        id_key="snapshot-id",
-        decode=Snapshot.from_json,
-        where=f"{location}: snapshots",
-    )
+    snapshots = _lazy_list(lists, "snapshots", Snapshot.from_json, location)
     metadata = TableMetadata(
         format_version=version,
         table_uuid=(require_str if version > 1 else optional_str)(document, "table-uuid", location)
@@ -122,25 +105,25 @@ def parse(data: bytes, location: str) -> TableMetadata:
         location=require_str(document, "location", location),
         last_sequence_number=_last_sequence_number(document, version, snapshots, location),
         last_updated_ms=require_int(document, "last-updated-ms", location),
-        last_column_id=max(require_int(document, "last-column-id", location), columns),
+        last_column_id=max(
+            require_int(document, "last-column-id", location),
+            *(schema.highest_field_id for schema in schemas),
+        ),
         schemas=schemas,
         current_schema_id=_current(
             document, "current-schema-id", location, schemas[0].schema_id, version
         ),
         partition_specs=specs,
         default_spec_id=_current(document, "default-spec-id", location, specs[0].spec_id, version),
-        last_partition_id=max(stated_partition_id or 0, highest),
+        last_partition_id=max(
+            optional_int(document, "last-partition-id", location) or 0, _highest_field_id(specs)
+        ),
         sort_orders=orders,
         default_sort_order_id=_current(document, "default-sort-order-id", location, 0, version),
         properties=string_map(document.get("properties"), f"{location}: properties"),
         snapshots=snapshots,
         current_snapshot_id=current,
-        snapshot_log=JsonList.from_raw(
-            lists["snapshot-log"],
-            id_key="snapshot-id",
-            decode=SnapshotLogEntry.from_json,
-            where=f"{location}: snapshot-log",
-        ),
+        snapshot_log=_lazy_list(lists, "snapshot-log", SnapshotLogEntry.from_json, location),
         metadata_log=tuple(
             MetadataLogEntry.from_json(item, f"{location}: metadata-log")
             for item in optional_list(document, "metadata-log", location)
@@ -380,6 +363,32 @@ def _orders(
         sort_order_to_json,
         lambda order: order.order_id,
         f"{location}: sort-orders",
+    )
+
+
+def _lazy_list(
+    lists: Mapping[str, Any], key: str, decode: Callable[[Any, str], T], location: str
+) -> JsonList[T]:
+    return JsonList.from_raw(
+        lists[key], id_key="snapshot-id", decode=decode, where=f"{location}: {key}"
+    )
+
+
+def _format_version(document: Mapping[str, Any], location: str) -> int:
+    version = require_int(document, "format-version", location)
+    if version > max(SUPPORTED_FORMAT_VERSIONS):
+        raise UnsupportedFeatureError(
+            f"{location}: format version {version} is not supported, only 1, 2 and 3."
+        )
+    if version not in SUPPORTED_FORMAT_VERSIONS:
+        raise CorruptMetadataError(f"{location}: format-version {version} does not exist.")
+    return version
+
+
+def _highest_field_id(specs: Iterable[PartitionSpec]) -> int:
+    return max(
+        (field.field_id for spec in specs for field in spec.fields),
+        default=PARTITION_FIELD_ID_START - 1,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
@@ -321,6 +321,27 @@ def refuse_encrypted(
         )
 
 
+def upgrade_v1(m: TableMetadata) -> TableMetadata:
+    """The same table as v2: sequence numbers are 0 (spec: Version 2)."""
+    return replace(m, format_version=2, snapshots=snapshot_list(list(m.snapshots), 2), originals={})
+
+
+def empty_metadata(now_ms: int) -> TableMetadata:
+    """What the updates that create a table are folded into."""
+    return TableMetadata(
+        format_version=2,
+        table_uuid="",
+        location="",
+        last_updated_ms=now_ms,
+        last_column_id=0,
+        schemas=(),
+        current_schema_id=-1,
+        partition_specs=(),
+        default_spec_id=-1,
+        last_partition_id=PARTITION_FIELD_ID_START - 1,
+    )
+
+
 def new_table_metadata(
     schema: Schema,
     spec: PartitionSpec,
@@ -353,30 +374,8 @@ def new_table_metadata(
     TableProperties(properties).validate()
     fresh, new_ids = assign_fresh_ids(schema)
     check_schema_for_version(fresh, format_version)
-    fresh_spec = PartitionSpec(
-        *(
-            PartitionField(
-                _followed(field.source_id, new_ids),
-                PARTITION_FIELD_ID_START + position,
-                field.transform,
-                field.name,
-            )
-            for position, field in enumerate(spec.fields)
-        ),
-        spec_id=0,
-    )
-    fresh_order = SortOrder(
-        *(
-            SortField(
-                _followed(field.source_id, new_ids),
-                field.transform,
-                field.direction,
-                field.null_order,
-            )
-            for field in sort_order.fields
-        ),
-        order_id=1 if sort_order.fields else 0,
-    )
+    fresh_spec = _fresh_spec(spec, new_ids)
+    fresh_order = _fresh_order(sort_order, new_ids)
     check_spec(fresh_spec, fresh)
     check_sort_order(fresh_order, fresh)
     return TableMetadata(
@@ -394,6 +393,36 @@ def new_table_metadata(
         default_sort_order_id=fresh_order.order_id,
         properties=properties,
         next_row_id=0 if format_version >= 3 else None,
+    )
+
+
+def _fresh_spec(spec: PartitionSpec, new_ids: Mapping[int, int]) -> PartitionSpec:
+    return PartitionSpec(
+        *(
+            PartitionField(
+                _followed(field.source_id, new_ids),
+                PARTITION_FIELD_ID_START + position,
+                field.transform,
+                field.name,
+            )
+            for position, field in enumerate(spec.fields)
+        ),
+        spec_id=0,
+    )
+
+
+def _fresh_order(sort_order: SortOrder, new_ids: Mapping[int, int]) -> SortOrder:
+    return SortOrder(
+        *(
+            SortField(
+                _followed(field.source_id, new_ids),
+                field.transform,
+                field.direction,
+                field.null_order,
+            )
+            for field in sort_order.fields
+        ),
+        order_id=1 if sort_order.fields else 0,
     )
 
 

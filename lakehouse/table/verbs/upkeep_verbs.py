@@ -9,7 +9,8 @@ from typing import TypeVar
 from lakehouse.engines import executor_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.column_sketches import StatisticsResult, compute_statistics
-from lakehouse.maintenance.compaction.compaction import CompactionOptions, CompactionResult, compact
+from lakehouse.maintenance.compaction.compaction import CompactionResult, compact
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.health.table_health import TableHealth, health
 from lakehouse.maintenance.maintenance_policy import policy_of
 from lakehouse.maintenance.manifests.manifest_rewrite import (

@@ -7,7 +7,7 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.errors import ValidationConflictError
-from lakehouse.maintenance.compaction.compaction import CompactionOptions
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 
 SCHEMA = pa.schema({"id": pa.int64(), "day": pa.int64()})
 
