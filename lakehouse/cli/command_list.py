@@ -59,15 +59,15 @@ COMMANDS = {
         "Query tables with SQL.",
     ),
     "health": Listed(
-        "lakehouse.cli.maintenance_commands",
+        "lakehouse.cli.health_commands",
         "Measure tables from metadata alone: small files, deletes, manifests, snapshots, skew.",
     ),
     "advise": Listed(
-        "lakehouse.cli.maintenance_commands",
+        "lakehouse.cli.health_commands",
         "Rank what maintenance can do by files removed per byte rewritten; say what to change.",
     ),
     "analyze": Listed(
-        "lakehouse.cli.maintenance_commands",
+        "lakehouse.cli.health_commands",
         "Count the distinct values of columns; keep the sketches as the snapshot's statistics "
         "file.",
     ),

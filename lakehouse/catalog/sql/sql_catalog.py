@@ -34,17 +34,16 @@ from lakehouse.catalog.metadata_files import (
     numbered_name,
     read_metadata,
 )
+from lakehouse.catalog.sql.commit_errors import lost, missing, unclear
 from lakehouse.catalog.sql.sql_database import VALUE_MAX, Database
 from lakehouse.catalog.sql.sql_locations import TableLocations
 from lakehouse.catalog.sql.sql_namespaces import SqlNamespaces
 from lakehouse.environment import Environment
 from lakehouse.errors import (
-    CommitConflictError,
     CommitStateUnknownError,
     InvalidLocationError,
     LakehouseError,
     NoSuchFileError,
-    NoSuchTableError,
     StorageError,
     TableAlreadyExistsError,
 )
@@ -219,7 +218,7 @@ class SqlCatalog:
             check_locations(new, allowed_roots(self._warehouse, self._properties))
             current = self._require_pointer(identifier)
             if current != base.metadata_location:
-                raise _lost(identifier, current)
+                raise lost(identifier, current)
             location = self._new_metadata_location(new, base.metadata_location)
             storage = self.storage(location)
             storage.write_new({location: metadata_bytes(new, compression_of(new))})
@@ -248,7 +247,7 @@ class SqlCatalog:
                     connection, f"DELETE FROM iceberg_tables WHERE {_KEY}", **self._key(identifier)
                 )
             if gone == 0:
-                raise _missing(identifier, self.uri)
+                raise missing(identifier, self.uri)
             return
         gone = 0
         while gone == 0:  # until nobody commits between looking and deleting
@@ -279,7 +278,7 @@ class SqlCatalog:
         self._namespaces.require(target.namespace)
         with self._database.write() as connection:
             if self._pointer(connection, source) is None:
-                raise _missing(source, self.uri)
+                raise missing(source, self.uri)
             if self._pointer(connection, target) is not None:
                 raise TableAlreadyExistsError(f"Table {target} exists.", table=str(target))
             try:
@@ -296,7 +295,7 @@ class SqlCatalog:
                     f"Table {target} exists.", table=str(target)
                 ) from error
             if renamed == 0:  # somebody else dropped or renamed it since we looked
-                raise _missing(source, self.uri)
+                raise missing(source, self.uri)
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
         """Adopt an existing metadata file as a table."""
@@ -332,7 +331,7 @@ class SqlCatalog:
         ):  # what `attempt` raises was rolled back, and so was what changed no row
             outcome = self._database.attempt(update)
             if outcome == 0:
-                raise _lost(identifier, self._require_pointer(identifier))
+                raise lost(identifier, self._require_pointer(identifier))
         if outcome is None:
             self._settle(identifier, expected, location)
 
@@ -351,14 +350,14 @@ class SqlCatalog:
                 return
             history = {expected} if found is None or found == expected else self._history(found)
         except LakehouseError as error:
-            raise _unclear(identifier, location, error.message) from error
+            raise unclear(identifier, location, error.message) from error
         if found is None:
-            raise _unclear(identifier, location, "the table was dropped meanwhile")
+            raise unclear(identifier, location, "the table was dropped meanwhile")
         if location in history:
             return
         if expected not in history:  # the log is too short to tell
-            raise _unclear(identifier, location, f"{found} is current, many versions later")
-        raise _lost(identifier, found)
+            raise unclear(identifier, location, f"{found} is current, many versions later")
+        raise lost(identifier, found)
 
     def _history(self, location: str) -> set[str]:
         metadata = read_metadata(self.storage(location), location)
@@ -423,11 +422,9 @@ class SqlCatalog:
             with self._database.read() as connection:
                 found = self._pointer(connection, identifier)
         except LakehouseError as error:
-            raise _unclear(identifier, location, error.message) from error
+            raise unclear(identifier, location, error.message) from error
         if found != location:
-            raise _unclear(
-                identifier, location, "the reply was lost and the table is not there yet"
-            )
+            raise unclear(identifier, location, "the reply was lost and the table is not there yet")
 
     def _read(self, identifier: Identifier, location: str) -> TableVersion:
         while True:
@@ -472,30 +469,8 @@ class SqlCatalog:
         with self._database.read() as connection:
             location = self._pointer(connection, identifier)
         if location is None:
-            raise _missing(identifier, self.uri)
+            raise missing(identifier, self.uri)
         return location
-
-
-def _missing(identifier: Identifier, uri: str) -> NoSuchTableError:
-    return NoSuchTableError(f"No table {identifier} in {uri}.", table=str(identifier))
-
-
-def _lost(identifier: Identifier, current: str) -> CommitConflictError:
-    return CommitConflictError(
-        f"Table {identifier}: {current.rpartition('/')[2]} was committed by someone else. Refresh "
-        "and try again.",
-        table=str(identifier),
-        metadata_location=current,
-    )
-
-
-def _unclear(identifier: Identifier, location: str, reason: str) -> CommitStateUnknownError:
-    return CommitStateUnknownError(
-        f"Table {identifier}: the database did not tell whether {location} was committed "
-        f"({reason}). Nothing was deleted. Refresh the table and look for the snapshot id.",
-        table=str(identifier),
-        metadata_location=location,
-    )
 
 
 def _discard(storage: Storage, location: str) -> None:

@@ -1,6 +1,6 @@
-"""The part of a Parquet footer that pruning needs, parsed here.
+"""Parquet files by their footers: opening them, and the part of it that pruning needs.
 
-pyarrow ends the process over damaged column metadata.
+That part is parsed here: pyarrow ends the process over damaged column metadata.
 
 (`RowGroupMetaData.column` lets C++ exceptions through, as for histograms of a wrong size or
 statistics that are cut short.)
@@ -9,13 +9,25 @@ statistics that are cut short.)
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from mmap import mmap
 from types import NoneType
 from typing import Any, NamedTuple
 
-from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+
+from lakehouse.errors import (
+    CorruptMetadataError,
+    LakehouseError,
+    NoSuchFileError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.storage.storage_protocol import Storage
 
 _MAGIC = b"PAR1"
@@ -37,6 +49,119 @@ _PLAIN: dict[str, Callable[[bytes], Any]] = {
     "BYTE_ARRAY": bytes,
     "FIXED_LEN_BYTE_ARRAY": bytes,
 }
+
+
+_BUFFER_BYTES = 262_144
+_PARQUET: Mapping[str, Any] = {
+    "coerce_int96_timestamp_unit": "us",
+    "page_checksum_verification": True,
+    "arrow_extensions_enabled": False,
+}
+# What pays for larger files only: buffers, decoding columns in parallel.
+MANY_ROWS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Footer:
+    """A file's footer, serialized and parsed; with it the whole file if one read brought it."""
+
+    data: bytes
+    parsed: pq.FileMetaData
+    whole: bytes | None = None
+
+
+def load_footer(storage: Storage, one: DataFile, *, counted: bool = True) -> Footer:
+    """Read a file's footer.
+
+    Args:
+        storage: where the file is.
+        one: the file.
+        counted: whether its `record_count` is known.
+
+    Raises:
+        NoSuchFileError, StorageError: it cannot be read.
+        CorruptMetadataError: it is not valid Parquet, or holds another number of rows than
+            recorded.
+        UnsupportedFeatureError: another format, or an encrypted file.
+    """
+    if one.file_format.lower() != "parquet":
+        raise UnsupportedFeatureError(
+            f"file {one.file_path} has format {one.file_format}; this version reads Parquet",
+            file=one.file_path,
+        )
+    tail = read_footer(storage, one.file_path, one.file_size_in_bytes)
+    with readable(one.file_path):
+        # as pq.read_metadata does, without the paths of nested columns, which take longer than the
+        # metadata themselves
+        reader = pq.core.ParquetReader()
+        reader.open(pa.BufferReader(as_metadata_file(tail.footer)))
+        found = Footer(tail.footer, reader.metadata, tail.whole)
+    if counted and found.parsed.num_rows != one.record_count:
+        raise CorruptMetadataError(
+            f"{one.file_path} holds {found.parsed.num_rows} rows, its manifest says "
+            f"{one.record_count}",
+            file=one.file_path,
+        )
+    return found
+
+
+def open_parquet(
+    storage: Storage, one: DataFile, found: Footer, dictionaries: Sequence[int] = ()
+) -> pq.ParquetFile:
+    """Open a file whose footer was read; the leaf columns `dictionaries` stay dictionary encoded.
+
+    Raises:
+        NoSuchFileError, StorageError: it cannot be read.
+        CorruptMetadataError: it is not valid Parquet.
+    """
+    with readable(one.file_path):
+        footer = found.parsed
+        if found.whole is not None:
+            return pq.ParquetFile(pa.BufferReader(found.whole), metadata=footer, **_PARQUET)
+        filesystem, path = storage.filesystem(one.file_path)
+        local = isinstance(filesystem, pafs.LocalFileSystem)
+        return pq.ParquetFile(
+            path,
+            filesystem=filesystem,
+            metadata=footer,
+            read_dictionary=list(dictionaries) or None,
+            # Near files are read piece by piece, far ones with one request for each column.
+            pre_buffer=not local,
+            buffer_size=_BUFFER_BYTES if local and footer.num_rows >= MANY_ROWS else 0,
+            **_PARQUET,
+        )
+
+
+@contextmanager
+def readable(path: str) -> Iterator[None]:
+    """Errors of pyarrow about a file as ours."""
+    try:
+        yield
+    except LakehouseError:
+        raise
+    except FileNotFoundError as error:
+        raise NoSuchFileError(f"file {path} of the table does not exist", file=path) from error
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowNotImplementedError,
+        pa.ArrowTypeError,
+        pa.ArrowKeyError,
+        UnicodeDecodeError,
+    ) as error:
+        raise CorruptMetadataError(
+            f"file {path} is not readable Parquet: {error}", file=path
+        ) from error
+    except (pa.ArrowMemoryError, MemoryError, OverflowError) as error:
+        raise CorruptMetadataError(
+            f"file {path} claims more data than memory can hold: {error}", file=path
+        ) from error
+    except OSError as error:
+        # parquet-cpp reports damaged pages as plain OSError without errno
+        if error.errno is None:
+            raise CorruptMetadataError(
+                f"file {path} is not readable Parquet: {error}", file=path
+            ) from error
+        raise StorageError(f"cannot read {path}: {error}", file=path) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ from lakehouse.data.reading.avro_reader import AVRO, AvroTaskReader
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.decoding_threads import Pipeline
 from lakehouse.data.reading.file_columns import file_columns
-from lakehouse.data.reading.parquet_reader import TaskReader, load_footer, open_parquet, readable
+from lakehouse.data.reading.parquet_footer import load_footer, open_parquet, readable
+from lakehouse.data.reading.parquet_reader import TaskReader
 from lakehouse.data.reading.polars.polars_columns import may_load_polars, worthwhile
 from lakehouse.data.reading.scan_columns import ScanColumns
 from lakehouse.data.reading.whole_files import WholeFiles, together

@@ -36,7 +36,7 @@ from lakehouse.data.conversion.parquet_bounds import decode_statistic
 from lakehouse.data.conversion.single_values import to_internal
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
-from lakehouse.data.reading.parquet_reader import load_footer, open_parquet, readable
+from lakehouse.data.reading.parquet_footer import load_footer, open_parquet, readable
 from lakehouse.data.writing.column_metrics import footer_metrics, metrics_modes
 from lakehouse.errors import InvalidExpressionError, InvalidInputError, InvalidSchemaError
 from lakehouse.expressions.transforms.transformed_values import transform_value

@@ -1,0 +1,150 @@
+"""`health`, `advise` and `analyze`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+from rich.console import Group
+from rich.text import Text
+
+from lakehouse.cli.catalog_commands import TableArgument
+from lakehouse.cli.command_session import Session, command
+from lakehouse.cli.maintenance_commands import DryRunOption
+from lakehouse.errors import InvalidInputError
+from lakehouse.maintenance.advice.table_survey import advise_table
+from lakehouse.maintenance.column_sketches import compute_statistics, plan_statistics
+from lakehouse.maintenance.health.table_health import health as measure
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    command(app, "health")(health)
+    command(app, "advise")(advise)
+    command(app, "analyze")(analyze)
+
+
+TablesArgument = Annotated[list[str] | None, typer.Argument(help="Tables; all of them by default.")]
+DiskOption = Annotated[
+    bool,
+    typer.Option("--disk", help="List the files as well: bytes by live, historical, unreferenced."),
+]
+ScansOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scans",
+        help=(
+            "Scan reports, a JSON lines file or a table: what queries filtered by, and what was "
+            "skipped."
+        ),
+    ),
+]
+
+
+def health(
+    session: Session,
+    tables: TablesArgument = None,
+    disk: DiskOption = False,
+    scans: ScansOption = None,
+) -> None:
+    """Measure tables from metadata alone: small files, deletes, manifests, snapshots, skew."""
+    reports_of_scans = _scan_reports(session, scans)
+    found = [session.table(name) for name in tables or session.lake.list_tables()]
+    project = session.options.properties
+    reports = [
+        measure(
+            table.catalog,
+            table.identifier,
+            environment=session.environment,
+            project=project,
+            list_files=disk,
+            scan_reports=reports_of_scans,
+        )
+        for table in found
+    ]
+    session.show(
+        [report.to_dict() for report in reports], Group(*reports) if reports else Text("No tables.")
+    )
+
+
+def advise(
+    session: Session,
+    tables: TablesArgument = None,
+    filter_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--filter", help="A column that queries filter by, repeatable, the most frequent first."
+        ),
+    ] = None,
+    disk: DiskOption = False,
+    scans: ScansOption = None,
+) -> None:
+    """Rank what maintenance can do by files removed per byte rewritten; say what to change."""
+    reports_of_scans = _scan_reports(session, scans)
+    found = [session.table(name) for name in tables or session.lake.list_tables()]
+    advice = [
+        advise_table(
+            table.catalog,
+            table.identifier,
+            environment=session.environment,
+            project=session.options.properties,
+            filters=filter_ or (),
+            list_files=disk,
+            scan_reports=reports_of_scans,
+        )
+        for table in found
+    ]
+    session.show(
+        [one.to_dict() for one in advice], Group(*advice) if advice else Text("No tables.")
+    )
+
+
+def analyze(
+    session: Session,
+    table: TableArgument,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column", help="A column to count, repeatable; all of a primitive type by default."
+        ),
+    ] = None,
+    snapshot_id: Annotated[
+        int | None, typer.Option("--snapshot-id", help="The current snapshot by default.")
+    ] = None,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Count the distinct values of columns; keep the sketches as the snapshot's statistics file."""
+    found = session.table(table)
+    if dry_run:
+        session.report(
+            plan_statistics(
+                found.catalog, found.identifier, columns=column, snapshot_id=snapshot_id
+            )
+        )
+        session.confirm_dry_run()
+        return
+    result = compute_statistics(
+        found.catalog,
+        found.identifier,
+        columns=column,
+        snapshot_id=snapshot_id,
+        environment=session.environment,
+    )
+    session.show(result.to_dict(), result)
+
+
+def _scan_reports(session: Session, source: str | None) -> list[dict[str, Any]] | None:
+    """Rows of a `TableListener`'s table, or a file of reports as a `KafkaListener` sends them."""
+    if source is None:
+        return None
+    path = Path(source)
+    if not path.is_file():
+        return [dict(row) for row in session.table(source).scan().to_arrow().to_pylist()]
+    try:
+        return [orjson.loads(line) for line in path.read_bytes().splitlines() if line.strip()]
+    except orjson.JSONDecodeError as error:
+        raise InvalidInputError(
+            f"{source} is no file of scan reports, one JSON object a line: {error}"
+        ) from error
