@@ -22,6 +22,7 @@ from pyiceberg.table.update import TableRequirement, TableUpdate
 from requests import Response, Session
 from requests.exceptions import RequestException
 
+from lakehouse.catalog.base_catalog import BaseCatalog
 from lakehouse.catalog.catalog_protocol import Namespace, TableVersion
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.confinement import allowed_roots, check_locations, own_folder
@@ -125,7 +126,7 @@ class _Client(Client):
         return _NoFiles()
 
 
-class RestCatalog:
+class RestCatalog(BaseCatalog):
     """Catalog on an Iceberg REST server.
 
     Args:
@@ -149,27 +150,14 @@ class RestCatalog:
         environment: Environment | None = None,
         storage_factory: Callable[[str, Mapping[str, str]], Storage] = storage_for,
     ) -> None:
+        super().__init__(warehouse, name, properties, environment, storage_factory)
         self._uri, login = _without_login(uri)
-        self._warehouse, self._name = warehouse.rstrip("/"), name
-        self._properties = dict(properties or {})
-        self._environment = environment if environment is not None else Environment.system()
-        self._storage_factory = storage_factory
         safe = {
             key: value for key, value in self._properties.items() if not key.startswith("py-")
         }  # those name code to import
         with _translated("the catalog"):
             self._client = _Client(name, uri=self._uri, **{"warehouse": warehouse, **login, **safe})
         self._known: dict[Identifier, TheirTable] = {}
-
-    @property
-    def name(self) -> str:
-        """The catalog's name."""
-        return self._name
-
-    @property
-    def warehouse(self) -> str:
-        """Location below which tables are created."""
-        return self._warehouse
 
     @property
     def uri(self) -> str:
@@ -180,15 +168,6 @@ class RestCatalog:
     def commits_to_newest(self) -> bool:
         """Whether commits are applied to the newest version, which may be newer than `base`."""
         return True
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """Catalog and storage properties; may hold secrets: never print them."""
-        return self._properties
-
-    def storage(self, location: str) -> Storage:
-        """The storage that keeps `location`."""
-        return self._storage_factory(location, self._properties)
 
     def create_namespace(
         self, namespace: Namespace, properties: Mapping[str, str] | None = None

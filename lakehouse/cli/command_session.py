@@ -107,6 +107,22 @@ class Session:
         if not self.json:
             self.console.print("Dry run: nothing was changed.", style="dim")
 
+    def carry_out(
+        self,
+        plan: Report | Callable[[], Report],
+        execute: Callable[..., Report],
+        *,
+        dry_run: bool,
+    ) -> None:
+        """Print the plan, made now where it is not yet, or what `execute(progress=...)` did."""
+        if dry_run:
+            self.report(plan if isinstance(plan, Report) else plan())
+            self.confirm_dry_run()
+            return
+        with self.progress() as progress:
+            result = execute(progress=progress)
+        self.report(result)
+
     @contextlib.contextmanager
     def progress(self) -> Iterator[Progress]:
         """A progress bar on standard error; silent when that is no terminal."""

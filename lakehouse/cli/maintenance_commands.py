@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -162,25 +163,21 @@ def compact(
             f"{table} has no files in partition {names}; `lakehouse health {table}` names its "
             "partitions"
         )
-    if dry_run:
-        session.report(plan)
-        session.confirm_dry_run()
-        return
-    with _executor(engine) as executor, session.progress() as progress:
-        result = execute_compaction(
+    with _executor(None if dry_run else engine) as executor:
+        run = partial(
+            execute_compaction,
             found.catalog,
             plan,
             environment=session.environment,
-            progress=progress,
             executor=executor,
         )
-    session.report(result)
+        session.carry_out(plan, run, dry_run=dry_run)
 
 
 @contextmanager
-def _executor(engine: EngineName) -> Iterator[GroupExecutor | None]:
+def _executor(engine: EngineName | None) -> Iterator[GroupExecutor | None]:
     """Where groups are rewritten; None: in threads of this process."""
-    if engine is EngineName.ARROW:
+    if engine is not EngineName.SPARK:
         yield None
         return
     spark: Any = load_module("lakehouse.spark.spark_session", "spark").build_session(
@@ -235,21 +232,10 @@ def expire(
         remove_files=not keep_files,
         remove_old_metadata=old_metadata,
     )
-    if dry_run:
-        session.report(
-            plan_expiry(found.catalog, found.identifier, options, environment=session.environment)
-        )
-        session.confirm_dry_run()
-        return
-    with session.progress() as progress:
-        result = expire_snapshots(
-            found.catalog,
-            found.identifier,
-            options,
-            environment=session.environment,
-            progress=progress,
-        )
-    session.report(result)
+    arguments = (found.catalog, found.identifier, options)
+    plan = partial(plan_expiry, *arguments, environment=session.environment)
+    run = partial(expire_snapshots, *arguments, environment=session.environment)
+    session.carry_out(plan, run, dry_run=dry_run)
 
 
 def rewrite_manifests(
@@ -283,28 +269,14 @@ def rewrite_manifests(
     plan = plan_manifest_rewrite(
         found.catalog, found.identifier, options, environment=session.environment
     )
-    if dry_run:
-        session.report(plan)
-        session.confirm_dry_run()
-        return
-    with session.progress() as progress:
-        result = execute_manifest_rewrite(
-            found.catalog, plan, environment=session.environment, progress=progress
-        )
-    session.report(result)
+    run = partial(execute_manifest_rewrite, found.catalog, plan, environment=session.environment)
+    session.carry_out(plan, run, dry_run=dry_run)
 
 
 def _write_twins(session: Session, table: Table, *, dry_run: bool) -> None:
     plan = plan_twins(table.catalog, table.identifier)
-    if dry_run:
-        session.report(plan)
-        session.confirm_dry_run()
-        return
-    with session.progress() as progress:
-        result = execute_twins(
-            table.catalog, plan, environment=session.environment, progress=progress
-        )
-    session.report(result)
+    run = partial(execute_twins, table.catalog, plan, environment=session.environment)
+    session.carry_out(plan, run, dry_run=dry_run)
 
 
 def remove_orphans(
@@ -353,12 +325,5 @@ def remove_orphans(
     plan = plan_orphan_removal(
         found.catalog, found.identifier, options, environment=session.environment
     )
-    if dry_run:
-        session.report(plan)
-        session.confirm_dry_run()
-        return
-    with session.progress() as progress:
-        result = execute_orphan_removal(
-            found.catalog, plan, environment=session.environment, progress=progress
-        )
-    session.report(result)
+    run = partial(execute_orphan_removal, found.catalog, plan, environment=session.environment)
+    session.carry_out(plan, run, dry_run=dry_run)

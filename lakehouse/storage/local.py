@@ -7,8 +7,7 @@ import errno
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import NoReturn, Self
+from typing import NoReturn
 
 import pyarrow.fs as pafs
 
@@ -16,6 +15,7 @@ from lakehouse.errors import FileAlreadyExistsError, NoSuchFileError, StorageErr
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.durable_disk import Disk, PosixDisk
 from lakehouse.storage.location import local_path
+from lakehouse.storage.output_stream import WriteOnlyStream
 from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
 
 _RETRYABLE = frozenset(
@@ -349,7 +349,7 @@ class LocalStorage:
             self._disk.unlink(path)
 
 
-class LocalOutput:
+class LocalOutput(WriteOnlyStream):
     """OutputStream: a temporary file beside the target, synced and renamed by `close`."""
 
     def __init__(
@@ -365,18 +365,6 @@ class LocalOutput:
     def closed(self) -> bool:
         """Whether `close` or `abort` was called."""
         return self._handle is None
-
-    def writable(self) -> bool:
-        """True: pyarrow asks."""
-        return True
-
-    def readable(self) -> bool:
-        """False: pyarrow asks."""
-        return False
-
-    def seekable(self) -> bool:
-        """False: pyarrow asks."""
-        return False
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
         """Append bytes; returns how many."""
@@ -426,20 +414,6 @@ class LocalOutput:
                 self._disk.close(handle)
         with contextlib.suppress(OSError):
             self._disk.unlink(self._temporary)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None) is not None:

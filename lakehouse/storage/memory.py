@@ -8,14 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from threading import RLock
-from types import TracebackType
-from typing import Self
 
 import pyarrow.fs as pafs
 
 from lakehouse.errors import FileAlreadyExistsError, InvalidLocationError, NoSuchFileError
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.location import MEMORY_SCHEME, canonical, parse
+from lakehouse.storage.output_stream import WriteOnlyStream
 from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
 
 _SHARED: dict[str, tuple[bytes, int]] = {}
@@ -133,7 +132,7 @@ class MemoryStorage:
         return found
 
 
-class BufferedOutput:
+class BufferedOutput(WriteOnlyStream):
     """OutputStream that hands everything to `publish` when closed."""
 
     def __init__(self, publish: Callable[[bytes], None]) -> None:
@@ -145,18 +144,6 @@ class BufferedOutput:
     def closed(self) -> bool:
         """Whether `close` or `abort` was called."""
         return self._closed
-
-    def writable(self) -> bool:
-        """True: pyarrow asks."""
-        return True
-
-    def readable(self) -> bool:
-        """False: pyarrow asks."""
-        return False
-
-    def seekable(self) -> bool:
-        """False: pyarrow asks."""
-        return False
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
         """Append bytes; returns how many."""
@@ -181,20 +168,6 @@ class BufferedOutput:
         """Forget the file; harmless after `close`."""
         self._closed = True
         self._buffer = bytearray()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
 
 def _key(location: str) -> str:

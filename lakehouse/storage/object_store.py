@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequen
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from threading import Lock
-from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import obstore
 import pyarrow.fs as pafs
@@ -36,6 +35,7 @@ from lakehouse.errors import (
 )
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.location import parse
+from lakehouse.storage.output_stream import WriteOnlyStream
 from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
 
 WRITER_ID = "lakehousewriterid"
@@ -335,7 +335,7 @@ class ObjectStorage:
         return store, parsed.path
 
 
-class ObjectOutput:
+class ObjectOutput(WriteOnlyStream):
     """OutputStream over a multipart upload."""
 
     def __init__(self, location: str, writer: Any) -> None:
@@ -347,18 +347,6 @@ class ObjectOutput:
     def closed(self) -> bool:
         """Whether `close` or `abort` was called."""
         return self._writer is None
-
-    def writable(self) -> bool:
-        """True: pyarrow asks."""
-        return True
-
-    def readable(self) -> bool:
-        """False: pyarrow asks."""
-        return False
-
-    def seekable(self) -> bool:
-        """False: pyarrow asks."""
-        return False
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
         """Append bytes; returns how many."""
@@ -392,20 +380,6 @@ class ObjectOutput:
     def abort(self) -> None:
         """Abandon the file; parts already sent are left to the bucket's lifecycle rule."""
         self._writer = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
 
 def _connect(scheme: str, authority: str, properties: Mapping[str, str]) -> Any:

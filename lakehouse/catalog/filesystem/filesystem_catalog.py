@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
+from lakehouse.catalog.base_catalog import NamespaceCatalog
 from lakehouse.catalog.catalog_protocol import Namespace, TableVersion
 from lakehouse.catalog.catalog_walk import walk_tables
 from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
@@ -72,7 +73,7 @@ TURNS = "commit.turns.enabled"
 """Catalog property: `false`: writers of one machine do not queue (see Catalog.turn)."""
 
 
-class FilesystemCatalog:
+class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
     """Catalog without a server.
 
     Args:
@@ -92,11 +93,7 @@ class FilesystemCatalog:
         environment: Environment | None = None,
         storage_factory: Callable[[str, Mapping[str, str]], Storage] = storage_for,
     ) -> None:
-        self._warehouse = warehouse.rstrip("/")
-        self._name = name
-        self._properties = dict(properties or {})
-        self._environment = environment if environment is not None else Environment.system()
-        self._storage_factory = storage_factory
+        super().__init__(warehouse, name, properties, environment, storage_factory)
         self._store = storage_factory(self._warehouse, self._properties)
         self._versions = VersionFiles(self._store)
         self._settled: dict[str, int] = {}
@@ -108,61 +105,9 @@ class FilesystemCatalog:
         )
 
     @property
-    def name(self) -> str:
-        """The catalog's name."""
-        return self._name
-
-    @property
-    def warehouse(self) -> str:
-        """Location below which tables are created."""
-        return self._warehouse
-
-    @property
     def uri(self) -> str:
         """Where the catalog lives, without secrets."""
         return self._warehouse
-
-    @property
-    def commits_to_newest(self) -> bool:
-        """Whether commits are applied to the newest version, which may be newer than `base`."""
-        return False
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """Catalog and storage properties; may hold secrets: never print them."""
-        return self._properties
-
-    def storage(self, location: str) -> Storage:
-        """The storage that keeps `location`."""
-        return self._storage_factory(location, self._properties)
-
-    def create_namespace(
-        self, namespace: Namespace, properties: Mapping[str, str] | None = None
-    ) -> None:
-        """Create a namespace."""
-        self._namespaces.create(namespace, properties or {})
-
-    def drop_namespace(self, namespace: Namespace) -> None:
-        """Drop an empty namespace."""
-        self._namespaces.drop(namespace)
-
-    def namespace_exists(self, namespace: Namespace) -> bool:
-        """Whether the namespace exists."""
-        return self._namespaces.exists(namespace)
-
-    def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
-        """Sorted namespaces directly below `parent`."""
-        return self._namespaces.children(parent)
-
-    def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
-        """The namespace's properties."""
-        return self._namespaces.properties(namespace)
-
-    def update_namespace_properties(
-        self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
-    ) -> Mapping[str, str]:
-        """Set and remove properties of a namespace; returns all of them."""
-        return self._namespaces.update_properties(namespace, updates, removals)
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
         """Sorted identifiers of the namespace's tables."""

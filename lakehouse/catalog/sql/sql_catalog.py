@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
+from lakehouse.catalog.base_catalog import NamespaceCatalog
 from lakehouse.catalog.catalog_protocol import Namespace, TableVersion
 from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap, is_certain
 from lakehouse.catalog.confinement import (
@@ -61,7 +62,7 @@ _IS_TABLE = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
 _KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table"
 
 
-class SqlCatalog:
+class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
     """Catalog on SQLite or PostgreSQL.
 
     Args:
@@ -84,72 +85,16 @@ class SqlCatalog:
         storage_factory: Callable[[str, Mapping[str, str]], Storage] = storage_for,
         database: Database | None = None,
     ) -> None:
-        self._warehouse = warehouse.rstrip("/")
-        self._name = name
-        self._properties = dict(properties or {})
-        self._environment = environment if environment is not None else Environment.system()
-        self._storage_factory = storage_factory
+        super().__init__(warehouse, name, properties, environment, storage_factory)
         self._database = database if database is not None else Database(uri)
         self._database.create_tables()
         self._namespaces = SqlNamespaces(self._database, name)
         self._tables = TableLocations(self._database, self.storage)
 
     @property
-    def name(self) -> str:
-        """The catalog's name."""
-        return self._name
-
-    @property
-    def warehouse(self) -> str:
-        """Location below which tables are created."""
-        return self._warehouse
-
-    @property
     def uri(self) -> str:
         """Where the catalog lives, without secrets."""
         return self._database.display_uri
-
-    @property
-    def commits_to_newest(self) -> bool:
-        """Whether commits are applied to the newest version, which may be newer than `base`."""
-        return False
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """Catalog and storage properties; may hold secrets: never print them."""
-        return self._properties
-
-    def storage(self, location: str) -> Storage:
-        """The storage that keeps `location`."""
-        return self._storage_factory(location, self._properties)
-
-    def create_namespace(
-        self, namespace: Namespace, properties: Mapping[str, str] | None = None
-    ) -> None:
-        """Create a namespace."""
-        self._namespaces.create(namespace, properties or {})
-
-    def drop_namespace(self, namespace: Namespace) -> None:
-        """Drop an empty namespace."""
-        self._namespaces.drop(namespace)
-
-    def namespace_exists(self, namespace: Namespace) -> bool:
-        """Whether the namespace exists."""
-        return self._namespaces.exists(namespace)
-
-    def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
-        """Sorted namespaces directly below `parent`."""
-        return self._namespaces.children(parent)
-
-    def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
-        """The namespace's properties."""
-        return self._namespaces.properties(namespace)
-
-    def update_namespace_properties(
-        self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
-    ) -> Mapping[str, str]:
-        """Set and remove properties of a namespace; returns all of them."""
-        return self._namespaces.update_properties(namespace, updates, removals)
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
         """Sorted identifiers of the namespace's tables."""

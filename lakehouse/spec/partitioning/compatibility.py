@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pyiceberg.partitioning import PartitionSpec
+from collections.abc import Mapping
+
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.table.sorting import SortOrder
+from pyiceberg.table.sorting import SortField, SortOrder
 from pyiceberg.transforms import UnknownTransform, VoidTransform
 from pyiceberg.types import NestedField, UnknownType
 
@@ -58,19 +60,7 @@ def check_spec(spec: PartitionSpec, schema: Schema) -> None:
         names.add(field.name)
         if isinstance(field.transform, (VoidTransform, UnknownTransform)):
             continue
-        source = by_id.get(field.source_id)
-        if source is None:
-            raise InvalidPartitionSpecError(
-                f"Partition field {field.name!r}: no column has its source id {field.source_id}."
-            )
-        _check_source(f"Partition field {field.name!r}", source, parents)
-        if not is_partitionable(source.field_type) or not field.transform.can_transform(
-            source.field_type
-        ):
-            raise InvalidPartitionSpecError(
-                f"Partition field {field.name!r}: {field.transform} does not apply to "
-                f"{source.name!r} ({source.field_type})."
-            )
+        _check_term(f"Partition field {field.name!r}", field, by_id, parents)
 
 
 def check_sort_order(order: SortOrder, schema: Schema) -> None:
@@ -80,22 +70,18 @@ def check_sort_order(order: SortOrder, schema: Schema) -> None:
     for field in order.fields:
         if isinstance(field.transform, UnknownTransform):
             continue
-        source = by_id.get(field.source_id)
-        if source is None:
-            raise InvalidPartitionSpecError(
-                f"Sort order {order.order_id}: there is no source column {field.source_id}."
-            )
-        _check_source(f"Sort order {order.order_id}", source, parents)
-        if not is_partitionable(source.field_type) or not field.transform.can_transform(
-            source.field_type
-        ):
-            raise InvalidPartitionSpecError(
-                f"Sort order {order.order_id}: {field.transform} does not apply to {source.name!r} "
-                f"of type {source.field_type}."
-            )
+        _check_term(f"Sort order {order.order_id}", field, by_id, parents)
 
 
-def _check_source(what: str, source: NestedField, parents: dict[int, NestedField]) -> None:
+def _check_term(
+    what: str,
+    term: PartitionField | SortField,
+    by_id: Mapping[int, NestedField],
+    parents: Mapping[int, NestedField],
+) -> None:
+    source = by_id.get(term.source_id)
+    if source is None:
+        raise InvalidPartitionSpecError(f"{what}: no column has its source id {term.source_id}.")
     parent = parents.get(source.field_id)
     while parent is not None:
         if not parent.field_type.is_struct:
@@ -103,3 +89,8 @@ def _check_source(what: str, source: NestedField, parents: dict[int, NestedField
                 f"{what}: {source.name!r} is inside a list or map ({parent.name!r})."
             )
         parent = parents.get(parent.field_id)
+    kind = source.field_type
+    if not is_partitionable(kind) or not term.transform.can_transform(kind):
+        raise InvalidPartitionSpecError(
+            f"{what}: {term.transform} does not apply to {source.name!r} ({kind})."
+        )

@@ -1,0 +1,121 @@
+"""What every catalog has: a name, a warehouse, properties, storages; what those of our own share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from lakehouse.catalog.catalog_protocol import Namespace
+from lakehouse.environment import Environment
+from lakehouse.storage.storage_protocol import Storage
+
+
+class BaseCatalog:
+    """What is told to a catalog when it is opened.
+
+    Args:
+        warehouse: location below which tables are created.
+        name: for display.
+        properties: catalog and storage properties.
+        environment: clock; the system's when None.
+        storage_factory: makes storages.
+    """
+
+    def __init__(
+        self,
+        warehouse: str,
+        name: str,
+        properties: Mapping[str, str] | None,
+        environment: Environment | None,
+        storage_factory: Callable[[str, Mapping[str, str]], Storage],
+    ) -> None:
+        self._warehouse = warehouse.rstrip("/")
+        self._name = name
+        self._properties = dict(properties or {})
+        self._environment = environment if environment is not None else Environment.system()
+        self._storage_factory = storage_factory
+
+    @property
+    def name(self) -> str:
+        """The catalog's name."""
+        return self._name
+
+    @property
+    def warehouse(self) -> str:
+        """Location below which tables are created."""
+        return self._warehouse
+
+    @property
+    def commits_to_newest(self) -> bool:
+        """Whether commits are applied to the newest version, which may be newer than `base`."""
+        return False
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Catalog and storage properties; may hold secrets: never print them."""
+        return self._properties
+
+    def storage(self, location: str) -> Storage:
+        """The storage that keeps `location`."""
+        return self._storage_factory(location, self._properties)
+
+
+class Namespaces(Protocol):
+    """Where a catalog keeps its namespaces; the methods do what the catalog's do."""
+
+    def create(self, namespace: Namespace, properties: Mapping[str, str]) -> None:
+        """Create one."""
+
+    def drop(self, namespace: Namespace) -> None:
+        """Drop an empty one."""
+
+    def exists(self, namespace: Namespace) -> bool:
+        """Whether it is there."""
+
+    def children(self, parent: Namespace) -> list[Namespace]:
+        """Sorted, directly below."""
+
+    def properties(self, namespace: Namespace) -> Mapping[str, str]:
+        """All of them."""
+
+    def update_properties(
+        self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str]
+    ) -> Mapping[str, str]:
+        """Set and remove; returns all of them."""
+
+
+N = TypeVar("N", bound=Namespaces)
+
+
+class NamespaceCatalog(BaseCatalog, Generic[N]):
+    """A catalog that keeps namespaces of its own, in `_namespaces`."""
+
+    _namespaces: N
+
+    def create_namespace(
+        self, namespace: Namespace, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a namespace."""
+        self._namespaces.create(namespace, properties or {})
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Drop an empty namespace."""
+        self._namespaces.drop(namespace)
+
+    def namespace_exists(self, namespace: Namespace) -> bool:
+        """Whether the namespace exists."""
+        return self._namespaces.exists(namespace)
+
+    def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
+        """Sorted namespaces directly below `parent`."""
+        return self._namespaces.children(parent)
+
+    def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
+        """The namespace's properties."""
+        return self._namespaces.properties(namespace)
+
+    def update_namespace_properties(
+        self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
+    ) -> Mapping[str, str]:
+        """Set and remove properties of a namespace; returns all of them."""
+        return self._namespaces.update_properties(namespace, updates, removals)
