@@ -1,10 +1,10 @@
-"""How much of our own code two journeys walk through: calls of functions, and modules that they lie in.
+"""How much of our own code two journeys walk through: calls of functions, and their modules.
 
-`python -m benchmarks.call_counts [--before FILE]`. One append of one file, and one plan of a filter,
-each the second of its kind, so that imports and caches are not counted. What is counted are frames
-of the package `lakehouse`, a resumed generator among them, in every thread; comprehensions are not.
-The numbers are the same in every run. `--before` keeps the result of
-an earlier checkout to compare with.
+`python -m benchmarks.call_counts [--before FILE]`. One append of one file, and one plan of a
+filter, each the second of its kind, so that imports and caches are not counted. What is counted are
+frames of the package `lakehouse`, a resumed generator among them, in every thread; comprehensions
+are not. The numbers are the same in every run. `--before` keeps the result of an earlier checkout
+to compare with.
 """
 
 from __future__ import annotations

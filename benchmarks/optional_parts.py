@@ -1,9 +1,9 @@
-"""What a user gains from each part that the lakehouse could do without, with it and without, in one run.
+"""What a user gains from each part that could be left out: with it and without, in one run.
 
-`python -m benchmarks.optional_parts [--rows 3000000] [--scale 0.05] [--repeat 5]`. Polars beside
-pyarrow for whole tables (ADR 7); Avro manifests decoded in bulk, with and without their partitions
-read first, beside entry by entry; six of Great Expectations' checks beside the same in one aggregate
-of Spark. Processor seconds stand beside seconds: a busy machine disturbs them less.
+`python -m benchmarks.optional_parts [--rows 3000000] [--scale 0.05] [--repeat 4]`. Polars beside
+pyarrow for whole tables (ADR 7); Avro manifests decoded in bulk beside entry by entry; six of Great
+Expectations' checks beside the same in one aggregate of Spark. Processor seconds stand beside
+seconds: a busy machine disturbs them less.
 """
 
 from __future__ import annotations

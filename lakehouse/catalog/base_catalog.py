@@ -1,4 +1,4 @@
-"""What every catalog has: a name, a warehouse, properties, storages; what those of our own share."""
+"""What every catalog has: a name, a warehouse, properties, storages; namespaces of its own."""
 
 from __future__ import annotations
 

@@ -148,7 +148,8 @@ def description(table: Table) -> dict[str, Any]:
             for field in table.spec().fields
         ],
         "sort_order": [
-            f"{schema.find_column_name(field.source_id)} {field.transform} {field.direction} {field.null_order}"
+            f"{schema.find_column_name(field.source_id)} {field.transform} {field.direction} "
+            f"{field.null_order}"
             for field in metadata.sort_order().fields
         ],
         "refs": {
