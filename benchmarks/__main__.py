@@ -31,6 +31,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "manifest_write": ("--entries", "8032"),
     "open_table": ("--snapshots", "100", "--repeat", "1"),
     "call_counts": (),
+    "optional_parts": ("--rows", "300000", "--scale", "0.004", "--repeat", "1"),
     "commit": ("--snapshots", "10", "--alone", "", "--commits", "3"),
     "race": ("--writers", "2", "--appends", "5", "--catalogs", "sqlite"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
@@ -97,6 +98,14 @@ def call_counts(kept: dict[str, Any]) -> Iterator[Ratio]:
         now = kept["journeys"][name]
         case = f"{name}: {now['calls']:,} calls in {now['modules']} modules"
         yield Ratio(case, "an earlier checkout", before["calls"] / now["calls"], "calls")
+
+
+def optional_parts(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for cases in kept["parts"].values():
+        for case, (ours, *others) in ((case, tuple(one.items())) for case, one in cases.items()):
+            for name, times in others:
+                faster = times["seconds"] / ours[1]["seconds"]
+                yield Ratio(f"{case}: {ours[0]}", name, faster)
 
 
 def manifest_write(kept: dict[str, Any]) -> Iterator[Ratio]:
@@ -192,6 +201,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "plan_cost": plan_cost,
     "open_table": open_table,
     "call_counts": call_counts,
+    "optional_parts": optional_parts,
     "manifest_write": manifest_write,
     "commit": commit,
     "race": race,
