@@ -312,3 +312,33 @@ def test_damage_and_unknown_types_are_errors_that_name_the_file():
         table.storage.write(location, bytes(damaged))
         with pytest.raises(CorruptMetadataError, match=r"cut\.avro"):
             table.scan().to_arrow()
+
+
+def test_lists_of_structs_that_are_all_empty():
+    """A block without a single struct has structs of no rows."""
+    item = StructType(NestedField(3, "n", LongType(), required=True))
+    schema = Schema(
+        NestedField(1, "items", ListType(2, item, element_required=True), required=False)
+    )
+    record = {
+        "type": "record",
+        "name": "r2",
+        "fields": [{"name": "n", "type": "long", "field-id": 3}],
+    }
+    avro = {
+        "type": "record",
+        "name": "r",
+        "fields": [
+            {
+                "name": "items",
+                "field-id": 1,
+                "type": ["null", {"type": "array", "items": record, "element-id": 2}],
+            }
+        ],
+    }
+    table = lake_in_memory().create_table("raw.lists", schema)
+    for number, items in enumerate(([None, []], [[], []], [None], [[{"n": 1}], []])):
+        records = [{"items": one} for one in items]
+        land(table, f"f{number}", avro, records, partition=())
+    found = [one["items"] for one in table.scan().to_arrow().to_pylist()]
+    assert sorted(map(str, found)) == sorted(map(str, [None, [], [], [], None, [{"n": 1}], []]))

@@ -71,7 +71,7 @@ class AvroColumn:
         children = [
             one.array([None if v is None else v[one.name] for v in values]) for one in self.children
         ]
-        mask = pa.array([one is None for one in values])
+        mask = pa.array([one is None for one in values], pa.bool_())  # there may be none
         return pa.StructArray.from_arrays(children, fields=list(self.type), mask=mask)
 
     def _nested(self, values: Sequence[Any]) -> pa.Array:

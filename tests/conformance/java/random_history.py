@@ -54,6 +54,7 @@ class History:
         self._rows: dict[int, Row] = {}
         self._ids: dict[int, tuple[int, int]] = {}
         self._touched: set[int] = set()
+        self._upserted: set[int] = set()
         self._snapshots: dict[int, list[Row]] = {}
         self._next = 0
         self._respecified = False
@@ -79,6 +80,7 @@ class History:
         properties = {
             "format-version": str(self.version),
             "write.delete.mode": self.random.choice(("copy-on-write", "merge-on-read")),
+            "write.merge.mode": self.random.choice(("copy-on-write", "merge-on-read")),
             "write.delete.granularity": self.random.choice(("file", "partition")),
             "write.metadata.metrics.default": self.random.choice(
                 ("truncate(16)", "truncate(2)", "full", "counts", "none")
@@ -101,7 +103,7 @@ class History:
         self._changes = SchemaChanges(self.random, self._both)
 
     def _step(self) -> None:
-        self._touched = set()
+        self._touched, self._upserted = set(), set()
         steps: list[tuple[int, Callable[[], str]]] = [
             (6, self._append),
             (4, self._delete if self._rows else self._append),
@@ -194,6 +196,14 @@ class History:
             mode = self._java_mode()
             self._both.java(mode, rows=rows, **self._java_options())
             said = f"Java changes rows, {mode}: {rids}"
+        elif self.random.random() < 0.6:
+            rows += self._new_rows(self.random.randint(0, 3))
+            table = self._both.table()
+            done = table.upsert(table_of(rows, table.schema()), keys=["rid"])
+            if (done.rows_updated, done.rows_inserted) != (len(rids), len(rows) - len(rids)):
+                raise MismatchError(f"an upsert of {len(rids)} rows and others said {done}")
+            self._upserted = set(rids)
+            said = f"we upsert rows: {rids} and {len(rows) - len(rids)} more"
         else:
             table = self._both.table()
             where = f"rid in ({', '.join(map(str, rids))})"
@@ -473,6 +483,9 @@ class History:
             untouched = before is not None and None not in before and rid not in self._touched
             if untouched and before != known:
                 raise MismatchError(f"row {rid} was {before} and is {known}, untouched")
+            kept = before is not None and before[0] is not None and rid in self._upserted
+            if kept and (before[0] != known[0] or before[1] == known[1]):
+                raise MismatchError(f"row {rid} was {before} and is {known}, upserted")
         self._ids = dict(ours)
         self.counts["lineages compared"] += 1
 
