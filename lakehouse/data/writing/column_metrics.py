@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pyiceberg.types import (
 
 from lakehouse.data.conversion.nested_arrays import list_parts, map_parts
 from lakehouse.data.conversion.parquet_bounds import bounds, decode_statistic
-from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.manifests.data_file import CONTENT_DATA, DataFile
 from lakehouse.spec.table_properties import TableProperties
 
 
@@ -119,23 +119,20 @@ class FileMetrics:
         partition: tuple[Any, ...],
         spec_id: int,
         file_size_in_bytes: int,
-        sort_order_id: int | None,
+        sort_order_id: int | None = None,
+        content: int = CONTENT_DATA,
+        referenced_data_file: str | None = None,
     ) -> DataFile:
         """The measured file; sort order 0, unsorted, is not recorded."""
         return DataFile(
+            content=content,
             file_path=file_path,
             partition=partition,
             spec_id=spec_id,
-            record_count=self.record_count,
             file_size_in_bytes=file_size_in_bytes,
-            column_sizes=self.column_sizes,
-            value_counts=self.value_counts,
-            null_value_counts=self.null_value_counts,
-            nan_value_counts=self.nan_value_counts,
-            lower_bounds=self.lower_bounds,
-            upper_bounds=self.upper_bounds,
-            split_offsets=self.split_offsets,
             sort_order_id=sort_order_id or None,
+            referenced_data_file=referenced_data_file,
+            **{one.name: getattr(self, one.name) for one in fields(self)},
         )
 
 

@@ -173,19 +173,12 @@ def _write_position_file(
     finally:
         writer.abort()
     first = items[0].data_file
-    return DataFile(
+    return metrics.data_file(
         content=CONTENT_POSITION_DELETES,
         file_path=location,
         partition=first.partition,
         spec_id=first.spec_id,
-        record_count=metrics.record_count,
         file_size_in_bytes=size,
-        column_sizes=metrics.column_sizes,
-        value_counts=metrics.value_counts,
-        null_value_counts=metrics.null_value_counts,
-        lower_bounds=metrics.lower_bounds,
-        upper_bounds=metrics.upper_bounds,
-        split_offsets=metrics.split_offsets,
         referenced_data_file=first.file_path if len(items) == 1 else None,
     )
 

@@ -109,23 +109,14 @@ def describe_file(
     partition = tuple(facts.partition_value(one, values) for one in request.spec.fields)
     modes = metrics_modes(request.schema, request.properties)
     metrics = footer_metrics(footer, facts.leaf_ids, request.schema, modes)
-    unsure = facts.fields_with_nan_bounds()
-    return DataFile(
+    for field_id in facts.fields_with_nan_bounds():
+        metrics.lower_bounds.pop(field_id, None)
+        metrics.upper_bounds.pop(field_id, None)
+    return metrics.data_file(
         file_path=info.location,
         partition=partition,
         spec_id=request.spec.spec_id,
-        record_count=metrics.record_count,
         file_size_in_bytes=info.size,
-        column_sizes=metrics.column_sizes,
-        value_counts=metrics.value_counts,
-        null_value_counts=metrics.null_value_counts,
-        lower_bounds={
-            key: value for key, value in metrics.lower_bounds.items() if key not in unsure
-        },
-        upper_bounds={
-            key: value for key, value in metrics.upper_bounds.items() if key not in unsure
-        },
-        split_offsets=metrics.split_offsets,
     )
 
 
