@@ -153,9 +153,8 @@ def ours_beside_a_writer(folder: Path) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     done.set()
     thread.join()
-    memory = (
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    )  # before all rows are read, below
+    # before all rows are read, below
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     assert result.stopped is None, result.stopped
     found = np.sort(table.refresh().scan(select=["id"]).to_arrow()["id"].to_numpy())
     assert len(found) == rows + len(quiet) + len(waits)

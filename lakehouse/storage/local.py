@@ -319,9 +319,8 @@ class LocalStorage:
         try:
             self._disk.fsync_folder(_folder(path) or "/")
         except OSError as error:
-            if (
-                not there or error.errno not in _CANNOT_SYNC
-            ):  # the parents of a warehouse may be closed to us
+            # the parents of a warehouse may be closed to us
+            if not there or error.errno not in _CANNOT_SYNC:
                 raise
 
     def _is_known(self, folder: str) -> bool:

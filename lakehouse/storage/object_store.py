@@ -464,7 +464,6 @@ def _fail(action: str, location: str, error: Exception, **context: object) -> No
 def _reason(error: Exception) -> str:
     text = str(error)
     with contextlib.suppress(ValueError):
-        text = text[
-            : text.index("\n")
-        ]  # the first line says what happened, the rest dumps the client's configuration
+        # the first line says what happened, the rest dumps the client's configuration
+        text = text[: text.index("\n")]
     return f"{type(error).__name__}: {text[:500]}"

@@ -116,9 +116,8 @@ def test_duckdb_reads_ours(tables, duck, cell):
     assert sorted(snapshots) == [(s.sequence_number, s.snapshot_id) for s in ours.snapshots()]
 
 
-@pytest.mark.filterwarnings(
-    "ignore:Call to to_vector:DeprecationWarning"
-)  # Polars calls it in pyiceberg
+# Polars calls it in pyiceberg
+@pytest.mark.filterwarnings("ignore:Call to to_vector:DeprecationWarning")
 @every_cell
 def test_polars_reads_ours(tables, cell):
     ours = tables(cell)

@@ -61,9 +61,8 @@ def test_an_order_that_the_table_declares_is_recorded():
     assert {file.sort_order_id for file in table.scan().plan().files} == {None}
     table.compact(CompactionOptions(sort_by=("x asc nulls first",), rewrite_all=True))
     assert {file.sort_order_id for file in table.scan().plan().files} == {1}
-    assert (
-        table.health().sort_overlap < 2.5
-    )  # neighbours share the value at which one ends and the next begins
+    # neighbours share the value at which one ends and the next begins
+    assert table.health().sort_overlap < 2.5
 
 
 def test_a_curve_prunes_by_each_of_its_columns():

@@ -98,9 +98,8 @@ def check_nothing_is_left(catalog, line):
     """After expiry and orphan removal: every file is reached, every appended data file is there."""
     expire_snapshots(catalog, EVENTS, ExpiryOptions(older_than_ms=2**62, retain_last=1))
     before = take_census(catalog, EVENTS)
-    assert (
-        before.unreachable == frozenset()
-    )  # not even for orphan removal to find: all losers cleaned up
+    # not even for orphan removal to find: all losers cleaned up
+    assert before.unreachable == frozenset()
     remove_orphan_files(
         catalog, EVENTS, OrphanOptions(older_than_ms=2**62, force=True, trash=False)
     )

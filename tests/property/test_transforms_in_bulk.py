@@ -106,9 +106,8 @@ def test_integral(kind, arrow, bounds, transforms):
     physical = np.int32 if arrow.bit_width == 32 else np.int64
     values = integers(np.random.default_rng(1), *bounds).astype(physical)
     if isinstance(kind, ice.IntegerType):
-        values = np.maximum(
-            values, -(2**31) + 10
-        )  # truncating the smallest one is refused: test_transforms.py
+        # truncating the smallest one is refused: test_transforms.py
+        values = np.maximum(values, -(2**31) + 10)
     array = pa.array(values).view(arrow)
     for transform in transforms:
         same(transform, kind, array, values.tolist())

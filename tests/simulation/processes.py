@@ -377,9 +377,8 @@ class Actor:
                 | self._deleted(found.deletes.get(target.file_path, ()), target, superseded)
                 for target in about
             }
-        foreign = (
-            self.rng.random() < 0.5
-        )  # a writer that does not say which files its deletes are about
+        # a writer that does not say which files its deletes are about
+        foreign = self.rng.random() < 0.5
         transaction = self._transaction(base).row_delta(
             data_files,
             files,

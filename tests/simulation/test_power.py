@@ -18,9 +18,8 @@ from lakehouse.storage.local import LocalStorage
 from tests.simulation.disk import DiskOfProcess, SimulatedDisk
 from tests.tables import EVENTS, create_table
 
-CHANCES = range(
-    25
-)  # what power takes is left to chance: each name that is not durable stays or goes
+# what power takes is left to chance: each name that is not durable stays or goes
+CHANCES = range(25)
 
 
 class Stopped(BaseException):

@@ -1,8 +1,7 @@
 """Catalog in a SQL database, with the tables of Iceberg's JDBC catalog.
 
-pyiceberg and Iceberg's Java open the same database.
-
-A commit writes a metadata file, then swaps the pointer to it by one conditional UPDATE.
+pyiceberg and Iceberg's Java open the same database. A commit writes a metadata file, then swaps the
+pointer to it by one conditional UPDATE.
 """
 
 from __future__ import annotations
@@ -271,9 +270,8 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
                 **self._key(identifier),
             )
 
-        with (
-            before_the_swap()
-        ):  # what `attempt` raises was rolled back, and so was what changed no row
+        # what `attempt` raises was rolled back, and so was what changed no row
+        with before_the_swap():
             outcome = self._database.attempt(update)
             if outcome == 0:
                 raise lost(identifier, self._require_pointer(identifier))
@@ -281,15 +279,11 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
             self._settle(identifier, expected, location)
 
     def _settle(self, identifier: Identifier, expected: str, location: str) -> None:
-        """After a lost reply to COMMIT: return if it was committed.
-
-        Raises CommitConflictError if it certainly was not.
-        """
+        """After a lost reply to COMMIT: return if committed; CommitConflictError if not."""
         try:
             with self._database.write() as connection:
-                found = self._pointer(
-                    connection, identifier, locked=True
-                )  # waits for the transaction that still holds the row
+                # waits for the transaction that still holds the row
+                found = self._pointer(connection, identifier, locked=True)
             # storage is read with the lock given back
             if found == location:
                 return
@@ -311,9 +305,8 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
     def _check_free(self, identifier: Identifier, metadata: TableMetadata) -> None:
         with self._database.read() as connection:
             others = list(self._tables.locations(connection))
-            if (
-                self._pointer(connection, identifier) is not None
-            ):  # looked up last: its own location is no overlap
+            # looked up last: its own location is no overlap
+            if self._pointer(connection, identifier) is not None:
                 raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
         check_no_overlap(metadata.location, others)
         self._namespaces.require(identifier.namespace)

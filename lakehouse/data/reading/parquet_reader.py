@@ -131,10 +131,7 @@ class TaskReader:
 
     @cached_property
     def bulk(self) -> BulkFile | None:
-        """How Polars can decode the file; None when it cannot.
-
-        It cannot decode nested columns, rare types, and large files that are far away.
-        """
+        """How Polars can decode it; None for nested columns, rare types, large remote files."""
         source = self._footer.whole or path_on_disk(self._storage, self._path)
         columns = self._decoded_columns
         if source is None or columns is None:
@@ -194,10 +191,7 @@ class TaskReader:
             return verify_pages(data, chunks, self._path)
 
     def ready(self) -> list[pa.RecordBatch] | None:
-        """All wanted batches of a small file, decoded at once; None for larger files.
-
-        These are read by row group.
-        """
+        """All wanted batches of a small file; None for larger ones, read by row group."""
         if len(self.row_groups) > 1 or self._footer.whole is None:
             return None
         return [batch for group in self.row_groups for batch in self.batches(group)]

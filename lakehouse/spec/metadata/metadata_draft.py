@@ -1,7 +1,4 @@
-"""Table metadata while updates are folded into it.
-
-Used through `lakehouse.spec.metadata.table_updates.apply_updates`.
-"""
+"""Table metadata while updates are folded into it; used through `table_updates.apply_updates`."""
 
 from __future__ import annotations
 
@@ -62,10 +59,7 @@ _RESERVED_PROPERTIES = frozenset(
 
 
 class MetadataDraft:
-    """The state between two updates.
-
-    Each method applies one update of the same name; `build` checks and closes.
-    """
+    """The state between updates: each method applies the one of its name, `build` checks all."""
 
     def __init__(self, base: TableMetadata | None, now_ms: int) -> None:
         self._base = base

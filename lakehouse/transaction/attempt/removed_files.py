@@ -153,9 +153,8 @@ def _matches(entries: Entries, keys: set[FileKey]) -> pa.ChunkedArray:
 
 def _range(summary: FieldSummary, kind: IcebergType | None) -> Callable[[Any], bool]:
     """Whether a partition value can be in a manifest with this summary; true when in doubt."""
-    if not isinstance(kind, PrimitiveType) or isinstance(
-        kind, UUIDType
-    ):  # engines disagree on the order of UUIDs
+    # engines disagree on the order of UUIDs
+    if not isinstance(kind, PrimitiveType) or isinstance(kind, UUIDType):
         return lambda _: True
     lower = None if summary.lower_bound is None else from_bytes(kind, summary.lower_bound)
     upper = None if summary.upper_bound is None else from_bytes(kind, summary.upper_bound)

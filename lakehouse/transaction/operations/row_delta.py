@@ -97,9 +97,8 @@ class RowDelta:
             )
         still_live(subject, referenced, changes)
         none_removed_below(subject, unnamed, changes)
-        if (
-            self.data_files
-        ):  # may hold rows deleted here: were they deleted meanwhile, they would come back
+        # may hold rows deleted here: were they deleted meanwhile, they would come back
+        if self.data_files:
             partitions = frozenset(one.partition_key for one in by_position)
             no_new_deletes(subject, Targets(referenced, partitions, bool(unnamed)), changes)
         else:

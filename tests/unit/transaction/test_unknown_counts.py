@@ -86,9 +86,8 @@ def test_what_was_there_stays_there(tmp_path, age, version):
     table.delete("id = 1")
     assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [2, 3, 4]
     assert sorted(table.scan("day = 2").to_arrow()["id"].to_pylist()) == [3, 4]
-    if (
-        age is forget_counts
-    ):  # pyiceberg does not read metadata whose old snapshots name their manifests themselves
+    # pyiceberg does not read metadata whose old snapshots name their manifests themselves
+    if age is forget_counts:
         peer = StaticTable.from_metadata(str(local(table.metadata_location))).scan().to_arrow()
         assert sorted(peer["id"].to_pylist()) == [2, 3, 4]
     if version == 3:

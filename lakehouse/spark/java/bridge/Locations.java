@@ -1,6 +1,8 @@
 package lakehouse.spark;
 
-/** Locations of tables as Hadoop's file systems spell them (in Python: `locations.spark_location`). */
+/**
+ * Locations of tables as Hadoop's file systems spell them (in Python: `locations.spark_location`).
+ */
 final class Locations {
     private Locations() {
     }
@@ -11,6 +13,8 @@ final class Locations {
             return "file://" + (location.startsWith("file:") ? location.substring(5) : location);
         }
         String name = location.substring(0, scheme);
-        return name.equals("s3") || name.equals("s3n") ? "s3a" + location.substring(scheme) : location;
+        return name.equals("s3") || name.equals("s3n")
+            ? "s3a" + location.substring(scheme)
+            : location;
     }
 }

@@ -67,7 +67,8 @@ final class LakeProcedure implements UnboundProcedure, BoundProcedure {
         HashMap arguments = new HashMap();
         for (int i = 0; i < parameters.length; i++) {
             DataType type = parameters[i].dataType();
-            arguments.put(parameters[i].name(), input.isNullAt(i) ? null : plain(input.get(i, type), type));
+            arguments.put(
+                parameters[i].name(), input.isNullAt(i) ? null : plain(input.get(i, type), type));
         }
         HashMap asked = new HashMap();
         asked.put("name", name());
@@ -90,8 +91,10 @@ final class LakeProcedure implements UnboundProcedure, BoundProcedure {
             return out;
         }
         if (type instanceof MapType) {
-            List keys = (List) plain(((MapData) value).keyArray(), new ArrayType(((MapType) type).keyType(), false));
-            List values = (List) plain(((MapData) value).valueArray(), new ArrayType(((MapType) type).valueType(), true));
+            List keys = (List) plain(((MapData) value).keyArray(),
+                new ArrayType(((MapType) type).keyType(), false));
+            List values = (List) plain(((MapData) value).valueArray(),
+                new ArrayType(((MapType) type).valueType(), true));
             HashMap out = new HashMap();
             for (int i = 0; i < keys.size(); i++) {
                 out.put(keys.get(i), values.get(i));

@@ -14,7 +14,10 @@ import org.apache.spark.sql.connector.catalog.StagingTableCatalog;
 import org.apache.spark.sql.connector.catalog.TableInfo;
 import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
 
-/** `spark.sql.catalog.<name> = lakehouse.spark.LakehouseCatalog`, made so by `lakehouse.spark.attach`. */
+/**
+ * `spark.sql.catalog.<name> = lakehouse.spark.LakehouseCatalog`, made so by
+ * `lakehouse.spark.attach`.
+ */
 public final class LakehouseCatalog extends TableCatalogOfLake
         implements ProcedureCatalog, StagingTableCatalog {
     public LakehouseCatalog() {

@@ -17,7 +17,10 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** One version of a table, or of one of its metadata tables: what Python told of it when it was loaded. */
+/**
+ * One version of a table, or of one of its metadata tables: what Python told of it when it was
+ * loaded.
+ */
 public class LakehouseTable implements SupportsRead, SupportsMetadataColumns {
     final Answerer answerer;
     final Map facts;

@@ -30,11 +30,14 @@ final class PartitionTerms {
             return Expressions.hours(column);
         }
         if (name.equals("bucket")) {
-            return Expressions.bucket(((Number) told.get("width")).intValue(), new String[] {column});
+            return Expressions.bucket(
+                ((Number) told.get("width")).intValue(), new String[] {column});
         }
         if (told.get("width") == null) {
-            return Expressions.apply(name, new org.apache.spark.sql.connector.expressions.Expression[] {
-                Expressions.column(column)});
+            return Expressions.apply(
+                name,
+                new org.apache.spark.sql.connector.expressions.Expression[] {
+                    Expressions.column(column)});
         }
         return Expressions.apply(name, new org.apache.spark.sql.connector.expressions.Expression[] {
             Expressions.literal(Integer.valueOf(((Number) told.get("width")).intValue())),

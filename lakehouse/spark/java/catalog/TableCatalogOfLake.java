@@ -43,7 +43,10 @@ abstract class TableCatalogOfLake implements TableCatalog, SupportsNamespaces, F
         return name;
     }
 
-    /** Whoever answers now: a lakehouse attached again under the same name takes the place of the one before. */
+    /**
+     * Answers for the catalog now: a lakehouse attached again under the same name replaces the one
+     * before.
+     */
     Answerer lake() {
         return Answerer.lake(name, key);
     }

@@ -62,7 +62,9 @@ final class TableChanges {
         out.put("default", defaultOf(change.defaultValue()));
     }
 
-    /** The value of a column for rows that do not say it: its Spark type, and it as filters have it. */
+    /**
+     * The value of a column for rows that do not say it: its Spark type, and it as filters have it.
+     */
     static Map defaultOf(ColumnDefaultValue given) {
         if (given == null) {
             return null;

@@ -4,7 +4,9 @@ import org.apache.spark.sql.connector.catalog.functions.ScalarFunction;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 
-/** A transform of values of one type. Spark calls its static method `invoke`, found by the types. */
+/**
+ * A transform of values of one type. Spark calls its static method `invoke`, found by the types.
+ */
 abstract class BoundTransform implements ScalarFunction {
     private final String name;
     private final boolean numbered;
@@ -30,7 +32,9 @@ abstract class BoundTransform implements ScalarFunction {
         return result;
     }
 
-    /** Equal names are equal functions, also of two catalogs: Spark compares partitionings by them. */
+    /**
+     * Equal names are equal functions, also of two catalogs: Spark compares partitionings by them.
+     */
     public String canonicalName() {
         String of = type.equals(DataTypes.LongType) ? "int" : type.simpleString();
         return "lakehouse." + name + "(" + (name.equals("bucket") ? of : type.simpleString()) + ")";

@@ -63,7 +63,8 @@ final class TransformFunction implements UnboundFunction {
         BoundFunction bound = bound(type);
         if (bound == null) {
             throw new UnsupportedOperationException(
-                "Iceberg has no " + name + " of " + input.fields()[expected - 1].dataType().simpleString());
+                "Iceberg has no " + name + " of "
+                    + input.fields()[expected - 1].dataType().simpleString());
         }
         return bound;
     }

@@ -14,7 +14,10 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.hash.Murmur3_x86_32;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** Iceberg's partition transforms on the values that Spark holds (specification: Partition Transforms). */
+/**
+ * Iceberg's partition transforms on the values that Spark holds (specification: Partition
+ * Transforms).
+ */
 public final class Transforms {
     private static final long DAY_US = 86400000000L;
     private static final long HOUR_US = 3600000000L;

@@ -84,7 +84,9 @@ final class BesideRows {
     private long modified() {
         try {
             Path path = slice.path();
-            return path.getFileSystem(new Configuration()).getFileStatus(path).getModificationTime();
+            return path.getFileSystem(new Configuration())
+                .getFileStatus(path)
+                .getModificationTime();
         } catch (IOException error) {
             throw new java.io.UncheckedIOException(error);
         }

@@ -78,10 +78,12 @@ final class DataFileReaderFactory implements PartitionReaderFactory {
         // a file without any id is an error: by name it might show other columns, or nulls
         hadoop.setBoolean(SQLConf.PARQUET_FIELD_ID_READ_ENABLED().key(), true);
         hadoop.setBoolean(SQLConf.IGNORE_MISSING_PARQUET_FIELD_ID().key(), false);
-        // a page that changed after it was written is an error: decoded all the same it may be other rows
+        // a page that changed after it was written is an error: decoded all the same it may be
+        // other rows
         hadoop.setBoolean("parquet.page.verify-checksum.enabled", true);
         return parquet.buildReaderWithPartitionValues(
-            session, schema, new StructType(), schema, Scala.seq(filters), Scala.map(options), hadoop);
+            session, schema, new StructType(), schema, Scala.seq(filters), Scala.map(options),
+            hadoop);
     }
 
     public boolean supportColumnarReads(InputPartition partition) {

@@ -19,7 +19,10 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** Catalyst expressions as JSON: class name, children, and what else the translation in Python needs to be exact. */
+/**
+ * Catalyst expressions as JSON: class name, children, and what else the translation in Python needs
+ * to be exact.
+ */
 final class FilterJson {
     private static final String FIELD_ID = "parquet.field.id";
     private static final int MAX_DEPTH = 200;
@@ -91,7 +94,9 @@ final class FilterJson {
         return metadata.contains(FIELD_ID) ? Long.valueOf(metadata.getLong(FIELD_ID)) : null;
     }
 
-    /** Text for what is understood, null for null, a list for anything else, which prunes nothing. */
+    /**
+     * Text for what is understood, null for null, a list for anything else, which prunes nothing.
+     */
     static Object value(Object value) {
         if (value == null) {
             return null;

@@ -21,7 +21,9 @@ import org.apache.spark.sql.connector.read.SupportsReportStatistics;
 import org.apache.spark.sql.connector.read.colstats.ColumnStatistics;
 import org.apache.spark.sql.types.StructType;
 
-/** A query's scan of a table: planned by Python when somebody asks for its size or its files, once. */
+/**
+ * A query's scan of a table: planned by Python when somebody asks for its size or its files, once.
+ */
 public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
     final LakehouseTable table;
     final StructType required;
@@ -77,7 +79,8 @@ public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
     }
 
     public PartitionReaderFactory createReaderFactory() {
-        return DataFileReaderFactory.of(SparkSession.active(), table, required, rowGroupFilters, plan());
+        return DataFileReaderFactory.of(SparkSession.active(), table, required, rowGroupFilters,
+            plan());
     }
 
     public Statistics estimateStatistics() {
@@ -89,7 +92,8 @@ public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
         }
         double share = (double) required.defaultSize() / Math.max(1, table.schema().defaultSize());
         return new Estimate(
-            share >= 1.0 ? all : (long) Math.ceil(all * share), rows, (Map) table.facts.get("distinct"));
+            share >= 1.0 ? all : (long) Math.ceil(all * share), rows,
+            (Map) table.facts.get("distinct"));
     }
 
     public CustomMetric[] supportedCustomMetrics() {
@@ -139,7 +143,8 @@ public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
             for (Object one : rows < 0L ? Collections.emptySet() : distinct.entrySet()) {
                 Map.Entry entry = (Map.Entry) one;
                 long found = Math.min(rows, ((Number) entry.getValue()).longValue());
-                out.put(Expressions.column("`" + ((String) entry.getKey()).replace("`", "``") + "`"),
+                out.put(
+                    Expressions.column("`" + ((String) entry.getKey()).replace("`", "``") + "`"),
                     new Distinct(found));
             }
             return out;

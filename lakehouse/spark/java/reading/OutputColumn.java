@@ -8,7 +8,9 @@ final class OutputColumn implements Serializable {
     static final String DATA = "data";
     static final String UUID = "uuid";
 
-    /** `data` and `uuid` are columns of the file; everything else is the name of a metadata column. */
+    /**
+     * `data` and `uuid` are columns of the file; everything else is the name of a metadata column.
+     */
     final String kind;
     final DataType type;
     /** Of the column of the file that it is made of, -1 for none; of the position in the file. */

@@ -63,7 +63,9 @@ final class OutputColumns {
         return showsDeleted;
     }
 
-    /** The asked columns with all their nested fields: what comes from elsewhere is not cut down. */
+    /**
+     * The asked columns with all their nested fields: what comes from elsewhere is not cut down.
+     */
     static StructType whole(StructType asked, LakehouseTable table) {
         StructField[] fields = asked.fields();
         StructField[] made = new StructField[fields.length];
@@ -81,14 +83,17 @@ final class OutputColumns {
         if (whole.metadata().contains(ICEBERG_TYPE)) {
             plain = false;
             return new OutputColumn(OutputColumn.UUID, asked.dataType(), add(new StructField(
-                physicalName(whole), DataTypes.BinaryType, asked.nullable(), whole.metadata())), -1);
+                physicalName(whole), DataTypes.BinaryType, asked.nullable(), whole.metadata())),
+            -1);
         }
         return new OutputColumn(OutputColumn.DATA, asked.dataType(), add(new StructField(
             physicalName(whole), withIds(asked.dataType(), whole.dataType()), asked.nullable(),
             whole.metadata())), -1);
     }
 
-    /** The reader finds columns by id, and is led astray by a file where another one has the name. */
+    /**
+     * The reader finds columns by id, and is led astray by a file where another one has the name.
+     */
     private String physicalName(StructField field) {
         return unsafe.contains(field.name())
             ? "_lakehouse_column_" + field.metadata().getLong(FIELD_ID) : field.name();
@@ -147,7 +152,8 @@ final class OutputColumns {
         if (pruned instanceof ArrayType && whole instanceof ArrayType) {
             ArrayType array = (ArrayType) pruned;
             return new ArrayType(
-                withIds(array.elementType(), ((ArrayType) whole).elementType()), array.containsNull());
+                withIds(array.elementType(), ((ArrayType) whole).elementType()),
+                array.containsNull());
         }
         if (pruned instanceof MapType && whole instanceof MapType) {
             MapType map = (MapType) pruned;

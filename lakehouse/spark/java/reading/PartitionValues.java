@@ -29,7 +29,8 @@ final class PartitionValues {
         StructField[] fields = type.fields();
         Object[] values = new Object[fields.length];
         for (int i = 0; i < fields.length; i++) {
-            values[i] = value(fields[i].dataType(), told == null ? null : told.get(fields[i].name()));
+            values[i] = value(
+                fields[i].dataType(), told == null ? null : told.get(fields[i].name()));
         }
         return new GenericInternalRow(values);
     }

@@ -39,7 +39,8 @@ final class PositionDeletes {
             field("pos", DataTypes.LongType, 2147483545L)});
     }
 
-    private static StructField field(String name, org.apache.spark.sql.types.DataType type, long id) {
+    private static StructField field(
+            String name, org.apache.spark.sql.types.DataType type, long id) {
         return new StructField(name, type, false,
             new MetadataBuilder().putLong(OutputColumns.FIELD_ID, id).build());
     }

@@ -5,8 +5,8 @@ import org.apache.spark.sql.catalyst.expressions.XXH64;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * A data file as one number, for rows on their way through a statement that changes them: its location
- * would be most of what a row weighs in a shuffle.
+ * A data file as one number, for rows on their way through a statement that changes them: its
+ * location would be most of what a row weighs in a shuffle.
  */
 final class FileHash {
     /** The hidden column that holds it. */

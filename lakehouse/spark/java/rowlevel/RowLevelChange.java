@@ -48,7 +48,10 @@ class RowLevelChange implements RowLevelOperation {
         return scan;
     }
 
-    /** Locations of the files that were read, by `FileHash`: of all scans, as one statement may read the table twice. */
+    /**
+     * Locations of the files that were read, by `FileHash`: of all scans, as one statement may read
+     * the table twice.
+     */
     Map filesRead() {
         LinkedHashMap out = new LinkedHashMap();
         for (Object scan : scans) {

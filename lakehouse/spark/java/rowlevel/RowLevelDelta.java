@@ -8,7 +8,10 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.connector.write.SupportsDelta;
 
-/** DELETE, UPDATE or MERGE that marks rows as deleted and writes new ones beside them (merge-on-read). */
+/**
+ * DELETE, UPDATE or MERGE that marks rows as deleted and writes new ones beside them
+ * (merge-on-read).
+ */
 final class RowLevelDelta extends RowLevelChange implements SupportsDelta {
     RowLevelDelta(
             WritableTable table, Answerer answerer, RowLevelOperation.Command command, Map facts) {
@@ -17,7 +20,8 @@ final class RowLevelDelta extends RowLevelChange implements SupportsDelta {
 
     /** A row is told by its file and its position there. */
     public NamedReference[] rowId() {
-        return new NamedReference[] {Expressions.column(FileHash.COLUMN), Expressions.column("_pos")};
+        return new NamedReference[] {
+            Expressions.column(FileHash.COLUMN), Expressions.column("_pos")};
     }
 
     /** An update is one row for the writer: the old position and the new values. */

@@ -11,7 +11,10 @@ import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.types.StructType;
 
-/** The scan of rows that may change. Spark finds out while it runs which files have one, and leaves out the others. */
+/**
+ * The scan of rows that may change. Spark finds out while it runs which files have one, and leaves
+ * out the others.
+ */
 final class RowLevelScan extends LakehouseScan implements SupportsRuntimeV2Filtering {
     private final Answerer operation;
     private HashSet touched;

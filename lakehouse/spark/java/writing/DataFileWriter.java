@@ -50,7 +50,8 @@ final class DataFileWriter {
     private static Configuration settings(WriteOrder order) {
         Configuration settings = new Configuration(false);
         for (Object entry : order.settings.entrySet()) {
-            settings.set((String) ((Map.Entry) entry).getKey(), (String) ((Map.Entry) entry).getValue());
+            settings.set(
+                (String) ((Map.Entry) entry).getKey(), (String) ((Map.Entry) entry).getValue());
         }
         settings.set(ParquetWriteSupport.SPARK_ROW_SCHEMA(), order.schemaJson);
         settings.set(SQLConf.PARQUET_OUTPUT_TIMESTAMP_TYPE().key(), "TIMESTAMP_MICROS");

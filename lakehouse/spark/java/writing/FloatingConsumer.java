@@ -6,7 +6,10 @@ import org.apache.parquet.io.api.RecordConsumer;
 import org.apache.parquet.schema.GroupType;
 import org.apache.parquet.schema.Type;
 
-/** Hands values on to Parquet, and looks at floating point inside structs, lists and maps on the way. */
+/**
+ * Hands values on to Parquet, and looks at floating point inside structs, lists and maps on the
+ * way.
+ */
 final class FloatingConsumer extends RecordConsumer {
     private final RecordConsumer parquet;
     private Node at;

@@ -1,6 +1,8 @@
 package lakehouse.spark;
 
-/** What a Parquet footer does not tell of floating point: NaN values, and the bounds of all others. */
+/**
+ * What a Parquet footer does not tell of floating point: NaN values, and the bounds of all others.
+ */
 final class FloatingValues {
     private long nans;
     private boolean some;

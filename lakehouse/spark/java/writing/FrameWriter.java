@@ -24,7 +24,10 @@ public final class FrameWriter {
     public FrameWriter() {
     }
 
-    /** Brings rows of equal keys together, without a column more in the shuffle; large partitions are split. */
+    /**
+     * Brings rows of equal keys together, without a column more in the shuffle; large partitions
+     * are split.
+     */
     public Dataset rebalance(Dataset rows, Dataset keys) {
         ArrayList found = new ArrayList();
         Project project = (Project) keys.queryExecution().analyzed();

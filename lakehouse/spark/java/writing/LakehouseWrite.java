@@ -103,7 +103,9 @@ class LakehouseWrite implements BatchWrite, RequiresDistributionAndOrdering {
         return new RowWriterFactory(order());
     }
 
-    /** A speculative twin of a task writes files of its own; the one that comes second is not heard. */
+    /**
+     * A speculative twin of a task writes files of its own; the one that comes second is not heard.
+     */
     public boolean useCommitCoordinator() {
         return true;
     }
@@ -113,7 +115,10 @@ class LakehouseWrite implements BatchWrite, RequiresDistributionAndOrdering {
         answerer.text("commit", written(messages));
     }
 
-    /** Files of a commit that failed are for Python to keep or delete: it knows whether it certainly failed. */
+    /**
+     * Files of a commit that failed are for Python to keep or delete: it knows whether it certainly
+     * failed.
+     */
     public void abort(WriterCommitMessage[] messages) {
         if (!committing) {
             answerer.text("discard", written(messages));

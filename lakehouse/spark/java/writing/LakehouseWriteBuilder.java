@@ -9,7 +9,9 @@ import org.apache.spark.sql.connector.write.SupportsOverwriteV2;
 import org.apache.spark.sql.connector.write.Write;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 
-/** A write that adds rows, replaces those of a condition, all of them, or those of whole partitions. */
+/**
+ * A write that adds rows, replaces those of a condition, all of them, or those of whole partitions.
+ */
 final class LakehouseWriteBuilder
         implements WriteBuilder, SupportsOverwriteV2, SupportsDynamicOverwrite {
     private final WritableTable table;

@@ -33,7 +33,10 @@ import org.apache.spark.sql.execution.datasources.parquet.ParquetWriteSupport;
 import org.apache.spark.sql.internal.SQLConf;
 import scala.runtime.AbstractFunction0;
 
-/** One Parquet data file being written: Spark's encoding, all field ids, durable when it is closed, measured beyond its footer. */
+/**
+ * One Parquet data file being written: Spark's encoding, all field ids, durable when it is closed,
+ * measured beyond its footer.
+ */
 public final class NewDataFile {
     private final Path path;
     private final NewFile file;
@@ -101,12 +104,16 @@ public final class NewDataFile {
     public String close() throws IOException {
         writer.close();
         StringBuilder out = new StringBuilder("\"path\":\"");
-        out.append(Base64.getEncoder().encodeToString(path.toString().getBytes(StandardCharsets.UTF_8)));
+        out.append(Base64.getEncoder().encodeToString(
+            path.toString().getBytes(StandardCharsets.UTF_8)));
         out.append("\",\"size\":").append(file.written()).append(",\"floating\":[");
         for (int i = 0; i < floating.length; i++) {
             out.append(i == 0 ? "" : ",").append(floating[i].json());
         }
-        return out.append("],\"footer\":\"").append(Base64.getEncoder().encodeToString(footer(path))).append('"').toString();
+        return out.append("],\"footer\":\"")
+            .append(Base64.getEncoder().encodeToString(footer(path)))
+            .append('"')
+            .toString();
     }
 
     /** Closes what is open; the file itself is for the caller to delete. */
@@ -114,7 +121,10 @@ public final class NewDataFile {
         file.forget();
     }
 
-    /** Statistics of uuids are ordered in two ways (`uuid_columns.py`), so that a reader may skip rows. */
+    /**
+     * Statistics of uuids are ordered in two ways (`uuid_columns.py`), so that a reader may skip
+     * rows.
+     */
     private static void withoutMisreadStatistics(Builder builder, WriteOrder order) {
         for (Object one : order.fixed.entrySet()) {
             Map.Entry fixed = (Map.Entry) one;
@@ -237,8 +247,10 @@ public final class NewDataFile {
             facts.put("type", "StorageError");
             facts.put("message", "cannot write " + path + ": " + error.getMessage());
             facts.put("retryable", Boolean.FALSE);
-            String mark = Base64.getEncoder().encodeToString(new ObjectMapper().writeValueAsBytes(facts));
-            return new IOException("lakehouse-failure:" + mark + ": " + facts.get("message"), error);
+            String mark = Base64.getEncoder()
+                .encodeToString(new ObjectMapper().writeValueAsBytes(facts));
+            return new IOException(
+                "lakehouse-failure:" + mark + ": " + facts.get("message"), error);
         } catch (IOException other) {
             return error;
         }
@@ -307,7 +319,8 @@ public final class NewDataFile {
 
         Stream(Path path, List folders) throws IOException {
             this.path = path;
-            this.channel = FileChannel.open(path, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
+            this.channel = FileChannel.open(
+                path, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
             this.buffered = new BufferedOutputStream(Channels.newOutputStream(channel), 262144);
             this.folders = folders;
         }

@@ -207,11 +207,13 @@ final class PartitionKey {
         }
         if (field.transform.equals("month")) {
             long month = ((Number) value).longValue();
-            return four(1970L + Math.floorDiv(month, 12L)) + "-" + two(1L + Math.floorMod(month, 12L));
+            return four(1970L + Math.floorDiv(month, 12L))
+                + "-" + two(1L + Math.floorMod(month, 12L));
         }
         if (field.transform.equals("hour")) {
             long hour = ((Number) value).longValue();
-            return LocalDate.ofEpochDay(Math.floorDiv(hour, 24L)) + "-" + two(Math.floorMod(hour, 24L));
+            return LocalDate.ofEpochDay(Math.floorDiv(hour, 24L))
+                + "-" + two(Math.floorMod(hour, 24L));
         }
         return value instanceof byte[] ? Base64.getEncoder().encodeToString((byte[]) value)
             : String.valueOf(value);
@@ -227,7 +229,9 @@ final class PartitionKey {
     }
 
     private static String encoded(String text) {
-        return URLEncoder.encode(text, StandardCharsets.UTF_8).replace("*", "%2A").replace("%7E", "~");
+        return URLEncoder.encode(text, StandardCharsets.UTF_8)
+            .replace("*", "%2A")
+            .replace("%7E", "~");
     }
 
     private static String digest(String part) {

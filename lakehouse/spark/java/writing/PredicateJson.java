@@ -10,7 +10,9 @@ import org.apache.spark.sql.connector.expressions.Literal;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 
-/** Spark's connector predicates, for Python to say whether Iceberg has exactly the same condition. */
+/**
+ * Spark's connector predicates, for Python to say whether Iceberg has exactly the same condition.
+ */
 final class PredicateJson {
     private PredicateJson() {
     }

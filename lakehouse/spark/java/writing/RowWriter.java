@@ -8,7 +8,10 @@ import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 
-/** Writes the rows of a task; from format version 3 on with the lineage of rows that were there before. */
+/**
+ * Writes the rows of a task; from format version 3 on with the lineage of rows that were there
+ * before.
+ */
 class RowWriter implements DataWriter {
     private final DataFileWriter files;
     private final JoinedRow joined;
@@ -27,7 +30,10 @@ class RowWriter implements DataWriter {
         files.write(joined == null ? (InternalRow) row : joined.apply((InternalRow) row, fresh));
     }
 
-    /** A row that was there before; `metadata` end with its row id and when it changed, null for now. */
+    /**
+     * A row that was there before; `metadata` end with its row id and when it changed, null for
+     * now.
+     */
     public void write(Object metadata, Object row) throws IOException {
         if (joined == null) {
             files.write((InternalRow) row);
@@ -36,7 +42,8 @@ class RowWriter implements DataWriter {
         InternalRow told = (InternalRow) metadata;
         int at = told.numFields() - 2;
         lineage.update(0, told.isNullAt(at) ? null : (Object) Long.valueOf(told.getLong(at)));
-        lineage.update(1, told.isNullAt(at + 1) ? null : (Object) Long.valueOf(told.getLong(at + 1)));
+        lineage.update(
+            1, told.isNullAt(at + 1) ? null : (Object) Long.valueOf(told.getLong(at + 1)));
         files.write(joined.apply((InternalRow) row, lineage));
     }
 

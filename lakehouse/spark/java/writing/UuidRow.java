@@ -32,6 +32,8 @@ final class UuidRow extends ProjectingInternalRow {
     }
 
     public byte[] getBinary(int ordinal) {
-        return uuids[ordinal] ? Transforms.uuid(row.getUTF8String(ordinal)) : row.getBinary(ordinal);
+        return uuids[ordinal]
+            ? Transforms.uuid(row.getUTF8String(ordinal))
+            : row.getBinary(ordinal);
     }
 }

@@ -4,7 +4,10 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import java.io.Serializable;
 import java.util.HashMap;
 
-/** How rows are written as data files: what Python tells (`write_order.py`), and what crosses to executors. */
+/**
+ * How rows are written as data files: what Python tells (`write_order.py`), and what crosses to
+ * executors.
+ */
 public final class WriteOrder implements Serializable {
     /** A partition field: where its column lies, its type in Iceberg, and what is done to it. */
     public static final class Field implements Serializable {
@@ -31,15 +34,24 @@ public final class WriteOrder implements Serializable {
     /** Whether rows come partition by partition, in an order that must be kept. */
     public boolean grouped;
     public HashMap settings = new HashMap();
-    /** Field ids of list elements, map keys and values, which Spark's schema has no place for; paths joined by NUL. */
+    /**
+     * Field ids of list elements, map keys and values, which Spark's schema has no place for; paths
+     * joined by NUL.
+     */
     public HashMap ids = new HashMap();
     /** Bytes of columns of a fixed length by path; a uuid is minus 16. */
     public HashMap fixed = new HashMap();
     public Field[] fields = new Field[0];
-    /** Ordinals of columns that may hold no null though Spark thinks that they could, and what to fail with. */
+    /**
+     * Ordinals of columns that may hold no null though Spark thinks that they could, and what to
+     * fail with.
+     */
     public int[] required = new int[0];
     public String[] requiredFailures = new String[0];
-    /** Ordinals of float and double columns whose values are counted and bounded; which of them are doubles. */
+    /**
+     * Ordinals of float and double columns whose values are counted and bounded; which of them are
+     * doubles.
+     */
     public int[] floating = new int[0];
     public boolean[] doubles = new boolean[0];
     /** Paths in Parquet of floating point inside structs, lists and maps, parts joined by NUL. */

@@ -6,7 +6,10 @@ import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 
-/** What one task wrote: data files, each told as JSON, and deleted positions, as base64 of bitmaps, by `FileHash`. */
+/**
+ * What one task wrote: data files, each told as JSON, and deleted positions, as base64 of bitmaps,
+ * by `FileHash`.
+ */
 final class WrittenRows implements WriterCommitMessage {
     private final String[] files;
     private final HashMap deletes;
