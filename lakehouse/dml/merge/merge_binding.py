@@ -68,6 +68,7 @@ class BoundMerge:
         keys: what makes rows belong together.
         beside: what else has to be true of two rows; None is nothing.
         clauses: in order.
+        unique_source: see MergeStatement.
     """
 
     target: Schema
@@ -75,6 +76,7 @@ class BoundMerge:
     keys: tuple[KeyPair, ...]
     beside: Term | None
     clauses: tuple[BoundClause, ...]
+    unique_source: bool = False
 
     def about(self, when: Matched) -> tuple[BoundClause, ...]:
         """The clauses about rows of one kind."""
@@ -110,7 +112,9 @@ def bind_merge(statement: MergeStatement, target: Schema, source: Schema) -> Bou
         )
     clauses = tuple(_clause(one, sides) for one in statement.clauses)
     _check_order(clauses)
-    return BoundMerge(target, source, tuple(keys), _together(beside), clauses)
+    return BoundMerge(
+        target, source, tuple(keys), _together(beside), clauses, statement.unique_source
+    )
 
 
 def bind_update(assignments: Mapping[str, str], target: Schema) -> Mapping[str, Term]:

@@ -161,6 +161,14 @@ def merge_rows(target: TargetRows, merge: BoundMerge, source: pa.Table) -> RowCh
         InvalidExpressionError | InvalidSchemaError: a value cannot be computed, or does not fit.
     """
     matcher = SourceMatcher(merge, source)
+    repeated = matcher.repeated() if merge.unique_source else None
+    if repeated is not None:
+        raise InvalidInputError(
+            f"Table {target.table}: {repeated[0]} rows of the data share their key with another, "
+            f"such as {repeated[1]}: leave one row a key",
+            table=target.table,
+            key=repeated[1],
+        )
     whole = bool(merge.about("not matched by source"))
     changes = RowChanges(TRUE if whole else matcher.conflict_filter())
     matched = np.zeros(source.num_rows, bool)

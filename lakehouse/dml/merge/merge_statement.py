@@ -39,9 +39,11 @@ class MergeStatement:
         clauses: in the order in which they are tried.
         source_alias: name of the source in SQL.
         target_alias: name of the target in SQL.
+        unique_source: whether two source rows of one key are an error, wherever they would go.
     """
 
     on: str | tuple[str, ...]
     clauses: tuple[MergeClause, ...]
     source_alias: str = "s"
     target_alias: str = "t"
+    unique_source: bool = False

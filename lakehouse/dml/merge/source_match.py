@@ -52,6 +52,16 @@ class SourceMatcher:
         self._keys = [rows.values(pair.source) for pair in merge.keys]
         self._frames: dict[tuple[pa.DataType, ...], pl.DataFrame] = {}
 
+    def repeated(self) -> tuple[int, str] | None:
+        """How many source rows share a key that can match with another, and one of these keys."""
+        frame = self._frame(self._keys, [_common(one.type, one.type) for one in self._keys])
+        keys = frame.drop("row")
+        again = keys.is_duplicated()
+        if not again.any():
+            return None
+        first = frame.filter(again)["row"][0]
+        return int(again.sum()), ", ".join(str(one[first].as_py()) for one in self._keys)
+
     def conflict_filter(self) -> Bound:
         """A filter that every target row passes that may match: the range of each key."""
         return conjunction(

@@ -118,14 +118,15 @@ class MergeVerbs(WriteVerbs):
             commit_id: a name for this write, see `append`.
 
         Raises:
-            InvalidInputError: `data` has a key twice that is in the table.
+            InvalidInputError: `data` has a key twice.
             InvalidSchemaError: the data does not fit the schema.
             CommitError: see `lakehouse.errors`.
         """
         if isinstance(keys, str) or not keys:
             raise InvalidInputError(f"keys is a list of columns, not {keys!r}", table=self.name)
-        merge = self.merge(data, keys, branch=branch, summary=summary, commit_id=commit_id)
-        return merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        clauses = (MergeClause("matched", "update"), MergeClause("not matched", "insert"))
+        statement = MergeStatement(tuple(keys), clauses, unique_source=True)
+        return self._merging(data, branch, summary, commit_id)(statement)
 
     def merge(
         self,
@@ -156,6 +157,18 @@ class MergeVerbs(WriteVerbs):
             summary: entries for the snapshot's summary.
             commit_id: a name for this write, see `append`.
         """
+        columns = on if isinstance(on, str) else tuple(on)
+        statement = MergeStatement(columns, (), source_alias, target_alias)
+        return MergeBuilder(statement, self._merging(source, branch, summary, commit_id))
+
+    def _merging(
+        self,
+        source: object,
+        branch: str,
+        summary: Mapping[str, str] | None,
+        commit_id: str | None,
+    ) -> Callable[[MergeStatement], MergeResult]:
+        """Reads the source; what comes back merges it as a statement says."""
         if engine_for(source) is not None:
             raise InvalidInputError(
                 f"{self.name}: a Spark DataFrame is merged by Spark: register it as a view and run "
@@ -163,20 +176,19 @@ class MergeVerbs(WriteVerbs):
                 table=self.name,
             )
         schema, rows = _source_rows(arrow_rows(source, self.name), self.name)
-        statement = MergeStatement(
-            on if isinstance(on, str) else tuple(on), (), source_alias, target_alias
-        )
 
-        def execute(clauses: MergeStatement) -> MergeResult:
+        def execute(statement: MergeStatement) -> MergeResult:
             return self._change(
-                lambda target: merge_rows(target, bind_merge(clauses, target.schema, schema), rows),
+                lambda target: merge_rows(
+                    target, bind_merge(statement, target.schema, schema), rows
+                ),
                 "merge",
                 branch,
                 summary,
                 commit_id,
             )
 
-        return MergeBuilder(statement, execute)
+        return execute
 
     def _change(
         self,

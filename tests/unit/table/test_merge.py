@@ -107,6 +107,19 @@ def test_mistakes_are_named_and_change_nothing(any_table, on, clauses, error, ma
     assert content(any_table) == before
 
 
+@pytest.mark.parametrize("key", [3, 99])
+def test_an_upsert_refuses_a_key_that_is_there_twice(any_table, key):
+    before = content(any_table)
+    with pytest.raises(InvalidInputError, match=f"share their key with another, such as {key}"):
+        any_table.upsert(rows(1, key, key, x=1.0), ["id"])
+    assert content(any_table) == before
+
+
+def test_rows_without_a_key_are_inserted_however_many(any_table):
+    data = pa.table({"id": pa.array([None, None], pa.int64()), "x": [1.0, 2.0]})
+    assert any_table.upsert(data, ["id"]).rows_inserted == 2
+
+
 def test_a_clause_that_never_acts_is_refused(any_table):
     merge = any_table.merge(rows(3), "t.id = s.id").when_matched_delete().when_matched_update_all()
     with pytest.raises(InvalidInputError, match="would never act"):
