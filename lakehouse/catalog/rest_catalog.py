@@ -152,9 +152,8 @@ class RestCatalog(BaseCatalog):
     ) -> None:
         super().__init__(warehouse, name, properties, environment, storage_factory)
         self._uri, login = _without_login(uri)
-        safe = {
-            key: value for key, value in self._properties.items() if not key.startswith("py-")
-        }  # those name code to import
+        # those name code to import
+        safe = {key: value for key, value in self._properties.items() if not key.startswith("py-")}
         with _translated("the catalog"):
             self._client = _Client(name, uri=self._uri, **{"warehouse": warehouse, **login, **safe})
         self._known: dict[Identifier, TheirTable] = {}

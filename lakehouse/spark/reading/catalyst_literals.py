@@ -48,11 +48,12 @@ def iceberg_literal(kind: IcebergType, value: SparkLiteral) -> Literal[Any] | No
     """The literal in the column's type; None when the two do not compare as they stand."""
     if isinstance(kind, IntegerType | LongType | DecimalType | FloatType | DoubleType):
         if isinstance(value.value, float):
+            # -0.0 + 0.0 is 0.0
             return (
                 DoubleLiteral(value.value + 0.0)
                 if isinstance(kind, FloatType | DoubleType)
                 else None
-            )  # -0.0 + 0.0 is 0.0
+            )
         if isinstance(value.value, Decimal):
             return (
                 DecimalLiteral(value.value)
