@@ -154,7 +154,7 @@ def export(
         Path | None, typer.Option("--out", help="File; standard output by default.")
     ] = None,
 ) -> None:
-    """Write statements as YAML that `import` reads, or as an OSI document (JSON if --out asks)."""
+    """Write statements as YAML that `import` reads, or as OSI (JSON if --out ends in .json)."""
     seen = survey(session.lake, tables or None)
     if form is Form.YAML:
         text = write_statements([seen.draft(one) for one in seen.statements])

@@ -24,7 +24,7 @@ def row_codes(data: pa.Table) -> Codes:
 
 
 def surplus(codes: Codes, others: Codes) -> npt.NDArray[np.bool_]:
-    """Which rows of `codes` remain when each of `others` cancels one equal row, first first."""
+    """Which rows of `codes` remain when each of `others` cancels one equal row, from the start."""
     size = int(max(codes.max(initial=-1), others.max(initial=-1))) + 1
     taken = np.bincount(others, minlength=size)
     mask: npt.NDArray[np.bool_] = occurrence(codes) >= taken[codes]

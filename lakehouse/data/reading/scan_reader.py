@@ -141,7 +141,7 @@ def _stream(
 
 
 def read_table(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Storage) -> pa.Table:
-    """All rows of the tasks as one table (see `read_tasks`): fastest if the result fits memory."""
+    """All rows of the tasks as one table (see `read_tasks`): fastest if they fit in memory."""
     whole = replace(request, batch_rows=max(request.batch_rows, _TABLE_BATCH_ROWS))
     threads = request.threads or pa.cpu_count()
     listed = list(tasks)

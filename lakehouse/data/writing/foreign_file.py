@@ -157,7 +157,7 @@ class _Facts:
         return values
 
     def check(self, values: Mapping[int, Any]) -> None:
-        """Check that each column of the file fits the table's, and that no required one lacks."""
+        """Check that each file column fits one of the table, and none required is missing."""
         stray = [one.name for one in self._columns if one.field_id not in self._fields]
         if stray:
             raise InvalidSchemaError(

@@ -210,9 +210,8 @@ class _Rewriter:
             committed = transaction.commit({"lakehouse.maintenance": "compaction"})
         except CommitStateUnknownError:
             raise
-        except (
-            LakehouseError
-        ):  # anything else, such as an interrupt, leaves open what became of the commit
+        except LakehouseError:
+            # Anything else, such as an interrupt, leaves open what became of the commit.
             self._discard()
             raise
         self._uses = uses

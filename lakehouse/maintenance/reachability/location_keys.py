@@ -58,7 +58,7 @@ class LocationKeys:
         return _split(location)[2]
 
     def is_under(self, location: str, folder: str) -> bool:
-        """Whether `location` is inside `folder`; `/a/b` is not inside itself, `/a/b2` not in it."""
+        """Whether `location` is inside `folder`: `/a/b` itself and `/a/b2` are not in `/a/b`."""
         return self.key(location).startswith(self.key(folder).rstrip("/") + "/")
 
     def relative(self, location: str, folder: str) -> str:

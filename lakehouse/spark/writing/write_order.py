@@ -1,4 +1,4 @@
-"""What JVM tasks are told of the files to write (`WriteOrder.java`), and what excludes them."""
+"""What JVM tasks need to write files (`WriteOrder.java`), and what the JVM cannot write."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def partition_type(spec: PartitionSpec, schema: Schema) -> StructType:
 
 
 def partition_path(spec: PartitionSpec, schema: Schema, values: Sequence[Any]) -> str:
-    """The folder of a partition tuple, such as `ts_day=2026-06-02/id_bucket=3`; empty if none.
+    """The folder of a partition, such as `ts_day=2026-06-02/id_bucket=3`; empty if unpartitioned.
 
     Names and values are URL-encoded, and a part of more than 200 bytes is cut and made unique by a
     hash: the folder is a convenience for people, nothing is ever read from it.

@@ -391,7 +391,7 @@ def _reason(error: Exception) -> str:
 
 
 def check_column_ids(schema: Schema) -> None:
-    """Raise InvalidSchemaError for an id that is reserved (spec: Reserved Field IDs) or twice."""
+    """Raise InvalidSchemaError for an id that is reserved (Reserved Field IDs) or used twice."""
     for field_id, field in fields_by_id(schema.as_struct()).items():
         if field_id > MAX_COLUMN_ID:
             raise InvalidSchemaError(f"Column {field.name!r} has the reserved field id {field_id}.")
