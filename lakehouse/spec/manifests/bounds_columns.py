@@ -56,7 +56,7 @@ def encode_bounds(column: pa.Array) -> pa.Array:
     if kind == pa.bool_():
         return _from_matrix(np.asarray(column.fill_null(False)).astype("u1").reshape(-1, 1), nulls)
     values = np.asarray(column.fill_null(0)).astype(_NUMPY[kind])
-    return _from_matrix(values.view("u1").reshape(len(values), -1), nulls)
+    return _from_matrix(values.view("u1").reshape(len(values), values.itemsize), nulls)
 
 
 def _binary(column: pa.Array | pa.ChunkedArray) -> pa.Array:

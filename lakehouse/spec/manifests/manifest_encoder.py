@@ -112,7 +112,7 @@ def _partition_value(column: pa.Array) -> list[avro.Segment]:
     if pa.types.is_floating(kind):
         little = "<f4" if kind == pa.float32() else "<f8"
         values = _normalised(np.asarray(column).astype(little))
-        return avro.fixed(values.view("u1").reshape(len(values), -1))
+        return avro.fixed(values.view("u1").reshape(len(values), values.itemsize))
     if kind == pa.bool_():
         return avro.fixed(np.asarray(column).astype("u1").reshape(-1, 1))
     if pa.types.is_decimal(kind):
