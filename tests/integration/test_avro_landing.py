@@ -9,6 +9,7 @@ import uuid
 from decimal import Decimal
 
 import fastavro
+import pyarrow as pa
 import pytest
 from pyiceberg.avro.file import AvroOutputFile
 from pyiceberg.io.pyarrow import PyArrowFileIO
@@ -38,7 +39,11 @@ from pyiceberg.utils.schema_conversion import AvroSchemaConversion
 
 from lakehouse.errors import CorruptMetadataError, InvalidSchemaError, UnsupportedFeatureError
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
-from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.manifests.data_file import (
+    CONTENT_EQUALITY_DELETES,
+    CONTENT_POSITION_DELETES,
+    DataFile,
+)
 from tests.integration.maintenance_support import contents, events, lake_in_memory, rows
 
 EVENTS_AVRO = {
@@ -342,3 +347,56 @@ def test_lists_of_structs_that_are_all_empty():
         land(table, f"f{number}", avro, records, partition=())
     found = [one["items"] for one in table.scan().to_arrow().to_pylist()]
     assert sorted(map(str, found)) == sorted(map(str, [None, [], [], [], None, [{"n": 1}], []]))
+
+
+def long_field(name: str, field_id: int) -> dict[str, object]:
+    return {"name": name, "type": "long", "field-id": field_id}
+
+
+def avro_deletes(table, name: str, fields, records, **file) -> DataFile:
+    sink = io.BytesIO()
+    schema = {"type": "record", "name": name, "fields": fields}
+    fastavro.writer(sink, fastavro.parse_schema(schema), records, codec="deflate")
+    path = f"{table.location}/data/{name}.avro"
+    table.storage.write(path, sink.getvalue())
+    return DataFile(
+        file_path=path,
+        file_format="AVRO",
+        record_count=len(records),
+        file_size_in_bytes=len(sink.getvalue()),
+        **file,
+    )
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["with field ids", "by name alone"])
+def test_deletes_in_avro_files_are_applied(named):
+    """Java and Flink write delete files in Avro where `write.delete.format.default` says so."""
+    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "k", LongType()))
+    table = lake_in_memory().create_table("raw.deleted", schema)
+    table.append(pa.table({"id": range(10), "k": [n % 3 for n in range(10)]}))
+    path = table.scan().plan().files[0].file_path
+    fields = [
+        {"name": "file_path", "type": "string", **({"field-id": 2147483546} if named else {})},
+        {"name": "pos", "type": "long", **({"field-id": 2147483545} if named else {})},
+    ]
+    by_position = avro_deletes(
+        table,
+        "positions",
+        fields,
+        [{"file_path": path, "pos": 4}, {"file_path": path, "pos": 9}],
+        content=CONTENT_POSITION_DELETES,
+    )
+    by_value = avro_deletes(
+        table,
+        "values",
+        [long_field("k", 2)],
+        [{"k": 2}],
+        content=CONTENT_EQUALITY_DELETES,
+        equality_ids=(2,),
+    )
+    table.transaction().row_delta(delete_files=[by_position, by_value]).commit()
+    kept = [n for n in range(10) if n not in (4, 9) and n % 3 != 2]
+    assert table.refresh().scan().to_arrow()["id"].to_pylist() == kept
+    assert table.scan().count() == len(kept)
+    table.compact(CompactionOptions(rewrite_all=True))
+    assert table.refresh().scan().to_arrow()["id"].to_pylist() == kept

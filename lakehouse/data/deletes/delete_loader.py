@@ -92,7 +92,7 @@ class DeleteLoader:
         Raises:
             NoSuchFileError: a delete file is missing.
             CorruptMetadataError: a delete file that cannot be read.
-            UnsupportedFeatureError: a delete file in another format than Parquet and Puffin.
+            UnsupportedFeatureError: a delete file that is neither Parquet, Avro nor Puffin.
         """
         vectors = [one for one in deletes if one.is_deletion_vector]
         if vectors:

@@ -39,6 +39,63 @@ _DAMAGE = (
 )
 
 
+class AvroFile:
+    """An Avro file as record batches with the columns, and the field ids, that it has.
+
+    Args:
+        path: for messages.
+        data: the whole file.
+
+    Raises:
+        CorruptMetadataError: it is not valid Avro, or inflates to far more than its size.
+        UnsupportedFeatureError: an Avro type that no Iceberg type stands for.
+    """
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self._path = path
+        self._data = data
+        self._header = read_header(data, path)
+        self._columns = avro_columns(self._header.schema, path)
+        self.schema = pa.schema([one.arrow() for one in self._columns])
+
+    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """The records, at most `rows` at a time. Raises CorruptMetadataError."""
+        for records in self._records(rows):
+            try:
+                arrays = [
+                    one.array([record[one.name] for record in records]) for one in self._columns
+                ]
+                batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+            except _DAMAGE as error:
+                raise self._damaged(error) from error
+            yield batch
+
+    def _records(self, rows: int) -> Iterator[list[dict[str, Any]]]:
+        try:
+            schema = fastavro.parse_schema(without_logical_types(self._header.schema))
+        except _DAMAGE as error:
+            raise self._damaged(error) from error
+        records: list[dict[str, Any]] = []
+        for count, block in inflated_blocks(self._data, self._header, self._path):
+            source = io.BytesIO(block)
+            for _ in range(count):
+                try:
+                    record = fastavro.schemaless_reader(source, schema, None)
+                except _DAMAGE as error:
+                    raise self._damaged(error) from error
+                records.append(record)  # type: ignore[arg-type]  # the schema is a record
+                if len(records) == rows:
+                    yield records
+                    records = []
+        if records:
+            yield records
+
+    def _damaged(self, error: Exception) -> CorruptMetadataError:
+        return CorruptMetadataError(
+            f"file {self._path} is not readable Avro: {error}", file=self._path
+        )
+
+
 class AvroTaskReader(TaskReader):
     """Reads one scan task over an Avro file.
 
@@ -71,14 +128,12 @@ class AvroTaskReader(TaskReader):
             batch_rows,
         )
         self._path = task.data_file.file_path
-        self._data = storage.read(self._path) if task.start == 0 else b""
+        self._file: AvroFile | None = None
         self.row_groups: list[RowGroup] = []
         if task.start > 0:
             return
-        self._header = read_header(self._data, self._path)
-        self._avro = avro_columns(self._header.schema, self._path)
-        self._schema = pa.schema([one.arrow() for one in self._avro])
-        known = file_columns(self._schema, name_mapping, self._path)
+        self._file = AvroFile(self._path, storage.read(self._path))
+        known = file_columns(self._file.schema, name_mapping, self._path)
         constants = scan.constants(task.data_file)
         self._projection = Projection(
             known, scan.read_fields, scan.read_arrow, constants, self._path, pruned=False
@@ -94,19 +149,14 @@ class AvroTaskReader(TaskReader):
 
     def close(self) -> None:
         """Release the file."""
-        self._data = b""
+        self._file = None
 
     def batches(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
         """Wanted rows and columns of the file."""
         position = group.first_row
-        for records in self._records():
-            try:
-                arrays = [one.array([record[one.name] for record in records]) for one in self._avro]
-                batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-            except _DAMAGE as error:
-                raise self._damaged(error) from error
-            wanted = self.wanted(batch, len(records), position)
-            position += len(records)
+        for batch in self._file.batches(self._batch_rows) if self._file else ():
+            wanted = self.wanted(batch, batch.num_rows, position)
+            position += batch.num_rows
             if wanted is not None and wanted.num_rows:
                 yield wanted
         if position != group.rows:
@@ -114,28 +164,3 @@ class AvroTaskReader(TaskReader):
                 f"{self._path} holds {position} rows, its manifest says {group.rows}",
                 file=self._path,
             )
-
-    def _records(self) -> Iterator[list[dict[str, Any]]]:
-        try:
-            schema = fastavro.parse_schema(without_logical_types(self._header.schema))
-        except _DAMAGE as error:
-            raise self._damaged(error) from error
-        records: list[dict[str, Any]] = []
-        for count, block in inflated_blocks(self._data, self._header, self._path):
-            source = io.BytesIO(block)
-            for _ in range(count):
-                try:
-                    record = fastavro.schemaless_reader(source, schema, None)
-                except _DAMAGE as error:
-                    raise self._damaged(error) from error
-                records.append(record)  # type: ignore[arg-type]  # the schema is a record
-                if len(records) == self._batch_rows:
-                    yield records
-                    records = []
-        if records:
-            yield records
-
-    def _damaged(self, error: Exception) -> CorruptMetadataError:
-        return CorruptMetadataError(
-            f"file {self._path} is not readable Avro: {error}", file=self._path
-        )

@@ -16,7 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA, DeleteLoader
-from lakehouse.data.reading.avro_reader import AVRO, AvroTaskReader
+from lakehouse.data.reading.avro_reader import AVRO, AvroFile, AvroTaskReader
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.decoding_threads import Pipeline
 from lakehouse.data.reading.file_columns import file_columns
@@ -126,8 +126,8 @@ def read_tasks(
         CorruptMetadataError: a file is not valid Parquet or Puffin.
         InvalidSchemaError: a file lacks a required column or holds a type that cannot be promoted.
         InvalidExpressionError: a function of the filter cannot be computed for a row.
-        UnsupportedFeatureError: a file format other than Parquet and Avro, or delete files that are
-            not Parquet.
+        UnsupportedFeatureError: a file that is neither Parquet nor Avro, nor a Puffin file of
+            deletion vectors.
     """
     return _stream(tasks, request, storage, request.buffer_bytes)
 
@@ -227,11 +227,13 @@ class _Session:
         )
 
     def _read_delete_file(self, one: DataFile, schema: Schema) -> pa.Table:
-        """Columns of a Parquet delete file, by field id (position delete files also by name)."""
+        """Columns of a delete file, by field id (position delete files also by name)."""
         arrow = schema_to_arrow(schema)
         mapping = (
             _POSITION_NAMES if schema is POSITION_DELETE_SCHEMA else self._request.name_mapping
         )
+        if one.file_format.lower() == AVRO:
+            return self._read_avro_deletes(one, schema, arrow, mapping)
         source = open_parquet(self._storage, one, load_footer(self._storage, one))
         with readable(one.file_path):
             columns = file_columns(source.schema_arrow, mapping, one.file_path)
@@ -243,4 +245,17 @@ class _Session:
                     _WHOLE_ROW_GROUPS, groups, column_indices=projection.leaves
                 )
             ]
+        return pa.Table.from_batches(batches, schema=arrow)
+
+    def _read_avro_deletes(
+        self, one: DataFile, schema: Schema, arrow: pa.Schema, mapping: str | None
+    ) -> pa.Table:
+        path = one.file_path
+        source = AvroFile(path, self._storage.read(path))
+        columns = file_columns(source.schema, mapping, path)
+        projection = Projection(columns, schema.fields, list(arrow), {}, path, pruned=False)
+        batches = [
+            pa.RecordBatch.from_arrays(projection.columns(batch, batch.num_rows), schema=arrow)
+            for batch in source.batches(_WHOLE_ROW_GROUPS)
+        ]
         return pa.Table.from_batches(batches, schema=arrow)
