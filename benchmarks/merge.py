@@ -6,8 +6,8 @@ Contenders take turns, each time in a process and a folder of their own, on tabl
 ours (format version 3, merge on read; and copy on write), pyiceberg's `upsert`, delta-rs' `merge`
 where the package `deltalake` is installed, and the floor: key columns read by Polars, a semi-join,
 a bitmap a file and one new file, without any commit. Seconds are those of the call alone, after one
-on a small table; the best of the repeats counts. Peak memory is the process's own, minus what it
-held before the call. Results go to benchmarks/results/merge.json.
+on a small table; the best of the repeats counts. Memory is what the peak of the process grew by in
+the call; the tables are made in another one. Results go to benchmarks/results/merge.json.
 """
 
 from __future__ import annotations
@@ -67,10 +67,8 @@ def source(count: int, keys: int) -> pa.Table:
     return rows(np.concatenate([there, np.arange(count, count + keys - keys // 2)]), 1)
 
 
-def ours(folder: str, count: int, mode: str) -> Callable[[pa.Table], object]:
-    """Our upsert."""
-    lake = lh.load_catalog(f"file://{folder}/warehouse")
-    table = lake.create_table(
+def prepare_ours(folder: str, count: int, mode: str) -> None:
+    table = lh.load_catalog(f"file://{folder}/warehouse").create_table(
         "bench.t",
         rows(np.arange(1), 0).schema,
         format_version=3,
@@ -78,77 +76,97 @@ def ours(folder: str, count: int, mode: str) -> Callable[[pa.Table], object]:
     )
     for part in parts(count):
         table.append(part)
-    return lambda data: lake.load_table("bench.t").upsert(data, keys=KEYS)
 
 
-def pyiceberg(folder: str, count: int, _: str) -> Callable[[pa.Table], object]:
-    """The upsert of pyiceberg."""
-    catalog = SqlCatalog("bench", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}")
+def ours(folder: str, data: pa.Table) -> None:
+    lh.load_catalog(f"file://{folder}/warehouse").load_table("bench.t").upsert(data, keys=KEYS)
+
+
+def _pyiceberg(folder: str) -> SqlCatalog:
+    return SqlCatalog("bench", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}")
+
+
+def prepare_pyiceberg(folder: str, count: int, _: str) -> None:
+    catalog = _pyiceberg(folder)
     catalog.create_namespace("bench")
     table = catalog.create_table("bench.t", rows(np.arange(1), 0).schema)
     for part in parts(count):
         table.append(part)
-    return lambda data: catalog.load_table("bench.t").upsert(data, join_cols=KEYS)
 
 
-def delta(folder: str, count: int, _: str) -> Callable[[pa.Table], object]:
-    """The merge of delta-rs."""
+def pyiceberg(folder: str, data: pa.Table) -> None:
+    _pyiceberg(folder).load_table("bench.t").upsert(data, join_cols=KEYS)
+
+
+def prepare_delta(folder: str, count: int, _: str) -> None:
     import deltalake  # noqa: PLC0415 - an optional peer
 
     for part in parts(count):
         deltalake.write_deltalake(f"{folder}/delta", part, mode="append")
 
-    def run(data: pa.Table) -> object:
-        table = deltalake.DeltaTable(f"{folder}/delta")
-        merge = table.merge(data, "t.id = s.id", source_alias="s", target_alias="t")
-        return merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
-    return run
+def delta(folder: str, data: pa.Table) -> None:
+    import deltalake  # noqa: PLC0415 - an optional peer
+
+    table = deltalake.DeltaTable(f"{folder}/delta")
+    merge = table.merge(data, "t.id = s.id", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-def floor(folder: str, count: int, _: str) -> Callable[[pa.Table], object]:
-    """What any merge on read has to do."""
+def prepare_floor(folder: str, count: int, _: str) -> None:
     for number, part in enumerate(parts(count)):
         pq.write_table(part, f"{folder}/{number}.parquet", compression="zstd")
 
-    def run(data: pa.Table) -> object:
-        keys = pl.DataFrame(pl.from_arrow(data.select(KEYS)))
-        for number in range(FILES):
-            ids = pl.read_parquet(f"{folder}/{number}.parquet", columns=KEYS)
-            found = ids.with_row_index("pos").join(keys, on=KEYS, how="semi")
-            bitmap = BitMap(found["pos"].to_numpy())
-            Path(f"{folder}/{number}.bitmap").write_bytes(bitmap.serialize())
-        pq.write_table(data, f"{folder}/new.parquet", compression="zstd")
-        return None
 
-    return run
+def floor(folder: str, data: pa.Table) -> None:
+    keys = pl.DataFrame(pl.from_arrow(data.select(KEYS)))
+    for number in range(FILES):
+        ids = pl.read_parquet(f"{folder}/{number}.parquet", columns=KEYS)
+        found = ids.with_row_index("pos").join(keys, on=KEYS, how="semi")
+        bitmap = BitMap(found["pos"].to_numpy())
+        Path(f"{folder}/{number}.bitmap").write_bytes(bitmap.serialize())
+    pq.write_table(data, f"{folder}/new.parquet", compression="zstd")
 
 
-CONTENDERS: dict[str, tuple[Callable[..., Callable[[pa.Table], object]], str]] = {
-    "lakehouse": (ours, "merge-on-read"),
-    "lakehouse, copy on write": (ours, "copy-on-write"),
-    "pyiceberg": (pyiceberg, ""),
-    "delta-rs": (delta, ""),
-    "floor": (floor, ""),
+Prepare = Callable[[str, int, str], None]
+Upsert = Callable[[str, pa.Table], None]
+CONTENDERS: dict[str, tuple[Prepare, Upsert, str]] = {
+    "lakehouse": (prepare_ours, ours, "merge-on-read"),
+    "lakehouse, copy on write": (prepare_ours, ours, "copy-on-write"),
+    "pyiceberg": (prepare_pyiceberg, pyiceberg, ""),
+    "delta-rs": (prepare_delta, delta, ""),
+    "floor": (prepare_floor, floor, ""),
 }
 
 
-def measure(name: str, count: int, keys: int) -> dict[str, float]:
+def prepare(name: str, folder: str, count: int) -> None:
+    """A small table for warming up, and the large one."""
+    make, _, mode = CONTENDERS[name]
+    for inside, size in (("small", 1000), ("large", count)):
+        (Path(folder) / inside).mkdir()
+        make(f"{folder}/{inside}", size, mode)
+
+
+def measure(name: str, folder: str, count: int, keys: int) -> dict[str, float]:
     """One upsert of one contender, in this process."""
-    make, mode = CONTENDERS[name]
-    with tempfile.TemporaryDirectory() as small, tempfile.TemporaryDirectory() as folder:
-        make(small, 1000, mode)(source(1000, 100))  # libraries are loaded, threads are there
-        upsert = make(folder, count, mode)
-        data = source(count, keys)
-        before, held = _bytes(folder), _peak_mb()
-        start, busy = time.perf_counter(), time.process_time()
-        upsert(data)
-        return {
-            "seconds": time.perf_counter() - start,
-            "processor": time.process_time() - busy,
-            "written_mb": (_bytes(folder) - before) / 1e6,
-            "more_memory_mb": _peak_mb() - held,
-        }
+    _, upsert, _ = CONTENDERS[name]
+    upsert(f"{folder}/small", source(1000, 100))  # libraries are loaded, threads are there
+    data, large = source(count, keys), f"{folder}/large"
+    before, held = _bytes(large), _peak_mb()
+    start, busy = time.perf_counter(), time.process_time()
+    upsert(large, data)
+    return {
+        "seconds": time.perf_counter() - start,
+        "processor": time.process_time() - busy,
+        "written_mb": (_bytes(large) - before) / 1e6,
+        "more_memory_mb": _peak_mb() - held,
+    }
+
+
+def in_a_process(*arguments: str) -> str:
+    """What this module prints for the arguments in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.merge", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def _bytes(folder: str) -> int:
@@ -164,10 +182,15 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--keys", type=int, default=20_000)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--one", choices=CONTENDERS)
+    parser.add_argument("--prepare", choices=CONTENDERS, help="the tables, in --folder")
+    parser.add_argument("--measure", choices=CONTENDERS, help="one upsert, in --folder")
+    parser.add_argument("--folder", default="")
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measure(options.one, options.rows, options.keys)))
+    if options.prepare:
+        prepare(options.prepare, options.folder, options.rows)
+        return
+    if options.measure:
+        print(json.dumps(measure(options.measure, options.folder, options.rows, options.keys)))
         return
     there = [
         one for one in CONTENDERS if one != "delta-rs" or importlib.util.find_spec("deltalake")
@@ -175,10 +198,11 @@ def main() -> None:
     best: dict[str, dict[str, float]] = {}
     for _ in range(options.repeat):
         for name in there:
-            command = [sys.executable, "-m", "benchmarks.merge", "--one", name]
             sizes = ["--rows", str(options.rows), "--keys", str(options.keys)]
-            done = subprocess.run([*command, *sizes], check=True, capture_output=True, text=True)
-            found = json.loads(done.stdout.splitlines()[-1])
+            with tempfile.TemporaryDirectory() as folder:
+                in_a_process("--prepare", name, "--folder", folder, *sizes)
+                told = in_a_process("--measure", name, "--folder", folder, *sizes)
+            found = json.loads(told.splitlines()[-1])
             if name not in best or found["seconds"] < best[name]["seconds"]:
                 best[name] = found
     ours_seconds = best["lakehouse"]["seconds"]
