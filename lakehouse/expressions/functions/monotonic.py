@@ -11,7 +11,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 from pyiceberg.types import (
+    BooleanType,
     DateType,
     DoubleType,
     FloatType,
@@ -48,6 +50,8 @@ def solve(call: Call, op: str, value: Value, compare: Compare, join: Join) -> Te
         compare: see `Compare`.
         join: see `Join`.
     """
+    if call.name == "widen" and isinstance(call.args[0].type, FloatType):
+        return _of_single(call.args[0], op, value.value, compare, join)
     if call.name in ("+", "-", "negative", "shift", "widen"):
         return _shifted(call, op, value, compare)
     if call.name == "coalesce":
@@ -88,6 +92,19 @@ def _shifted(call: Call, op: str, value: Value, compare: Compare) -> Term | None
             return compare(op, right, Value(value.value - left.value))
         return compare(_FLIPPED[op], right, Value(left.value - value.value))
     return None
+
+
+def _of_single(inner: Term, op: str, number: float, compare: Compare, join: Join) -> Term:
+    """A single precision term against a double, which need not be one of its values."""
+    with np.errstate(over="ignore", under="ignore"):
+        nearest = np.float32(number)
+        under = np.nextafter(nearest, np.float32(-math.inf))
+    if math.isnan(number) or float(nearest) == number:
+        return compare(op, inner, Value(number))
+    if op in ("=", "!="):
+        return join("unless null", inner, Value(op == "!=", BooleanType()))
+    below = float(nearest) if float(nearest) < number else float(under)
+    return compare("<=" if op in ("<", "<=") else ">", inner, Value(below))
 
 
 def _or_else(call: Call, op: str, value: Value, compare: Compare, join: Join) -> Term | None:
