@@ -16,12 +16,12 @@ from functools import partial
 import duckdb
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 
 import lakehouse as lh
 from lakehouse.data.conversion.columns_by_id import FieldReader
-from lakehouse.errors import InvalidExpressionError
+from lakehouse.errors import InvalidExpressionError, InvalidInputError
 from lakehouse.expressions.bound_filter import columns
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.expressions.filter_text import describe
@@ -408,8 +408,13 @@ def test_changes(oracle, rows, more, predicate, partition_by, mode, verb):
         format_version=3,
     )
     whole = table_of(rows + more)
-    table.append(whole.slice(0, len(rows)))
-    table.append(whole.slice(len(rows)))
+    try:
+        table.append(whole.slice(0, len(rows)))
+        table.append(whole.slice(len(rows)))
+    except InvalidInputError as error:  # a truncated extreme has no place in its type
+        if "lies outside its result type" not in str(error):
+            raise
+        reject()
     gone = oracle(whole, duck)
     read = table.scan(where=ours, select=["n"])
     assert sorted(read.to_arrow()["n"].to_pylist()) == gone
