@@ -32,6 +32,7 @@ from lakehouse.expressions.typed_literals import Days, Instant, Literal, TimeOfD
 
 _DAY_SECONDS = 86_400
 _NANOS = 1_000_000_000
+_EVERY_WHOLE_NUMBER = 2**24  # below it single precision has all of them
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 Compare = Callable[[str, Term, Value], Term]
@@ -128,8 +129,8 @@ def _edges(call: Call, value: Value) -> tuple[Literal, Literal] | None:
     if call.name == "year":
         return Days(_first_day(value.value, 1)), Days(_first_day(value.value + 1, 1))
     if call.name == "floor" and isinstance(value.value, Decimal | float):
-        if isinstance(value.value, float) and not math.isfinite(value.value):
-            return None
+        if isinstance(value.value, float) and not abs(value.value) < _EVERY_WHOLE_NUMBER:
+            return None  # the next whole number may be none of its values
         floor = math.floor(value.value)
         return floor if floor == value.value else floor + 1, floor + 1
     if call.name == "date_trunc" and isinstance(call.args[0], Value):

@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
-from pyiceberg.types import FloatType, NestedField
+from pyiceberg.types import DoubleType, FloatType, NestedField
 
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.expressions.row_evaluation import passing
@@ -31,4 +31,22 @@ def test_a_float_cast_to_double(op, literal):
     said = peer.execute(
         f"SELECT coalesce({text.replace(literal, f'({literal})::DOUBLE')}, false) FROM t"
     )
+    assert found.tolist() == [one for (one,) in said.fetchall()]
+
+
+@pytest.mark.parametrize("op", ["=", "!=", "<", "<=", ">", ">="])
+@pytest.mark.parametrize("number", [0.0, -2.0, 2.0**24, 2.0**53, -(2.0**53), 1e300])
+@pytest.mark.parametrize("kind", [FloatType(), DoubleType()], ids=str)
+def test_floor_of_numbers_that_have_no_next_whole_number(kind, number, op):
+    values = [None, number, -number, number + 0.5, number + 1, number * 2, float("nan")]
+    single = isinstance(kind, FloatType)
+    if single:
+        values = [None if one is None or abs(one) > 3e38 else one for one in values]
+    column = pa.array(values, pa.float32() if single else pa.float64())
+    text = f"floor(f) {op} {number!r}"
+    schema = Schema(NestedField(1, "f", kind))
+    found = passing(bind(text, schema), lambda _: column, len(column))
+    peer = duckdb.connect()
+    peer.register("t", pa.table({"f": column}))
+    said = peer.execute(f"SELECT coalesce(floor(f) {op} ({number!r})::DOUBLE, false) FROM t")
     assert found.tolist() == [one for (one,) in said.fetchall()]
