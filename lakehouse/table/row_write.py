@@ -132,6 +132,12 @@ class RowWrite:
         changes none. So when nothing but such snapshots came between, the decision is made again on
         the new files, at most `commit.retry.num-retries` times.
 
+        Args:
+            decide: looks at the table as it is then.
+            rows_inserted: for the result.
+            whatever_came: decide again whatever came between, as long as it is the same table:
+                for writes that follow from the rows alone that they find.
+
         Raises:
             ValidationConflictError: something else came between.
         """
@@ -150,9 +156,9 @@ class RowWrite:
                 )
             except ValidationConflictError:
                 found = self._table.catalog.load(self._table.identifier)
-                if not left or not (
-                    whatever_came or only_moved_rows(before, found.metadata, self._branch)
-                ):
+                same = before.table_uuid == found.metadata.table_uuid
+                again = whatever_came or only_moved_rows(before, found.metadata, self._branch)
+                if not (left and same and again):
                     raise
             self._discard(self.files[kept:])
             del self.files[kept:]

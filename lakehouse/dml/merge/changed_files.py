@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table
+from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_data_files
-from lakehouse.dml.merge.merge_rows import Positions, RowChanges
+from lakehouse.dml.merge.merge_rows import POSITION, Positions, RowChanges
 from lakehouse.dml.merge_on_read import RowDeletes, delete_positions
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.scan.scan_tasks import FileScanTask
@@ -19,10 +19,10 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.metadata_columns import with_lineage
 from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.attempt.pending_operation import Isolation
 from lakehouse.transaction.transaction import Transaction
 
 Mode = Literal["copy-on-write", "merge-on-read"]
-Isolation = Literal["serializable", "snapshot"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +111,7 @@ def _kept(
     storage: Storage,
 ) -> pa.Table:
     """The live rows of a file that stay, with their lineage."""
-    position = METADATA_COLUMNS["_pos"].model_copy(update={"name": "_pos of the file"})
-    read = ReadRequest.of(metadata, Schema(*schema.fields, position))
+    read = ReadRequest.of(metadata, Schema(*schema.fields, POSITION))
     rows = read_table([replace(task, residual=TRUE)], read, storage)
-    stay = ~np.isin(np.asarray(rows[rows.num_columns - 1]), gone)
+    stay = ~np.isin(np.asarray(rows[POSITION.name]), gone)
     return rows.select(range(len(schema.fields))).filter(pa.array(stay))

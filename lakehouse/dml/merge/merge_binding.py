@@ -10,7 +10,8 @@ from pyiceberg.types import NestedField
 
 from lakehouse.dml.merge.merge_statement import Action, Matched, MergeClause, MergeStatement
 from lakehouse.errors import InvalidExpressionError, InvalidInputError
-from lakehouse.expressions.filter_binding import Names
+from lakehouse.expressions.bound_filter import TRUE, Bound, Leaf, columns, conjunction
+from lakehouse.expressions.filter_binding import Names, to_bound
 from lakehouse.expressions.filter_terms import Call, Column, Term, Value, columns_of
 from lakehouse.expressions.sql import typed_calls as sql
 from lakehouse.expressions.sql.sql_terms import read_filter
@@ -41,21 +42,14 @@ class BoundClause:
     Attributes:
         when: see MergeClause.
         action: see MergeClause.
-        condition: None is always.
+        condition: TRUE is always.
         assignments: new values by the name of the target's column.
     """
 
     when: Matched
     action: Action
-    condition: Term | None
+    condition: Bound
     assignments: Mapping[str, Term]
-
-    @property
-    def terms(self) -> Iterator[Term]:
-        """The condition and the values."""
-        if self.condition is not None:
-            yield self.condition
-        yield from self.assignments.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +60,7 @@ class BoundMerge:
         target: schema of the table.
         source: schema of the source rows.
         keys: what makes rows belong together.
-        beside: what else has to be true of two rows; None is nothing.
+        beside: what else has to be true of two rows.
         clauses: in order.
         unique_source: see MergeStatement.
     """
@@ -74,7 +68,7 @@ class BoundMerge:
     target: Schema
     source: Schema
     keys: tuple[KeyPair, ...]
-    beside: Term | None
+    beside: Bound
     clauses: tuple[BoundClause, ...]
     unique_source: bool = False
 
@@ -82,10 +76,24 @@ class BoundMerge:
         """The clauses about rows of one kind."""
         return tuple(one for one in self.clauses if one.when == when)
 
-    def target_columns(self, terms: Iterable[Term]) -> set[int]:
-        """Field ids of the target that the terms name."""
-        found = (one.field_id for term in terms for one in columns_of(term))
-        return {field_id for field_id in found if field_id > 0}
+    @property
+    def key_columns(self) -> set[int]:
+        """Field ids of the target that its keys are made of."""
+        return _of_target(one for pair in self.keys for one in columns_of(pair.target))
+
+    @property
+    def needed_columns(self) -> set[int]:
+        """Field ids of the target that the clauses about its rows name or keep."""
+        needed = _of_target(columns(self.beside))
+        for clause in (*self.about("matched"), *self.about("not matched by source")):
+            needed |= _of_target(columns(clause.condition))
+            needed |= _of_target(
+                c for term in clause.assignments.values() for c in columns_of(term)
+            )
+            if clause.action == "update":
+                names = self.target.fields
+                needed |= {one.field_id for one in names if one.name not in clause.assignments}
+        return needed
 
 
 def bind_merge(statement: MergeStatement, target: Schema, source: Schema) -> BoundMerge:
@@ -113,7 +121,12 @@ def bind_merge(statement: MergeStatement, target: Schema, source: Schema) -> Bou
     clauses = tuple(_clause(one, sides) for one in statement.clauses)
     _check_order(clauses)
     return BoundMerge(
-        target, source, tuple(keys), _together(beside), clauses, statement.unique_source
+        target,
+        source,
+        tuple(keys),
+        conjunction(map(to_bound, beside)),
+        clauses,
+        statement.unique_source,
     )
 
 
@@ -191,16 +204,9 @@ def _has(names: Names, name: str) -> bool:
     return True
 
 
-def _condition(text: str, resolve: Resolve) -> Term:
-    term = read_filter(text, resolve)
-    if not sql.is_null(term) and str(sql.type_of(term)) != "boolean":
-        raise InvalidExpressionError(f"{text!r} is a {sql.type_of(term)}, not a condition")
-    return term
-
-
 def _equalities(on: str | Sequence[str], sides: _Sides) -> Iterator[Term]:
     if isinstance(on, str):
-        yield from _parts(_condition(on, sides.either))
+        yield from _parts(read_filter(on, sides.either))
         return
     source, target = sides.statement.source_alias, sides.statement.target_alias
     for name in on:
@@ -227,8 +233,8 @@ def _key_pair(term: Term) -> KeyPair | None:
     return KeyPair(right, left, nulls) if sides == [{False}, {True}] else None
 
 
-def _together(parts: Sequence[Term]) -> Term | None:
-    return sql.call("and", *parts) if parts else None
+def _of_target(named: Iterable[Column | Leaf]) -> set[int]:
+    return {one.field_id for one in named if one.field_id > 0}
 
 
 def _clause(clause: MergeClause, sides: _Sides) -> BoundClause:
@@ -236,7 +242,7 @@ def _clause(clause: MergeClause, sides: _Sides) -> BoundClause:
     if clause.action not in allowed.get(clause.when, ("update", "delete")):
         raise InvalidInputError(f"rows that are {clause.when} cannot be {clause.action}d")
     resolve = sides.resolve(clause.when)
-    condition = None if clause.condition is None else _condition(clause.condition, resolve)
+    condition = to_bound(read_filter(clause.condition, resolve)) if clause.condition else TRUE
     assignments: Mapping[str, Term] = {}
     if clause.action != "delete":
         given = clause.assignments
@@ -256,7 +262,8 @@ def _assignments(
 ) -> Mapping[str, Term]:
     found: dict[str, Term] = {}
     for column, text in given.items():
-        name = column.removeprefix(f"{alias}.") if alias else column
+        own = any(one.name == column for one in schema.fields)
+        name = column if own else column.removeprefix(f"{alias}.")
         _check_columns([name], schema)
         if not isinstance(text, str):
             raise InvalidInputError(
@@ -302,5 +309,5 @@ def _check_order(clauses: Sequence[BoundClause]) -> None:
                 f"a clause for rows that are {one.when} comes after one without a condition, and "
                 "would never act"
             )
-        if one.condition is None:
+        if one.condition == TRUE:
             last.add(one.when)

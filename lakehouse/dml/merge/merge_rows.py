@@ -16,7 +16,7 @@ from pyiceberg.types import LongType, NestedField, StructType
 from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.dml.merge.merge_binding import BoundClause, BoundMerge
-from lakehouse.dml.merge.source_match import Pairs, SourceMatcher
+from lakehouse.dml.merge.source_match import Pairs, Rows, SourceMatcher
 from lakehouse.dml.merge.term_columns import PairedRows
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.bound_filter import TRUE, Bound
@@ -30,7 +30,7 @@ from lakehouse.spec.schema.metadata_columns import ROW_ID, with_lineage
 from lakehouse.storage.storage_protocol import Storage
 
 # beside columns of the table, which may have any name
-_POSITION = NestedField(
+POSITION = NestedField(
     METADATA_COLUMNS["_pos"].field_id, "_pos of the file", LongType(), required=True
 )
 _ROW_ID = NestedField(METADATA_COLUMNS[ROW_ID].field_id, "_row_id of the row", LongType())
@@ -105,7 +105,7 @@ class TargetRows:
             one for one in self.schema.fields if wanted & fields_by_id(StructType(one)).keys()
         ]
         lineage = [_ROW_ID] if self._lineage else []
-        wanted_columns = Schema(*fields, *lineage, _POSITION)
+        wanted_columns = Schema(*fields, *lineage, POSITION)
         read = ReadRequest.of(self.metadata, wanted_columns, where=where)
         return read_table([replace(task, residual=TRUE)], read, self._storage)
 
@@ -178,9 +178,10 @@ def merge_rows(target: TargetRows, merge: BoundMerge, source: pa.Table) -> RowCh
         for met in _met(target, merge, matcher, tasks):
             _merge_file(target, merge, source, met, matched, changes)
     rows = PairedRows(source.num_rows, None, merge.target, source, merge.source)
-    for clause, these in _acting(merge.about("not matched"), rows.take(~matched)):
-        changes.rows += target.new(these, clause.assignments)
-        changes.inserted += these.count
+    fresh = rows.take(np.flatnonzero(~matched))
+    for clause, at in _acting(merge.about("not matched"), fresh):
+        changes.rows += target.new(fresh.take(at), clause.assignments)
+        changes.inserted += len(at)
     return changes
 
 
@@ -197,7 +198,7 @@ def _met(
     target: TargetRows, merge: BoundMerge, matcher: SourceMatcher, tasks: Iterator[FileScanTask]
 ) -> Iterator[_Met]:
     """Files in their order; the keys of a few are read at the same time."""
-    key_ids = merge.target_columns(pair.target for pair in merge.keys)
+    key_ids = merge.key_columns
 
     def meet(task: FileScanTask) -> _Met:
         keys = target.read(task, key_ids)
@@ -224,7 +225,8 @@ def _merge_file(
     pairs = met.pairs
     if not len(pairs.target) and not by_source:
         return
-    rows = _with_columns(target, merge, met)
+    key_ids, needed = merge.key_columns, merge.needed_columns
+    rows = met.keys if needed <= key_ids else target.read(met.task, needed | key_ids)
     both = PairedRows(rows.num_rows, rows, _schema_of(target, rows), None, merge.source)
     paired = PairedRows(
         len(pairs.target),
@@ -233,71 +235,60 @@ def _merge_file(
         source.take(pa.array(pairs.source)),
         merge.source,
     )
-    together = paired.where(merge.beside)
+    together = np.flatnonzero(paired.where(merge.beside))
     paired, pairs = paired.take(together), Pairs(pairs.target[together], pairs.source[together])
     matched[pairs.source] = True
-    alone = np.ones(rows.num_rows, bool)
-    alone[pairs.target] = False
-    gone: list[Positions] = []
-    _check_one_source_row(target.table, merge, by_match, paired, pairs)
-    for clause, these in [*_acting(by_match, paired), *_acting(by_source, both.take(alone))]:
-        positions = _positions(_of(these))
-        if clause.action == "update":
-            changes.rows += target.changed(these, clause.assignments)
-            changes.updated += these.count
-        else:
-            positions = np.unique(positions)
-            changes.deleted += len(positions)
-        gone.append(positions)
-    if gone:
-        changes.gone.append((met.task, np.concatenate(gone)))
+    unmatched = both.take(np.setdiff1d(np.arange(rows.num_rows), pairs.target))
+    acting = _acting(by_match, paired)
+    _check_one_source_row(target.table, merge, acting, paired, pairs)
+    updated, deleted = [], []
+    for where, found in ((paired, acting), (unmatched, _acting(by_source, unmatched))):
+        for clause, at in found:
+            these = where.take(at)
+            positions = _positions(_of(these))
+            if clause.action == "update":
+                changes.rows += target.changed(these, clause.assignments)
+                updated.append(positions)
+            else:
+                deleted.append(positions)
+    # several source rows may delete one row
+    changes.updated += sum(map(len, updated))
+    changes.deleted += len(np.unique(np.concatenate(deleted))) if deleted else 0
+    if updated or deleted:
+        changes.gone.append((met.task, np.unique(np.concatenate([*updated, *deleted]))))
 
 
-def _with_columns(target: TargetRows, merge: BoundMerge, met: _Met) -> pa.Table:
-    """The rows of a file with every column that the clauses need; the keys alone where they do."""
-    clauses = [*merge.about("matched"), *merge.about("not matched by source")]
-    terms = [term for clause in clauses for term in clause.terms]
-    needed = merge.target_columns([*terms, *([] if merge.beside is None else [merge.beside])])
+def _acting(clauses: Sequence[BoundClause], rows: PairedRows) -> list[tuple[BoundClause, Rows]]:
+    """Each clause with the rows that it is the first to act on.
+
+    A condition is computed for the rows alone that no clause before it took.
+    """
+    found: list[tuple[BoundClause, Rows]] = []
+    left = np.arange(rows.count)
     for clause in clauses:
-        if clause.action == "update":
-            needed |= {
-                one.field_id for one in target.schema.fields if one.name not in clause.assignments
-            }
-    key_ids = merge.target_columns(pair.target for pair in merge.keys)
-    return met.keys if needed <= key_ids else target.read(met.task, needed | key_ids)
-
-
-def _acting(
-    clauses: Sequence[BoundClause], rows: PairedRows
-) -> Iterator[tuple[BoundClause, PairedRows]]:
-    """Each clause with the rows that it is the first to act on."""
-    left = rows
-    for clause in clauses:
-        acts = left.where(clause.condition)
+        acts = rows.take(left).where(clause.condition)
         if acts.any():
-            yield clause, left.take(acts)
-        left = left.take(~acts)
+            found.append((clause, left[acts]))
+        left = left[~acts]
+    return found
 
 
 def _check_one_source_row(
     table: str,
     merge: BoundMerge,
-    clauses: Sequence[BoundClause],
+    acting: Sequence[tuple[BoundClause, Rows]],
     paired: PairedRows,
     pairs: Pairs,
 ) -> None:
     """Refuse that two source rows update one row, or one updates and one deletes it."""
-    acts, updates = np.zeros(paired.count, bool), np.zeros(paired.count, bool)
-    for clause in clauses:
-        holds = paired.where(clause.condition) & ~acts
-        acts |= holds
-        updates |= holds & (clause.action == "update")
-    rows, counts = np.unique(pairs.target[acts], return_counts=True)
-    several = np.isin(pairs.target, rows[counts > 1]) & acts
-    if not (several & updates).any():
+    at = np.concatenate([np.empty(0, np.int64), *(rows for _, rows in acting)])
+    rows, counts = np.unique(pairs.target[at], return_counts=True)
+    several = np.isin(pairs.target, rows[counts > 1])
+    disputed = [found[several[found]] for clause, found in acting if clause.action == "update"]
+    if not any(len(one) for one in disputed):
         return
-    first = paired.take(np.flatnonzero(several)[:1])
-    key = ", ".join(str(first.values(pair.source)[0].as_py()) for pair in merge.keys)
+    first = paired.take(np.concatenate(disputed)[:1])
+    key = ", ".join(first.shown(pair.source) for pair in merge.keys)
     raise InvalidInputError(
         f"Table {table}: {len(rows[counts > 1])} rows of one file are matched by several source "
         f"rows that would change them, such as the one with key {key}: leave one source row a "
@@ -314,10 +305,10 @@ def _of(rows: PairedRows) -> pa.Table:
 
 
 def _positions(rows: pa.Table) -> Positions:
-    return np.asarray(rows[_POSITION.name]).astype(np.int64)
+    return np.asarray(rows[POSITION.name]).astype(np.int64)
 
 
 def _schema_of(target: TargetRows, rows: pa.Table) -> Schema:
     """The schema of what was read, in its order."""
-    known = {one.name: one for one in (_POSITION, _ROW_ID, *target.schema.fields)}
+    known = {one.name: one for one in (POSITION, _ROW_ID, *target.schema.fields)}
     return Schema(*(known[name] for name in rows.column_names))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,19 +49,19 @@ class SourceMatcher:
 
     def __init__(self, merge: BoundMerge, source: pa.Table) -> None:
         self._merge = merge
-        rows = PairedRows(source.num_rows, None, merge.target, source, merge.source)
-        self._keys = [rows.values(pair.source) for pair in merge.keys]
+        self._rows = PairedRows(source.num_rows, None, merge.target, source, merge.source)
+        self._keys = [self._rows.values(pair.source) for pair in merge.keys]
         self._frames: dict[tuple[pa.DataType, ...], pl.DataFrame] = {}
 
     def repeated(self) -> tuple[int, str] | None:
         """How many source rows share a key that can match with another, and one of these keys."""
-        frame = self._frame(self._keys, [_common(one.type, one.type) for one in self._keys])
+        frame = self._frame(self._keys, [one.type for one in self._keys])
         keys = frame.drop("row")
         again = keys.is_duplicated()
         if not again.any():
             return None
-        first = frame.filter(again)["row"][0]
-        return int(again.sum()), ", ".join(str(one[first].as_py()) for one in self._keys)
+        first = self._rows.take(frame.filter(again)["row"].head(1).to_numpy())
+        return int(again.sum()), ", ".join(first.shown(pair.source) for pair in self._merge.keys)
 
     def conflict_filter(self) -> Bound:
         """A filter that every target row passes that may match: the range of each key."""
@@ -114,10 +115,12 @@ class SourceMatcher:
 
 
 def _plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """As Polars joins it: 0.0 is -0.0, fixed bytes are bytes."""
+    """Keys that are equal where theirs are: bits of floats (0.0 is -0.0, NaN is NaN), bytes."""
     found = array.cast(kind)
     if pa.types.is_floating(kind):
-        return pc.add(found, pa.scalar(0.0, kind))
+        one_zero = pc.add(found, pa.scalar(0.0, kind))
+        one_nan = pc.if_else(pc.is_nan(one_zero), pa.scalar(math.nan, kind), one_zero)
+        return one_nan.view(pa.int32() if kind.bit_width == 32 else pa.int64())
     return found.cast(pa.binary()) if pa.types.is_fixed_size_binary(kind) else found
 
 
@@ -146,14 +149,11 @@ def _range(pair: KeyPair, keys: pa.Array) -> Bound:
     if pair.nulls_match or not len(keys) or keys.null_count == len(keys):
         return TRUE
     kind = sql.type_of(pair.source)
+    if pa.types.is_floating(keys.type) and pc.any(pc.is_nan(keys)).as_py():
+        return TRUE  # NaN, which is above every number, matches NaN
     try:
         limits = pc.min_max(keys)
-        low, high = (
-            internal_values(pa.array([limits[one].as_py()], keys.type), kind)[0]
-            for one in ("min", "max")
-        )
-        if low != low or high != high:
-            return TRUE
+        low, high = internal_values(pa.array([limits["min"], limits["max"]], keys.type), kind)
         return conjunction(_limits(pair.target, kind, low, high))
     except (InvalidExpressionError, pa.ArrowNotImplementedError):
         return TRUE  # a type without an order prunes nothing

@@ -8,12 +8,14 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from lakehouse.data.conversion.columns_by_id import column_at, find_path
+from lakehouse.data.conversion.single_values import internal_values
 from lakehouse.errors import InvalidExpressionError
-from lakehouse.expressions.filter_terms import Term
+from lakehouse.expressions.bound_filter import Bound
+from lakehouse.expressions.filter_terms import Term, Value
 from lakehouse.expressions.filter_text import describe_term
-from lakehouse.expressions.row_evaluation import evaluate
-
-Mask = npt.NDArray[np.bool_]
+from lakehouse.expressions.physical_comparison import Mask
+from lakehouse.expressions.row_evaluation import evaluate, passing
+from lakehouse.expressions.sql.typed_calls import type_of
 
 
 class PairedRows:
@@ -57,18 +59,20 @@ class PairedRows:
             ) from error
         return found if isinstance(found, pa.Array) else pa.repeat(found, self.count)
 
-    def where(self, condition: Term | None) -> Mask:
-        """The rows for which a condition is true; None is every row."""
-        if condition is None:
-            return np.ones(self.count, bool)
-        found = self.values(condition)
-        if pa.types.is_null(found.type):
-            return np.zeros(self.count, bool)
-        return np.asarray(found.fill_null(False)).astype(bool)
+    def where(self, condition: Bound) -> Mask:
+        """The rows for which a condition is true. Raises InvalidExpressionError."""
+        return passing(condition, self.column, self.count)
 
-    def take(self, rows: npt.NDArray[np.int64] | Mask) -> PairedRows:
-        """Some of the rows: where a mask is true, or at positions."""
-        at = np.flatnonzero(rows) if rows.dtype == bool else rows
+    def shown(self, term: Term) -> str:
+        """The value of a term in the first row, as SQL."""
+        kind = type_of(term)
+        value = internal_values(self.values(term).slice(0, 1), kind)[0]
+        return describe_term(Value(value, kind))
+
+    def take(self, at: npt.NDArray[np.int64]) -> PairedRows:
+        """The rows at some positions."""
+        if len(at) == self.count and (at == np.arange(self.count)).all():
+            return self
         indices = pa.array(at, pa.int64())
         (target, target_schema), (source, source_schema) = self._target, self._source
         return PairedRows(

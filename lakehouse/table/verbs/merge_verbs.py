@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from lakehouse.data.writing.input_columns import ArrowData, coerce
-from lakehouse.dml.merge.changed_files import Isolation, Mode, write_changes
+from lakehouse.dml.merge.changed_files import Mode, write_changes
 from lakehouse.dml.merge.merge_binding import bind_merge, bind_update
 from lakehouse.dml.merge.merge_rows import RowChanges, TargetRows, merge_rows, update_rows
 from lakehouse.dml.merge.merge_statement import MergeClause, MergeStatement
@@ -23,6 +23,7 @@ from lakehouse.table.row_write import Decision, RowWrite
 from lakehouse.table.rows import arrow_rows
 from lakehouse.table.verbs.write_verbs import WriteVerbs
 from lakehouse.table.write_result import WriteResult
+from lakehouse.transaction.attempt.pending_operation import Isolation
 
 
 @dataclass(frozen=True, slots=True)
