@@ -58,6 +58,14 @@ COMMANDS = {
         "lakehouse.cli.scan_commands",
         "Query tables with SQL.",
     ),
+    "merge": Listed(
+        "lakehouse.cli.merging.merge_commands",
+        "Update, delete and insert rows by those of a file or of another table.",
+    ),
+    "upsert": Listed(
+        "lakehouse.cli.merging.merge_commands",
+        "Update the rows whose keys a file or another table has, and insert the others.",
+    ),
     "health": Listed(
         "lakehouse.cli.health_commands",
         "Measure tables from metadata alone: small files, deletes, manifests, snapshots, skew.",

@@ -240,7 +240,8 @@ def _of_target(named: Iterable[Column | Leaf]) -> set[int]:
 def _clause(clause: MergeClause, sides: _Sides) -> BoundClause:
     allowed = {"matched": ("update", "delete"), "not matched": ("insert",)}
     if clause.action not in allowed.get(clause.when, ("update", "delete")):
-        raise InvalidInputError(f"rows that are {clause.when} cannot be {clause.action}d")
+        done = {"update": "updated", "delete": "deleted", "insert": "inserted"}[clause.action]
+        raise InvalidInputError(f"rows that are {clause.when} cannot be {done}")
     resolve = sides.resolve(clause.when)
     condition = to_bound(read_filter(clause.condition, resolve)) if clause.condition else TRUE
     assignments: Mapping[str, Term] = {}

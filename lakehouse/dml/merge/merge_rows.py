@@ -24,6 +24,7 @@ from lakehouse.expressions.filter_terms import Term
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.iceberg_types import fields_by_id
 from lakehouse.spec.schema.metadata_columns import ROW_ID, with_lineage
@@ -48,6 +49,7 @@ class RowChanges:
         updated: how many rows have a new version.
         deleted: how many rows go without one.
         inserted: how many rows are new.
+        opened: data files that may hold rows it is about, and were read.
     """
 
     conflict_filter: Bound = TRUE
@@ -56,6 +58,7 @@ class RowChanges:
     updated: int = 0
     deleted: int = 0
     inserted: int = 0
+    opened: list[DataFile] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.gone or self.rows)
@@ -140,6 +143,7 @@ def update_rows(target: TargetRows, where: Bound, values: Mapping[str, Term]) ->
     """
     changes = RowChanges(where)
     for task in target.tasks(where):
+        changes.opened.append(task.data_file)
         found = target.read(task, target.every_column, where)
         if not found.num_rows:
             continue
@@ -176,6 +180,7 @@ def merge_rows(target: TargetRows, merge: BoundMerge, source: pa.Table) -> RowCh
     if source.num_rows or whole:
         tasks = target.tasks(changes.conflict_filter, choose)
         for met in _met(target, merge, matcher, tasks):
+            changes.opened.append(met.task.data_file)
             _merge_file(target, merge, source, met, matched, changes)
     rows = PairedRows(source.num_rows, None, merge.target, source, merge.source)
     fresh = rows.take(np.flatnonzero(~matched))

@@ -5,6 +5,7 @@ Names stand in double quotes or backticks, text in single quotes. Errors point a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,36 @@ def parsed(text: str) -> exp.Expr:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word or sign of SQL.
+
+    Attributes:
+        text: as written, a quoted name or text without its quotes.
+        quoted: whether it is a name or a text in quotes.
+        start: where it begins.
+        end: behind its last character.
+    """
+
+    text: str
+    quoted: bool
+    start: int
+    end: int
+
+
+def words(text: str) -> list[Word]:
+    """The words of SQL, in order. Raises InvalidExpressionError where quotes are not closed."""
+    from sqlglot.errors import SqlglotError  # noqa: PLC0415 - takes long to load
+    from sqlglot.tokenizer_core import TokenType  # noqa: PLC0415
+
+    try:
+        found = _dialect().tokenize(text)
+    except SqlglotError as error:
+        raise error_at(text, "a text or a name in quotes is not closed", len(text) - 1) from error
+    quotes = (TokenType.IDENTIFIER, TokenType.STRING)
+    return [Word(one.text, one.token_type in quotes, one.start, one.end + 1) for one in found]
+
+
 def _plain(description: str, word: str) -> str:
     """What sqlglot says, in words."""
     if description.startswith("Required keyword: 'expression'"):
@@ -83,11 +114,13 @@ def _plain(description: str, word: str) -> str:
     return description
 
 
-def error_at(text: str, reason: str, start: int | None, width: int = 1) -> InvalidExpressionError:
-    """An error that points at a word of the filter."""
+def error_at(
+    text: str, reason: str, start: int | None, width: int = 1, *, what: str = "filter"
+) -> InvalidExpressionError:
+    """An error that points at a word of the filter, or of `what` the text is."""
     if start is None:
         return InvalidExpressionError(
-            f"cannot read the filter {text[:_CONTEXT]!r}: {reason}", where=text
+            f"cannot read the {what} {text[:_CONTEXT]!r}: {reason}", where=text
         )
     begin = text.rfind("\n", 0, start) + 1
     end = text.find("\n", start)
@@ -98,7 +131,7 @@ def error_at(text: str, reason: str, start: int | None, width: int = 1) -> Inval
     position = text[:start].count("\n") + 1
     where = f"column {column + 1}" if position == 1 else f"line {position}, column {column + 1}"
     return InvalidExpressionError(
-        f"cannot read the filter at {where}: {reason}\n"
+        f"cannot read the {what} at {where}: {reason}\n"
         f"  {line[offset : offset + 2 * _SHOWN]}\n  {pointer}",
         where=text,
         position=start,

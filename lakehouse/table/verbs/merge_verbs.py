@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -16,41 +16,15 @@ from lakehouse.dml.merge.merge_statement import MergeClause, MergeStatement
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.filter_binding import Where, bind
-from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import schema_from_arrow, schema_to_arrow
+from lakehouse.table.merge_builder import MergeBuilder
+from lakehouse.table.merge_result import MergePlan, MergeResult
 from lakehouse.table.row_write import Decision, RowWrite
 from lakehouse.table.rows import arrow_rows
 from lakehouse.table.verbs.write_verbs import WriteVerbs
 from lakehouse.table.write_result import WriteResult
 from lakehouse.transaction.attempt.pending_operation import Isolation
-
-
-@dataclass(frozen=True, slots=True)
-class MergeResult:
-    """What a merge, upsert or update changed.
-
-    Attributes:
-        snapshot: that it made; None when nothing changed and nothing was committed.
-        rows_inserted: new rows.
-        rows_updated: rows with new values.
-        rows_deleted: rows that are gone.
-        retries: attempts that lost against other writers before the one that won.
-        replayed: whether an earlier run with the same `commit_id` had committed already; the
-            counts are 0 then.
-    """
-
-    snapshot: Snapshot | None
-    rows_inserted: int = 0
-    rows_updated: int = 0
-    rows_deleted: int = 0
-    retries: int = 0
-    replayed: bool = False
-
-    @property
-    def snapshot_id(self) -> int | None:
-        """Id of the snapshot; None when nothing was written."""
-        return None if self.snapshot is None else self.snapshot.snapshot_id
 
 
 class MergeVerbs(WriteVerbs):
@@ -123,11 +97,23 @@ class MergeVerbs(WriteVerbs):
             InvalidSchemaError: the data does not fit the schema.
             CommitError: see `lakehouse.errors`.
         """
-        if isinstance(keys, str) or not keys:
-            raise InvalidInputError(f"keys is a list of columns, not {keys!r}", table=self.name)
-        clauses = (MergeClause("matched", "update"), MergeClause("not matched", "insert"))
-        statement = MergeStatement(tuple(keys), clauses, unique_source=True)
-        return self._merging(data, branch, summary, commit_id)(statement)
+        return self._upserting(data, keys, branch, summary, commit_id).execute()
+
+    def plan_upsert(self, data: object, keys: Sequence[str], *, branch: str = "main") -> MergePlan:
+        """What `upsert` would do: the files that it would open, and how many rows it would change.
+
+        >>> events.plan_upsert(more, keys=["user_id"]).rows_inserted
+        1
+
+        Args:
+            data: as for `upsert`.
+            keys: as for `upsert`.
+            branch: where to.
+
+        Raises:
+            InvalidInputError | InvalidSchemaError: as `upsert`.
+        """
+        return self._upserting(data, keys, branch, None, None).plan()
 
     def merge(
         self,
@@ -160,16 +146,31 @@ class MergeVerbs(WriteVerbs):
         """
         columns = on if isinstance(on, str) else tuple(on)
         statement = MergeStatement(columns, (), source_alias, target_alias)
-        return MergeBuilder(statement, self._merging(source, branch, summary, commit_id))
+        return self._builder(statement, source, branch, summary, commit_id)
 
-    def _merging(
+    def _upserting(
         self,
+        data: object,
+        keys: Sequence[str],
+        branch: str,
+        summary: Mapping[str, str] | None,
+        commit_id: str | None,
+    ) -> MergeBuilder:
+        if isinstance(keys, str) or not keys:
+            raise InvalidInputError(f"keys is a list of columns, not {keys!r}", table=self.name)
+        clauses = (MergeClause("matched", "update"), MergeClause("not matched", "insert"))
+        statement = MergeStatement(tuple(keys), clauses, unique_source=True)
+        return self._builder(statement, data, branch, summary, commit_id)
+
+    def _builder(
+        self,
+        statement: MergeStatement,
         source: object,
         branch: str,
         summary: Mapping[str, str] | None,
         commit_id: str | None,
-    ) -> Callable[[MergeStatement], MergeResult]:
-        """Reads the source; what comes back merges it as a statement says."""
+    ) -> MergeBuilder:
+        """Reads the source; the builder merges it as its statement says by then."""
         if engine_for(source) is not None:
             raise InvalidInputError(
                 f"{self.name}: a Spark DataFrame is merged by Spark: register it as a view and run "
@@ -178,18 +179,36 @@ class MergeVerbs(WriteVerbs):
             )
         schema, rows = _source_rows(arrow_rows(source, self.name), self.name)
 
-        def execute(statement: MergeStatement) -> MergeResult:
-            return self._change(
-                lambda target: merge_rows(
-                    target, bind_merge(statement, target.schema, schema), rows
-                ),
-                "merge",
-                branch,
-                summary,
-                commit_id,
-            )
+        def change(statement: MergeStatement, target: TargetRows) -> RowChanges:
+            return merge_rows(target, bind_merge(statement, target.schema, schema), rows)
 
-        return execute
+        def execute(statement: MergeStatement) -> MergeResult:
+            return self._change(partial(change, statement), "merge", branch, summary, commit_id)
+
+        def plan(statement: MergeStatement) -> MergePlan:
+            return self._planned(change(statement, self._target(branch)), branch)
+
+        return MergeBuilder(statement, execute, plan)
+
+    def _target(self, branch: str) -> TargetRows:
+        return TargetRows(self.metadata, self._head(branch), self.storage, self.name)
+
+    def _planned(self, changes: RowChanges, branch: str) -> MergePlan:
+        head = self._head(branch)
+        snapshot = None if head is None else self.metadata.snapshot(head)
+        counted = None if snapshot is None else snapshot.summary.get("total-data-files")
+        return MergePlan(
+            table=self.name,
+            snapshot_id=head,
+            mode=TableProperties(self.properties).merge_mode,
+            files=0 if snapshot is None else None if counted is None else int(counted),
+            files_opened=len(changes.opened),
+            bytes_opened=sum(one.file_size_in_bytes for one in changes.opened),
+            files_changed=len(changes.gone),
+            rows_inserted=changes.inserted,
+            rows_updated=changes.updated,
+            rows_deleted=changes.deleted,
+        )
 
     def _change(
         self,
@@ -207,8 +226,7 @@ class MergeVerbs(WriteVerbs):
             mode: Mode = getattr(properties, f"{command}_mode")
             isolation: Isolation = getattr(properties, f"{command}_isolation")
             request = self.write_request()
-            target = TargetRows(self.metadata, self._head(branch), self.storage, self.name)
-            counted = change(target)
+            counted = change(self._target(branch))
             if not counted:
                 return None
             files = write_changes(counted, self.metadata, request, self.storage, mode)
@@ -222,68 +240,6 @@ class MergeVerbs(WriteVerbs):
                 return MergeResult(done.snapshot, replayed=True)
             found = write.commit_decision(decide, whatever_came=True)
         return _result(found, counted)
-
-
-class MergeBuilder:
-    """A MERGE to which clauses are added; each call returns a new one.
-
-    Of the clauses about a row the first whose condition is true acts. Values are SQL by column.
-    """
-
-    def __init__(
-        self, statement: MergeStatement, execute: Callable[[MergeStatement], MergeResult]
-    ) -> None:
-        self._statement = statement
-        self._execute = execute
-
-    def when_matched_update(
-        self, assignments: Mapping[str, str], condition: str | None = None
-    ) -> MergeBuilder:
-        """Rows that match have new values, which may name both sides."""
-        return self._with(MergeClause("matched", "update", condition, assignments))
-
-    def when_matched_update_all(self, condition: str | None = None) -> MergeBuilder:
-        """Rows that match take every column of the source."""
-        return self._with(MergeClause("matched", "update", condition))
-
-    def when_matched_delete(self, condition: str | None = None) -> MergeBuilder:
-        """Delete target rows that match."""
-        return self._with(MergeClause("matched", "delete", condition))
-
-    def when_not_matched_insert(
-        self, assignments: Mapping[str, str], condition: str | None = None
-    ) -> MergeBuilder:
-        """Source rows that match nothing become rows."""
-        return self._with(MergeClause("not matched", "insert", condition, assignments))
-
-    def when_not_matched_insert_all(self, condition: str | None = None) -> MergeBuilder:
-        """Source rows that match nothing become rows, every column by its name."""
-        return self._with(MergeClause("not matched", "insert", condition))
-
-    def when_not_matched_by_source_update(
-        self, assignments: Mapping[str, str], condition: str | None = None
-    ) -> MergeBuilder:
-        """Rows that no source row matches have new values. Reads the whole table."""
-        return self._with(MergeClause("not matched by source", "update", condition, assignments))
-
-    def when_not_matched_by_source_delete(self, condition: str | None = None) -> MergeBuilder:
-        """Rows that no source row matches go. Reads the whole table."""
-        return self._with(MergeClause("not matched by source", "delete", condition))
-
-    def execute(self) -> MergeResult:
-        """Merge, and commit.
-
-        Raises:
-            InvalidInputError: several source rows would change one row of the table.
-            InvalidExpressionError | InvalidSchemaError: SQL that means nothing, or values that do
-                not fit.
-            CommitError: see `lakehouse.errors`.
-        """
-        return self._execute(self._statement)
-
-    def _with(self, clause: MergeClause) -> MergeBuilder:
-        statement = replace(self._statement, clauses=(*self._statement.clauses, clause))
-        return MergeBuilder(statement, self._execute)
 
 
 def _result(found: WriteResult | None, counted: RowChanges) -> MergeResult:

@@ -23,6 +23,8 @@ COMMANDS = [
     "lineage",
     "rollback",
     "tag",
+    "merge",
+    "upsert",
 ]
 
 
@@ -270,7 +272,7 @@ def test_every_command_has_help_and_json(run, name):
     assert answer.code == 0
     assert "--json" in answer.out
     assert "--catalog" in answer.out
-    if name in ("compact", "expire", "rewrite-manifests", "remove-orphans"):
+    if name in ("compact", "expire", "rewrite-manifests", "remove-orphans", "merge", "upsert"):
         assert "--dry-run" in answer.out
 
 

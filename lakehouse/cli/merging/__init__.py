@@ -1,0 +1,1 @@
+"""Merges from the command line: rows of files or tables into a table."""

@@ -1,0 +1,83 @@
+"""What a merge, upsert or update changed, or would change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from lakehouse.maintenance.shown_plan import Report, human_bytes
+from lakehouse.spec.metadata.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """What a merge, upsert or update changed.
+
+    Attributes:
+        snapshot: that it made; None when nothing changed and nothing was committed.
+        rows_inserted: new rows.
+        rows_updated: rows with new values.
+        rows_deleted: rows that are gone.
+        retries: attempts that lost against other writers before the one that won.
+        replayed: whether an earlier run with the same `commit_id` had committed already; the
+            counts are 0 then.
+    """
+
+    snapshot: Snapshot | None
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    retries: int = 0
+    replayed: bool = False
+
+    @property
+    def snapshot_id(self) -> int | None:
+        """Id of the snapshot; None when nothing was written."""
+        return None if self.snapshot is None else self.snapshot.snapshot_id
+
+
+@dataclass(frozen=True, slots=True)
+class MergePlan(Report):
+    """What a merge would do to the table as it is: everything was read, nothing was written.
+
+    Attributes:
+        table: its name.
+        snapshot_id: of the rows looked at; None for an empty table.
+        mode: `copy-on-write` or `merge-on-read`.
+        files: data files of the snapshot; None where its summary does not count them.
+        files_opened: data files that may hold a key, which were read.
+        bytes_opened: of these.
+        files_changed: data files with rows that are updated or deleted.
+        rows_inserted: new rows.
+        rows_updated: rows with new values.
+        rows_deleted: rows that would go.
+    """
+
+    table: str
+    snapshot_id: int | None
+    mode: str
+    files: int | None
+    files_opened: int
+    bytes_opened: int
+    files_changed: int
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+
+    def title(self) -> str:
+        """`Merge into raw.events`."""
+        return f"Merge into {self.table}"
+
+    def to_dict(self) -> dict[str, object]:
+        """All attributes by name."""
+        return asdict(self)
+
+    def facts(self) -> Iterable[tuple[str, object]]:
+        """Files, then rows."""
+        of = "" if self.files is None else f" of {self.files:,}"
+        yield "files opened", f"{self.files_opened:,}{of}, {human_bytes(self.bytes_opened)}"
+        rewritten = "rewritten" if self.mode == "copy-on-write" else "with deletes beside them"
+        yield "files changed", f"{self.files_changed:,}, {rewritten}"
+        yield "rows inserted", self.rows_inserted
+        yield "rows updated", self.rows_updated
+        yield "rows deleted", self.rows_deleted
