@@ -176,11 +176,7 @@ class RowWrite:
 def only_moved_rows(before: TableMetadata, after: TableMetadata, branch: str) -> bool:
     """Whether a branch went on by `replace` snapshots alone, with the same schema and specs."""
     old, new = before.refs.get(branch), after.refs.get(branch)
-    settings = [
-        (m.current_schema_id, m.default_spec_id, m.default_sort_order_id, m.format_version)
-        for m in (before, after)
-    ]
-    if old is None or new is None or settings[0] != settings[1]:
+    if old is None or new is None or layout(before) != layout(after):
         return False
     for snapshot in after.ancestors(new.snapshot_id):
         if snapshot.snapshot_id == old.snapshot_id:
@@ -188,3 +184,13 @@ def only_moved_rows(before: TableMetadata, after: TableMetadata, branch: str) ->
         if snapshot.operation != "replace":
             return False
     return False
+
+
+def layout(metadata: TableMetadata) -> tuple[int, int, int, int]:
+    """What data files are written for: ids of schema, spec and sort order, format version."""
+    return (
+        metadata.current_schema_id,
+        metadata.default_spec_id,
+        metadata.default_sort_order_id,
+        metadata.format_version,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -16,15 +17,29 @@ from lakehouse.dml.merge.merge_statement import MergeClause, MergeStatement
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.filter_binding import Where, bind
+from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import schema_from_arrow, schema_to_arrow
 from lakehouse.table.merge_builder import MergeBuilder
 from lakehouse.table.merge_result import MergePlan, MergeResult
-from lakehouse.table.row_write import Decision, RowWrite
+from lakehouse.table.row_write import Decision, RowWrite, layout
 from lakehouse.table.rows import arrow_rows
 from lakehouse.table.verbs.write_verbs import WriteVerbs
 from lakehouse.table.write_result import WriteResult
 from lakehouse.transaction.attempt.pending_operation import Isolation
+from lakehouse.transaction.operations.branches_and_tags import SetRef
+from lakehouse.transaction.operations.metadata_change import MetadataChange
+from lakehouse.transaction.transaction import Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class _Into:
+    """Where a change goes: a commit of its own, or a transaction."""
+
+    branch: str = "main"
+    summary: Mapping[str, str] | None = None
+    commit_id: str | None = None
+    transaction: Transaction | None = None
 
 
 class MergeVerbs(WriteVerbs):
@@ -42,6 +57,7 @@ class MergeVerbs(WriteVerbs):
         branch: str = "main",
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
+        transaction: Transaction | None = None,
     ) -> MergeResult:
         """Give rows new values.
 
@@ -54,6 +70,11 @@ class MergeVerbs(WriteVerbs):
             branch: where to.
             summary: entries for the snapshot's summary.
             commit_id: a name for this write, see `append`.
+            transaction: adds the change to this transaction of the table instead of committing it;
+                branch, summary and commit id are the transaction's. It is decided on the version
+                that the transaction is based on, and its commit fails with ValidationConflictError
+                when other writers have changed what the decision was about. Files are written now:
+                those of a transaction that is never committed are left to orphan removal.
 
         Raises:
             InvalidExpressionError | InvalidInputError: a value or the filter does not parse or
@@ -65,7 +86,8 @@ class MergeVerbs(WriteVerbs):
             condition = bind(where, target.schema)
             return update_rows(target, condition, bind_update(assignments, target.schema))
 
-        return self._change(change, "update", branch, summary, commit_id)
+        into = _Into(branch, summary, commit_id, transaction)
+        return self._change(change, "update", into)
 
     def upsert(
         self,
@@ -75,6 +97,7 @@ class MergeVerbs(WriteVerbs):
         branch: str = "main",
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
+        transaction: Transaction | None = None,
     ) -> MergeResult:
         """Update the rows whose keys `data` has, and insert the others.
 
@@ -91,13 +114,15 @@ class MergeVerbs(WriteVerbs):
             branch: where to.
             summary: entries for the snapshot's summary.
             commit_id: a name for this write, see `append`.
+            transaction: instead of a commit of its own, see `update`.
 
         Raises:
             InvalidInputError: `data` has a key twice.
             InvalidSchemaError: the data does not fit the schema.
             CommitError: see `lakehouse.errors`.
         """
-        return self._upserting(data, keys, branch, summary, commit_id).execute()
+        into = _Into(branch, summary, commit_id, transaction)
+        return self._upserting(data, keys, into).execute()
 
     def plan_upsert(self, data: object, keys: Sequence[str], *, branch: str = "main") -> MergePlan:
         """What `upsert` would do: the files that it would open, and how many rows it would change.
@@ -113,7 +138,7 @@ class MergeVerbs(WriteVerbs):
         Raises:
             InvalidInputError | InvalidSchemaError: as `upsert`.
         """
-        return self._upserting(data, keys, branch, None, None).plan()
+        return self._upserting(data, keys, _Into(branch)).plan()
 
     def merge(
         self,
@@ -125,6 +150,7 @@ class MergeVerbs(WriteVerbs):
         branch: str = "main",
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
+        transaction: Transaction | None = None,
     ) -> MergeBuilder:
         """Begin a MERGE: add clauses to what comes back, then `execute()` it.
 
@@ -143,38 +169,27 @@ class MergeVerbs(WriteVerbs):
             branch: where to.
             summary: entries for the snapshot's summary.
             commit_id: a name for this write, see `append`.
+            transaction: instead of a commit of its own, see `update`.
         """
         columns = on if isinstance(on, str) else tuple(on)
         statement = MergeStatement(columns, (), source_alias, target_alias)
-        return self._builder(statement, source, branch, summary, commit_id)
+        return self._builder(statement, source, _Into(branch, summary, commit_id, transaction))
 
-    def _upserting(
-        self,
-        data: object,
-        keys: Sequence[str],
-        branch: str,
-        summary: Mapping[str, str] | None,
-        commit_id: str | None,
-    ) -> MergeBuilder:
+    def _upserting(self, data: object, keys: Sequence[str], into: _Into) -> MergeBuilder:
         if isinstance(keys, str) or not keys:
             raise InvalidInputError(f"keys is a list of columns, not {keys!r}", table=self.name)
         clauses = (MergeClause("matched", "update"), MergeClause("not matched", "insert"))
         statement = MergeStatement(tuple(keys), clauses, unique_source=True)
-        return self._builder(statement, data, branch, summary, commit_id)
+        return self._builder(statement, data, into)
 
-    def _builder(
-        self,
-        statement: MergeStatement,
-        source: object,
-        branch: str,
-        summary: Mapping[str, str] | None,
-        commit_id: str | None,
-    ) -> MergeBuilder:
+    def _builder(self, statement: MergeStatement, source: object, into: _Into) -> MergeBuilder:
         """Reads the source; the builder merges it as its statement says by then."""
         if engine_for(source) is not None:
             raise InvalidInputError(
-                f"{self.name}: a Spark DataFrame is merged by Spark: register it as a view and run "
-                "MERGE INTO with spark.sql",
+                f"{self.name}: the rows of a Spark DataFrame are merged by Spark: "
+                "frame.createOrReplaceTempView('s'), then spark.sql('MERGE INTO "
+                f"lake.{self.name} t USING s ON ... WHEN ...') in a session that has the catalog; "
+                "or give frame.toArrow() where its rows fit in memory here",
                 table=self.name,
             )
         schema, rows = _source_rows(arrow_rows(source, self.name), self.name)
@@ -183,10 +198,10 @@ class MergeVerbs(WriteVerbs):
             return merge_rows(target, bind_merge(statement, target.schema, schema), rows)
 
         def execute(statement: MergeStatement) -> MergeResult:
-            return self._change(partial(change, statement), "merge", branch, summary, commit_id)
+            return self._change(partial(change, statement), "merge", into)
 
         def plan(statement: MergeStatement) -> MergePlan:
-            return self._planned(change(statement, self._target(branch)), branch)
+            return self._planned(change(statement, self._target(into.branch)), into.branch)
 
         return MergeBuilder(statement, execute, plan)
 
@@ -211,35 +226,68 @@ class MergeVerbs(WriteVerbs):
         )
 
     def _change(
-        self,
-        change: Callable[[TargetRows], RowChanges],
-        command: str,
-        branch: str,
-        summary: Mapping[str, str] | None,
-        commit_id: str | None,
+        self, change: Callable[[TargetRows], RowChanges], command: str, into: _Into
     ) -> MergeResult:
         counted = RowChanges()
 
-        def decide() -> Decision | None:
+        def stage(transaction: Transaction) -> Sequence[DataFile]:
+            """Decides, writes files, and adds them; the files, none if there is nothing to do."""
             nonlocal counted
             properties = TableProperties(self.properties)
             mode: Mode = getattr(properties, f"{command}_mode")
             isolation: Isolation = getattr(properties, f"{command}_isolation")
             request = self.write_request()
-            counted = change(self._target(branch))
+            counted = change(self._target(transaction.branch))
             if not counted:
-                return None
+                return ()
             files = write_changes(counted, self.metadata, request, self.storage, mode)
-            transaction = self.transaction(branch=branch)
             files.stage(transaction, isolation)
-            return Decision(transaction, files.written)
+            return files.written
 
-        with RowWrite(self, branch, summary, commit_id) as write:
+        if into.transaction is not None:
+            self._check_transaction(into)
+            stage(into.transaction)
+            return MergeResult(None, counted.inserted, counted.updated, counted.deleted)
+
+        def decide() -> Decision | None:
+            transaction = self.transaction(branch=into.branch)
+            written = stage(transaction)
+            return Decision(transaction, written) if counted else None
+
+        with RowWrite(self, into.branch, into.summary, into.commit_id) as write:
             done = write.replayed()
             if done is not None:
                 return MergeResult(done.snapshot, replayed=True)
             found = write.commit_decision(decide, whatever_came=True)
         return _result(found, counted)
+
+    def _check_transaction(self, into: _Into) -> None:
+        """Refuse what would be decided on other rows, or columns, than those that it meets."""
+        transaction = into.transaction
+        if transaction is None or into != _Into(transaction=transaction):
+            raise InvalidInputError(
+                f"{self.name}: branch, summary and commit_id are the transaction's: give them to "
+                "table.transaction(branch=...) and to its commit(...)",
+                table=self.name,
+            )
+        if transaction.base.metadata_location != self.version.metadata_location:
+            raise InvalidInputError(
+                f"{self.name}: the transaction is based on another version of the table, or on "
+                "another table: begin one with table.transaction()",
+                table=self.name,
+            )
+        if any(not isinstance(one, SetRef | MetadataChange) for one in transaction.operations):
+            raise InvalidInputError(
+                f"{self.name}: the transaction has changed rows or refs already, which this change "
+                "would not see: make it the first that changes rows, or commit before it",
+                table=self.name,
+            )
+        if layout(transaction.metadata) != layout(self.metadata):
+            raise InvalidInputError(
+                f"{self.name}: the transaction changes columns, partitions, the sort order or the "
+                "format version: commit that before rows are changed",
+                table=self.name,
+            )
 
 
 def _result(found: WriteResult | None, counted: RowChanges) -> MergeResult:

@@ -16,6 +16,7 @@ from lakehouse.errors import (
     InvalidSchemaError,
     ValidationConflictError,
 )
+from lakehouse.evolution.update_schema import UpdateSchema
 
 SCHEMA = pa.schema([("id", pa.int64()), ("day", pa.int32()), ("x", pa.float64())])
 
@@ -254,3 +255,54 @@ def test_upserts_of_one_file_from_many_threads_all_land(table, catalog):
         [*range(4), *range(100, 104)], 2.0
     )
     assert len(found) == 24
+
+
+def test_a_change_is_part_of_a_transaction(table, catalog):
+    before = table.metadata_location
+    work = table.transaction().set_properties({"owner": "ada"})
+    done = table.upsert(rows(3, 77, x=5.0), ["id"], transaction=work)
+    assert (done.rows_updated, done.rows_inserted, done.snapshot) == (1, 1, None)
+    work.append(table.write_files(rows(99)))
+    assert catalog.load_table("raw.t").metadata_location == before
+    work.commit({"why": "test"}, commit_id="once")
+    found = content(table)
+    assert (found[3], found[77], found[99], len(found)) == (5.0, 5.0, 0.0, 22)
+    assert table.properties["owner"] == "ada"
+    assert table.metadata.current_snapshot().summary["why"] == "test"
+
+
+@pytest.mark.parametrize("verb", ["update", "upsert", "merge"])
+def test_a_transaction_fails_when_others_changed_what_it_was_decided_on(table, catalog, verb):
+    work = table.transaction()
+    if verb == "update":
+        table.update({"x": "x + 1"}, "id = 3", transaction=work)
+    elif verb == "upsert":
+        table.upsert(rows(3, x=5.0), ["id"], transaction=work)
+    else:
+        table.merge(rows(3), ["id"], transaction=work).when_matched_delete().execute()
+    catalog.load_table("raw.t").update({"x": "8"}, "id = 3")
+    with pytest.raises(ValidationConflictError):
+        work.commit()
+    assert content(table)[3] == 8.0
+
+
+def test_what_a_transaction_would_not_see_is_refused(any_table):
+    def upsert(work, **into):
+        return any_table.upsert(rows(3, x=5.0), ["id"], transaction=work, **into)
+
+    work = any_table.transaction()
+    upsert(work)
+    with pytest.raises(InvalidInputError, match="changed rows or refs already"):
+        upsert(work)
+    with pytest.raises(InvalidInputError, match="changed rows or refs already"):
+        upsert(any_table.transaction().append(any_table.write_files(rows(3))))
+    with pytest.raises(InvalidInputError, match="are the transaction's"):
+        upsert(any_table.transaction(), branch="work")
+    changed = UpdateSchema(any_table.metadata).add_column("y", "long").changes()
+    work = any_table.transaction().update(changed.updates, changed.requirements)
+    with pytest.raises(InvalidInputError, match="commit that before"):
+        upsert(work)
+    stale = any_table.transaction()
+    any_table.set_properties({"a": "b"})
+    with pytest.raises(InvalidInputError, match="another version"):
+        upsert(stale)
