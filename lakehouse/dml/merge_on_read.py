@@ -23,10 +23,11 @@ from lakehouse.scan.scan_tasks import FileScanTask, total_rows
 from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES, DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.attempt.matching_deletes import VECTORS_SINCE
+from lakehouse.transaction.conflicts.decided_rows import DecidedRows, Positions
 from lakehouse.transaction.transaction import Transaction
 
 _POSITION = METADATA_COLUMNS["_pos"]
-_DELETED = METADATA_COLUMNS["_deleted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +36,15 @@ class RowDeletes:
 
     Attributes:
         removed: data files of which every row matches: they go whole.
-        delete_files: new delete files.
-        superseded: deletion vectors that the new ones contain (v3 allows one a data file).
-        referenced: locations of the data files that the delete files are about.
+        delete_files: new position delete files (v2); the commit writes deletion vectors (v3).
+        rows: the rows that go and those that were only seen, by data file.
         deleted_rows: rows that matched; None when a file that goes whole has deletes, which were
             not read.
     """
 
     removed: tuple[DataFile, ...]
     delete_files: tuple[DataFile, ...]
-    superseded: tuple[DataFile, ...]
-    referenced: tuple[str, ...]
+    rows: tuple[DecidedRows, ...]
     deleted_rows: int | None
 
     @property
@@ -54,7 +53,7 @@ class RowDeletes:
         return self.delete_files
 
     def __bool__(self) -> bool:
-        return bool(self.removed or self.delete_files)
+        return bool(self.removed or any(len(one.gone) for one in self.rows))
 
     def stage(self, transaction: Transaction, where: Bound) -> None:
         """Add the removal to a transaction.
@@ -64,12 +63,9 @@ class RowDeletes:
         """
         if self.removed:
             transaction.delete_files(self.removed, conflict_filter=where)
-        if self.delete_files:
+        if self.rows:
             transaction.row_delta(
-                delete_files=self.delete_files,
-                removed_delete_files=self.superseded,
-                referenced_files=self.referenced,
-                conflict_filter=where,
+                delete_files=self.delete_files, rows=self.rows, conflict_filter=where
             )
 
 
@@ -85,7 +81,7 @@ def delete_matching_rows(
     Arguments and errors are those of `remove_matching_rows`.
     """
     if snapshot_id is None:
-        return RowDeletes((), (), (), (), 0)
+        return RowDeletes((), (), (), 0)
     scan = ScanRequest(
         metadata=metadata,
         snapshot_id=snapshot_id,
@@ -96,13 +92,15 @@ def delete_matching_rows(
     whole: list[DataFile] = []
     whole_rows: list[int | None] = []
 
-    def matches() -> Iterator[tuple[FileScanTask, npt.NDArray[np.int64]]]:
+    def matches() -> Iterator[DecidedRows]:
         for task in plan_scan(scan, storage).tasks:
             if task.residual == TRUE:
                 whole.append(task.data_file)
                 whole_rows.append(task.live_rows)
             else:
-                yield task, _positions(task, where, metadata, storage)
+                positions = _positions(task, where, metadata, storage)
+                if len(positions):
+                    yield decided_rows(task, positions)
 
     deletes = delete_positions(matches(), metadata, request, storage)
     return replace(
@@ -111,38 +109,43 @@ def delete_matching_rows(
 
 
 def delete_positions(
-    matched: Iterable[tuple[FileScanTask, npt.NDArray[np.int64]]],
+    rows: Iterable[DecidedRows],
     metadata: TableMetadata,
     request: WriteRequest,
     storage: Storage,
 ) -> RowDeletes:
-    """Write delete files for rows by their positions.
+    """Write position delete files for rows (v2), or leave that to the commit (v3).
 
     Args:
-        matched: files as they were planned, each once, with the positions of live rows that go.
+        rows: those that go, each item of another file.
         metadata: the table version decided on.
         request: how new files are written.
         storage: where the files are.
     """
-    superseded: list[DataFile] = []
+    decided = tuple(rows)
     deletes: dict[int, list[FileDeletes]] = defaultdict(list)
-    deleted_rows = 0
-    for task, positions in matched:
-        if not len(positions):
-            continue
-        file, deleted = task.data_file, positions
-        deleted_rows += len(positions)
-        if metadata.format_version >= 3:
-            deleted = np.union1d(positions, _already_deleted(task, metadata, storage))
-            superseded += [one for one in task.deletes if _only_for(one, file)]
-        deletes[file.spec_id].append(FileDeletes(file, deleted))
+    if metadata.format_version < VECTORS_SINCE:
+        for one in decided:
+            deletes[one.data_file.spec_id].append(FileDeletes(one.data_file, one.gone))
     written: list[DataFile] = []
     for spec_id, files in deletes.items():
         written += write_deletes(
             files, replace(request, spec=metadata.spec(spec_id)), storage, task=f"deletes{spec_id}"
         )
-    referenced = tuple(one.data_file.file_path for files in deletes.values() for one in files)
-    return RowDeletes((), tuple(written), tuple(superseded), referenced, deleted_rows)
+    return RowDeletes((), tuple(written), decided, sum(len(one.gone) for one in decided))
+
+
+def decided_rows(task: FileScanTask, gone: Positions, seen: Positions | None = None) -> DecidedRows:
+    """Rows of a planned file, as a commit is judged by them.
+
+    Args:
+        task: the file with its deletes.
+        gone: positions of live rows that go.
+        seen: positions of live rows that stay, on which other decisions hang.
+    """
+    by_position = tuple(one for one in task.deletes if one.content == CONTENT_POSITION_DELETES)
+    nothing = np.empty(0, np.int64)
+    return DecidedRows(task.data_file, gone, nothing if seen is None else seen, by_position)
 
 
 def _positions(
@@ -151,22 +154,6 @@ def _positions(
     """Positions of live rows that match."""
     read = ReadRequest.of(metadata, Schema(_POSITION), where=where)
     return _column(read_table([replace(task, residual=TRUE)], read, storage)["_pos"])
-
-
-def _already_deleted(
-    task: FileScanTask, metadata: TableMetadata, storage: Storage
-) -> npt.NDArray[np.int64]:
-    """Positions that are deleted already; a new deletion vector has to hold them as well."""
-    by_position = tuple(one for one in task.deletes if one.content == CONTENT_POSITION_DELETES)
-    if not by_position:
-        return np.empty(0, np.int64)
-    read = ReadRequest.of(metadata, Schema(_POSITION, _DELETED))
-    rows = read_table([replace(task, residual=TRUE, deletes=by_position)], read, storage)
-    return _column(rows.filter(rows["_deleted"])["_pos"])
-
-
-def _only_for(delete: DataFile, file: DataFile) -> bool:
-    return delete.named_file == file.file_path
 
 
 def _column(positions: object) -> npt.NDArray[np.int64]:

@@ -21,6 +21,8 @@ class MergeResult:
         retries: attempts that lost against other writers before the one that won.
         replayed: whether an earlier run with the same `commit_id` had committed already; the
             counts are 0 then.
+        decided_again: how often the rows were decided on again, because others had changed them, or
+            had added such rows.
     """
 
     snapshot: Snapshot | None
@@ -29,6 +31,7 @@ class MergeResult:
     rows_deleted: int = 0
     retries: int = 0
     replayed: bool = False
+    decided_again: int = 0
 
     @property
     def snapshot_id(self) -> int | None:

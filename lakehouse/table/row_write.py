@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import overload
 
@@ -141,7 +141,8 @@ class RowWrite:
         Raises:
             ValidationConflictError: something else came between.
         """
-        for left in range(TableProperties(self._table.properties).retry_count, -1, -1):
+        most = TableProperties(self._table.properties).retry_count
+        for again in range(most + 1):
             before = self._table.metadata
             decision = decide()
             if decision is None:
@@ -149,16 +150,17 @@ class RowWrite:
             kept = len(self.files)
             self.files += decision.written
             try:
-                return self.commit(
+                done = self.commit(
                     decision.transaction,
                     rows_inserted=rows_inserted,
                     rows_deleted=decision.rows_deleted,
                 )
+                return replace(done, decided_again=again)
             except ValidationConflictError:
                 found = self._table.catalog.load(self._table.identifier)
                 same = before.table_uuid == found.metadata.table_uuid
-                again = whatever_came or only_moved_rows(before, found.metadata, self._branch)
-                if not (left and same and again):
+                may = whatever_came or only_moved_rows(before, found.metadata, self._branch)
+                if not (again < most and same and may):
                     raise
             self._discard(self.files[kept:])
             del self.files[kept:]

@@ -25,6 +25,8 @@ class WriteResult:
             committed the write, or a file that went whole had deletes that were not read.
         retries: attempts that lost against other writers before the one that won.
         replayed: whether an earlier run with the same `commit_id` had committed already.
+        decided_again: how often the rows were decided on again, because others had changed them, or
+            had added such rows.
     """
 
     snapshot: Snapshot
@@ -32,6 +34,7 @@ class WriteResult:
     rows_deleted: int | None = None
     retries: int = 0
     replayed: bool = False
+    decided_again: int = 0
 
     @property
     def snapshot_id(self) -> int:

@@ -23,9 +23,11 @@ from lakehouse.spec.metadata.table_updates import (
     apply_updates,
 )
 from lakehouse.spec.table_properties import check_property_texts, parse_format_version
+from lakehouse.transaction.attempt.matching_deletes import VECTORS_SINCE
 from lakehouse.transaction.attempt.pending_operation import Isolation, Operation, head_of
 from lakehouse.transaction.commit.commit_attempts import Run, run
 from lakehouse.transaction.commit.committed import Committed
+from lakehouse.transaction.conflicts.decided_rows import DecidedRows
 from lakehouse.transaction.operations.add_twins import AddTwins
 from lakehouse.transaction.operations.append import Append
 from lakehouse.transaction.operations.branches_and_tags import (
@@ -167,6 +169,7 @@ class Transaction:
         *,
         removed_delete_files: Iterable[DataFile] = (),
         referenced_files: Iterable[str] = (),
+        rows: Iterable[DecidedRows] = (),
         conflict_filter: Where = None,
         isolation: Isolation | None = None,
     ) -> Self:
@@ -174,6 +177,10 @@ class Transaction:
 
         The data files that the deletes are about must still be live. A table of version 2 takes
         position deletes, from version 3 on it takes deletion vectors, one a data file.
+
+        What is known of the rows decides what may come between. With `rows` it is these rows that
+        others must not have deleted or replaced; with delete files alone, it is their data files
+        that must not have got other deletes.
 
         Args:
             data_files: new rows.
@@ -183,18 +190,38 @@ class Transaction:
                 Without it, a delete file that names no data file of its own is taken to be about
                 every file of its partition that the bounds of its paths allow, and the commit
                 aborts when one of these is removed meanwhile.
+            rows: all rows that go, and those that were only seen, by data file. In a table of
+                version 2 `delete_files` delete them; from version 3 on the commit writes their
+                vectors itself, united with what is deleted by then.
             conflict_filter: as for `overwrite`.
-            isolation: as for `overwrite`; the property is `write.delete.isolation-level`.
+            isolation: as for `overwrite`; the property is `write.delete.isolation-level`. With
+                `serializable` rows that were only seen must be there, too.
+
+        Raises:
+            InvalidInputError: `rows` without `delete_files` in a table of version 2, or files that
+                do not belong together.
         """
+        decided = tuple(rows)
+        files = self._allowed(delete_files)
+        if not files and self.metadata.format_version < VECTORS_SINCE:
+            lost = next((one for one in decided if len(one.gone)), None)
+            if lost is not None:
+                raise InvalidInputError(
+                    f"Table {self.identifier} has no deletion vectors before format version 3: "
+                    f"give the position deletes for {lost.path} as delete_files.",
+                    table=str(self.identifier),
+                    file=lost.path,
+                )
         return self._add(
             RowDelta(
                 self._allowed(data_files),
-                self._allowed(delete_files),
+                files,
                 tuple(removed_delete_files),
                 self.branch,
                 self._bound(conflict_filter),
                 isolation,
                 frozenset(referenced_files),
+                decided,
             )
         )
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.data.deletes.deletion_vector import decode_vector
 from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED, DataFile
 from lakehouse.spec.metadata.snapshot import Snapshot
@@ -34,7 +35,8 @@ class Intent:
     Attributes:
         adds: data file -> (partition, row ids).
         removes: data files replaced or removed.
-        deletes: delete file -> data file -> positions.
+        deletes: delete file -> data file -> positions; under the name of the operation what it
+            deletes by vectors that its commit writes.
         moved: data file -> positions of rows whose new versions `adds` has: nobody else may have
             deleted them.
         read: (partition, rows) that a serializable operation decided on; the serial state must
@@ -301,13 +303,10 @@ class Model:
         self, snapshot: Snapshot, sequence: dict[str, int], deletes: list[tuple[DataFile, int]]
     ) -> Positions:
         """What the live deletes delete, as a reader finds it."""
-        known = {
-            key: one for intent in self.intents.values() for key, one in intent.deletes.items()
-        }
         gone: Positions = {}
         vectors: set[str] = set()
         for file, number in deletes:
-            for target, positions in known[file.file_path, file.content_offset].items():
+            for target, positions in self.positions_of(file).items():
                 if file.is_deletion_vector and (target not in sequence or target in vectors):
                     raise InvariantBrokenError(
                         f"I10: {snapshot.snapshot_id}: the vector {file.file_path} of {target} is "
@@ -318,6 +317,19 @@ class Model:
                 if target in sequence and number >= sequence[target]:
                     gone[target] = gone.get(target, frozenset()) | positions
         return gone
+
+    def positions_of(self, delete: DataFile) -> Positions:
+        """What a delete file deletes: as its writer told, or as it says where commits write it."""
+        for intent in self.intents.values():
+            told = intent.deletes.get((delete.file_path, delete.content_offset))
+            if told is not None:
+                return told
+        if not delete.is_deletion_vector or delete.referenced_data_file is None:
+            raise InvariantBrokenError(f"I1: nobody wrote {delete.file_path}")
+        offset, length = delete.content_offset or 0, delete.content_size_in_bytes or 0
+        blob = self._storage.read_range(delete.file_path, offset, length)
+        found = decode_vector(blob, delete.file_path, delete.record_count)
+        return {delete.referenced_data_file: frozenset(found.tolist())}
 
     def _rows(self, version: TableVersion, manifest) -> list[tuple[DataFile, int, int]]:
         """(file, status, sequence number) of each entry."""

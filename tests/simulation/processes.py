@@ -392,15 +392,11 @@ class Actor:
         self, deletes: Sequence[DataFile], target: DataFile, superseded: Sequence[DataFile]
     ) -> frozenset[int]:
         """Positions of the vectors that a new one replaces."""
-        known = self._known_deletes()
         positions: frozenset[int] = frozenset()
         for one in deletes:
             if one in superseded:
-                positions |= known[_key(one)][target.file_path]
+                positions |= self.model.positions_of(one)[target.file_path]
         return positions
-
-    def _known_deletes(self) -> dict[DeleteKey, dict[str, frozenset[int]]]:
-        return {k: v for one in self.model.intents.values() for k, v in one.deletes.items()}
 
     def _read(self, base: TableVersion) -> Partition:
         """A partition of the base."""
@@ -425,9 +421,8 @@ class Actor:
         }
         live = {one.file_path: dict(enumerate(adds[one.file_path])) for one in files}
         about: dict[str, list[DataFile]] = {}
-        known = self._known_deletes()
         for delete, number in deletes:
-            for target, positions in known[_key(delete)].items():
+            for target, positions in self.model.positions_of(delete).items():
                 if target in sequence and number >= sequence[target]:
                     about.setdefault(target, []).append(delete)
                     for position in positions:

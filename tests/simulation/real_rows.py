@@ -21,7 +21,6 @@ from lakehouse.dml.copy_on_write import RowRewrite
 from lakehouse.dml.merge_on_read import RowDeletes
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
-from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import schema_to_arrow
@@ -103,13 +102,16 @@ def note_deletes(intent: Intent, live: dict[str, dict[int, int]], done: RowDelet
         path: frozenset(position for position, row in rows.items() if has_no_struct(row))
         for path, rows in live.items()
     }
+    told = {path: positions for path, positions in wanted.items() if positions}
+    if not done.delete_files:  # vectors, which the commit writes; files of which every row goes
+        intent.removes = tuple(one.file_path for one in done.removed)
+        kept = {path: one for path, one in told.items() if path not in intent.removes}
+        intent.deletes[intent.op, None] = kept
+        return
+    paths = {one.path for one in done.rows}
     for one in done.delete_files:
         intent.deletes[one.file_path, one.content_offset] = {
             path: positions
-            for path, positions in wanted.items()
-            if positions and _is_about(one, path, done)
+            for path, positions in told.items()
+            if one.named_file == path or (one.named_file is None and path in paths)
         }
-
-
-def _is_about(delete: DataFile, path: str, done: RowDeletes) -> bool:
-    return delete.named_file == path or (delete.named_file is None and path in done.referenced)

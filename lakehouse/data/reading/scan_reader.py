@@ -10,12 +10,14 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+import numpy as np
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField
 
 from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA, DeleteLoader
+from lakehouse.data.deletes.deletion_vector import Positions
 from lakehouse.data.reading.avro_reader import AVRO, AvroFile, AvroTaskReader
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.decoding_threads import Pipeline
@@ -35,7 +37,7 @@ from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
 
-__all__ = ["METADATA_COLUMNS", "ReadRequest", "read_table", "read_tasks"]
+__all__ = ["METADATA_COLUMNS", "ReadRequest", "deleted_positions", "read_table", "read_tasks"]
 
 _POSITION_NAMES = (
     '[{"field-id":2147483546,"names":["file_path"]},{"field-id":2147483545,"names":["pos"]}]'
@@ -158,6 +160,26 @@ def read_table(tasks: Iterable[FileScanTask], request: ReadRequest, storage: Sto
     return pa.Table.from_batches(batches, schema=schema)
 
 
+def deleted_positions(
+    files: Iterable[tuple[DataFile, Sequence[DataFile]]], metadata: TableMetadata, storage: Storage
+) -> list[Positions]:
+    """What position deletes and deletion vectors delete from data files; none of these is opened.
+
+    Args:
+        files: each data file with its deletes; a deletion vector stands for all of them.
+        metadata: of the table.
+        storage: where the deletes are.
+
+    Returns:
+        For each file ascending distinct positions.
+
+    Raises:
+        NoSuchFileError | CorruptMetadataError | UnsupportedFeatureError: as for `read_tasks`.
+    """
+    session = _Session(ReadRequest.of(metadata, Schema()), storage)
+    return [session.deleted(file, deletes) for file, deletes in files]
+
+
 def _reads_in_bulk(tasks: Sequence[FileScanTask], request: ReadRequest, threads: int) -> bool:
     if request.bulk is not None:
         return request.bulk and may_load_polars()
@@ -200,6 +222,11 @@ class _Session:
     def open_together(self, tasks: Iterable[FileScanTask]) -> WholeFiles:
         """Tasks that are decoded in bulk where they allow it."""
         return WholeFiles([self.open(task) for task in tasks], lone=self._request.bulk is True)
+
+    def deleted(self, file: DataFile, deletes: Sequence[DataFile]) -> Positions:
+        """Positions deleted from a file."""
+        found = self._deletes.positions(file, deletes)
+        return np.empty(0, np.int64) if found is None else found
 
     def _scan_columns(self, residual: Bound, equality_ids: tuple[int, ...]) -> ScanColumns:
         with self._lock:

@@ -79,15 +79,20 @@ def write_deletes(
 
 def _checked(one: FileDeletes, request: WriteRequest) -> FileDeletes:
     path = one.data_file.file_path
-    if one.data_file.content != CONTENT_DATA:
-        raise InvalidInputError(
-            f"{path} is a delete file: only rows of data files are deleted", file=path
-        )
     if one.data_file.spec_id != request.spec.spec_id:
         raise InvalidInputError(
             f"{path} belongs to partition spec {one.data_file.spec_id}, the request to "
             f"{request.spec.spec_id}",
             file=path,
+        )
+    return _in_its_file(one)
+
+
+def _in_its_file(one: FileDeletes) -> FileDeletes:
+    path = one.data_file.file_path
+    if one.data_file.content != CONTENT_DATA:
+        raise InvalidInputError(
+            f"{path} is a delete file: only rows of data files are deleted", file=path
         )
     positions = np.unique(np.asarray(one.positions, dtype=np.int64))
     if len(positions) and (positions[0] < 0 or positions[-1] >= one.data_file.record_count):
@@ -104,6 +109,23 @@ def _write_vectors(
     location = (
         f"{request.location.rstrip('/')}/00000-{task}-{request.write_id}-00001-deletes.puffin"
     )
+    data, written = encode_vectors(items, location)
+    with storage.open_output(location) as stream:
+        stream.write(data)
+    return written
+
+
+def encode_vectors(deletes: Iterable[FileDeletes], location: str) -> tuple[bytes, list[DataFile]]:
+    """The Puffin file with a deletion vector for each item, and these as files to commit.
+
+    Args:
+        deletes: one item a data file, of any partition spec.
+        location: where the file will lie.
+
+    Raises:
+        InvalidInputError: a position outside its file, or a file that is no data file.
+    """
+    items = [_in_its_file(one) for one in deletes]
     puffin = PuffinWriter(_CREATED_BY)
     blobs = []
     for one in items:
@@ -115,9 +137,7 @@ def _write_vectors(
             puffin.add(encode_vector(one.positions), BLOB_TYPE, [POSITION_ROW.field_id], properties)
         )
     data = puffin.finish()
-    with storage.open_output(location) as stream:
-        stream.write(data)
-    return [
+    return data, [
         DataFile(
             content=CONTENT_POSITION_DELETES,
             file_path=location,

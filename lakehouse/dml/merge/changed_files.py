@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_data_files
 from lakehouse.dml.merge.merge_rows import POSITION, Positions, RowChanges
-from lakehouse.dml.merge_on_read import RowDeletes, delete_positions
+from lakehouse.dml.merge_on_read import RowDeletes, decided_rows, delete_positions
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
@@ -20,6 +20,7 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.metadata_columns import with_lineage
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.attempt.pending_operation import Isolation
+from lakehouse.transaction.conflicts.decided_rows import DecidedRows
 from lakehouse.transaction.transaction import Transaction
 
 Mode = Literal["copy-on-write", "merge-on-read"]
@@ -59,8 +60,7 @@ class ChangedFiles:
         transaction.row_delta(
             self.added,
             self.deletes.delete_files,
-            removed_delete_files=self.deletes.superseded,
-            referenced_files=self.deletes.referenced,
+            rows=self.deletes.rows,
             conflict_filter=self.conflict_filter,
             isolation=isolation,
         )
@@ -93,7 +93,7 @@ def write_changes(
         rows = rows.select(range(len(request.schema.fields)))
     added = [] if rows is None else list(write_data_files(rows, fresh, storage, task="changed"))
     if mode == "merge-on-read":
-        deletes = delete_positions(changes.gone, metadata, request, storage)
+        deletes = delete_positions(_decided(changes), metadata, request, storage)
         return ChangedFiles(tuple(added), (), deletes, changes.conflict_filter)
     for index, (task, positions) in enumerate(changes.gone):
         kept = _kept(task, positions, lineage.schema, metadata, storage)
@@ -101,6 +101,17 @@ def write_changes(
             added += write_data_files(kept, lineage, storage, task=f"keep{index}")
     removed = tuple(task.data_file for task, _ in changes.gone)
     return ChangedFiles(tuple(added), removed, None, changes.conflict_filter)
+
+
+def _decided(changes: RowChanges) -> list[DecidedRows]:
+    """Rows that go and rows that were only seen, by file."""
+    seen = {task.data_file.file_path: (task, positions) for task, positions in changes.seen}
+    rows = []
+    for task, gone in changes.gone:
+        _, also = seen.pop(task.data_file.file_path, (task, None))
+        rows.append(decided_rows(task, gone, also))
+    nothing = np.empty(0, np.int64)
+    return [*rows, *(decided_rows(task, nothing, also) for task, also in seen.values())]
 
 
 def _kept(

@@ -45,6 +45,8 @@ class RowChanges:
     Attributes:
         conflict_filter: passes every row that, had it been there, might have changed the outcome.
         gone: files as they were planned, with the positions of rows that are deleted or replaced.
+        seen: files as they were planned, with the positions of rows that stay as they are, and for
+            which a source row was not inserted.
         rows: new rows, and new versions of rows, in the table's schema (with row lineage from v3).
         updated: how many rows have a new version.
         deleted: how many rows go without one.
@@ -54,6 +56,7 @@ class RowChanges:
 
     conflict_filter: Bound = TRUE
     gone: list[tuple[FileScanTask, Positions]] = field(default_factory=list)
+    seen: list[tuple[FileScanTask, Positions]] = field(default_factory=list)
     rows: list[pa.RecordBatch] = field(default_factory=list)
     updated: int = 0
     deleted: int = 0
@@ -259,8 +262,13 @@ def _merge_file(
     # several source rows may delete one row
     changes.updated += sum(map(len, updated))
     changes.deleted += len(np.unique(np.concatenate(deleted))) if deleted else 0
-    if updated or deleted:
-        changes.gone.append((met.task, np.unique(np.concatenate([*updated, *deleted]))))
+    gone = np.unique(np.concatenate([np.empty(0, np.int64), *updated, *deleted]))
+    if len(gone):
+        changes.gone.append((met.task, gone))
+    if merge.about("not matched") and paired.count:
+        stay = np.setdiff1d(_positions(_of(paired)), gone)
+        if len(stay):
+            changes.seen.append((met.task, stay))
 
 
 def _acting(clauses: Sequence[BoundClause], rows: PairedRows) -> list[tuple[BoundClause, Rows]]:

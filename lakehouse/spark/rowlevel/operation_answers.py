@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
 
-from lakehouse.dml.merge_on_read import delete_positions
+from lakehouse.dml.merge_on_read import decided_rows, delete_positions
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.expressions.bound_filter import FALSE, Bound, disjunction
 from lakehouse.scan.scan_tasks import FileScanTask
@@ -150,14 +150,14 @@ class OperationAnswers(Answers):
             return
         with RowWrite(table, self._branch, self._summary, None) as write:
             write.files += added
-            matched = ((self._tasks[path], _positions(told)) for path, told in deletes.items())
-            gone = delete_positions(matched, table.metadata, table.write_request(), table.storage)
+            told = ((self._tasks[path], _positions(one)) for path, one in deletes.items())
+            rows = [decided_rows(task, positions) for task, positions in told if len(positions)]
+            gone = delete_positions(rows, table.metadata, table.write_request(), table.storage)
             write.files += gone.delete_files
             transaction = table.transaction(branch=self._branch).row_delta(
                 added,
                 gone.delete_files,
-                removed_delete_files=gone.superseded,
-                referenced_files=gone.referenced,
+                rows=gone.rows,
                 conflict_filter=self._where,
                 isolation=self._isolation,
             )

@@ -296,7 +296,12 @@ def _result(found: WriteResult | None, counted: RowChanges) -> MergeResult:
     if found.replayed:
         return MergeResult(found.snapshot, replayed=True)
     return MergeResult(
-        found.snapshot, counted.inserted, counted.updated, counted.deleted, found.retries
+        found.snapshot,
+        counted.inserted,
+        counted.updated,
+        counted.deleted,
+        found.retries,
+        decided_again=found.decided_again,
     )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakehouse.errors import InvalidInputError, ValidationConflictError
 from lakehouse.spec.manifests.data_file import CONTENT_POSITION_DELETES, DataFile
@@ -42,6 +45,34 @@ def deletes_naming(
             continue
         entries = live(workspace.entries(manifest, metadata))
         found += entries.filter(entries.naming(paths)).to_data_files()
+    return found
+
+
+def position_deletes_of(
+    workspace: Workspace,
+    metadata: TableMetadata,
+    manifests: Sequence[ManifestFile],
+    snapshot_ids: Collection[int],
+) -> list[DataFile]:
+    """Live position deletes and deletion vectors that some snapshots added.
+
+    Args:
+        workspace: reads manifests.
+        metadata: knows their partition specs.
+        manifests: of the snapshot looked at.
+        snapshot_ids: of the snapshots.
+    """
+    found: list[DataFile] = []
+    for manifest in manifests:
+        # whatever merged its entry into another manifest came later, and is one of them, too
+        if (
+            manifest.content == CONTENT_DELETE_MANIFEST
+            and manifest.added_snapshot_id in snapshot_ids
+        ):
+            entries = live(workspace.entries(manifest, metadata))
+            own = pc.is_in(entries.table["snapshot_id"], pa.array(snapshot_ids, pa.int64()))
+            by_position = pc.equal(entries.table["content"], CONTENT_POSITION_DELETES)
+            found += entries.filter(pc.and_(own, by_position)).to_data_files()
     return found
 
 

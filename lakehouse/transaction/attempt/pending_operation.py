@@ -37,6 +37,7 @@ class Attempt:
         retries: attempts lost before.
         metadata: the base with the updates so far.
         removed: data files that operations of the transaction have removed so far.
+        vectors: files with deletion vectors that its snapshots name.
     """
 
     started: TableVersion
@@ -51,6 +52,7 @@ class Attempt:
     snapshots: list[Snapshot] = field(default_factory=list)
     pending: list[tuple[str, bytes]] = field(default_factory=list)
     removed: set[str] = field(default_factory=set)
+    vectors: set[str] = field(default_factory=set)
     now_ms: int = 0
 
     @property

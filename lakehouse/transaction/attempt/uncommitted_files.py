@@ -131,6 +131,12 @@ class Workspace:
             metadata, f"snap-{snapshot_id}-{next(self._numbers)}-{self.unique}.avro"
         )
 
+    def vectors_location(self, metadata: TableMetadata) -> str:
+        """A fresh name for a file of deletion vectors, among the data files."""
+        self._check_table(metadata)
+        folder = TableProperties(metadata.properties).data_location(metadata.location)
+        return join(folder, f"00000-{next(self._numbers)}-{self.unique}-00001-deletes.puffin")
+
     def write(self, location: str, data: bytes) -> None:
         """Write a new file; durable after `flush`."""
         self._buffer[location] = data

@@ -331,7 +331,7 @@ def _already_committed(job: Run, version: TableVersion) -> Committed | None:
 
 
 def _referenced(workspace: Workspace, attempt: Attempt) -> set[str]:
-    kept = {location for location, _ in attempt.pending}
+    kept = {location for location, _ in attempt.pending} | attempt.vectors
     for snapshot in attempt.snapshots:
         kept.update(manifest.manifest_path for manifest in workspace.manifests(snapshot))
     return kept

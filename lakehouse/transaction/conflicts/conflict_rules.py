@@ -10,6 +10,8 @@ Pure: they look at entries, not at storage.
 | `still_live` | files gone that the operation reads, references or removes |
 | `none_removed_below` | data files gone that position deletes which name none can be about |
 | `no_new_vectors` | a deletion vector added for a data file that gets one from the operation |
+| `no_row_deleted` | rows deleted or replaced that the operation decided on, where it tells which |
+| `no_equality_deletes` | equality deletes added where the operation replaces rows |
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from lakehouse.spec.partitioning.partition_terms import is_unpartitioned
 from lakehouse.spec.schema.field_types import FieldTypes
 from lakehouse.storage.location import canonical
 from lakehouse.transaction.conflicts.concurrent_changes import ConcurrentChange
+from lakehouse.transaction.conflicts.decided_rows import DecidedRows, Positions, decided_alike
 
 Mask = npt.NDArray[np.bool_]
 _SHOWN = 3
@@ -243,6 +246,64 @@ def no_new_vectors(
                 )
 
 
+def no_row_deleted(
+    subject: Subject,
+    rows: Sequence[DecidedRows],
+    deleted: Sequence[Positions],
+    changes: Sequence[ConcurrentChange],
+    *,
+    with_seen: bool,
+) -> None:
+    """Refuse if rows are gone that the operation decided on; other rows of the files may be.
+
+    Args:
+        subject: who complains.
+        rows: of the operation, each of another file.
+        deleted: for each of `rows` what is deleted from the file by others.
+        changes: of other writers.
+        with_seen: whether rows matter that the operation only saw.
+    """
+    for one, positions in zip(rows, deleted, strict=True):
+        twice = decided_alike(one, positions, with_seen=with_seen)
+        if not len(twice):
+            continue
+        by = changes[-1].snapshot
+        for change in changes:
+            if any(pc.any(part.naming([one.path])).as_py() for part in change.added_deletes):
+                by = change.snapshot
+        raise _refusal(
+            subject,
+            by,
+            f"deleted or replaced {len(twice)} rows of {one.path.rpartition('/')[2]} that this "
+            f"{subject.action} decided on",
+            [one.path],
+            "Load the table again and repeat it",
+        )
+
+
+def no_equality_deletes(
+    subject: Subject, partitions: frozenset[tuple[Any, ...]], changes: Iterable[ConcurrentChange]
+) -> None:
+    """Refuse if equality deletes were added for rows of these partitions, whichever they are."""
+    if not partitions:
+        return
+    targets = Targets(frozenset(), partitions)
+    for change in changes:
+        for entries in change.added_deletes:
+            equality = pc.equal(entries.table["content"], CONTENT_EQUALITY_DELETES).to_numpy()
+            applies = _applies(entries, targets, ignore_equality=False)
+            hit = entries.filter(pa.array(equality & applies))
+            if len(hit):
+                raise _conflict(
+                    subject,
+                    change.snapshot,
+                    f"added equality deletes ({_files(hit)}) for data files that this "
+                    f"{subject.action} replaces rows of",
+                    hit,
+                    "Load the table again and repeat it",
+                )
+
+
 def missing_files(
     subject: Subject, missing: Collection[str], changes: Sequence[ConcurrentChange]
 ) -> ValidationConflictError:
@@ -296,6 +357,12 @@ def _partition(entries: Entries, values: tuple[Any, ...]) -> str:
 def _conflict(
     subject: Subject, snapshot: Snapshot, what: str, hit: Entries, remedy: str
 ) -> ValidationConflictError:
+    return _refusal(subject, snapshot, what, hit.table["file_path"].to_pylist(), remedy)
+
+
+def _refusal(
+    subject: Subject, snapshot: Snapshot, what: str, files: Sequence[str], remedy: str
+) -> ValidationConflictError:
     based = (
         "an empty table"
         if subject.base_snapshot_id is None
@@ -306,6 +373,6 @@ def _conflict(
         f"{snapshot.snapshot_id} ({snapshot.operation}) has since {what}. {remedy}.",
         table=subject.table,
         snapshot_id=snapshot.snapshot_id,
-        files=hit.table["file_path"].to_pylist()[:_SHOWN],
+        files=list(files[:_SHOWN]),
         operation=subject.action,
     )

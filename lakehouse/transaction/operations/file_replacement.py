@@ -34,20 +34,22 @@ class Replacement:
             files alone go with them.
         added: data and delete files.
         data_sequence_number: for added data files; None: the commit's.
+        edition: tells apart what is added, where that depends on the attempt.
     """
 
     key: Hashable
     removed: tuple[DataFile, ...]
     added: tuple[DataFile, ...]
     data_sequence_number: int | None = None
+    edition: Hashable = None
 
     def manifests_of_added(
         self, workspace: Workspace, metadata: TableMetadata
     ) -> list[ManifestFile]:
-        """Write the manifests of the added files, once."""
+        """Write the manifests of the added files, once an edition."""
         snapshot_id = workspace.new_snapshot_id(metadata, self.key)
         return workspace.once(
-            ("added", self.key),
+            ("added", self.key, self.edition),
             lambda: write_added(
                 workspace,
                 metadata,

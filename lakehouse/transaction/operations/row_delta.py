@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.bound_filter import Bound
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, CONTENT_POSITION_DELETES, DataFile
-from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, OPERATION_DELETE, OPERATION_OVERWRITE
+from lakehouse.spec.metadata.snapshot import (
+    OPERATION_APPEND,
+    OPERATION_DELETE,
+    OPERATION_OVERWRITE,
+    Snapshot,
+)
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.transaction.attempt.added_files import checked
 from lakehouse.transaction.attempt.pending_operation import Attempt, Isolation, head_of
@@ -17,11 +22,14 @@ from lakehouse.transaction.conflicts.conflict_rules import (
     Subject,
     Targets,
     no_added_data,
+    no_equality_deletes,
     no_new_deletes,
     no_new_vectors,
+    no_row_deleted,
     none_removed_below,
     still_live,
 )
+from lakehouse.transaction.conflicts.decided_rows import DecidedRows, paths_of
 from lakehouse.transaction.operations.file_replacement import (
     Replacement,
     concurrent_changes,
@@ -29,6 +37,7 @@ from lakehouse.transaction.operations.file_replacement import (
     scope_of,
     subject_of,
 )
+from lakehouse.transaction.operations.row_positions import Vectors, deleted_since, write_vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +51,7 @@ class RowDelta:
     conflict_filter: Bound | None = None
     isolation: Isolation | None = None
     referenced_files: frozenset[str] = frozenset()
+    rows: tuple[DecidedRows, ...] = ()
 
     def __post_init__(self) -> None:
         checked((*self.data_files, *self.delete_files), "The files to add")
@@ -51,31 +61,58 @@ class RowDelta:
                 raise InvalidInputError(
                     f"{file.file_path} holds data, not deletes.", file=file.file_path
                 )
+        checked((one.data_file for one in self.rows), "The rows to delete")
 
     def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
-        """Write manifests against the base."""
-        self._replacement().prepare(workspace, metadata, head_of(metadata, self.branch))
+        """Write vectors and manifests against the base."""
+        head = head_of(metadata, self.branch)
+        vectors = self._vectors(workspace, metadata, head)
+        self._replacement(vectors).prepare(workspace, metadata, head)
 
     def apply(self, attempt: Attempt) -> None:
         """Validate, then one snapshot."""
         subject, changes = subject_of(attempt, "row delta"), concurrent_changes(attempt)
-        self._check_data_files(attempt, subject, changes)
-        decided = self.conflict_filter is not None or bool(self.delete_files)
-        if (
-            decided
-            and isolation_of(attempt, self.isolation, lambda table: table.delete_isolation)
-            == "serializable"
-        ):
-            no_added_data(
-                subject,
-                scope_of(attempt, self.conflict_filter, (*self.delete_files, *self.data_files)),
-                changes,
-            )
-        if not self.delete_files and not self.removed_delete_files:
+        level = isolation_of(attempt, self.isolation, lambda table: table.delete_isolation)
+        serializable = level == "serializable"
+        if self.rows:
+            self._check_rows(attempt, subject, changes, serializable=serializable)
+        else:
+            self._check_data_files(attempt, subject, changes)
+        decided = self.conflict_filter is not None or bool(self.delete_files or self.rows)
+        if decided and serializable:
+            targets = (one.data_file for one in self.rows)
+            files = (*self.delete_files, *self.data_files, *targets)
+            no_added_data(subject, scope_of(attempt, self.conflict_filter, files), changes)
+        vectors = self._vectors(attempt.workspace, attempt.metadata, attempt.head())
+        if vectors.location is not None:
+            attempt.vectors.add(vectors.location)
+        replacement = self._replacement(vectors)
+        if all(one.content == CONTENT_DATA for one in (*replacement.added, *replacement.removed)):
             operation = OPERATION_APPEND
         else:
             operation = OPERATION_OVERWRITE if self.data_files else OPERATION_DELETE
-        self._replacement().apply(attempt, operation, subject, changes)
+        replacement.apply(attempt, operation, subject, changes)
+
+    def _check_rows(
+        self,
+        attempt: Attempt,
+        subject: Subject,
+        changes: list[ConcurrentChange],
+        *,
+        serializable: bool,
+    ) -> None:
+        """The rows decided on must be there still; other rows of their files need not."""
+        self._check_not_removed(attempt, paths_of(self.rows, with_seen=False))
+        if not changes:
+            return
+        still_live(subject, paths_of(self.rows, with_seen=serializable), changes)
+        since = {one.snapshot.snapshot_id for one in changes}
+        workspace, metadata, head = attempt.workspace, attempt.metadata, attempt.head()
+        deleted = deleted_since(workspace, metadata, head, self.rows, since)
+        no_row_deleted(subject, self.rows, deleted, changes, with_seen=serializable)
+        if self.data_files:
+            partitions = frozenset(one.data_file.partition_key for one in self.rows)
+            no_equality_deletes(subject, partitions, changes)
 
     def _check_data_files(
         self, attempt: Attempt, subject: Subject, changes: list[ConcurrentChange]
@@ -87,14 +124,7 @@ class RowDelta:
         unnamed = [
             one for one in by_position if one.named_file is None and not self.referenced_files
         ]
-        gone = sorted(referenced & attempt.removed)
-        if gone:
-            raise InvalidInputError(
-                f"Table {attempt.table}: this transaction removes {gone[0]}, of which it deletes "
-                "rows as well.",
-                table=attempt.table,
-                file=gone[0],
-            )
+        self._check_not_removed(attempt, referenced)
         still_live(subject, referenced, changes)
         none_removed_below(subject, unnamed, changes)
         # may hold rows deleted here: were they deleted meanwhile, they would come back
@@ -104,7 +134,29 @@ class RowDelta:
         else:
             no_new_vectors(subject, referenced, changes)
 
-    def _replacement(self) -> Replacement:
+    @staticmethod
+    def _check_not_removed(attempt: Attempt, paths: frozenset[str]) -> None:
+        gone = sorted(paths & attempt.removed)
+        if gone:
+            raise InvalidInputError(
+                f"Table {attempt.table}: this transaction removes {gone[0]}, of which it deletes "
+                "rows as well.",
+                table=attempt.table,
+                file=gone[0],
+            )
+
+    def _vectors(
+        self, workspace: Workspace, metadata: TableMetadata, head: Snapshot | None
+    ) -> Vectors:
+        """The vectors for a base; none where files delete the rows."""
+        if self.delete_files:
+            return Vectors()
+        return write_vectors(workspace, metadata, head, self.rows, id(self))
+
+    def _replacement(self, vectors: Vectors) -> Replacement:
         return Replacement(
-            id(self), self.removed_delete_files, (*self.data_files, *self.delete_files)
+            id(self),
+            (*self.removed_delete_files, *vectors.superseded),
+            (*self.data_files, *self.delete_files, *vectors.files),
+            edition=vectors.location,
         )

@@ -1,0 +1,151 @@
+"""Writers that change rows of one data file at once: rows that both change decide, not files.
+
+A stale handle decides on what it loaded, and meets what others committed when it commits.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import lakehouse as lh
+from lakehouse.errors import ValidationConflictError
+
+SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.int64())])
+FORMS = [(2, "file"), (2, "partition"), (3, "file")]
+
+
+def rows(*ids: int, x: int = 0) -> pa.Table:
+    return pa.table({"id": list(ids), "x": [x] * len(ids)}, schema=SCHEMA)
+
+
+@pytest.fixture(params=FORMS, ids=str)
+def catalog(tmp_path, request):
+    """Of a table with two files of ten rows."""
+    opened = lh.load_catalog(f"file://{tmp_path}/warehouse")
+    version, granularity = request.param
+    modes = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
+    table = opened.create_table(
+        "raw.t",
+        SCHEMA,
+        format_version=version,
+        properties={**modes, "write.delete.granularity": granularity},
+    )
+    table.append(rows(*range(10)))
+    table.append(rows(*range(10, 20)))
+    return opened
+
+
+def load(catalog):
+    return catalog.load_table("raw.t")
+
+
+def content(catalog) -> dict[int, int]:
+    found = load(catalog).scan().to_arrow().to_pylist()
+    assert len({one["id"] for one in found}) == len(found), "a row is there twice"
+    return {one["id"]: one["x"] for one in found}
+
+
+def change(table, verb: str, key: int):
+    """Every way to change one row of the table."""
+    if verb == "delete":
+        return table.delete(f"id = {key}")
+    if verb == "update":
+        return table.update({"x": "x + 1"}, f"id = {key}")
+    if verb == "upsert":
+        return table.upsert(rows(key, x=1), ["id"])
+    merge = table.merge(rows(key, x=1), "t.id = s.id")
+    if verb == "merge update":
+        return merge.when_matched_update({"x": "t.x + s.x"}).execute()
+    return merge.when_matched_delete().execute()
+
+
+VERBS = ["delete", "update", "upsert", "merge update", "merge delete"]
+
+
+def expected(found: dict[int, int], verb: str, key: int) -> None:
+    if "delete" in verb:
+        del found[key]
+    else:
+        found[key] += 1
+
+
+@pytest.mark.parametrize("mine", VERBS)
+@pytest.mark.parametrize("theirs", ["delete", "update"])
+def test_different_rows_of_a_file_are_decided_on_once(catalog, mine, theirs):
+    stale, wanted = load(catalog), content(catalog)
+    change(load(catalog), theirs, 3)
+    change(load(catalog), theirs, 15)
+    done = change(stale, mine, 4)
+    assert done.decided_again == 0
+    for verb, key in ((theirs, 3), (theirs, 15), (mine, 4)):
+        expected(wanted, verb, key)
+    assert content(catalog) == wanted
+    nothing_is_left_over(load(catalog))
+
+
+@pytest.mark.parametrize("mine", ["update", "upsert", "merge update"])
+@pytest.mark.parametrize("theirs", ["update", "delete"])
+def test_a_row_that_both_change_is_decided_on_again(catalog, mine, theirs):
+    stale = load(catalog)
+    change(load(catalog), theirs, 3)
+    if (mine, theirs) == ("update", "delete") or (mine, theirs) == ("merge update", "delete"):
+        assert change(stale, mine, 3).snapshot is None
+        assert 3 not in content(catalog)
+        return
+    done = change(stale, mine, 3)
+    assert done.decided_again == 1
+    assert content(catalog)[3] == (1 if mine == "upsert" else 2)
+    nothing_is_left_over(load(catalog))
+
+
+def test_a_row_that_both_delete_is_a_conflict_that_says_so(catalog):
+    stale = load(catalog)
+    load(catalog).delete("id in (3, 4)")
+    with pytest.raises(ValidationConflictError, match="replaced 1 rows of "):
+        stale.delete("id in (4, 5)")
+    assert sorted(set(range(20)) - content(catalog).keys()) == [3, 4]
+    nothing_is_left_over(load(catalog))
+
+
+def test_a_row_that_was_seen_and_kept_is_not_inserted_when_it_went(catalog):
+    """Had it been gone, the merge would have inserted it: it hangs on a row that it left alone."""
+    stale = load(catalog)
+    load(catalog).delete("id = 3")
+    merge = stale.merge(rows(3, 4, x=9), "t.id = s.id").when_matched_update_all("t.id = 4")
+    done = merge.when_not_matched_insert_all().execute()
+    assert (done.decided_again, done.rows_inserted, done.rows_updated) == (1, 1, 1)
+    assert content(catalog)[3] == 9
+
+
+@pytest.mark.parametrize("level", ["serializable", "snapshot"])
+def test_what_was_only_seen_matters_to_serializable_writers_alone(catalog, level):
+    load(catalog).set_properties({"write.merge.isolation-level": level})
+    stale = load(catalog)
+    load(catalog).delete("id = 3")
+    merge = stale.merge(rows(3, 4, x=9), "t.id = s.id").when_matched_update_all("t.id = 4")
+    done = merge.when_not_matched_insert_all().execute()
+    assert done.decided_again == (level == "serializable")
+    assert (3 in content(catalog)) == (level == "serializable")
+
+
+def test_many_writers_on_one_old_version(catalog):
+    stale = [load(catalog) for _ in range(5)]
+    for key, table in enumerate(stale):
+        assert change(table, "update", key).decided_again == 0
+        assert change(table.refresh(), "delete", key + 10).decided_again == 0
+    found = content(catalog)
+    assert [found.get(key) for key in range(20)] == [1] * 5 + [0] * 5 + [None] * 5 + [0] * 5
+    nothing_is_left_over(load(catalog))
+
+
+def nothing_is_left_over(table) -> None:
+    """One vector a data file at most, and no file in the table's folder that nothing reaches."""
+    deletes = table.inspect.delete_files().to_pylist()
+    if table.metadata.format_version >= 3:
+        about = [one["referenced_data_file"] for one in deletes]
+        assert len(about) == len(set(about))
+        assert all(one["file_format"].lower() == "puffin" for one in deletes)
+    reached = {one["file_path"] for one in table.inspect.all_files().to_pylist()}
+    there = {one.location for one in table.storage.list(table.location) if "/data/" in one.location}
+    assert there <= reached
