@@ -66,12 +66,13 @@ def tasks_with_keys(
         keys: from `sorted_keys`.
     """
     parts: Sequence[Entries] = plan.files.parts if isinstance(plan.files, LazyItems) else ()
-    masks = [_may_hold(part, field_id, kind, keys) for part in parts]
+    masks = [may_hold_key(part, field_id, kind, keys) for part in parts]
     found = np.flatnonzero(np.concatenate(masks)) if masks else np.empty(0, np.int64)
     return [plan.tasks[int(one)] for one in found]
 
 
-def _may_hold(part: Entries, field_id: int, kind: IcebergType, keys: npt.NDArray[Any]) -> Mask:
+def may_hold_key(part: Entries, field_id: int, kind: IcebergType, keys: npt.NDArray[Any]) -> Mask:
+    """Which entries may hold a key, by their bounds; see `tasks_with_keys`."""
     known = statistics_of_files(part.table, field_id, kind)
     first = _places(keys, known.lower, kind, "left", len(part), unknown=0)
     last = _places(keys, known.upper, kind, "right", len(part), unknown=len(keys))

@@ -28,6 +28,7 @@ from lakehouse.transaction.attempt.pending_operation import Isolation, Operation
 from lakehouse.transaction.commit.commit_attempts import Run, run
 from lakehouse.transaction.commit.committed import Committed
 from lakehouse.transaction.conflicts.decided_rows import DecidedRows
+from lakehouse.transaction.conflicts.key_test import KeyTest
 from lakehouse.transaction.operations.add_twins import AddTwins
 from lakehouse.transaction.operations.append import Append
 from lakehouse.transaction.operations.branches_and_tags import (
@@ -121,6 +122,7 @@ class Transaction:
         *,
         conflict_filter: Where = None,
         isolation: Isolation | None = None,
+        keys: KeyTest | None = None,
     ) -> Self:
         """Replace `removed` by `added` in one snapshot.
 
@@ -132,10 +134,12 @@ class Transaction:
             removed: data files that must still be live, or the commit raises
                 ValidationConflictError.
             conflict_filter: rows this operation decided on, as text, expression or bound to the
-                schema; concurrent changes that cannot match it do not conflict. None: the
-                partitions of the files involved (the whole table if unpartitioned).
+                schema. Data files that others added are read where partition and bounds do not
+                tell: without a row that matches they do not conflict. None: the partitions of the
+                files involved (the whole table if unpartitioned), of which no file is read.
             isolation: `serializable` (default, property `write.update.isolation-level`) also
                 refuses concurrently added data; `snapshot` only concurrent deletes and removals.
+            keys: narrows `conflict_filter` to rows with certain keys.
         """
         return self._add(
             Overwrite(
@@ -144,6 +148,7 @@ class Transaction:
                 self.branch,
                 self._bound(conflict_filter),
                 isolation,
+                keys,
             )
         )
 
@@ -172,6 +177,7 @@ class Transaction:
         rows: Iterable[DecidedRows] = (),
         conflict_filter: Where = None,
         isolation: Isolation | None = None,
+        keys: KeyTest | None = None,
     ) -> Self:
         """Add data and delete files (merge on read).
 
@@ -196,6 +202,7 @@ class Transaction:
             conflict_filter: as for `overwrite`.
             isolation: as for `overwrite`; the property is `write.delete.isolation-level`. With
                 `serializable` rows that were only seen must be there, too.
+            keys: as for `overwrite`.
 
         Raises:
             InvalidInputError: `rows` without `delete_files` in a table of version 2, or files that
@@ -222,6 +229,7 @@ class Transaction:
                 isolation,
                 frozenset(referenced_files),
                 decided,
+                keys,
             )
         )
 

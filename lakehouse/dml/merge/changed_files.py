@@ -21,6 +21,7 @@ from lakehouse.spec.schema.metadata_columns import with_lineage
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.attempt.pending_operation import Isolation
 from lakehouse.transaction.conflicts.decided_rows import DecidedRows
+from lakehouse.transaction.conflicts.key_test import KeyTest
 from lakehouse.transaction.transaction import Transaction
 
 Mode = Literal["copy-on-write", "merge-on-read"]
@@ -35,12 +36,14 @@ class ChangedFiles:
         removed: data files that are rewritten.
         deletes: of rows whose data files stay; None for copy on write.
         conflict_filter: see RowChanges.
+        keys: see RowChanges.
     """
 
     added: tuple[DataFile, ...]
     removed: tuple[DataFile, ...]
     deletes: RowDeletes | None
     conflict_filter: Bound
+    keys: KeyTest | None = None
 
     @property
     def written(self) -> tuple[DataFile, ...]:
@@ -55,6 +58,7 @@ class ChangedFiles:
                 self.removed,
                 conflict_filter=self.conflict_filter,
                 isolation=isolation,
+                keys=self.keys,
             )
             return
         transaction.row_delta(
@@ -63,6 +67,7 @@ class ChangedFiles:
             rows=self.deletes.rows,
             conflict_filter=self.conflict_filter,
             isolation=isolation,
+            keys=self.keys,
         )
 
 
@@ -94,13 +99,13 @@ def write_changes(
     added = [] if rows is None else list(write_data_files(rows, fresh, storage, task="changed"))
     if mode == "merge-on-read":
         deletes = delete_positions(_decided(changes), metadata, request, storage)
-        return ChangedFiles(tuple(added), (), deletes, changes.conflict_filter)
+        return ChangedFiles(tuple(added), (), deletes, changes.conflict_filter, changes.keys)
     for index, (task, positions) in enumerate(changes.gone):
         kept = _kept(task, positions, lineage.schema, metadata, storage)
         if kept.num_rows:
             added += write_data_files(kept, lineage, storage, task=f"keep{index}")
     removed = tuple(task.data_file for task, _ in changes.gone)
-    return ChangedFiles(tuple(added), removed, None, changes.conflict_filter)
+    return ChangedFiles(tuple(added), removed, None, changes.conflict_filter, changes.keys)
 
 
 def _decided(changes: RowChanges) -> list[DecidedRows]:

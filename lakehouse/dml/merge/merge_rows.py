@@ -29,6 +29,7 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.iceberg_types import fields_by_id
 from lakehouse.spec.schema.metadata_columns import ROW_ID, with_lineage
 from lakehouse.storage.storage_protocol import Storage
+from lakehouse.transaction.conflicts.key_test import KeyTest
 
 # beside columns of the table, which may have any name
 POSITION = NestedField(
@@ -44,6 +45,7 @@ class RowChanges:
 
     Attributes:
         conflict_filter: passes every row that, had it been there, might have changed the outcome.
+        keys: which of these rows would have; None is all of them.
         gone: files as they were planned, with the positions of rows that are deleted or replaced.
         seen: files as they were planned, with the positions of rows that stay as they are, and for
             which a source row was not inserted.
@@ -62,6 +64,7 @@ class RowChanges:
     deleted: int = 0
     inserted: int = 0
     opened: list[DataFile] = field(default_factory=list)
+    keys: KeyTest | None = None
 
     def __bool__(self) -> bool:
         return bool(self.gone or self.rows)
@@ -177,7 +180,9 @@ def merge_rows(target: TargetRows, merge: BoundMerge, source: pa.Table) -> RowCh
             key=repeated[1],
         )
     whole = bool(merge.about("not matched by source"))
-    changes = RowChanges(TRUE if whole else matcher.conflict_filter())
+    changes = (
+        RowChanges() if whole else RowChanges(matcher.conflict_filter(), keys=matcher.key_test())
+    )
     matched = np.zeros(source.num_rows, bool)
     choose = None if whole else matcher.tasks
     if source.num_rows or whole:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyiceberg.types import IcebergType, IntegerType, LongType
+from pyiceberg.schema import Schema
+from pyiceberg.types import IcebergType, IntegerType, LongType, StructType
 
 from lakehouse.data.conversion.single_values import internal_values
 from lakehouse.dml.merge.merge_binding import BoundMerge, KeyPair
@@ -20,10 +21,14 @@ from lakehouse.errors import InvalidExpressionError
 from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
 from lakehouse.expressions.filter_binding import to_bound
 from lakehouse.expressions.filter_terms import Call, Column, Term, Value
+from lakehouse.expressions.physical_comparison import Mask
 from lakehouse.expressions.sql import typed_calls as sql
-from lakehouse.scan.key_pruning import sorted_keys, tasks_with_keys
+from lakehouse.scan.key_pruning import may_hold_key, sorted_keys, tasks_with_keys
 from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.schema.iceberg_types import fields_by_id
+from lakehouse.transaction.conflicts.key_test import KeyTest
 
 if TYPE_CHECKING:
     import polars as pl
@@ -72,15 +77,38 @@ class SourceMatcher:
     def tasks(self, plan: ScanPlan) -> Sequence[FileScanTask]:
         """The tasks of a plan whose files may hold a key, by the column that rules out most."""
         found: Sequence[FileScanTask] = plan.tasks
+        for field_id, kind, ordered in self._ordered():
+            fewer = tasks_with_keys(plan, field_id, kind, ordered)
+            found = fewer if len(fewer) < len(found) else found
+        return found
+
+    def key_test(self) -> KeyTest:
+        """Holds rows of others against the keys."""
+        wanted = self._merge.key_columns
+        fields = self._merge.target.fields
+        columns = Schema(*(one for one in fields if wanted & fields_by_id(StructType(one)).keys()))
+
+        def may_hold(entries: Entries) -> Mask:
+            found = np.ones(len(entries), bool)
+            for field_id, kind, ordered in self._ordered():
+                found &= may_hold_key(entries, field_id, kind, ordered)
+            return found
+
+        def count(rows: pa.Table) -> int:
+            given = PairedRows(rows.num_rows, rows, columns, None, self._merge.source)
+            return len(np.unique(self.pairs(given).target))
+
+        return KeyTest(columns, may_hold, count)
+
+    def _ordered(self) -> Iterator[tuple[int, IcebergType, npt.NDArray[Any]]]:
+        """The keys of each column of the target that bounds can be held against, sorted."""
         for pair, keys in zip(self._merge.keys, self._keys, strict=True):
             column = _column_of(pair.target)
             if column is None or pair.nulls_match or not _alike(column.type, pair.source):
                 continue
             ordered = sorted_keys(keys, column.type)
             if ordered is not None:
-                fewer = tasks_with_keys(plan, column.field_id, column.type, ordered)
-                found = fewer if len(fewer) < len(found) else found
-        return found
+                yield column.field_id, column.type, ordered
 
     def pairs(self, rows: PairedRows) -> Pairs:
         """The rows of a file, given its key columns, with what they match in the source."""

@@ -16,7 +16,7 @@ Pure: they look at entries, not at storage.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,13 +105,27 @@ class Subject:
     base_snapshot_id: int | None
 
 
-def no_added_data(subject: Subject, scope: Scope, changes: Iterable[ConcurrentChange]) -> None:
-    """Refuse when data was added in scope. Rewrites add no rows and are passed over."""
+def no_added_data(
+    subject: Subject,
+    scope: Scope,
+    changes: Iterable[ConcurrentChange],
+    holding: Callable[[Entries], Mask] | None = None,
+) -> None:
+    """Refuse when data was added in scope. Rewrites add no rows and are passed over.
+
+    Args:
+        subject: who complains.
+        scope: rules out files.
+        changes: of other writers.
+        holding: which of the files that may hold rows in scope do hold some; None: all of them.
+    """
     for change in changes:
         if change.snapshot.operation == OPERATION_REPLACE:
             continue
         for entries in change.added_data:
             hit = entries.filter(pa.array(scope.mask(entries)))
+            if len(hit) and holding is not None:
+                hit = hit.filter(pa.array(holding(hit)))
             if len(hit):
                 raise _conflict(
                     subject,

@@ -11,7 +11,6 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.transaction.attempt.added_files import checked
 from lakehouse.transaction.attempt.pending_operation import Attempt, Isolation, head_of
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
-from lakehouse.transaction.conflicts.conflict_rules import no_added_data
 from lakehouse.transaction.operations.file_replacement import (
     Replacement,
     concurrent_changes,
@@ -19,6 +18,7 @@ from lakehouse.transaction.operations.file_replacement import (
     scope_of,
     subject_of,
 )
+from lakehouse.transaction.operations.phantom_rows import no_phantoms
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,8 @@ class DeleteFiles:
             isolation_of(attempt, self.isolation, lambda table: table.delete_isolation)
             == "serializable"
         ):
-            no_added_data(subject, scope_of(attempt, self.conflict_filter, self.removed), changes)
+            scope = scope_of(attempt, self.conflict_filter, self.removed)
+            no_phantoms(attempt, subject, scope, changes, id(self))
         self._replacement().apply(attempt, OPERATION_DELETE, subject, changes)
 
     def _replacement(self) -> Replacement:

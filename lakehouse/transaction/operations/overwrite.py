@@ -11,7 +11,8 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.transaction.attempt.added_files import checked
 from lakehouse.transaction.attempt.pending_operation import Attempt, Isolation, head_of
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
-from lakehouse.transaction.conflicts.conflict_rules import Targets, no_added_data, no_new_deletes
+from lakehouse.transaction.conflicts.conflict_rules import Targets, no_new_deletes
+from lakehouse.transaction.conflicts.key_test import KeyTest
 from lakehouse.transaction.operations.file_replacement import (
     Replacement,
     concurrent_changes,
@@ -19,6 +20,7 @@ from lakehouse.transaction.operations.file_replacement import (
     scope_of,
     subject_of,
 )
+from lakehouse.transaction.operations.phantom_rows import no_phantoms
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +32,7 @@ class Overwrite:
     branch: str
     conflict_filter: Bound | None = None
     isolation: Isolation | None = None
+    keys: KeyTest | None = None
 
     def __post_init__(self) -> None:
         checked(self.added, "The files to add")
@@ -46,11 +49,8 @@ class Overwrite:
             isolation_of(attempt, self.isolation, lambda table: table.update_isolation)
             == "serializable"
         ):
-            no_added_data(
-                subject,
-                scope_of(attempt, self.conflict_filter, (*self.removed, *self.added)),
-                changes,
-            )
+            scope = scope_of(attempt, self.conflict_filter, (*self.removed, *self.added))
+            no_phantoms(attempt, subject, scope, changes, id(self), self.keys)
         no_new_deletes(subject, Targets.of(self.removed), changes)
         only_removes = self.removed and not self.added
         operation = OPERATION_DELETE if only_removes else OPERATION_OVERWRITE

@@ -21,7 +21,6 @@ from lakehouse.transaction.conflicts.concurrent_changes import ConcurrentChange
 from lakehouse.transaction.conflicts.conflict_rules import (
     Subject,
     Targets,
-    no_added_data,
     no_equality_deletes,
     no_new_deletes,
     no_new_vectors,
@@ -30,6 +29,7 @@ from lakehouse.transaction.conflicts.conflict_rules import (
     still_live,
 )
 from lakehouse.transaction.conflicts.decided_rows import DecidedRows, paths_of
+from lakehouse.transaction.conflicts.key_test import KeyTest
 from lakehouse.transaction.operations.file_replacement import (
     Replacement,
     concurrent_changes,
@@ -37,6 +37,7 @@ from lakehouse.transaction.operations.file_replacement import (
     scope_of,
     subject_of,
 )
+from lakehouse.transaction.operations.phantom_rows import no_phantoms
 from lakehouse.transaction.operations.row_positions import Vectors, deleted_since, write_vectors
 
 
@@ -52,6 +53,7 @@ class RowDelta:
     isolation: Isolation | None = None
     referenced_files: frozenset[str] = frozenset()
     rows: tuple[DecidedRows, ...] = ()
+    keys: KeyTest | None = None
 
     def __post_init__(self) -> None:
         checked((*self.data_files, *self.delete_files), "The files to add")
@@ -82,7 +84,8 @@ class RowDelta:
         if decided and serializable:
             targets = (one.data_file for one in self.rows)
             files = (*self.delete_files, *self.data_files, *targets)
-            no_added_data(subject, scope_of(attempt, self.conflict_filter, files), changes)
+            scope = scope_of(attempt, self.conflict_filter, files)
+            no_phantoms(attempt, subject, scope, changes, id(self), self.keys)
         vectors = self._vectors(attempt.workspace, attempt.metadata, attempt.head())
         if vectors.location is not None:
             attempt.vectors.add(vectors.location)

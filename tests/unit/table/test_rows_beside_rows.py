@@ -129,6 +129,62 @@ def test_what_was_only_seen_matters_to_serializable_writers_alone(catalog, level
     assert (3 in content(catalog)) == (level == "serializable")
 
 
+PHANTOMS = [[100, 300], [100, 200, 300], [30, 400], [200], [4]]
+"""What others append: beside the keys 4 and 200 within their bounds, or one of them."""
+
+
+@pytest.mark.parametrize("added", PHANTOMS, ids=str)
+@pytest.mark.parametrize("verb", ["update", "upsert", "merge"])
+def test_rows_that_others_add_matter_where_they_have_the_keys(catalog, verb, added):
+    stale, keys = load(catalog), {4, 200}
+    load(catalog).append(rows(*added))
+    if verb == "update":
+        done = stale.update({"x": "9"}, "id in (4, 200)")
+    elif verb == "upsert":
+        done = stale.upsert(rows(*keys, x=9), ["id"])
+    else:
+        merge = stale.merge(rows(*keys, x=9), ["id"]).when_matched_update_all()
+        done = merge.when_not_matched_insert_all().execute()
+    found = load(catalog).scan().to_arrow().to_pylist()
+    assert done.decided_again == bool(keys & set(added))
+    wanted = [*range(20), *added]
+    if verb != "update":
+        wanted += sorted(keys - set(wanted))
+    assert sorted((one["id"], one["x"]) for one in found) == sorted(
+        (key, 9 if key in keys else 0) for key in wanted
+    )
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("added", PHANTOMS, ids=str)
+@pytest.mark.parametrize("verb", ["delete", "overwrite"])
+def test_filters_are_held_against_the_rows_that_others_add(catalog, verb, added, mode):
+    load(catalog).set_properties({"write.delete.mode": mode})
+    stale = load(catalog)
+    load(catalog).append(rows(*added))
+
+    def write():
+        where = "id in (4, 200)"
+        return stale.delete(where) if verb == "delete" else stale.overwrite(rows(200), where)
+
+    if {4, 200} & set(added):
+        with pytest.raises(ValidationConflictError, match="which can hold rows"):
+            write()
+    else:
+        assert write().rows_deleted == 1
+
+
+def test_a_column_that_changed_meanwhile_is_not_read_as_what_it_was(catalog):
+    """The files of others are read by the columns of the decision; there, any may matter."""
+    stale = load(catalog)
+    other = load(catalog)
+    with other.update_schema() as update:
+        update.rename_column("id", "key")
+    other.append(pa.table({"key": [100, 300], "x": [0, 0]}))
+    with pytest.raises(ValidationConflictError, match="which can hold rows"):
+        stale.delete("id in (4, 200)")
+
+
 def test_many_writers_on_one_old_version(catalog):
     stale = [load(catalog) for _ in range(5)]
     for key, table in enumerate(stale):
