@@ -285,6 +285,22 @@ class TableProperties:
         "Age at which expiry removes refs; never main.",
     )
 
+    # Changes from another database
+    changes_deletes_table = Property(
+        "lakehouse.changes.deletes-table",
+        optional_text,
+        None,
+        "The table beside this one in which apply_changes remembers deletes; set by it, by default "
+        "the name with _deletes behind it.",
+    )
+    changes_remember_deletes_ms = Property(
+        "lakehouse.changes.remember-deletes-ms",
+        natural,
+        7 * _DAY_MS,
+        "How long apply_changes remembers a delete, so that an older change that comes late does "
+        "not bring the row back; 0: not at all.",
+    )
+
     # Maintenance by this library
     maintenance_small_file_bytes = Property(
         "lakehouse.maintenance.small-file-bytes",

@@ -40,6 +40,29 @@ class MergeResult:
 
 
 @dataclass(frozen=True, slots=True)
+class ApplyResult(MergeResult):
+    """What a batch of changes did.
+
+    Attributes:
+        changes: how many there were.
+        superseded: of these, how many a later change of the same key in the batch made pointless.
+        ignored: how many of the others are older than what the table holds of their key, or than
+            a delete that is remembered.
+        columns_changed: columns that were added or widened.
+    """
+
+    changes: int = 0
+    superseded: int = 0
+    ignored: int = 0
+    columns_changed: tuple[str, ...] = ()
+
+    @property
+    def applied(self) -> int:
+        """How many changes count: they took effect, or delete a row that is not there."""
+        return self.changes - self.superseded - self.ignored
+
+
+@dataclass(frozen=True, slots=True)
 class MergePlan(Report):
     """What a merge would do to the table as it is: everything was read, nothing was written.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from lakehouse.table.html_view import table_html, table_text
+from lakehouse.table.verbs.apply_verbs import ApplyVerbs
 from lakehouse.table.verbs.change_verbs import ChangeVerbs
-from lakehouse.table.verbs.merge_verbs import MergeVerbs
 from lakehouse.table.verbs.read_verbs import ReadVerbs
 from lakehouse.table.verbs.ref_verbs import RefVerbs
 from lakehouse.table.verbs.upkeep_verbs import UpkeepVerbs
 
 
-class Table(ReadVerbs, MergeVerbs, ChangeVerbs, RefVerbs, UpkeepVerbs):
+class Table(ReadVerbs, ApplyVerbs, ChangeVerbs, RefVerbs, UpkeepVerbs):
     """A table at the version it had when it was loaded, or last changed through this object.
 
     >>> schema = pa.schema({"day": pa.date32(), "visits": pa.int64()})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Self
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
@@ -31,6 +31,7 @@ from lakehouse.transaction.conflicts.decided_rows import DecidedRows
 from lakehouse.transaction.conflicts.key_test import KeyTest
 from lakehouse.transaction.operations.add_twins import AddTwins
 from lakehouse.transaction.operations.append import Append
+from lakehouse.transaction.operations.assumption import Assumption
 from lakehouse.transaction.operations.branches_and_tags import (
     CherryPick,
     FastForward,
@@ -333,6 +334,14 @@ class Transaction:
     def update(self, updates: Sequence[Update], requirements: Sequence[Requirement] = ()) -> Self:
         """Change metadata: schemas, specs, sort orders, statistics (see lakehouse.evolution)."""
         return self._add(MetadataChange(tuple(updates), tuple(requirements)))
+
+    def assume(self, check: Callable[[], None]) -> Self:
+        """Call `check` in each attempt that finds commits of others since the base.
+
+        It raises ValidationConflictError when something outside the table, which the change was
+        decided on, is not as it was.
+        """
+        return self._add(Assumption(check))
 
     def set_properties(self, properties: Mapping[str, str]) -> Self:
         """Set table properties.

@@ -54,6 +54,7 @@ class RowChanges:
         deleted: how many rows go without one.
         inserted: how many rows are new.
         opened: data files that may hold rows it is about, and were read.
+        passed_over: how many source rows matched, without any clause acting on the match.
     """
 
     conflict_filter: Bound = TRUE
@@ -65,6 +66,7 @@ class RowChanges:
     inserted: int = 0
     opened: list[DataFile] = field(default_factory=list)
     keys: KeyTest | None = None
+    passed_over: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.gone or self.rows)
@@ -153,7 +155,7 @@ def update_rows(target: TargetRows, where: Bound, values: Mapping[str, Term]) ->
         found = target.read(task, target.every_column, where)
         if not found.num_rows:
             continue
-        rows = PairedRows(found.num_rows, found, _schema_of(target, found), None, Schema())
+        rows = PairedRows(found.num_rows, found, schema_of_rows(target, found), None, Schema())
         changes.rows += target.changed(rows, values)
         changes.gone.append((task, _positions(found)))
         changes.updated += found.num_rows
@@ -183,13 +185,14 @@ def merge_rows(target: TargetRows, merge: BoundMerge, source: pa.Table) -> RowCh
     changes = (
         RowChanges() if whole else RowChanges(matcher.conflict_filter(), keys=matcher.key_test())
     )
-    matched = np.zeros(source.num_rows, bool)
+    matched, acted = np.zeros(source.num_rows, bool), np.zeros(source.num_rows, bool)
     choose = None if whole else matcher.tasks
     if source.num_rows or whole:
         tasks = target.tasks(changes.conflict_filter, choose)
         for met in _met(target, merge, matcher, tasks):
             changes.opened.append(met.task.data_file)
-            _merge_file(target, merge, source, met, matched, changes)
+            _merge_file(target, merge, source, met, (matched, acted), changes)
+    changes.passed_over += int((matched & ~acted).sum())
     rows = PairedRows(source.num_rows, None, merge.target, source, merge.source)
     fresh = rows.take(np.flatnonzero(~matched))
     for clause, at in _acting(merge.about("not matched"), fresh):
@@ -215,7 +218,7 @@ def _met(
 
     def meet(task: FileScanTask) -> _Met:
         keys = target.read(task, key_ids)
-        schema = _schema_of(target, keys)
+        schema = schema_of_rows(target, keys)
         pairs = matcher.pairs(PairedRows(keys.num_rows, keys, schema, None, merge.source))
         return _Met(task, keys, pairs)
 
@@ -230,21 +233,25 @@ def _merge_file(
     merge: BoundMerge,
     source: pa.Table,
     met: _Met,
-    matched: npt.NDArray[np.bool_],
+    seen: tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]],
     changes: RowChanges,
 ) -> None:
-    """What the clauses about target rows do to the rows of one file."""
+    """What the clauses about target rows do to the rows of one file.
+
+    `seen` notes the source rows that matched, and those on whose match a clause acted.
+    """
+    matched, acted = seen
     by_match, by_source = merge.about("matched"), merge.about("not matched by source")
     pairs = met.pairs
     if not len(pairs.target) and not by_source:
         return
     key_ids, needed = merge.key_columns, merge.needed_columns
     rows = met.keys if needed <= key_ids else target.read(met.task, needed | key_ids)
-    both = PairedRows(rows.num_rows, rows, _schema_of(target, rows), None, merge.source)
+    both = PairedRows(rows.num_rows, rows, schema_of_rows(target, rows), None, merge.source)
     paired = PairedRows(
         len(pairs.target),
         rows.take(pa.array(pairs.target)),
-        _schema_of(target, rows),
+        schema_of_rows(target, rows),
         source.take(pa.array(pairs.source)),
         merge.source,
     )
@@ -254,6 +261,8 @@ def _merge_file(
     unmatched = both.take(np.setdiff1d(np.arange(rows.num_rows), pairs.target))
     acting = _acting(by_match, paired)
     _check_one_source_row(target.table, merge, acting, paired, pairs)
+    for _, at in acting:
+        acted[pairs.source[at]] = True
     updated, deleted = [], []
     for where, found in ((paired, acting), (unmatched, _acting(by_source, unmatched))):
         for clause, at in found:
@@ -326,7 +335,7 @@ def _positions(rows: pa.Table) -> Positions:
     return np.asarray(rows[POSITION.name]).astype(np.int64)
 
 
-def _schema_of(target: TargetRows, rows: pa.Table) -> Schema:
+def schema_of_rows(target: TargetRows, rows: pa.Table) -> Schema:
     """The schema of what was read, in its order."""
     known = {one.name: one for one in (POSITION, _ROW_ID, *target.schema.fields)}
     return Schema(*(known[name] for name in rows.column_names))

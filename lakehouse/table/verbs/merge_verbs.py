@@ -192,7 +192,7 @@ class MergeVerbs(WriteVerbs):
                 "or give frame.toArrow() where its rows fit in memory here",
                 table=self.name,
             )
-        schema, rows = _source_rows(arrow_rows(source, self.name), self.name)
+        schema, rows = source_rows(arrow_rows(source, self.name), self.name)
 
         def change(statement: MergeStatement, target: TargetRows) -> RowChanges:
             return merge_rows(target, bind_merge(statement, target.schema, schema), rows)
@@ -305,7 +305,7 @@ def _result(found: WriteResult | None, counted: RowChanges) -> MergeResult:
     )
 
 
-def _source_rows(data: ArrowData, table: str) -> tuple[Schema, pa.Table]:
+def source_rows(data: ArrowData, table: str) -> tuple[Schema, pa.Table]:
     """Source rows in memory, in the types that Iceberg has for theirs."""
     given = data if isinstance(data, pa.Table | pa.RecordBatch) else None
     if given is None:

@@ -1,0 +1,209 @@
+"""A batch of changes: in which order they happened, and which of them is the last of its key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    NestedField,
+    StringType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    TimeType,
+)
+
+from lakehouse.data.conversion.row_codes import row_codes
+from lakehouse.dml.merge.term_columns import PairedRows
+from lakehouse.errors import InvalidInputError
+from lakehouse.expressions.bound_filter import columns
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+
+_ORDERED = (
+    IntegerType,
+    LongType,
+    DecimalType,
+    DateType,
+    TimeType,
+    TimestampType,
+    TimestamptzType,
+    TimestampNanoType,
+    TimestamptzNanoType,
+    StringType,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeBatch:
+    """The last change of each key, of those that came together.
+
+    Attributes:
+        table: name of the table that they change, for messages.
+        keys: columns that tell rows apart.
+        sequence_by: columns by which changes are ordered, the first one first.
+        schema: of `rows`.
+        rows: one change a key.
+        deletes: which of them delete the row of their key.
+        superseded: how many changes a later one of the same key made pointless.
+        marks: columns that only say what kind of change it is.
+    """
+
+    table: str
+    keys: tuple[str, ...]
+    sequence_by: tuple[str, ...]
+    schema: Schema
+    rows: pa.Table
+    deletes: npt.NDArray[np.bool_]
+    superseded: int
+    marks: frozenset[str]
+
+    def stored(self, table: TableMetadata) -> tuple[str, ...]:
+        """The columns that are kept in the table: all but marks that it has no column for."""
+        known = {one.name for one in table.schema().fields}
+        names = (one.name for one in self.schema.fields)
+        return tuple(one for one in names if one in known or one not in self.marks)
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> ChangeBatch:
+        """Some of the changes."""
+        rows = self.rows.filter(pa.array(chosen))
+        return replace(self, rows=rows, deletes=self.deletes[chosen])
+
+
+def last_changes(
+    rows: pa.Table,
+    schema: Schema,
+    keys: Sequence[str],
+    sequence_by: Sequence[str],
+    delete_when: str | None,
+    table: str,
+) -> ChangeBatch:
+    """Order changes, and keep the last one of each key.
+
+    Of changes with equal sequences the one that comes later in `rows` happened later.
+
+    Args:
+        rows: the changes.
+        schema: of `rows`.
+        keys: columns that tell rows apart.
+        sequence_by: columns by which changes are ordered, the first one first.
+        delete_when: SQL that is true for a change that deletes its row; None: no change does.
+        table: name of the table that they change, for messages.
+
+    Raises:
+        InvalidInputError: a column that is not there or of a type that cannot be used, or a change
+            without a key or a sequence.
+        InvalidExpressionError: `delete_when` does not parse, or names no column.
+    """
+    for what, names in (("keys", keys), ("sequence_by", sequence_by)):
+        _check_names(what, names, schema, table)
+    for name in keys:
+        _check_key(schema.find_field(name), table)
+    for name in sequence_by:
+        _check_sequence(schema.find_field(name), table)
+    for name in (*keys, *sequence_by):
+        _check_not_null(rows, name, table)
+    condition = bind(delete_when, schema)
+    deletes = np.zeros(rows.num_rows, bool)
+    marks: frozenset[str] = frozenset()
+    if delete_when is not None:
+        sides = PairedRows(rows.num_rows, rows, schema, None, Schema())
+        deletes = np.asarray(sides.where(condition), bool)
+        marks = _marks([one.field_id for one in columns(condition)], schema)
+        marks -= {*keys, *sequence_by}
+    last = _last_of_each_key(rows, keys, sequence_by)
+    return ChangeBatch(
+        table,
+        tuple(keys),
+        tuple(sequence_by),
+        schema,
+        rows.take(pa.array(last)),
+        deletes[last],
+        rows.num_rows - len(last),
+        marks,
+    )
+
+
+def _last_of_each_key(
+    rows: pa.Table, keys: Sequence[str], sequence_by: Sequence[str]
+) -> npt.NDArray[np.int64]:
+    """Positions of the last change of each key, in the order of the rows."""
+    codes = row_codes(rows.select(list(dict.fromkeys(keys))))
+    order = pc.sort_indices(
+        rows.select(list(dict.fromkeys(sequence_by))).append_column(
+            "position of the row", pa.array(np.arange(rows.num_rows))
+        ),
+        sort_keys=[(one, "ascending") for one in (*sequence_by, "position of the row")],
+    ).to_numpy()
+    newest_first = order[::-1]
+    _, first = np.unique(codes[newest_first], return_index=True)
+    return np.sort(newest_first[first]).astype(np.int64)
+
+
+def _marks(field_ids: Sequence[int], schema: Schema) -> frozenset[str]:
+    """Top-level columns that hold the fields."""
+    paths = (schema.find_column_name(one) or "" for one in field_ids)
+    found = [one.name for path in paths for one in schema.fields if _within(path, one.name)]
+    return frozenset(found)
+
+
+def _within(path: str, name: str) -> bool:
+    return path == name or path.startswith(f"{name}.")
+
+
+def _check_names(what: str, names: Sequence[str], schema: Schema, table: str) -> None:
+    if isinstance(names, str) or not names:
+        raise InvalidInputError(f"{what} is a list of columns, not {names!r}", table=table)
+    known = [one.name for one in schema.fields]
+    missing = [one for one in names if one not in known]
+    if missing:
+        raise InvalidInputError(
+            f"{table}: the changes have no column {missing[0]!r}, which {what} names; they have "
+            f"{', '.join(known)}",
+            table=table,
+            column=missing[0],
+        )
+
+
+def _check_key(field: NestedField, table: str) -> None:
+    if not field.field_type.is_primitive or isinstance(field.field_type, FloatType | DoubleType):
+        _refuse(table, field, "tells no rows apart: a key is no float, list, map or struct")
+
+
+def _check_sequence(field: NestedField, table: str) -> None:
+    if not isinstance(field.field_type, _ORDERED):
+        _refuse(table, field, "orders no changes: take numbers, decimals, dates, times or text")
+
+
+def _refuse(table: str, field: NestedField, why: str) -> NoReturn:
+    raise InvalidInputError(
+        f"{table}: column {field.name!r} of the changes is {field.field_type}, which {why}",
+        table=table,
+        column=field.name,
+    )
+
+
+def _check_not_null(rows: pa.Table, name: str, table: str) -> None:
+    missing = rows[name].null_count
+    if missing:
+        at = pc.index(rows[name].is_null(), True).as_py()
+        raise InvalidInputError(
+            f"{table}: {missing} changes have no value of {name!r}, such as change {at}: each "
+            "needs its key and its place in the order",
+            table=table,
+            column=name,
+        )
