@@ -60,9 +60,10 @@ hostile: .venv/installed ## Broken and forged tables: make hostile ROUNDS=10000
 simulate: .venv/installed ## Deterministic simulation: make simulate SEEDS=10000
 	$(RUN) python -m tests.simulation --seeds $(SEEDS)
 
-race: .venv/installed ## 8 processes x 100 appends on every catalog, 200 kills (about 20 minutes)
-	LAKEHOUSE_RACE_WRITERS=8 LAKEHOUSE_RACE_APPENDS=100 LAKEHOUSE_KILL_ROUNDS=200 \
-		$(RUN) pytest -q -o timeout=3600 tests/integration/test_races.py
+race: .venv/installed ## 8 processes x 100 appends on every catalog, x 50 merges, 200 kills (30 minutes)
+	LAKEHOUSE_RACE_WRITERS=8 LAKEHOUSE_RACE_APPENDS=100 LAKEHOUSE_RACE_MERGES=50 \
+		LAKEHOUSE_KILL_ROUNDS=200 $(RUN) pytest -q -s -o timeout=3600 \
+		tests/integration/test_races.py tests/integration/test_merge_races.py
 
 conformance-java: .venv/installed ## Iceberg's Java library as judge (needs a JDK, Maven): CASES=25
 	$(RUN) python -m tests.conformance.java --orders --cases $(CASES)

@@ -29,7 +29,8 @@ from lakehouse.transaction.attempt.pending_operation import Attempt
 from lakehouse.transaction.attempt.snapshot_summary import COMMIT_ID
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
 from lakehouse.transaction.commit import commit_attempts as engine
-from lakehouse.transaction.operations import append, row_delta
+from lakehouse.transaction.conflicts import conflict_rules
+from lakehouse.transaction.operations import append, row_delta, row_positions
 from lakehouse.transaction.operations import file_replacement as replace
 from lakehouse.transaction.operations.remove_snapshots import Expire
 from tests.simulation.disk import SimulatedDisk
@@ -336,3 +337,48 @@ def a_folder_that_is_used_again(patch: Patch) -> None:
     patch.setattr(FilesystemCatalog, "_is_free", lambda *_: True)
     patch.setattr(sql, "own_folder", lambda warehouse, name, _: f"{warehouse}/{name}")
     patch.setattr(sql, "check_empty", lambda *_: None)
+
+
+MERGES = Plan(
+    processes=3,
+    operations=6,
+    faults=frozenset(),
+    format_version=3,
+    kinds=("upsert", "change", "above", "remove", "merge"),
+    merging=True,
+)
+
+
+@mutant(MERGES, "I4")
+def vectors_without_the_rows_of_others(patch: Patch) -> None:
+    """The union is lost: rows that others deleted or replaced are back."""
+    patch.setattr(row_positions, "all_deleted", lambda rows, deleted: rows.gone)
+
+
+@mutant(MERGES, "I4")
+def rows_that_two_writers_replace(patch: Patch) -> None:
+    patch.setattr(row_delta, "no_row_deleted", lambda *_, **__: None)
+
+
+@mutant(dataclasses.replace(MERGES, format_version=2), "I4")
+def rows_that_two_writers_replace_by_position_deletes(patch: Patch) -> None:
+    patch.setattr(row_delta, "no_row_deleted", lambda *_, **__: None)
+
+
+@mutant(MERGES, "I4")
+def phantom_inserts(patch: Patch) -> None:
+    """Two writers insert one key."""
+    patch.setattr(row_delta, "no_phantoms", lambda *_: None)
+
+
+@mutant(
+    dataclasses.replace(MERGES, operations=10, kinds=("upsert", "remove", "remove", "merge")), "I4"
+)
+def rows_seen_and_forgotten(patch: Patch) -> None:
+    """A row that kept another from being inserted has gone meanwhile."""
+    alike = conflict_rules.decided_alike
+    patch.setattr(
+        conflict_rules,
+        "decided_alike",
+        lambda rows, deleted, *, with_seen: alike(rows, deleted, with_seen=False),
+    )

@@ -60,6 +60,8 @@ class Plan:
     granularity: str = "file"
     merge_at: int = 4
     real_rows: bool = False
+    merging: bool = False
+    """Whether processes change rows by key (`row_changes`)."""
     between_calls: bool = False
     """Whether others run, processes die and power fails between any two system calls too."""
 
@@ -84,6 +86,20 @@ REAL_KINDS = (
 """What happens where data files hold rows: nobody makes up delete files there."""
 
 
+MERGE_KINDS = (
+    "load",
+    "upsert",
+    "upsert",
+    "change",
+    "above",
+    "remove",
+    "merge",
+    "merge",
+    "compact",
+    "expire",
+)
+
+
 def plan_of(seed: int) -> Plan:
     """Different seeds look at different things."""
     rng = random.Random(seed ^ 0x5EED)
@@ -105,4 +121,6 @@ def plan_of(seed: int) -> Plan:
     if rng.random() < 0.5:  # few kinds meet each other more often
         some = {"append", *rng.sample(sorted(set(plan.kinds)), rng.randint(2, 5))}
         plan = replace(plan, kinds=tuple(one for one in plan.kinds if one in some))
+    if rng.random() < 0.15:
+        plan = replace(plan, kinds=MERGE_KINDS, real_rows=False, merging=True)
     return plan

@@ -72,12 +72,17 @@ class Partition:
 
 
 def run_process(
-    world: World, process: Process, rng: random.Random, operations: int, redo: Any
+    world: World,
+    process: Process,
+    rng: random.Random,
+    operations: int,
+    redo: Any,
+    acts: type[Actor] | None = None,
 ) -> None:
     """Do the operation that a dead predecessor began, if it chose a commit id, then the rest."""
     catalog = world.catalog(process)
     environment = world.environment(process)
-    actor = Actor(world, process, catalog, environment, rng)
+    actor = (acts or Actor)(world, process, catalog, environment, rng)
     if redo is not None:
         actor.again(*redo)
     for left in range(operations, 0, -1):

@@ -35,6 +35,7 @@ from tests.simulation.model import InvariantBrokenError, Model
 from tests.simulation.plans import Plan, plan_of
 from tests.simulation.processes import OUTSIDE, run_process
 from tests.simulation.real_rows import SCHEMA, parquet_of, rows_read
+from tests.simulation.row_changes import MODES, ROWS, RowModel, RowWriter
 from tests.simulation.scheduler import Killed, Process, Scheduler
 from tests.simulation.served import LATE, REPEATED, ServedCatalog
 
@@ -84,6 +85,7 @@ class World:
         """Whether somebody has dropped the table, or tried to."""
         self.trace: list[str] = []
         self.outage = self.delivering = False
+        self.decided_again = self.retries = 0
         self.databases: list[Database] = []
         self.folder = (
             tempfile.TemporaryDirectory(dir=_FAST if Path(_FAST).is_dir() else None)
@@ -253,6 +255,9 @@ class World:
 
     def model_of(self, version: TableVersion) -> Model:
         """What watches the table, which others of its name do not concern."""
+        if self.plan.merging:
+            rows = RowModel(self.storage, ELSEWHERE)
+            return self.models.setdefault(version.metadata.table_uuid, rows)
         model = Model(self.storage, ELSEWHERE, read=rows_read if self.plan.real_rows else None)
         return self.models.setdefault(version.metadata.table_uuid, model)
 
@@ -275,11 +280,12 @@ class World:
             if self.rng.random() < 0.5
             else "false",
             "write.delete.granularity": self.plan.granularity,
+            **(MODES if self.plan.merging else {}),
         }
         table_uuid = str(uuid.UUID(int=self.rng.getrandbits(128)))
         self.made_ms[table_uuid] = self.now_ms()
         made = new_table_metadata(
-            SCHEMA,
+            ROWS if self.plan.merging else SCHEMA,
             SPEC,
             UNSORTED_SORT_ORDER,
             self.observer.default_location(TABLE),
@@ -303,7 +309,8 @@ class World:
 
     def _spawn(self, name: str, operations: int, seed: int, redo: object = None) -> None:
         def body(process: Process) -> None:
-            run_process(self, process, random.Random(seed), operations, redo)
+            acts = RowWriter if self.plan.merging else None
+            run_process(self, process, random.Random(seed), operations, redo, acts)
 
         process = self.scheduler.spawn(name, body)
         process.progress = (operations, redo)  # type: ignore[attr-defined]
