@@ -121,6 +121,6 @@ def plan_of(seed: int) -> Plan:
     if rng.random() < 0.5:  # few kinds meet each other more often
         some = {"append", *rng.sample(sorted(set(plan.kinds)), rng.randint(2, 5))}
         plan = replace(plan, kinds=tuple(one for one in plan.kinds if one in some))
-    if rng.random() < 0.15:
+    if rng.random() < 0.1:
         plan = replace(plan, kinds=MERGE_KINDS, real_rows=False, merging=True)
     return plan
