@@ -39,6 +39,7 @@ from lakehouse.errors import (
 )
 
 if TYPE_CHECKING:
+    from lakehouse.dml.changes.debezium_events import debezium_changes
     from lakehouse.lake import Lakehouse, load_catalog
     from lakehouse.maintenance.compaction.file_groups import CompactionOptions
     from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
@@ -76,12 +77,14 @@ __all__ = [
     "ValidationConflictError",
     "WriteResult",
     "WrittenFiles",
+    "debezium_changes",
     "load_catalog",
 ]
 
 _LOADED_WHEN_USED = {
     "Lakehouse": "lakehouse.lake",
     "load_catalog": "lakehouse.lake",
+    "debezium_changes": "lakehouse.dml.changes.debezium_events",
     "Changelog": "lakehouse.table",
     "CompactionOptions": "lakehouse.maintenance.compaction.file_groups",
     "ExpiryOptions": "lakehouse.maintenance.retention.snapshot_expiry",
