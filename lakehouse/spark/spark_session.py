@@ -7,11 +7,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.spark.catalog.registration import register
 from lakehouse.spark.jvm.jre import java_home
+from lakehouse.spark.jvm.spark_versions import newest_java
 
 _GIB = 1 << 30
 _MIB = 1 << 20
@@ -35,7 +37,7 @@ def spark_config(
         Spark configuration keys with their values, `spark.master` among them.
 
     Raises:
-        NotFoundError: no Java 17 or newer.
+        NotFoundError: no Java that this Spark runs on (17 or newer).
     """
     prepare_environment(local=master.startswith("local"))
     settings = {
@@ -79,7 +81,7 @@ def build_session(
             "file:///data/warehouse"}`: opened ones, or what `load_catalog` opens.
 
     Raises:
-        NotFoundError: no Java 17 or newer.
+        NotFoundError: no Java that this Spark runs on (17 or newer).
         InvalidInputError: a catalog's name or URI that cannot be used.
     """
     builder = SparkSession.builder.appName(app_name)
@@ -99,7 +101,7 @@ def prepare_environment(*, local: bool) -> None:
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ["JAVA_HOME"] = str(java_home())
+    os.environ["JAVA_HOME"] = str(java_home(newest=newest_java(pyspark.__version__)))
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 

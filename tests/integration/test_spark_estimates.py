@@ -80,9 +80,8 @@ def test_of_a_table_with_deletes_rows_are_not_claimed(lake, session, costed):
     assert frame.count() == 40
 
 
-def test_without_cost_based_optimization_the_size_alone_counts(table, session):
+def test_without_cost_based_optimization_the_size_counts(table, session):
     frame = session.table("e.events").where("day = 1")
     leaf = frame._jdf.queryExecution().optimizedPlan().collectLeaves().head()
     (file,) = table.scan("day = 1").plan().files
     assert int(str(leaf.stats().sizeInBytes())) == file.file_size_in_bytes
-    assert estimated(frame) is None

