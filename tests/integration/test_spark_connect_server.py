@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import lakehouse as lh
@@ -85,12 +84,3 @@ def test_servers_that_do_not_start(tmp_path, monkeypatch, options, match):
     monkeypatch.delenv("SPARK_CONNECT_AUTHENTICATE_TOKEN", raising=False)
     with pytest.raises(InvalidInputError, match=match):
         start_connect_server(lh.load_catalog(f"file://{tmp_path}"), **options)
-
-
-@pytest.mark.spark
-def test_later_sessions_have_the_catalog(spark, tmp_path):
-    lake = lh.load_catalog(f"file://{tmp_path}/warehouse")
-    lake.create_table("raw.later", pa.schema([("id", pa.int64())])).append(pa.table({"id": [5]}))
-    lh.spark.attach(spark, lake, name="lake")
-    later = spark.newSession()
-    assert [row.id for row in later.table("lake.raw.later").collect()] == [5]

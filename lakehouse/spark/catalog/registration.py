@@ -23,9 +23,6 @@ _lock = threading.Lock()
 def register(spark: SparkSession, lake: Lakehouse, name: str) -> None:
     """Make a lakehouse the catalog `name` of a running session, replacing one of that name.
 
-    Sessions of the application that begin later (`newSession`, clients of its Connect server) have
-    it too.
-
     Raises:
         InvalidInputError: a name that is none, or belongs to Spark, or to a catalog of another
             kind.
@@ -46,10 +43,15 @@ def register(spark: SparkSession, lake: Lakehouse, name: str) -> None:
             )
         key = spark.conf.get(f"{setting}.lake", None) or uuid.uuid4().hex
         java.register(key, LakeAnswers(_Session(spark), lake, name))
-        later = spark._jsparkSession.sharedState().conf()
-        for one, value in ((f"{setting}.lake", key), (setting, PLUGIN)):
-            spark.conf.set(one, value)
-            later.set(one, value)
+        spark.conf.set(f"{setting}.lake", key)
+        spark.conf.set(setting, PLUGIN)
+
+
+def share(spark: SparkSession, name: str) -> None:
+    """Give the catalog `name` of a session to all that begin later in its application."""
+    later = spark._jsparkSession.sharedState().conf()
+    for key in (f"spark.sql.catalog.{name}.lake", f"spark.sql.catalog.{name}"):
+        later.set(key, spark.conf.get(key))
 
 
 class _Session:

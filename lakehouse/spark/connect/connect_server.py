@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse
-from lakehouse.spark.catalog.registration import register
+from lakehouse.spark.catalog.registration import register, share
 from lakehouse.spark.spark_session import build_session
 
 _TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105 - a variable of Spark's
@@ -93,6 +93,7 @@ def start_connect_server(
     spark = build_session("lakehouse", master=master, config={**dict(config or {}), **binding})
     try:
         register(spark, lake, name)
+        share(spark, name)
         _service(spark).start(spark.sparkContext._jsc.sc())
     except Py4JJavaError as error:
         spark.stop()
