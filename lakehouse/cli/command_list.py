@@ -67,7 +67,7 @@ COMMANDS = {
         "Update the rows whose keys a file or another table has, and insert the others.",
     ),
     "spark-connect": Listed(
-        "lakehouse.cli.server_commands",
+        "lakehouse.cli.serving.server_commands",
         "Serve the catalog to Spark Connect clients, which need PySpark alone.",
     ),
     "health": Listed(

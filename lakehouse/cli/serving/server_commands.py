@@ -1,4 +1,4 @@
-"""`spark-connect`: servers that run until they are told to stop."""
+"""`spark-connect`."""
 
 from __future__ import annotations
 
