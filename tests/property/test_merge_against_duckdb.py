@@ -1,8 +1,9 @@
 """MERGE, UPDATE and upsert do to a table what DuckDB's do to the same rows.
 
-Held fixed: one writer, rows that fit in memory. Varied: types of keys and values, nulls, NaN and
-signed zeros, clauses and conditions, format version, copy-on-write and merge-on-read, partitioning,
-files with deletes, columns added and partition specs changed between.
+Held fixed: one writer. Varied: types of keys and values, nulls, NaN and signed zeros, clauses and
+conditions, format version, copy-on-write and merge-on-read, partitioning, files with deletes,
+columns added and partition specs changed between, sources that fit in the memory allowed or are
+spilled, given as tables, streams or batches.
 
 `LAKEHOUSE_MERGE_EXAMPLES=1000` makes the run long.
 """
@@ -257,6 +258,16 @@ def a_world(draw, folder):
     return world
 
 
+MEMORY = st.sampled_from([1 << 30, 1 << 10])
+
+
+def given_as(draw, source):
+    forms = [lambda rows: rows, lambda rows: rows.to_reader(max_chunksize=2)]
+    if source.num_rows:
+        forms.append(lambda rows: iter(rows.to_batches(max_chunksize=3)))
+    return draw(st.sampled_from(forms))(source)
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(data=st.data())
 def test_a_merge_does_what_it_does_in_duckdb(data):
@@ -273,7 +284,8 @@ def test_a_merge_does_what_it_does_in_duckdb(data):
             before = world.peer.execute("SELECT count(*) FROM t").fetchone()[0]
             world.peer.register("s", source)
             changed = world.peer.execute(text).fetchone()[0]
-            merge = world.table.merge(source, on)
+            memory = data.draw(MEMORY)
+            merge = world.table.merge(given_as(data.draw, source), on, memory_bytes=memory)
             for one in clauses:
                 merge = one.add(merge)
             done = merge.execute()
@@ -315,7 +327,8 @@ def test_an_upsert_does_what_it_does_in_duckdb(data):
             Clause("not matched", "insert", None, {one: f"s.{one}" for one in kept}),
         ]
         world.peer.execute(f"MERGE INTO t USING s ON {on} {' '.join(c.sql() for c in clauses)}")
-        world.table.upsert(source, keys)
+        memory = data.draw(MEMORY)
+        world.table.upsert(given_as(data.draw, source), keys, memory_bytes=memory)
         world.check()
 
 
@@ -324,8 +337,9 @@ def test_an_upsert_does_what_it_does_in_duckdb(data):
     rows=st.lists(IDS, max_size=8),
     source=st.lists(st.tuples(IDS, NUMBERS), max_size=8),
     conditions=st.tuples(SOURCE_CONDITIONS.filter(lambda one: one in (None, "s.n > 0"))),
+    memory=MEMORY,
 )
-def test_two_source_rows_for_one_row_are_refused(rows, source, conditions):
+def test_two_source_rows_for_one_row_are_refused(rows, source, conditions, memory):
     with tempfile.TemporaryDirectory() as folder:
         table = lh.load_catalog(f"file://{folder}/w").create_table(
             "raw.t", pa.schema([("id", pa.int64()), ("n", pa.int64())])
@@ -342,7 +356,8 @@ def test_two_source_rows_for_one_row_are_refused(rows, source, conditions):
             for one, n in source
             if one in set(rows) - {None} and (conditions[0] is None or (n or 0) > 0)
         )
-        merge = table.merge(given_, "t.id = s.id").when_matched_update({"n": "s.n"}, conditions[0])
+        merge = table.merge(given_, "t.id = s.id", memory_bytes=memory)
+        merge = merge.when_matched_update({"n": "s.n"}, conditions[0])
         before = table.scan().to_arrow().to_pylist()
         if max(acting.values(), default=0) > 1:
             with pytest.raises(InvalidInputError, match="several source rows"):

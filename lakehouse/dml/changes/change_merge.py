@@ -12,9 +12,11 @@ from pyiceberg.types import BooleanType, NestedField
 
 from lakehouse.dml.changes.change_batch import ChangeBatch
 from lakehouse.dml.merge.merge_binding import bind_merge
-from lakehouse.dml.merge.merge_rows import RowChanges, TargetRows, merge_rows, schema_of_rows
+from lakehouse.dml.merge.merge_rows import merge_rows
 from lakehouse.dml.merge.merge_statement import MergeClause, MergeStatement
-from lakehouse.dml.merge.source_match import SourceMatcher
+from lakehouse.dml.merge.source_match import KeyColumns, KeyRange, KeysInOrder, SourcePart
+from lakehouse.dml.merge.source_rows import SourceRows
+from lakehouse.dml.merge.target_rows import RowChanges, TargetRows
 from lakehouse.dml.merge.term_columns import PairedRows
 
 _DELETES = "whether the change deletes"  # beside columns of the changes, which may have any name
@@ -24,7 +26,7 @@ def merge_changes(target: TargetRows, batch: ChangeBatch) -> RowChanges:
     """What the changes do to the rows of one version of the table, which has all their columns.
 
     A change acts when it is not older than the row of its key. Its row is inserted where there is
-    none.
+    none. It is decided when the rows of what comes back are read.
 
     Raises:
         InvalidSchemaError: a value does not fit its column.
@@ -34,7 +36,8 @@ def merge_changes(target: TargetRows, batch: ChangeBatch) -> RowChanges:
     top = max(batch.schema.highest_field_id, 0) + 1
     schema = Schema(*fields, NestedField(top, _DELETES, BooleanType()))
     rows = batch.rows.select(stored).append_column(_DELETES, pa.array(batch.deletes))
-    return merge_rows(target, bind_merge(_statement(batch, stored), target.schema, schema), rows)
+    merge = bind_merge(_statement(batch, stored), target.schema, schema)
+    return merge_rows(target, merge, SourceRows.in_memory(schema, rows))
 
 
 def older_than(remembered: TargetRows, batch: ChangeBatch) -> npt.NDArray[np.bool_]:
@@ -46,22 +49,26 @@ def older_than(remembered: TargetRows, batch: ChangeBatch) -> npt.NDArray[np.boo
     """
     older = MergeClause("matched", "delete", _compared(batch.sequence_by, "<", "<", "FALSE"))
     merge = bind_merge(MergeStatement(batch.keys, (older,)), remembered.schema, batch.schema)
-    matcher = SourceMatcher(merge, batch.rows)
     found = np.zeros(batch.rows.num_rows, bool)
     if not batch.rows.num_rows:
         return found
-    for task in remembered.tasks(matcher.conflict_filter(), matcher.tasks):
-        rows = remembered.read(task, merge.key_columns | merge.needed_columns)
-        schema = schema_of_rows(remembered, rows)
-        pairs = matcher.pairs(PairedRows(rows.num_rows, rows, schema, None, merge.source))
-        paired = PairedRows(
-            len(pairs.target),
-            rows.take(pa.array(pairs.target)),
-            schema,
-            batch.rows.take(pa.array(pairs.source)),
-            merge.source,
-        )
-        found[pairs.source[paired.where(merge.clauses[0].condition)]] = True
+    columns = remembered.columns(merge.key_columns | merge.needed_columns)
+    part = SourcePart(KeyColumns(merge, columns), batch.rows)
+    limits = KeyRange(merge)
+    limits.add(part.values)
+    in_order = KeysInOrder(merge, part.values)
+    for task in remembered.tasks(limits.filter(), in_order.tasks):
+        for one in remembered.batches(task, columns):
+            rows = pa.Table.from_batches([one])
+            pairs = part.pairs(remembered.beside_nothing(rows, columns, merge.source))
+            paired = PairedRows(
+                len(pairs.target),
+                rows.take(pa.array(pairs.target)),
+                columns,
+                batch.rows.take(pa.array(pairs.source)),
+                merge.source,
+            )
+            found[pairs.source[paired.where(merge.clauses[0].condition)]] = True
     return found
 
 

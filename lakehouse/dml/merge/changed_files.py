@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
-from lakehouse.data.reading.scan_reader import ReadRequest, read_table
+from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_data_files
-from lakehouse.dml.merge.merge_rows import POSITION, Positions, RowChanges
+from lakehouse.dml.merge.target_rows import POSITION, Positions, RowChanges, positions_of
 from lakehouse.dml.merge_on_read import RowDeletes, decided_rows, delete_positions
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.scan.scan_tasks import FileScanTask
@@ -91,21 +93,36 @@ def write_changes(
         StorageError: a file could not be written.
     """
     lineage = replace(request, schema=with_lineage(request.schema, request.format_version))
-    rewritten = bool(changes.updated)
-    rows = pa.Table.from_batches(changes.rows) if changes.rows else None
-    fresh = lineage if rewritten else request
-    if rows is not None and not rewritten:
-        rows = rows.select(range(len(request.schema.fields)))
-    added = [] if rows is None else list(write_data_files(rows, fresh, storage, task="changed"))
-    if mode == "merge-on-read":
-        deletes = delete_positions(_decided(changes), metadata, request, storage)
-        return ChangedFiles(tuple(added), (), deletes, changes.conflict_filter, changes.keys)
-    for index, (task, positions) in enumerate(changes.gone):
-        kept = _kept(task, positions, lineage.schema, metadata, storage)
-        if kept.num_rows:
-            added += write_data_files(kept, lineage, storage, task=f"keep{index}")
+    added: list[DataFile] = []
+    try:
+        added.extend(_fresh_files(changes, request, lineage, storage))
+        if mode == "merge-on-read":
+            deletes = delete_positions(_decided(changes), metadata, request, storage)
+            return ChangedFiles(tuple(added), (), deletes, changes.conflict_filter, changes.keys)
+        for index, (task, positions) in enumerate(changes.gone):
+            kept = _kept(task, positions, lineage.schema, metadata, storage)
+            added.extend(write_data_files(kept, lineage, storage, task=f"keep{index}"))
+    except BaseException:
+        storage.delete([one.file_path for one in added])
+        raise
     removed = tuple(task.data_file for task, _ in changes.gone)
     return ChangedFiles(tuple(added), removed, None, changes.conflict_filter, changes.keys)
+
+
+def _fresh_files(
+    changes: RowChanges, request: WriteRequest, lineage: WriteRequest, storage: Storage
+) -> Iterator[DataFile]:
+    """Files of the new rows and new versions; with row ids where there are versions."""
+    first = next(changes.rows, None)
+    if first is None:
+        return
+    rows = chain([first], changes.rows)
+    if changes.carries_row_ids:
+        yield from write_data_files(rows, lineage, storage, task="changed")
+        return
+    own = range(len(request.schema.fields))
+    fresh = (batch.select(own) for batch in rows)
+    yield from write_data_files(fresh, request, storage, task="changed")
 
 
 def _decided(changes: RowChanges) -> list[DecidedRows]:
@@ -125,9 +142,11 @@ def _kept(
     schema: Schema,
     metadata: TableMetadata,
     storage: Storage,
-) -> pa.Table:
+) -> Iterator[pa.RecordBatch]:
     """The live rows of a file that stay, with their lineage."""
     read = ReadRequest.of(metadata, Schema(*schema.fields, POSITION))
-    rows = read_table([replace(task, residual=TRUE)], read, storage)
-    stay = ~np.isin(np.asarray(rows[POSITION.name]), gone)
-    return rows.select(range(len(schema.fields))).filter(pa.array(stay))
+    own = range(len(schema.fields))
+    for batch in read_tasks([replace(task, residual=TRUE)], read, storage):
+        stay = ~np.isin(positions_of(batch), gone)
+        if stay.any():
+            yield batch.select(own).filter(pa.array(stay))

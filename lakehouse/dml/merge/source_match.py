@@ -12,10 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.schema import Schema
-from pyiceberg.types import IcebergType, IntegerType, LongType, StructType
+from pyiceberg.types import IcebergType, IntegerType, LongType
 
 from lakehouse.data.conversion.single_values import internal_values
 from lakehouse.dml.merge.merge_binding import BoundMerge, KeyPair
+from lakehouse.dml.merge.target_rows import empty_rows, top_level
 from lakehouse.dml.merge.term_columns import PairedRows
 from lakehouse.errors import InvalidExpressionError
 from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
@@ -27,13 +28,13 @@ from lakehouse.scan.key_pruning import may_hold_key, sorted_keys, tasks_with_key
 from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.manifest_entries import Entries
-from lakehouse.spec.schema.iceberg_types import fields_by_id
 from lakehouse.transaction.conflicts.key_test import KeyTest
 
 if TYPE_CHECKING:
     import polars as pl
 
 Rows = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,102 +45,191 @@ class Pairs:
     source: Rows
 
 
-class SourceMatcher:
-    """The keys of the source, ready to be met by files one after the other.
+class KeyColumns:
+    """The keys of both sides as plain columns of common types: equal where the keys are.
 
     Args:
         merge: what makes rows belong together.
-        source: its source rows.
+        target: columns of the target that the keys are made of.
     """
 
-    def __init__(self, merge: BoundMerge, source: pa.Table) -> None:
-        self._merge = merge
-        self._rows = PairedRows(source.num_rows, None, merge.target, source, merge.source)
-        self._keys = [self._rows.values(pair.source) for pair in merge.keys]
-        self._frames: dict[tuple[pa.DataType, ...], pl.DataFrame] = {}
+    def __init__(self, merge: BoundMerge, target: Schema) -> None:
+        self.merge = merge
+        nothing = PairedRows(0, empty_rows(target), target, empty_rows(merge.source), merge.source)
+        self._kinds = [
+            _common(nothing.values(pair.target).type, nothing.values(pair.source).type)
+            for pair in merge.keys
+        ]
+        self._never_null = [
+            f"k{number}" for number, pair in enumerate(merge.keys) if not pair.nulls_match
+        ]
+
+    def of_target(self, rows: PairedRows) -> list[pa.Array]:
+        """The target's side of each key."""
+        return [rows.values(pair.target) for pair in self.merge.keys]
+
+    def of_source(self, rows: pa.Table) -> list[pa.Array]:
+        """The source's side of each key."""
+        beside_nothing = PairedRows(rows.num_rows, None, self.merge.target, rows, self.merge.source)
+        return [beside_nothing.values(pair.source) for pair in self.merge.keys]
+
+    def frame(self, keys: Sequence[pa.Array]) -> pl.DataFrame:
+        """Keys with the number of their row, without those that match nothing."""
+        import polars as pl  # noqa: PLC0415 - takes long to load: only merges need it
+
+        columns = {
+            f"k{number}": _plain(one, kind)
+            for number, (one, kind) in enumerate(zip(keys, self._kinds, strict=True))
+        }
+        rows = np.arange(len(keys[0]), dtype=np.int64)
+        frame = pl.DataFrame(pl.from_arrow(pa.table({**columns, "row": rows})))
+        return frame.drop_nulls(self._never_null) if self._never_null else frame
+
+
+def hashes(keys: pl.DataFrame) -> Hashes:
+    """A number for each row of a frame of keys: the same for equal keys, in this process."""
+    return keys.drop("row").hash_rows().to_numpy()
+
+
+class KeyFilter:
+    """Which keys are surely none of those added: a table of marks, 16 for each key or fewer.
+
+    Args:
+        keys: how many will be added.
+        most_bytes: what it may take.
+    """
+
+    def __init__(self, keys: int, most_bytes: int) -> None:
+        bits = min(max(keys * 16, 1 << 10), most_bytes).bit_length() - 1
+        self._marks = np.zeros(1 << bits, bool)
+        self._shift = np.uint64(64 - bits)
+
+    def add(self, keys: Hashes) -> None:
+        """Remember keys."""
+        self._marks[self._places(keys)] = True
+
+    def may_hold(self, keys: Hashes) -> Mask:
+        """Which of the keys may have been added."""
+        return self._marks.take(self._places(keys))
+
+    def _places(self, keys: Hashes) -> Rows:
+        return (keys >> self._shift).view(np.int64)  # numpy is slow with other indices
+
+
+class SourcePart:
+    """Source rows in memory, ready to be met by rows of the target.
+
+    Attributes:
+        rows: theirs.
+        keys: frame of their keys.
+        matched: which rows have met one of the target so far.
+        acted: on the meeting of which a clause acted.
+    """
+
+    def __init__(self, columns: KeyColumns, rows: pa.Table) -> None:
+        self.rows = rows
+        self.values = columns.of_source(rows)
+        self.keys = columns.frame(self.values)
+        self.matched = np.zeros(rows.num_rows, bool)
+        self.acted = np.zeros(rows.num_rows, bool)
+        self._columns = columns
 
     def repeated(self) -> tuple[int, str] | None:
-        """How many source rows share a key that can match with another, and one of these keys."""
-        frame = self._frame(self._keys, [one.type for one in self._keys])
-        keys = frame.drop("row")
-        again = keys.is_duplicated()
+        """How many rows share a key that can match with another, and one of these keys."""
+        again = self.keys.drop("row").is_duplicated()
         if not again.any():
             return None
-        first = self._rows.take(frame.filter(again)["row"].head(1).to_numpy())
-        return int(again.sum()), ", ".join(first.shown(pair.source) for pair in self._merge.keys)
+        first = self.rows.take(self.keys.filter(again)["row"].head(1).to_arrow())
+        merge = self._columns.merge
+        shown = PairedRows(1, None, merge.target, first, merge.source)
+        return int(again.sum()), ", ".join(shown.shown(pair.source) for pair in merge.keys)
 
-    def conflict_filter(self) -> Bound:
-        """A filter that every target row passes that may match: the range of each key."""
+    def pairs(self, rows: PairedRows) -> Pairs:
+        """Rows of the target, with what they match here."""
+        target = self._columns.frame(self._columns.of_target(rows))
+        names = target.columns[:-1]
+        joined = target.join(
+            self.keys, on=names, how="inner", nulls_equal=True, suffix="_source"
+        ).sort("row", "row_source")
+        return Pairs(joined["row"].to_numpy(), joined["row_source"].to_numpy())
+
+
+class KeyRange:
+    """The range that the keys of a source lie in, taken together from one batch after the other."""
+
+    def __init__(self, merge: BoundMerge) -> None:
+        self._merge = merge
+        self._extremes: list[list[pa.Array]] = [[] for _ in merge.keys]
+
+    def add(self, values: Sequence[pa.Array]) -> None:
+        """Take in the source's side of each key of some rows."""
+        for found, keys in zip(self._extremes, values, strict=True):
+            found.append(_extremes(keys))
+
+    def filter(self) -> Bound:
+        """Passes every target row that may match."""
         return conjunction(
-            _range(pair, keys) for pair, keys in zip(self._merge.keys, self._keys, strict=True)
+            _range(pair, pa.concat_arrays(found))
+            for pair, found in zip(self._merge.keys, self._extremes, strict=True)
+            if found
         )
 
-    def tasks(self, plan: ScanPlan) -> Sequence[FileScanTask]:
-        """The tasks of a plan whose files may hold a key, by the column that rules out most."""
-        found: Sequence[FileScanTask] = plan.tasks
-        for field_id, kind, ordered in self._ordered():
-            fewer = tasks_with_keys(plan, field_id, kind, ordered)
-            found = fewer if len(fewer) < len(found) else found
-        return found
 
-    def key_test(self) -> KeyTest:
-        """Holds rows of others against the keys."""
-        wanted = self._merge.key_columns
-        fields = self._merge.target.fields
-        columns = Schema(*(one for one in fields if wanted & fields_by_id(StructType(one)).keys()))
+class KeysInOrder:
+    """Keys of a source that bounds of files can be held against, sorted, by column of the target.
 
-        def may_hold(entries: Entries) -> Mask:
-            found = np.ones(len(entries), bool)
-            for field_id, kind, ordered in self._ordered():
-                found &= may_hold_key(entries, field_id, kind, ordered)
-            return found
+    Args:
+        merge: what makes rows belong together.
+        values: the source's side of each key.
+    """
 
-        def count(rows: pa.Table) -> int:
-            given = PairedRows(rows.num_rows, rows, columns, None, self._merge.source)
-            return len(np.unique(self.pairs(given).target))
-
-        return KeyTest(columns, may_hold, count)
-
-    def _ordered(self) -> Iterator[tuple[int, IcebergType, npt.NDArray[Any]]]:
-        """The keys of each column of the target that bounds can be held against, sorted."""
-        for pair, keys in zip(self._merge.keys, self._keys, strict=True):
+    def __init__(self, merge: BoundMerge, values: Sequence[pa.Array]) -> None:
+        self._columns: list[tuple[int, IcebergType, npt.NDArray[Any]]] = []
+        for pair, keys in zip(merge.keys, values, strict=True):
             column = _column_of(pair.target)
             if column is None or pair.nulls_match or not _alike(column.type, pair.source):
                 continue
             ordered = sorted_keys(keys, column.type)
             if ordered is not None:
-                yield column.field_id, column.type, ordered
+                self._columns.append((column.field_id, column.type, ordered))
 
-    def pairs(self, rows: PairedRows) -> Pairs:
-        """The rows of a file, given its key columns, with what they match in the source."""
-        given = [rows.values(pair.target) for pair in self._merge.keys]
-        common = [_common(one.type, keys.type) for one, keys in zip(given, self._keys, strict=True)]
-        target = self._frame(given, common)
-        kinds = tuple(common)
-        if kinds not in self._frames:
-            self._frames[kinds] = self._frame(self._keys, common)
-        names = [f"k{number}" for number in range(len(common))]
-        joined = target.join(
-            self._frames[kinds], on=names, how="inner", nulls_equal=True, suffix="_source"
-        ).sort("row", "row_source")
-        return Pairs(joined["row"].to_numpy(), joined["row_source"].to_numpy())
+    def tasks(self, plan: ScanPlan) -> Sequence[FileScanTask]:
+        """The tasks of a plan whose files may hold a key, by the column that rules out most."""
+        found: Sequence[FileScanTask] = plan.tasks
+        for field_id, kind, ordered in self._columns:
+            fewer = tasks_with_keys(plan, field_id, kind, ordered)
+            found = fewer if len(fewer) < len(found) else found
+        return found
 
-    def _frame(self, keys: Sequence[pa.Array], kinds: Sequence[pa.DataType]) -> pl.DataFrame:
-        """Keys with their row numbers, without those that match nothing."""
-        import polars as pl  # noqa: PLC0415 - takes long to load: only merges need it
+    def may_hold(self, entries: Entries) -> Mask:
+        """Which files may hold a key."""
+        found = np.ones(len(entries), bool)
+        for field_id, kind, ordered in self._columns:
+            found &= may_hold_key(entries, field_id, kind, ordered)
+        return found
 
-        columns = {
-            f"k{number}": _plain(one, kind)
-            for number, (one, kind) in enumerate(zip(keys, kinds, strict=True))
-        }
-        rows = np.arange(len(keys[0]), dtype=np.int64)
-        frame = pl.DataFrame(pl.from_arrow(pa.table({**columns, "row": rows})))
-        needed = [
-            name
-            for name, pair in zip(columns, self._merge.keys, strict=True)
-            if not pair.nulls_match
-        ]
-        return frame.drop_nulls(needed) if needed else frame
+
+def key_test(columns: KeyColumns, known: SourcePart | KeyFilter) -> KeyTest:
+    """Holds rows of others against the keys; what a filter takes for one of them is one.
+
+    Args:
+        columns: of the keys.
+        known: all source rows, or a filter of their keys where they are not in memory.
+    """
+    read = top_level(columns.merge.target, columns.merge.key_columns)
+
+    def may_hold(entries: Entries) -> Mask:
+        if isinstance(known, SourcePart):
+            return KeysInOrder(columns.merge, known.values).may_hold(entries)
+        return np.ones(len(entries), bool)
+
+    def count(rows: pa.Table) -> int:
+        given = PairedRows(rows.num_rows, rows, read, None, columns.merge.source)
+        if isinstance(known, SourcePart):
+            return len(np.unique(known.pairs(given).target))
+        return int(known.may_hold(hashes(columns.frame(columns.of_target(given)))).sum())
+
+    return KeyTest(read, may_hold, count)
 
 
 def _plain(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -170,6 +260,17 @@ def _alike(kind: IcebergType, source: Term) -> bool:
     whole = (IntegerType, LongType)
     other = sql.type_of(source)
     return other == kind or (isinstance(kind, whole) and isinstance(other, whole))
+
+
+def _extremes(keys: pa.Array) -> pa.Array:
+    """Least and greatest key; NaN where there is one; one key of a type without an order."""
+    if pa.types.is_floating(keys.type) and pc.any(pc.is_nan(keys)).as_py():
+        return pa.array([math.nan], keys.type)
+    try:
+        limits = pc.min_max(keys)
+    except pa.ArrowNotImplementedError:
+        return keys.slice(0, 1)
+    return pa.array([limits["min"], limits["max"]], keys.type)
 
 
 def _range(pair: KeyPair, keys: pa.Array) -> Bound:

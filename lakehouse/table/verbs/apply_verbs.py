@@ -11,15 +11,16 @@ from pyiceberg.schema import Schema
 from lakehouse.dml.changes.change_batch import ChangeBatch, last_changes
 from lakehouse.dml.changes.change_columns import room_for
 from lakehouse.dml.changes.change_merge import merge_changes
-from lakehouse.dml.merge.changed_files import Mode, write_changes
-from lakehouse.dml.merge.merge_rows import RowChanges, TargetRows
+from lakehouse.dml.merge.changed_files import ChangedFiles, Mode, write_changes
+from lakehouse.dml.merge.source_rows import whole_source
+from lakehouse.dml.merge.target_rows import RowChanges, TargetRows
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.merge_result import ApplyResult
 from lakehouse.table.row_write import Decision, RowWrite
 from lakehouse.table.rows import arrow_rows
-from lakehouse.table.verbs.merge_verbs import MergeVerbs, source_rows
+from lakehouse.table.verbs.merge_verbs import MergeVerbs
 from lakehouse.table.verbs.remembered_deletes import RememberedDeletes
 from lakehouse.transaction.transaction import Transaction
 
@@ -115,11 +116,12 @@ class ApplyVerbs(MergeVerbs):
             if deletes.property:
                 transaction.set_properties(deletes.property)
             counted = self._changed_rows(batch.only(~older), transaction)
+            files = self._write(counted, transaction)
             ignored = int(older.sum()) + counted.passed_over
             columns = _changed_columns(self.schema(), transaction.metadata.schema())
             if not counted and not deletes.asked_for and not always:
                 return None
-            decision = self._stage(counted, transaction)
+            decision = self._stage(counted, files, transaction)
             deletes.remember()
             transaction.assume(lambda: deletes.check(older))
             return decision
@@ -155,14 +157,22 @@ class ApplyVerbs(MergeVerbs):
                 "memory: give frame.toArrow()",
                 table=self.name,
             )
-        schema, rows = source_rows(arrow_rows(changes, self.name), self.name)
+        schema, rows = whole_source(arrow_rows(changes, self.name), self.name)
         return last_changes(rows, schema, keys, sequence_by, delete_when, self.name)
 
     def _changed_rows(self, batch: ChangeBatch, transaction: Transaction) -> RowChanges:
         head = self._head(transaction.branch)
         return merge_changes(TargetRows(transaction.metadata, head, self.storage, self.name), batch)
 
-    def _stage(self, changes: RowChanges, transaction: Transaction) -> Decision:
+    def _write(self, changes: RowChanges, transaction: Transaction) -> ChangedFiles:
+        metadata = transaction.metadata
+        request = replace(self.write_request(), schema=metadata.schema())
+        mode = cast("Mode", TableProperties(self.properties).merge_mode)
+        return write_changes(changes, metadata, request, self.storage, mode)
+
+    def _stage(
+        self, changes: RowChanges, files: ChangedFiles, transaction: Transaction
+    ) -> Decision:
         """The files of the changes, or an empty snapshot that says that the batch was applied."""
         if not changes:
             transaction.row_delta(
@@ -171,10 +181,6 @@ class ApplyVerbs(MergeVerbs):
                 keys=changes.keys,
             )
             return Decision(transaction, ())
-        metadata = transaction.metadata
-        request = replace(self.write_request(), schema=metadata.schema())
-        mode = cast("Mode", TableProperties(self.properties).merge_mode)
-        files = write_changes(changes, metadata, request, self.storage, mode)
         files.stage(transaction, "serializable")
         return Decision(transaction, files.written)
 

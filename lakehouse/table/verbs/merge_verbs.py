@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import pyarrow as pa
-from pyiceberg.schema import Schema
-
-from lakehouse.data.writing.input_columns import ArrowData, coerce
 from lakehouse.dml.merge.changed_files import Mode, write_changes
 from lakehouse.dml.merge.merge_binding import bind_merge, bind_update
-from lakehouse.dml.merge.merge_rows import RowChanges, TargetRows, merge_rows, update_rows
+from lakehouse.dml.merge.merge_rows import merge_rows
 from lakehouse.dml.merge.merge_statement import MergeClause, MergeStatement
+from lakehouse.dml.merge.source_rows import DEFAULT_MEMORY_BYTES, SourceRows, held_rows
+from lakehouse.dml.merge.target_rows import RowChanges, TargetRows, update_rows
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.spec.types.arrow_types import schema_from_arrow, schema_to_arrow
 from lakehouse.table.merge_builder import MergeBuilder
 from lakehouse.table.merge_result import MergePlan, MergeResult
 from lakehouse.table.row_write import Decision, RowWrite, layout
@@ -98,6 +96,7 @@ class MergeVerbs(WriteVerbs):
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
         transaction: Transaction | None = None,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
     ) -> MergeResult:
         """Update the rows whose keys `data` has, and insert the others.
 
@@ -115,6 +114,8 @@ class MergeVerbs(WriteVerbs):
             summary: entries for the snapshot's summary.
             commit_id: a name for this write, see `append`.
             transaction: instead of a commit of its own, see `update`.
+            memory_bytes: what the merge may take, about. A source of more than an eighth of that
+                goes to a temporary folder while it is merged.
 
         Raises:
             InvalidInputError: `data` has a key twice.
@@ -122,9 +123,16 @@ class MergeVerbs(WriteVerbs):
             CommitError: see `lakehouse.errors`.
         """
         into = _Into(branch, summary, commit_id, transaction)
-        return self._upserting(data, keys, into).execute()
+        return self._upserting(data, keys, memory_bytes, into).execute()
 
-    def plan_upsert(self, data: object, keys: Sequence[str], *, branch: str = "main") -> MergePlan:
+    def plan_upsert(
+        self,
+        data: object,
+        keys: Sequence[str],
+        *,
+        branch: str = "main",
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+    ) -> MergePlan:
         """What `upsert` would do: the files that it would open, and how many rows it would change.
 
         >>> events.plan_upsert(more, keys=["user_id"]).rows_inserted
@@ -134,11 +142,12 @@ class MergeVerbs(WriteVerbs):
             data: as for `upsert`.
             keys: as for `upsert`.
             branch: where to.
+            memory_bytes: as for `upsert`.
 
         Raises:
             InvalidInputError | InvalidSchemaError: as `upsert`.
         """
-        return self._upserting(data, keys, _Into(branch)).plan()
+        return self._upserting(data, keys, memory_bytes, _Into(branch)).plan()
 
     def merge(
         self,
@@ -151,6 +160,7 @@ class MergeVerbs(WriteVerbs):
         summary: Mapping[str, str] | None = None,
         commit_id: str | None = None,
         transaction: Transaction | None = None,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
     ) -> MergeBuilder:
         """Begin a MERGE: add clauses to what comes back, then `execute()` it.
 
@@ -160,7 +170,8 @@ class MergeVerbs(WriteVerbs):
         1
 
         Args:
-            source: rows, as for `append`; held in memory. A scan of this table is read first.
+            source: rows, as for `append`; a stream is read by `execute()`, and by `plan()`. A scan
+                of this table is read first.
             on: which rows belong together: columns that both have, or SQL, of which at least one
                 part joined by AND is an equality of the target with the source. Null equals
                 nothing; with `IS NOT DISTINCT FROM` it equals null.
@@ -170,20 +181,26 @@ class MergeVerbs(WriteVerbs):
             summary: entries for the snapshot's summary.
             commit_id: a name for this write, see `append`.
             transaction: instead of a commit of its own, see `update`.
+            memory_bytes: what the merge may take, about. A source of more than an eighth of that
+                goes to a temporary folder while it is merged.
         """
         columns = on if isinstance(on, str) else tuple(on)
         statement = MergeStatement(columns, (), source_alias, target_alias)
-        return self._builder(statement, source, _Into(branch, summary, commit_id, transaction))
+        into = _Into(branch, summary, commit_id, transaction)
+        return self._builder(statement, source, memory_bytes, into)
 
-    def _upserting(self, data: object, keys: Sequence[str], into: _Into) -> MergeBuilder:
+    def _upserting(
+        self, data: object, keys: Sequence[str], memory_bytes: int, into: _Into
+    ) -> MergeBuilder:
         if isinstance(keys, str) or not keys:
             raise InvalidInputError(f"keys is a list of columns, not {keys!r}", table=self.name)
         clauses = (MergeClause("matched", "update"), MergeClause("not matched", "insert"))
         statement = MergeStatement(tuple(keys), clauses, unique_source=True)
-        return self._builder(statement, data, into)
+        return self._builder(statement, data, memory_bytes, into)
 
-    def _builder(self, statement: MergeStatement, source: object, into: _Into) -> MergeBuilder:
-        """Reads the source; the builder merges it as its statement says by then."""
+    def _builder(
+        self, statement: MergeStatement, source: object, memory_bytes: int, into: _Into
+    ) -> MergeBuilder:
         if engine_for(source) is not None:
             raise InvalidInputError(
                 f"{self.name}: the rows of a Spark DataFrame are merged by Spark: "
@@ -192,16 +209,20 @@ class MergeVerbs(WriteVerbs):
                 "or give frame.toArrow() where its rows fit in memory here",
                 table=self.name,
             )
-        schema, rows = source_rows(arrow_rows(source, self.name), self.name)
+        rows = arrow_rows(source, self.name)
 
-        def change(statement: MergeStatement, target: TargetRows) -> RowChanges:
-            return merge_rows(target, bind_merge(statement, target.schema, schema), rows)
+        def change(statement: MergeStatement, held: SourceRows, target: TargetRows) -> RowChanges:
+            return merge_rows(target, bind_merge(statement, target.schema, held.schema), held)
 
         def execute(statement: MergeStatement) -> MergeResult:
-            return self._change(partial(change, statement), "merge", into)
+            with held_rows(rows, self.name, memory_bytes) as held:
+                return self._change(partial(change, statement, held), "merge", into)
 
         def plan(statement: MergeStatement) -> MergePlan:
-            return self._planned(change(statement, self._target(into.branch)), into.branch)
+            with held_rows(rows, self.name, memory_bytes) as held:
+                found = change(statement, held, self._target(into.branch))
+                deque(found.rows, maxlen=0)
+            return self._planned(found, into.branch)
 
         return MergeBuilder(statement, execute, plan)
 
@@ -238,9 +259,9 @@ class MergeVerbs(WriteVerbs):
             isolation: Isolation = getattr(properties, f"{command}_isolation")
             request = self.write_request()
             counted = change(self._target(transaction.branch))
+            files = write_changes(counted, self.metadata, request, self.storage, mode)
             if not counted:
                 return ()
-            files = write_changes(counted, self.metadata, request, self.storage, mode)
             files.stage(transaction, isolation)
             return files.written
 
@@ -303,15 +324,3 @@ def _result(found: WriteResult | None, counted: RowChanges) -> MergeResult:
         found.retries,
         decided_again=found.decided_again,
     )
-
-
-def source_rows(data: ArrowData, table: str) -> tuple[Schema, pa.Table]:
-    """Source rows in memory, in the types that Iceberg has for theirs."""
-    given = data if isinstance(data, pa.Table | pa.RecordBatch) else None
-    if given is None:
-        reader = data if isinstance(data, pa.RecordBatchReader) else None
-        given = reader.read_all() if reader is not None else pa.Table.from_batches(data)
-    schema = schema_from_arrow(given.schema)
-    whole = given if isinstance(given, pa.Table) else pa.Table.from_batches([given])
-    batches = coerce(whole, schema, table=table)
-    return schema, pa.Table.from_batches(batches, schema=schema_to_arrow(schema))

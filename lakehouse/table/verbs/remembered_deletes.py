@@ -18,7 +18,7 @@ from pyiceberg.types import NestedField, TimestamptzType
 
 from lakehouse.dml.changes.change_batch import ChangeBatch
 from lakehouse.dml.changes.change_merge import older_than
-from lakehouse.dml.merge.merge_rows import TargetRows
+from lakehouse.dml.merge.target_rows import TargetRows
 from lakehouse.errors import InvalidInputError, TableAlreadyExistsError, ValidationConflictError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import new_table_metadata
