@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import prune_columns
@@ -29,8 +30,8 @@ from lakehouse.transaction.attempt.pending_operation import Attempt
 from lakehouse.transaction.attempt.snapshot_summary import COMMIT_ID
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
 from lakehouse.transaction.commit import commit_attempts as engine
-from lakehouse.transaction.conflicts import conflict_rules
-from lakehouse.transaction.operations import append, row_delta, row_positions
+from lakehouse.transaction.conflicts import conflict_rules, decided_rows
+from lakehouse.transaction.operations import append, moved_rows, row_delta, row_positions
 from lakehouse.transaction.operations import file_replacement as replace
 from lakehouse.transaction.operations.remove_snapshots import Expire
 from tests.simulation.disk import SimulatedDisk
@@ -376,9 +377,27 @@ def phantom_inserts(patch: Patch) -> None:
 )
 def rows_seen_and_forgotten(patch: Patch) -> None:
     """A row that kept another from being inserted has gone meanwhile."""
-    alike = conflict_rules.decided_alike
     patch.setattr(
         conflict_rules,
         "decided_alike",
-        lambda rows, deleted, *, with_seen: alike(rows, deleted, with_seen=False),
+        lambda rows, deleted: np.intersect1d(rows.gone, deleted),
     )
+
+
+@mutant(
+    dataclasses.replace(
+        MERGES, operations=10, kinds=("upsert", "change", "remove", "compact", "compact")
+    ),
+    "I4",
+)
+def moved_rows_taken_for_their_neighbours(patch: Patch) -> None:
+    """Rows of a compacted file are looked for one position beside where they are."""
+
+    def beside(moved, to):
+        found = decided_rows.follow(moved, to)
+        return found and tuple(
+            dataclasses.replace(one, gone=(one.gone + 1) % one.data_file.record_count)
+            for one in found
+        )
+
+    patch.setattr(moved_rows, "follow", beside)

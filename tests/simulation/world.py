@@ -27,7 +27,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import MetadataLogEntry
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
 from lakehouse.storage.local import LocalStorage
-from lakehouse.transaction.operations import phantom_rows
+from lakehouse.transaction.operations import moved_rows, phantom_rows
 from tests.faulty_storage import Fault, FaultyStorage
 from tests.simulation.database import FaultyDatabase
 from tests.simulation.disk import DiskOfProcess, SimulatedDisk
@@ -377,11 +377,14 @@ def simulate(seed: int, plan: Plan | None = None) -> World:
         reachability, "in_parallel", lambda function, items, threads=1: map(function, items)
     )
     # neither are those of readers
-    unhindered = mock.patch.object(
-        phantom_rows, "read_table", lambda tasks, read, _: read_table(tasks, read, world.storage)
-    )
+    unhindered = [
+        mock.patch.object(
+            module, "read_table", lambda tasks, read, _: read_table(tasks, read, world.storage)
+        )
+        for module in (phantom_rows, moved_rows)
+    ]
     try:
-        with one_by_one, unhindered:
+        with one_by_one, unhindered[0], unhindered[1]:
             world.run()
     except InvariantBrokenError as error:
         tail = "\n".join(world.trace[-60:])

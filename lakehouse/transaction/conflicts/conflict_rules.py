@@ -265,8 +265,6 @@ def no_row_deleted(
     rows: Sequence[DecidedRows],
     deleted: Sequence[Positions],
     changes: Sequence[ConcurrentChange],
-    *,
-    with_seen: bool,
 ) -> None:
     """Refuse if rows are gone that the operation decided on; other rows of the files may be.
 
@@ -275,10 +273,9 @@ def no_row_deleted(
         rows: of the operation, each of another file.
         deleted: for each of `rows` what is deleted from the file by others.
         changes: of other writers.
-        with_seen: whether rows matter that the operation only saw.
     """
     for one, positions in zip(rows, deleted, strict=True):
-        twice = decided_alike(one, positions, with_seen=with_seen)
+        twice = decided_alike(one, positions)
         if not len(twice):
             continue
         by = changes[-1].snapshot

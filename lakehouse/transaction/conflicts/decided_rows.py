@@ -6,7 +6,7 @@ operation decides on rows that are live in its base: none of them is deleted the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,8 +17,11 @@ from lakehouse.spec.manifests.data_file import DataFile
 Positions = npt.NDArray[np.int64]
 
 
+_NOTHING: Positions = np.empty(0, np.int64)
+
+
 def _no_positions() -> Positions:
-    return np.empty(0, np.int64)
+    return _NOTHING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,24 +47,20 @@ class DecidedRows:
         return self.data_file.file_path
 
 
-def decided_alike(rows: DecidedRows, deleted: Positions, *, with_seen: bool) -> Positions:
+def decided_alike(rows: DecidedRows, deleted: Positions) -> Positions:
     """The rows of an operation that others deleted or replaced: it has to decide on them again.
 
     >>> import numpy as np
     >>> file = DataFile(file_path="a.parquet", record_count=9, file_size_in_bytes=1)
     >>> mine = DecidedRows(file, gone=np.array([1, 4]), seen=np.array([7]))
-    >>> decided_alike(mine, np.array([2, 4, 7]), with_seen=False).tolist()
-    [4]
-    >>> decided_alike(mine, np.array([2, 4, 7]), with_seen=True).tolist()
+    >>> decided_alike(mine, np.array([2, 4, 7])).tolist()
     [4, 7]
 
     Args:
         rows: of the operation.
         deleted: positions of the file that are deleted by now, or those deleted since the base.
-        with_seen: whether rows that it only saw count, too.
     """
-    mine = np.union1d(rows.gone, rows.seen) if with_seen else rows.gone
-    return np.intersect1d(mine, deleted)
+    return np.intersect1d(np.union1d(rows.gone, rows.seen), deleted)
 
 
 def all_deleted(rows: DecidedRows, deleted: Positions) -> Positions:
@@ -75,11 +74,6 @@ def all_deleted(rows: DecidedRows, deleted: Positions) -> Positions:
     return np.union1d(rows.gone, deleted)
 
 
-def paths_of(rows: Iterable[DecidedRows], *, with_seen: bool) -> frozenset[str]:
-    """The data files that have to be there still."""
-    return frozenset(one.path for one in rows if len(one.gone) or (with_seen and len(one.seen)))
-
-
 def about(deletes: Sequence[DataFile], file: DataFile) -> list[DataFile]:
     """The position deletes that can be about a data file: by name, else by partition and bounds."""
     return [
@@ -88,3 +82,55 @@ def about(deletes: Sequence[DataFile], file: DataFile) -> list[DataFile]:
         if one.may_name(file.file_path)
         and (one.named_file is not None or one.partition_key == file.partition_key)
     ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowIds:
+    """The rows of a data file by `_row_id` (spec: Row Lineage).
+
+    Attributes:
+        data_file: the file.
+        positions: of its rows that have an id.
+        ids: the id of each of them.
+    """
+
+    data_file: DataFile
+    positions: Positions
+    ids: npt.NDArray[np.int64]
+
+
+def follow(
+    moved: Sequence[tuple[DecidedRows, RowIds]], to: Sequence[RowIds]
+) -> tuple[DecidedRows, ...] | None:
+    """The same rows in the files that they were moved to; None if one of them is in none.
+
+    >>> import numpy as np
+    >>> old, new = (DataFile(file_path=p, record_count=3, file_size_in_bytes=1) for p in "ab")
+    >>> before = RowIds(old, np.arange(3), np.array([70, 71, 72]))
+    >>> after = RowIds(new, np.arange(2), np.array([72, 70]))  # 71 was deleted
+    >>> mine = DecidedRows(old, gone=np.array([2]))
+    >>> [(one.path, one.gone.tolist()) for one in follow([(mine, before)], [after])]
+    [('b', [0])]
+    >>> follow([(DecidedRows(old, gone=np.array([1, 2])), before)], [after]) is None
+    True
+
+    Args:
+        moved: rows of files that are gone, with the ids of these files' rows.
+        to: files that rows were moved to, whatever was deleted from them since.
+    """
+    gone = _ids([(ids, rows.gone) for rows, ids in moved])
+    seen = _ids([(ids, rows.seen) for rows, ids in moved])
+    places = [(one, np.isin(one.ids, gone), np.isin(one.ids, seen)) for one in to]
+    there = np.concatenate([_NOTHING, *(one.ids[goes | stays] for one, goes, stays in places)])
+    asked = sum(len(rows.gone) + len(rows.seen) for rows, _ in moved)
+    if asked != len(there) or not np.array_equal(np.sort(there), np.union1d(gone, seen)):
+        return None
+    return tuple(
+        DecidedRows(one.data_file, np.sort(one.positions[goes]), np.sort(one.positions[stays]))
+        for one, goes, stays in places
+        if goes.any() or stays.any()
+    )
+
+
+def _ids(parts: Sequence[tuple[RowIds, Positions]]) -> Positions:
+    return np.concatenate([_NOTHING, *(one.ids[np.isin(one.positions, at)] for one, at in parts)])

@@ -28,7 +28,7 @@ from lakehouse.transaction.conflicts.conflict_rules import (
     none_removed_below,
     still_live,
 )
-from lakehouse.transaction.conflicts.decided_rows import DecidedRows, paths_of
+from lakehouse.transaction.conflicts.decided_rows import DecidedRows
 from lakehouse.transaction.conflicts.key_test import KeyTest
 from lakehouse.transaction.operations.file_replacement import (
     Replacement,
@@ -37,6 +37,7 @@ from lakehouse.transaction.operations.file_replacement import (
     scope_of,
     subject_of,
 )
+from lakehouse.transaction.operations.moved_rows import where_they_are
 from lakehouse.transaction.operations.phantom_rows import no_phantoms
 from lakehouse.transaction.operations.row_positions import Vectors, deleted_since, write_vectors
 
@@ -68,7 +69,7 @@ class RowDelta:
     def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
         """Write vectors and manifests against the base."""
         head = head_of(metadata, self.branch)
-        vectors = self._vectors(workspace, metadata, head)
+        vectors = self._vectors(workspace, metadata, head, self.rows)
         self._replacement(vectors).prepare(workspace, metadata, head)
 
     def apply(self, attempt: Attempt) -> None:
@@ -76,8 +77,10 @@ class RowDelta:
         subject, changes = subject_of(attempt, "row delta"), concurrent_changes(attempt)
         level = isolation_of(attempt, self.isolation, lambda table: table.delete_isolation)
         serializable = level == "serializable"
+        rows: tuple[DecidedRows, ...] = ()
         if self.rows:
-            self._check_rows(attempt, subject, changes, serializable=serializable)
+            rows = where_they_are(attempt, self.rows, changes, with_seen=serializable)
+            self._check_rows(attempt, subject, changes, rows)
         else:
             self._check_data_files(attempt, subject, changes)
         decided = self.conflict_filter is not None or bool(self.delete_files or self.rows)
@@ -86,7 +89,7 @@ class RowDelta:
             files = (*self.delete_files, *self.data_files, *targets)
             scope = scope_of(attempt, self.conflict_filter, files)
             no_phantoms(attempt, subject, scope, changes, id(self), self.keys)
-        vectors = self._vectors(attempt.workspace, attempt.metadata, attempt.head())
+        vectors = self._vectors(attempt.workspace, attempt.metadata, attempt.head(), rows)
         if vectors.location is not None:
             attempt.vectors.add(vectors.location)
         replacement = self._replacement(vectors)
@@ -101,18 +104,17 @@ class RowDelta:
         attempt: Attempt,
         subject: Subject,
         changes: list[ConcurrentChange],
-        *,
-        serializable: bool,
+        rows: tuple[DecidedRows, ...],
     ) -> None:
         """The rows decided on must be there still; other rows of their files need not."""
-        self._check_not_removed(attempt, paths_of(self.rows, with_seen=False))
+        self._check_not_removed(attempt, frozenset(one.path for one in self.rows if len(one.gone)))
         if not changes:
             return
-        still_live(subject, paths_of(self.rows, with_seen=serializable), changes)
+        still_live(subject, [one.path for one in rows], changes)
         since = {one.snapshot.snapshot_id for one in changes}
         workspace, metadata, head = attempt.workspace, attempt.metadata, attempt.head()
-        deleted = deleted_since(workspace, metadata, head, self.rows, since)
-        no_row_deleted(subject, self.rows, deleted, changes, with_seen=serializable)
+        deleted = deleted_since(workspace, metadata, head, rows, since)
+        no_row_deleted(subject, rows, deleted, changes)
         if self.data_files:
             partitions = frozenset(one.data_file.partition_key for one in self.rows)
             no_equality_deletes(subject, partitions, changes)
@@ -149,12 +151,16 @@ class RowDelta:
             )
 
     def _vectors(
-        self, workspace: Workspace, metadata: TableMetadata, head: Snapshot | None
+        self,
+        workspace: Workspace,
+        metadata: TableMetadata,
+        head: Snapshot | None,
+        rows: tuple[DecidedRows, ...],
     ) -> Vectors:
         """The vectors for a base; none where files delete the rows."""
         if self.delete_files:
             return Vectors()
-        return write_vectors(workspace, metadata, head, self.rows, id(self))
+        return write_vectors(workspace, metadata, head, rows, id(self))
 
     def _replacement(self, vectors: Vectors) -> Replacement:
         return Replacement(

@@ -185,6 +185,39 @@ def test_a_column_that_changed_meanwhile_is_not_read_as_what_it_was(catalog):
         stale.delete("id in (4, 200)")
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_rows_of_a_file_that_compaction_moved_are_found_by_their_ids(catalog, verb):
+    """Version 2 has no ids of rows: it decides again."""
+    stale, wanted = load(catalog), content(catalog)
+    change(load(catalog), "delete", 3)
+    load(catalog).compact(lh.CompactionOptions(rewrite_all=True))
+    change(load(catalog), "delete", 15)
+    load(catalog).compact(lh.CompactionOptions(rewrite_all=True))
+    change(load(catalog), "update", 16)
+    if verb == "delete" and load(catalog).metadata.format_version < 3:
+        with pytest.raises(ValidationConflictError, match="has since removed"):
+            change(stale, verb, 4)
+        return
+    done = change(stale, verb, 4)
+    assert done.decided_again == (load(catalog).metadata.format_version < 3)
+    for theirs, key in (("delete", 3), ("delete", 15), ("update", 16), (verb, 4)):
+        expected(wanted, theirs, key)
+    assert content(catalog) == wanted
+    nothing_is_left_over(load(catalog))
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_a_row_that_went_beside_a_compaction_is_decided_on_again(catalog, before):
+    stale = load(catalog)
+    if before:
+        change(load(catalog), "update", 4)
+    load(catalog).compact(lh.CompactionOptions(rewrite_all=True))
+    if not before:
+        change(load(catalog), "update", 4)
+    assert change(stale, "update", 4).decided_again == 1
+    assert content(catalog)[4] == 2
+
+
 def test_many_writers_on_one_old_version(catalog):
     stale = [load(catalog) for _ in range(5)]
     for key, table in enumerate(stale):
