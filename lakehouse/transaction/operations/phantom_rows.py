@@ -56,9 +56,9 @@ def _holding(
 ) -> Mask:
     """Which of the entries that may hold rows in scope do hold some."""
     found = np.ones(len(entries), bool)
-    metadata = attempt.started.metadata
+    started, base = attempt.started.metadata, attempt.base.metadata
     # what was bound to other columns than those of today's files is not computed on these
-    same_schema = metadata.current_schema_id == attempt.base.metadata.current_schema_id
+    same_schema = started.current_schema_id == base.current_schema_id
     if scope.where is None or not same_schema:
         return found
     if keys is not None:
@@ -66,7 +66,7 @@ def _holding(
     unknown = found.copy() if keys else found & ~must_match(entries, scope.where, scope.types)
     files = entries.to_data_files()
     for row in np.flatnonzero(unknown):
-        read = partial(_holds, files[row], scope, keys, metadata, attempt.workspace.storage)
+        read = partial(_holds, files[row], scope, keys, attempt.metadata, attempt.workspace.storage)
         found[row] = attempt.workspace.once(("phantoms", operation, files[row].file_path), read)
     return found
 

@@ -155,6 +155,21 @@ def test_rows_that_others_add_matter_where_they_have_the_keys(catalog, verb, add
     )
 
 
+@pytest.mark.parametrize("added", PHANTOMS, ids=str)
+def test_keys_that_the_transaction_itself_widens(catalog, added):
+    """The columns of the decision are those of the transaction, files of others have the old."""
+    narrow = pa.schema([("id", pa.int32()), ("n", pa.int64())])
+    table = catalog.create_table("raw.n", narrow, format_version=3)
+    table.append(pa.table({"id": [4, 5], "n": [0, 0]}, schema=narrow))
+    stale = catalog.load_table("raw.n")
+    table.append(pa.table({"id": added, "n": [0] * len(added)}, schema=narrow))
+    changes = pa.table({"id": pa.array([4, 200], pa.int64()), "n": [1, 1], "new": ["x", "x"]})
+    done = stale.apply_changes(changes, ["id"], ["n"])
+    assert done.decided_again == bool({4, 200} & set(added))
+    found = catalog.load_table("raw.n").scan(where="new = 'x'").to_arrow()["id"].to_pylist()
+    assert sorted(set(found)) == [4, 200]
+
+
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 @pytest.mark.parametrize("added", PHANTOMS, ids=str)
 @pytest.mark.parametrize("verb", ["delete", "overwrite"])
