@@ -124,6 +124,7 @@ class Transaction:
         conflict_filter: Where = None,
         isolation: Isolation | None = None,
         keys: KeyTest | None = None,
+        rows: Iterable[DecidedRows] = (),
     ) -> Self:
         """Replace `removed` by `added` in one snapshot.
 
@@ -141,6 +142,7 @@ class Transaction:
             isolation: `serializable` (default, property `write.update.isolation-level`) also
                 refuses concurrently added data; `snapshot` only concurrent deletes and removals.
             keys: narrows `conflict_filter` to rows with certain keys.
+            rows: rows of other files that were only seen; with `serializable` they must be there.
         """
         return self._add(
             Overwrite(
@@ -150,6 +152,7 @@ class Transaction:
                 self._bound(conflict_filter),
                 isolation,
                 keys,
+                tuple(rows),
             )
         )
 

@@ -62,6 +62,7 @@ class Plan:
     real_rows: bool = False
     merging: bool = False
     """Whether processes change rows by key (`row_changes`)."""
+    row_mode: str = "merge-on-read"
     between_calls: bool = False
     """Whether others run, processes die and power fails between any two system calls too."""
 
@@ -122,5 +123,6 @@ def plan_of(seed: int) -> Plan:
         some = {"append", *rng.sample(sorted(set(plan.kinds)), rng.randint(2, 5))}
         plan = replace(plan, kinds=tuple(one for one in plan.kinds if one in some))
     if rng.random() < 0.1:
-        plan = replace(plan, kinds=MERGE_KINDS, real_rows=False, merging=True)
+        mode = rng.choice(("merge-on-read", "merge-on-read", "copy-on-write"))
+        plan = replace(plan, kinds=MERGE_KINDS, real_rows=False, merging=True, row_mode=mode)
     return plan

@@ -44,7 +44,7 @@ KEYS = range(12)
 Found = Mapping[int, tuple[str, int]]
 """Key -> partition and value."""
 Change = Callable[[Found], Found]
-MODES = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
+MODES = [f"write.{verb}.mode" for verb in ("delete", "update", "merge")]
 
 
 @dataclass

@@ -280,7 +280,7 @@ class World:
             if self.rng.random() < 0.5
             else "false",
             "write.delete.granularity": self.plan.granularity,
-            **(MODES if self.plan.merging else {}),
+            **(dict.fromkeys(MODES, self.plan.row_mode) if self.plan.merging else {}),
         }
         table_uuid = str(uuid.UUID(int=self.rng.getrandbits(128)))
         self.made_ms[table_uuid] = self.now_ms()

@@ -39,6 +39,7 @@ class ChangedFiles:
         deletes: of rows whose data files stay; None for copy on write.
         conflict_filter: see RowChanges.
         keys: see RowChanges.
+        seen: by copy on write, rows of files that stay; see RowChanges.
     """
 
     added: tuple[DataFile, ...]
@@ -46,6 +47,7 @@ class ChangedFiles:
     deletes: RowDeletes | None
     conflict_filter: Bound
     keys: KeyTest | None = None
+    seen: tuple[DecidedRows, ...] = ()
 
     @property
     def written(self) -> tuple[DataFile, ...]:
@@ -61,6 +63,7 @@ class ChangedFiles:
                 conflict_filter=self.conflict_filter,
                 isolation=isolation,
                 keys=self.keys,
+                rows=self.seen,
             )
             return
         transaction.row_delta(
@@ -106,7 +109,8 @@ def write_changes(
         storage.delete([one.file_path for one in added])
         raise
     removed = tuple(task.data_file for task, _ in changes.gone)
-    return ChangedFiles(tuple(added), removed, None, changes.conflict_filter, changes.keys)
+    seen = tuple(one for one in _decided(changes) if not len(one.gone))
+    return ChangedFiles(tuple(added), removed, None, changes.conflict_filter, changes.keys, seen)
 
 
 def _fresh_files(

@@ -1,4 +1,4 @@
-"""Rows of data files that were compacted meanwhile: found again by their `_row_id`."""
+"""Rows that an operation decided on: still there, also where compaction has moved them to."""
 
 from __future__ import annotations
 
@@ -19,13 +19,46 @@ from lakehouse.spec.schema.metadata_columns import ROW_ID
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.attempt.pending_operation import Attempt
 from lakehouse.transaction.conflicts.concurrent_changes import ConcurrentChange
+from lakehouse.transaction.conflicts.conflict_rules import Subject, no_row_deleted, still_live
 from lakehouse.transaction.conflicts.decided_rows import DecidedRows, RowIds, follow
+from lakehouse.transaction.operations.row_positions import deleted_since
 
 _LINEAGE_SINCE = 3
 _COLUMNS = Schema(METADATA_COLUMNS["_pos"], METADATA_COLUMNS[ROW_ID])
 
 
-def where_they_are(
+def rows_still_there(
+    attempt: Attempt,
+    subject: Subject,
+    rows: Sequence[DecidedRows],
+    changes: Sequence[ConcurrentChange],
+    *,
+    serializable: bool,
+) -> tuple[DecidedRows, ...]:
+    """The rows of an operation where they are now.
+
+    Args:
+        attempt: has the base, and the version decided on.
+        subject: who complains.
+        rows: of the operation; those that it only saw matter to serializable ones.
+        changes: of other writers.
+        serializable: the isolation.
+
+    Raises:
+        ValidationConflictError: one of them is gone.
+        StorageError | CorruptMetadataError: a file could not be read.
+    """
+    if not changes:
+        return tuple(rows)
+    found = _where_they_are(attempt, rows, changes, with_seen=serializable)
+    still_live(subject, [one.path for one in found], changes)
+    since = {one.snapshot.snapshot_id for one in changes}
+    deleted = deleted_since(attempt.workspace, attempt.metadata, attempt.head(), found, since)
+    no_row_deleted(subject, found, deleted, changes)
+    return found
+
+
+def _where_they_are(
     attempt: Attempt,
     rows: Sequence[DecidedRows],
     changes: Sequence[ConcurrentChange],
@@ -36,15 +69,6 @@ def where_they_are(
 
     Rows stay where they were decided on when there is no telling: in tables without row lineage,
     when one of them was not moved, and when a file of before is gone from storage.
-
-    Args:
-        attempt: has the base, and the version decided on.
-        rows: of the operation.
-        changes: of other writers.
-        with_seen: whether rows that it only saw have to be found, too.
-
-    Raises:
-        StorageError | CorruptMetadataError: a file could not be read.
     """
     wanted = rows if with_seen else [replace(one, seen=one.seen[:0]) for one in rows]
     wanted = [one for one in wanted if len(one.gone) or len(one.seen)]

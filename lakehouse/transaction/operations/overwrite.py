@@ -12,6 +12,7 @@ from lakehouse.transaction.attempt.added_files import checked
 from lakehouse.transaction.attempt.pending_operation import Attempt, Isolation, head_of
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
 from lakehouse.transaction.conflicts.conflict_rules import Targets, no_new_deletes
+from lakehouse.transaction.conflicts.decided_rows import DecidedRows
 from lakehouse.transaction.conflicts.key_test import KeyTest
 from lakehouse.transaction.operations.file_replacement import (
     Replacement,
@@ -20,6 +21,7 @@ from lakehouse.transaction.operations.file_replacement import (
     scope_of,
     subject_of,
 )
+from lakehouse.transaction.operations.moved_rows import rows_still_there
 from lakehouse.transaction.operations.phantom_rows import no_phantoms
 
 
@@ -33,6 +35,7 @@ class Overwrite:
     conflict_filter: Bound | None = None
     isolation: Isolation | None = None
     keys: KeyTest | None = None
+    rows: tuple[DecidedRows, ...] = ()
 
     def __post_init__(self) -> None:
         checked(self.added, "The files to add")
@@ -51,6 +54,7 @@ class Overwrite:
         ):
             scope = scope_of(attempt, self.conflict_filter, (*self.removed, *self.added))
             no_phantoms(attempt, subject, scope, changes, id(self), self.keys)
+            rows_still_there(attempt, subject, self.rows, changes, serializable=True)
         no_new_deletes(subject, Targets.of(self.removed), changes)
         only_removes = self.removed and not self.added
         operation = OPERATION_DELETE if only_removes else OPERATION_OVERWRITE

@@ -24,7 +24,6 @@ from lakehouse.transaction.conflicts.conflict_rules import (
     no_equality_deletes,
     no_new_deletes,
     no_new_vectors,
-    no_row_deleted,
     none_removed_below,
     still_live,
 )
@@ -37,9 +36,9 @@ from lakehouse.transaction.operations.file_replacement import (
     scope_of,
     subject_of,
 )
-from lakehouse.transaction.operations.moved_rows import where_they_are
+from lakehouse.transaction.operations.moved_rows import rows_still_there
 from lakehouse.transaction.operations.phantom_rows import no_phantoms
-from lakehouse.transaction.operations.row_positions import Vectors, deleted_since, write_vectors
+from lakehouse.transaction.operations.row_positions import Vectors, write_vectors
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +76,9 @@ class RowDelta:
         subject, changes = subject_of(attempt, "row delta"), concurrent_changes(attempt)
         level = isolation_of(attempt, self.isolation, lambda table: table.delete_isolation)
         serializable = level == "serializable"
-        rows: tuple[DecidedRows, ...] = ()
+        rows = rows_still_there(attempt, subject, self.rows, changes, serializable=serializable)
         if self.rows:
-            rows = where_they_are(attempt, self.rows, changes, with_seen=serializable)
-            self._check_rows(attempt, subject, changes, rows)
+            self._check_replaced(attempt, subject, changes)
         else:
             self._check_data_files(attempt, subject, changes)
         decided = self.conflict_filter is not None or bool(self.delete_files or self.rows)
@@ -99,24 +97,14 @@ class RowDelta:
             operation = OPERATION_OVERWRITE if self.data_files else OPERATION_DELETE
         replacement.apply(attempt, operation, subject, changes)
 
-    def _check_rows(
-        self,
-        attempt: Attempt,
-        subject: Subject,
-        changes: list[ConcurrentChange],
-        rows: tuple[DecidedRows, ...],
+    def _check_replaced(
+        self, attempt: Attempt, subject: Subject, changes: list[ConcurrentChange]
     ) -> None:
-        """The rows decided on must be there still; other rows of their files need not."""
-        self._check_not_removed(attempt, frozenset(one.path for one in self.rows if len(one.gone)))
-        if not changes:
-            return
-        still_live(subject, [one.path for one in rows], changes)
-        since = {one.snapshot.snapshot_id for one in changes}
-        workspace, metadata, head = attempt.workspace, attempt.metadata, attempt.head()
-        deleted = deleted_since(workspace, metadata, head, rows, since)
-        no_row_deleted(subject, rows, deleted, changes)
+        """What must not happen to the files of rows that go, beside what happens to the rows."""
+        going = [one for one in self.rows if len(one.gone)]
+        self._check_not_removed(attempt, frozenset(one.path for one in going))
         if self.data_files:
-            partitions = frozenset(one.data_file.partition_key for one in self.rows)
+            partitions = frozenset(one.data_file.partition_key for one in going)
             no_equality_deletes(subject, partitions, changes)
 
     def _check_data_files(

@@ -108,11 +108,15 @@ def test_a_row_that_both_delete_is_a_conflict_that_says_so(catalog):
     nothing_is_left_over(load(catalog))
 
 
-def test_a_row_that_was_seen_and_kept_is_not_inserted_when_it_went(catalog):
-    """Had it been gone, the merge would have inserted it: it hangs on a row that it left alone."""
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+@pytest.mark.parametrize("beside", [4, 14], ids=["same file", "another file"])
+def test_a_row_that_was_seen_and_kept_is_inserted_when_it_went(catalog, mode, beside):
+    """It hangs on a row that it left alone: had that been gone, it would have inserted one."""
+    load(catalog).set_properties({"write.merge.mode": mode})
     stale = load(catalog)
     load(catalog).delete("id = 3")
-    merge = stale.merge(rows(3, 4, x=9), "t.id = s.id").when_matched_update_all("t.id = 4")
+    merge = stale.merge(rows(3, beside, x=9), "t.id = s.id")
+    merge = merge.when_matched_update_all(f"t.id = {beside}")
     done = merge.when_not_matched_insert_all().execute()
     assert (done.decided_again, done.rows_inserted, done.rows_updated) == (1, 1, 1)
     assert content(catalog)[3] == 9

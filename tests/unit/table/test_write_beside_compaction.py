@@ -90,8 +90,13 @@ def test_rows_that_somebody_else_removed_are_a_conflict(stale, catalog):
     assert unreferenced(table) == set()
 
 
-def test_a_changed_schema_is_a_conflict(stale, catalog):
+def test_nothing_is_decided_again_under_another_schema(stale, catalog):
+    """By merge on read nothing has to be, from version 3 on: the row is found where it is."""
     with catalog.load_table("raw.t").update_schema() as change:
         change.add_column("note", "string")
+    if stale.metadata.format_version >= 3:
+        assert stale.delete("id = 1").decided_again == 0
+        assert ids(stale) == [0, *range(2, 40)]
+        return
     with pytest.raises(ValidationConflictError):
         stale.delete("id = 1")
