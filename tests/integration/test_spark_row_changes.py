@@ -240,3 +240,18 @@ def test_a_change_between_plan_and_commit_is_a_conflict(sql, lake, mode):
     with pytest.raises(PySparkException, match="ValidationConflictError"):
         sql("UPDATE lake.raw.rows SET k = 'late' WHERE id = 2")
     assert sql("SELECT count(*) FROM lake.raw.rows WHERE id = 2") == [(0,)]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_other_rows_of_a_file_may_change_between_plan_and_commit(sql, lake, version):
+    make(sql, version, "merge-on-read")
+    sql("INSERT INTO lake.raw.rows SELECT id, 'x', 1.0 FROM range(10, 30)")
+
+    class DeletesTheOthers:
+        def scan_planned(self, report):
+            lake.remove_listener(self)
+            lake.load_table("raw.rows").delete("id >= 10 and id <> 12")
+
+    lake.add_listener(DeletesTheOthers())
+    sql("UPDATE lake.raw.rows SET k = 'late' WHERE id = 12")
+    assert sql("SELECT id, k FROM lake.raw.rows WHERE id >= 10") == [(12, "late")]

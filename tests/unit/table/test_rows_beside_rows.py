@@ -137,6 +137,7 @@ PHANTOMS = [[100, 300], [100, 200, 300], [30, 400], [200], [4]]
 """What others append: beside the keys 4 and 200 within their bounds, or one of them."""
 
 
+@pytest.mark.parametrize("catalog", FORMS[2:], ids=str, indirect=True)
 @pytest.mark.parametrize("added", PHANTOMS, ids=str)
 @pytest.mark.parametrize("verb", ["update", "upsert", "merge"])
 def test_rows_that_others_add_matter_where_they_have_the_keys(catalog, verb, added):
@@ -159,6 +160,7 @@ def test_rows_that_others_add_matter_where_they_have_the_keys(catalog, verb, add
     )
 
 
+@pytest.mark.parametrize("catalog", FORMS[2:], ids=str, indirect=True)
 @pytest.mark.parametrize("added", PHANTOMS, ids=str)
 def test_keys_that_the_transaction_itself_widens(catalog, added):
     """The columns of the decision are those of the transaction, files of others have the old."""
@@ -174,6 +176,7 @@ def test_keys_that_the_transaction_itself_widens(catalog, added):
     assert sorted(set(found)) == [4, 200]
 
 
+@pytest.mark.parametrize("catalog", FORMS[2:], ids=str, indirect=True)
 @pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
 @pytest.mark.parametrize("added", PHANTOMS, ids=str)
 @pytest.mark.parametrize("verb", ["delete", "overwrite"])
