@@ -358,12 +358,12 @@ def vectors_without_the_rows_of_others(patch: Patch) -> None:
 
 @mutant(MERGES, "I4")
 def rows_that_two_writers_replace(patch: Patch) -> None:
-    patch.setattr(row_delta, "no_row_deleted", lambda *_, **__: None)
+    patch.setattr(moved_rows, "no_row_deleted", lambda *_, **__: None)
 
 
 @mutant(dataclasses.replace(MERGES, format_version=2), "I4")
 def rows_that_two_writers_replace_by_position_deletes(patch: Patch) -> None:
-    patch.setattr(row_delta, "no_row_deleted", lambda *_, **__: None)
+    patch.setattr(moved_rows, "no_row_deleted", lambda *_, **__: None)
 
 
 @mutant(MERGES, "I4")
