@@ -187,7 +187,7 @@ def test_batches_leave_what_one_change_after_the_other_leaves(data):
                 assert table.metadata.current_snapshot_id == head
                 continue
             names = ["region", "major", "minor", "name", "amount", *(["later"] * with_later)]
-            for one in changes:
+            for one in sorted(changes, key=lambda one: [one[name] for name in sequence_by]):
                 replay.apply(
                     {**one, "later": one["later"] if with_later else None}, sequence_by, names
                 )

@@ -61,6 +61,8 @@ class ChangeBatch:
         deletes: which of them delete the row of their key.
         superseded: how many changes a later one of the same key made pointless.
         marks: columns that only say what kind of change it is.
+        deleted_before: the sequences of the last delete that the batch has of the key before its
+            last change; null where it has none.
     """
 
     table: str
@@ -71,6 +73,7 @@ class ChangeBatch:
     deletes: npt.NDArray[np.bool_]
     superseded: int
     marks: frozenset[str]
+    deleted_before: pa.Table
 
     def stored(self, table: TableMetadata) -> tuple[str, ...]:
         """The columns that are kept in the table: all but marks that it has no column for."""
@@ -80,8 +83,13 @@ class ChangeBatch:
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> ChangeBatch:
         """Some of the changes."""
-        rows = self.rows.filter(pa.array(chosen))
-        return replace(self, rows=rows, deletes=self.deletes[chosen])
+        mask = pa.array(chosen)
+        return replace(
+            self,
+            rows=self.rows.filter(mask),
+            deletes=self.deletes[chosen],
+            deleted_before=self.deleted_before.filter(mask),
+        )
 
 
 def last_changes(
@@ -125,7 +133,13 @@ def last_changes(
         deletes = np.asarray(sides.where(condition), bool)
         marks = _marks([one.field_id for one in columns(condition)], schema)
         marks -= {*keys, *sequence_by}
-    last = _last_of_each_key(rows, keys, sequence_by)
+    codes, order = row_codes(rows.select(list(dict.fromkeys(keys)))), _in_order(rows, sequence_by)
+    last = np.sort(_last_of_each_key(codes, order))
+    gone = _last_of_each_key(codes, order[deletes[order]])
+    before = np.full(rows.num_rows, -1)  # by the code of the key
+    before[codes[gone]] = gone
+    before = before[codes[last]]
+    known = pa.array(before, mask=(before < 0) | (before == last))
     return ChangeBatch(
         table,
         tuple(keys),
@@ -135,23 +149,27 @@ def last_changes(
         deletes[last],
         rows.num_rows - len(last),
         marks,
+        rows.select(list(dict.fromkeys(sequence_by))).take(known),
     )
 
 
+def _in_order(rows: pa.Table, sequence_by: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Positions of the changes in the order in which they happened."""
+    position = "position of the row"
+    columns = rows.select(list(dict.fromkeys(sequence_by)))
+    found = pc.sort_indices(
+        columns.append_column(position, pa.array(np.arange(rows.num_rows))),
+        sort_keys=[(one, "ascending") for one in (*sequence_by, position)],
+    )
+    return np.asarray(found).astype(np.int64)
+
+
 def _last_of_each_key(
-    rows: pa.Table, keys: Sequence[str], sequence_by: Sequence[str]
+    codes: npt.NDArray[np.int64], order: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Positions of the last change of each key, in the order of the rows."""
-    codes = row_codes(rows.select(list(dict.fromkeys(keys))))
-    order = pc.sort_indices(
-        rows.select(list(dict.fromkeys(sequence_by))).append_column(
-            "position of the row", pa.array(np.arange(rows.num_rows))
-        ),
-        sort_keys=[(one, "ascending") for one in (*sequence_by, "position of the row")],
-    ).to_numpy()
+    """Of some positions in order, the last one of each key."""
     newest_first = order[::-1]
-    _, first = np.unique(codes[newest_first], return_index=True)
-    return np.sort(newest_first[first]).astype(np.int64)
+    return newest_first[np.unique(codes[newest_first], return_index=True)[1]]
 
 
 def _marks(field_ids: Sequence[int], schema: Schema) -> frozenset[str]:

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.schema import Schema
-from pyiceberg.types import BooleanType, NestedField
+from pyiceberg.types import BooleanType, IcebergType, NestedField
 
+from lakehouse.data.writing.input_columns import coerce
 from lakehouse.dml.changes.change_batch import ChangeBatch
 from lakehouse.dml.merge.merge_binding import bind_merge
 from lakehouse.dml.merge.merge_rows import merge_rows
@@ -18,8 +19,11 @@ from lakehouse.dml.merge.source_match import KeyColumns, KeyRange, KeysInOrder, 
 from lakehouse.dml.merge.source_rows import SourceRows
 from lakehouse.dml.merge.target_rows import RowChanges, TargetRows
 from lakehouse.dml.merge.term_columns import PairedRows
+from lakehouse.spec.types.arrow_types import schema_to_arrow
 
-_DELETES = "whether the change deletes"  # beside columns of the changes, which may have any name
+# beside columns of the changes, which may have any name
+_DELETES = "whether the change deletes"
+_DELETED_AT = "of the delete before it: "
 
 
 def merge_changes(target: TargetRows, batch: ChangeBatch) -> RowChanges:
@@ -33,11 +37,32 @@ def merge_changes(target: TargetRows, batch: ChangeBatch) -> RowChanges:
     """
     stored = batch.stored(target.metadata)
     fields = [one for one in batch.schema.fields if one.name in stored]
-    top = max(batch.schema.highest_field_id, 0) + 1
-    schema = Schema(*fields, NestedField(top, _DELETES, BooleanType()))
     rows = batch.rows.select(stored).append_column(_DELETES, pa.array(batch.deletes))
-    merge = bind_merge(_statement(batch, stored), target.schema, schema)
+    extra: list[tuple[str, IcebergType]] = [(_DELETES, BooleanType())]
+    for name in batch.deleted_before.column_names:
+        rows = rows.append_column(_DELETED_AT + name, batch.deleted_before[name])
+        extra.append((_DELETED_AT + name, batch.schema.find_field(name).field_type))
+    lacking = [one for one in target.schema.fields if one.name not in stored]
+    for field, values in zip(lacking, _defaults(rows, lacking), strict=True):
+        rows = rows.append_column(field.name, values)
+        extra.append((field.name, field.field_type))
+    top = max(batch.schema.highest_field_id, target.schema.highest_field_id)
+    more = (NestedField(top + at, *one) for at, one in enumerate(extra, start=1))
+    schema = Schema(*fields, *more)
+    statement = _statement(batch, stored, [one.name for one in lacking])
+    merge = bind_merge(statement, target.schema, schema)
     return merge_rows(target, merge, SourceRows.in_memory(schema, rows))
+
+
+def _defaults(rows: pa.Table, lacking: Sequence[NestedField]) -> list[pa.ChunkedArray]:
+    """What a new row has in columns that the changes lack."""
+    optional = [one.model_copy(update={"required": False}) for one in lacking]
+    free = Schema(*optional).highest_field_id + 1
+    schema = Schema(*optional, NestedField(free, _DELETES, BooleanType()))
+    filled = pa.Table.from_batches(
+        coerce(rows.select([_DELETES]), schema), schema=schema_to_arrow(schema)
+    )
+    return [filled[one.name] for one in lacking]
 
 
 def older_than(remembered: TargetRows, batch: ChangeBatch) -> npt.NDArray[np.bool_]:
@@ -72,19 +97,25 @@ def older_than(remembered: TargetRows, batch: ChangeBatch) -> npt.NDArray[np.boo
     return found
 
 
-def _statement(batch: ChangeBatch, stored: Sequence[str]) -> MergeStatement:
+def _statement(batch: ChangeBatch, stored: Sequence[str], lacking: Sequence[str]) -> MergeStatement:
     deletes = f"s.{_quoted(_DELETES)}"
     current = _compared(batch.sequence_by, ">", ">=", "TRUE")
+    anew = _compared(batch.sequence_by, ">", ">=", "TRUE", _DELETED_AT)
+    deleted = f"s.{_quoted(_DELETED_AT + batch.sequence_by[0])} IS NOT NULL"
     values = {name: f"s.{_quoted(name)}" for name in stored}
+    every = values | {name: f"s.{_quoted(name)}" for name in lacking}
     clauses = (
         MergeClause("matched", "delete", f"{deletes} AND ({current})"),
+        MergeClause("matched", "update", f"{deleted} AND ({anew})", every),
         MergeClause("matched", "update", current, values),
         MergeClause("not matched", "insert", f"NOT {deletes}", values),
     )
     return MergeStatement(batch.keys, clauses)
 
 
-def _compared(sequence_by: Sequence[str], sign: str, last_sign: str, unknown: str) -> str:
+def _compared(
+    sequence_by: Sequence[str], sign: str, last_sign: str, unknown: str, prefix: str = ""
+) -> str:
     """SQL that compares the sequence of a change with that of the target, column by column.
 
     Args:
@@ -92,13 +123,14 @@ def _compared(sequence_by: Sequence[str], sign: str, last_sign: str, unknown: st
         sign: between all columns but the last.
         last_sign: between the last ones.
         unknown: the outcome where the target has none.
+        prefix: of the columns of the change.
     """
-    name = _quoted(sequence_by[0])
+    name, own = _quoted(sequence_by[0]), _quoted(prefix + sequence_by[0])
     either = f"t.{name} IS NULL AND {unknown} OR "
     if len(sequence_by) == 1:
-        return f"{either}s.{name} {last_sign} t.{name}"
-    rest = _compared(sequence_by[1:], sign, last_sign, unknown)
-    return f"{either}s.{name} {sign} t.{name} OR s.{name} = t.{name} AND ({rest})"
+        return f"{either}s.{own} {last_sign} t.{name}"
+    rest = _compared(sequence_by[1:], sign, last_sign, unknown, prefix)
+    return f"{either}s.{own} {sign} t.{name} OR s.{own} = t.{name} AND ({rest})"
 
 
 def _quoted(name: str) -> str:

@@ -9,10 +9,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import StaticTable
 
 import lakehouse as lh
 from lakehouse.environment import Environment
-from lakehouse.errors import InvalidExpressionError, InvalidInputError, InvalidSchemaError
+from lakehouse.errors import (
+    InvalidExpressionError,
+    InvalidInputError,
+    InvalidSchemaError,
+)
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("lsn", pa.int64())])
 FORMS = [("copy-on-write", 2), ("merge-on-read", 2), ("merge-on-read", 3)]
@@ -180,6 +185,17 @@ def test_values_that_fit_no_column_are_refused(catalog, given, match):
     assert [one.name for one in table.schema().fields] == ["id", "lsn", "amount"]
 
 
+def test_a_row_that_comes_again_begins_anew(catalog):
+    table = catalog.create_table(
+        "raw.t", SCHEMA.append(pa.field("secret", pa.string())), format_version=3
+    )
+    first = changes(("c", 1, 1), ("c", 2, 1), secret=["a", "b"])
+    table.apply_changes(first, ["id"], ["lsn"], "op = 'd'")
+    apply(table, ("u", 1, 4), ("d", 1, 3), ("u", 2, 4), ("d", 2, 0))
+    found = table.scan().to_arrow().to_pylist()
+    assert {one["id"]: one["secret"] for one in found} == {1: None, 2: "b"}
+
+
 def test_a_delete_needs_its_key_alone(catalog):
     required = pa.schema(
         [pa.field("id", pa.int64(), False), ("lsn", pa.int64()), pa.field("n", pa.int32(), False)]
@@ -299,6 +315,28 @@ def test_a_row_that_came_meanwhile_is_deleted_by_a_newer_delete(table, catalog, 
     done = apply(slow, ("d", 1, 9), ("u", 7, 2))
     assert done.rows_deleted == 1
     assert content(table) == {7: 2}
+
+
+def test_a_row_that_came_meanwhile_is_deleted_by_a_delete_that_found_none(table, catalog, tmp_path):
+    other = catalog.load_table("raw.t")
+    slow = meanwhile(tmp_path, lambda: apply(other, ("c", 1, 5), ("c", 2, 5)))
+    assert apply(slow, ("d", 1, 9)).rows_deleted == 1
+    assert content(table) == {2: 5}
+
+
+def test_types_of_keys_may_differ_from_batch_to_batch(table):
+    for kind in (pa.int32(), pa.int64(), pa.int16()):
+        data = changes(("d", 1, 5))
+        data = data.set_column(0, "id", data["id"].cast(kind))
+        table.apply_changes(data, ["id"], ["lsn"], "op = 'd'")
+    assert apply(table, ("u", 1, 4)).ignored == 1
+
+
+def test_another_library_reads_the_current_rows(table):
+    apply(table, ("c", 1, 1), ("c", 2, 1), ("c", 3, 1))
+    apply(table, ("d", 1, 2), ("u", 2, 2))
+    found = StaticTable.from_metadata(table.metadata_location).scan().to_arrow().to_pylist()
+    assert {one["id"]: one["lsn"] for one in found} == {2: 2, 3: 1}
 
 
 def test_a_column_that_came_meanwhile_is_taken(any_table, catalog, tmp_path):
