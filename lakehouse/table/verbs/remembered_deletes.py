@@ -30,6 +30,7 @@ from lakehouse.table.verbs.write_verbs import WriteVerbs
 
 REMEMBERED_AT = "remembered_at"
 _REMEMBERS = "lakehouse.changes.remembers"  # uuid of the table whose deletes these are
+_LOOKS = 50  # for a table that another writer is making
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -167,12 +168,14 @@ class RememberedDeletes:
             table_uuid=str(self._table.environment.new_uuid()),
             now_ms=self._table.environment.now_ms(),
         )
-        with suppress(TableAlreadyExistsError):  # another writer was first
-            catalog.create(self._identifier, metadata)
-        found = self._load()
-        if found is None:
-            raise self._unusable("it was dropped while it was made")
-        return found
+        for _ in range(_LOOKS):
+            with suppress(TableAlreadyExistsError):
+                catalog.create(self._identifier, metadata)
+            found = self._load()
+            if found is not None:
+                return found
+            self._table.environment.sleep(0.1)  # another writer makes it at this moment
+        raise self._unusable("another writer began to make it and did not finish")
 
     def _unusable(self, why: str) -> InvalidInputError:
         return InvalidInputError(
