@@ -1,18 +1,25 @@
 """Upsert: keys into a table ten files long, half of them there, beside its peers in one run.
 
-    python -m benchmarks.merge [--rows 5000000] [--keys 20000] [--repeat 3]
+    python -m benchmarks.merge [--rows 5000000] [--keys 20000] [--repeat 3] [--only lakehouse]
+    python -m benchmarks.merge --merges 2000 [--rows 200000] [--keys 200]
 
 Contenders take turns, each time in a process and a folder of their own, on tables of equal rows:
 ours (format version 3, merge on read; and copy on write), pyiceberg's `upsert`, delta-rs' `merge`
 where the package `deltalake` is installed, and the floor: key columns read by Polars, a semi-join,
 a bitmap a file and one new file, without any commit. Seconds are those of the call alone, after one
 on a small table; the best of the repeats counts. Memory is what the peak of the process grew by in
-the call; the tables are made in another one. Results go to benchmarks/results/merge.json.
+the call; the tables are made in another one. Results go to benchmarks/results/merge.json, unless
+--only leaves contenders out.
+
+With --merges that many upserts follow each other on one table (merge on read, format version 3),
+each in the table's own random order of keys; after each hundred the table is compacted and old
+snapshots expire. Printed: seconds of a hundred, and memory of the process, first and last.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import importlib.util
 import itertools
 import json
@@ -163,6 +170,29 @@ def measure(name: str, folder: str, count: int, keys: int) -> dict[str, float]:
     }
 
 
+def series(folder: str, count: int, keys: int, merges: int) -> list[dict[str, float]]:
+    """Seconds and memory of each hundred of many upserts in a row."""
+    prepare_ours(folder, count, "merge-on-read")
+    table = lh.load_catalog(f"file://{folder}/warehouse").load_table("bench.t")
+    rng = np.random.default_rng(3)
+    found = []
+    for _ in range(merges // 100):
+        seconds = 0.0
+        for _ in range(100):
+            there = rng.choice(count, keys - keys // 2, replace=False)
+            fresh = np.arange(count, count + keys // 2)
+            count += len(fresh)
+            data = rows(np.concatenate([there, fresh]), 1)
+            start = time.perf_counter()
+            table.upsert(data, keys=KEYS)
+            seconds += time.perf_counter() - start
+        table.compact()
+        table.expire_snapshots(older_than=dt.datetime.now(dt.UTC), retain_last=1)
+        found.append({"seconds": seconds, "memory_mb": _resident_mb(), "peak_mb": _peak_mb()})
+        print(json.dumps(found[-1]), flush=True)
+    return found
+
+
 def in_a_process(*arguments: str) -> str:
     """What this module prints for the arguments in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.merge", *arguments]
@@ -177,11 +207,18 @@ def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
+def _resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--keys", type=int, default=20_000)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--only", choices=CONTENDERS, help="one contender, nothing is kept")
+    parser.add_argument("--merges", type=int, help="so many upserts in a row, ours alone")
     parser.add_argument("--prepare", choices=CONTENDERS, help="the tables, in --folder")
     parser.add_argument("--measure", choices=CONTENDERS, help="one upsert, in --folder")
     parser.add_argument("--folder", default="")
@@ -192,9 +229,17 @@ def main() -> None:
     if options.measure:
         print(json.dumps(measure(options.measure, options.folder, options.rows, options.keys)))
         return
+    if options.merges:
+        with tempfile.TemporaryDirectory() as folder:
+            found = series(folder, options.rows, options.keys, options.merges)
+        for what in ("seconds", "memory_mb"):
+            first, last = found[0][what], found[-1][what]
+            print(f"{what} of a hundred: {first:.1f} first, {last:.1f} last, x {last / first:.2f}")
+        return
     there = [
         one for one in CONTENDERS if one != "delta-rs" or importlib.util.find_spec("deltalake")
     ]
+    there = [options.only] if options.only else there
     best: dict[str, dict[str, float]] = {}
     for _ in range(options.repeat):
         for name in there:
@@ -205,7 +250,7 @@ def main() -> None:
             found = json.loads(told.splitlines()[-1])
             if name not in best or found["seconds"] < best[name]["seconds"]:
                 best[name] = found
-    ours_seconds = best["lakehouse"]["seconds"]
+    ours_seconds = best.get("lakehouse", best[there[0]])["seconds"]
     print(f"{options.keys:,} keys into {options.rows:,} rows in {FILES} files")
     print(
         f"{'':26s}{'seconds':>9s}{'CPU s':>8s}{'written MB':>12s}{'memory MB':>11s}{'to ours':>9s}"
@@ -215,6 +260,8 @@ def main() -> None:
             f"{name:26s}{one['seconds']:9.2f}{one['processor']:8.2f}{one['written_mb']:12.2f}"
             f"{one['more_memory_mb']:11.0f}{one['seconds'] / ours_seconds:9.2f}"
         )
+    if options.only:
+        return
     versions = ["pyiceberg", "polars", *(["deltalake"] if "delta-rs" in there else [])]
     report = {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
