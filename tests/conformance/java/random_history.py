@@ -23,7 +23,7 @@ from tests.conformance.java.both_engines import BothEngines
 from tests.conformance.java.json_rows import Row, table_of
 from tests.conformance.java.judge import Judge, JudgeError
 from tests.conformance.java.random_filters import random_filter
-from tests.conformance.java.random_rows import Pools, leaves, schema, transforms
+from tests.conformance.java.random_rows import Pools, fills_struct, leaves, schema, transforms
 from tests.conformance.java.schema_changes import SchemaChanges
 
 _CONFLICTS = (CommitConflictError, ValidationConflictError)
@@ -76,7 +76,9 @@ class History:
         for path, kind in self.random.sample(
             paths, min(len(paths), self.random.choice((0, 1, 1, 2)))
         ):
-            terms.append((self.random.choice(transforms(kind)), path))
+            transform = self.random.choice(transforms(kind))
+            if not fills_struct(transform, path, terms):
+                terms.append((transform, path))
         properties = {
             "format-version": str(self.version),
             "write.delete.mode": self.random.choice(("copy-on-write", "merge-on-read")),
@@ -268,7 +270,16 @@ class History:
         path, field_id, kind = self.random.choice(list(leaves(table.schema().as_struct())))
         transform = self.random.choice(transforms(kind))
         used = {str(one.transform) for one in fields if one.source_id == field_id}
-        if (field_id, transform) in there or used & {"year", "month", "day", "hour"}:
+        names = [
+            (str(one.transform), table.schema().find_column_name(one.source_id) or "")
+            for spec in table.metadata.partition_specs
+            for one in spec.fields
+        ]
+        if (
+            (field_id, transform) in there
+            or used & {"year", "month", "day", "hour"}
+            or fills_struct(transform, path, names)
+        ):
             return self._append()
         name = f"p{len(table.metadata.partition_specs) + 10}"
         if self._by_java():

@@ -210,6 +210,17 @@ def transforms(kind: PrimitiveType) -> list[str]:
     return [*found, "void"] if len(found) > 5 else found
 
 
+def fills_struct(transform: str, path: str, others: list[tuple[str, str]]) -> bool:
+    """Whether this identity and another one would stand for all fields of a struct.
+
+    Java's reader then asks the file for nothing that would tell it that the struct is null, and
+    its rewrites write what it read.
+    """
+    parent = path.rpartition(".")[0]
+    beside = {one.rpartition(".")[0] for known, one in others if known == "identity"}
+    return transform == "identity" and bool(parent) and parent in beside
+
+
 class Pools:
     """Few values a column, so that rows meet in partitions and filters find something."""
 
