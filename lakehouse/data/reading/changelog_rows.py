@@ -15,7 +15,7 @@ from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import file_columns
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table
 from lakehouse.scan.changelog_plan import ChangelogStep
-from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.spec.types.arrow_types import no_rows, schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
 
 INSERT, DELETE = "INSERT", "DELETE"
@@ -54,7 +54,7 @@ def read_changelog(
     arrow = schema_to_arrow(whole)
     for one in CHANGE_COLUMNS:
         arrow = arrow.append(one)
-    changes = pa.concat_tables([arrow.empty_table(), *tables])
+    changes = pa.concat_tables([no_rows(arrow), *tables])
     if net:
         changes = changes.filter(pa.array(_lasting(changes, len(whole.fields))))
     return changes if whole == request.schema else _projected(changes, request.schema)

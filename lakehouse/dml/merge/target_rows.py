@@ -23,7 +23,7 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.iceberg_types import fields_by_id
 from lakehouse.spec.schema.metadata_columns import ROW_ID, with_lineage
-from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.spec.types.arrow_types import no_rows, schema_to_arrow
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.conflicts.key_test import KeyTest
 
@@ -211,4 +211,4 @@ def positions_of(rows: pa.Table | pa.RecordBatch) -> Positions:
 
 def empty_rows(columns: Schema) -> pa.Table:
     """No rows of a schema."""
-    return schema_to_arrow(columns).empty_table()
+    return no_rows(schema_to_arrow(columns))

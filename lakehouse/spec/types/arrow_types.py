@@ -102,6 +102,11 @@ def schema_to_arrow(schema: Schema, *, field_ids: bool = True) -> pa.Schema:
     return pa.schema([field_to_arrow(field, field_ids=field_ids) for field in schema.fields])
 
 
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """An empty table; of all types, where `Schema.empty_table` fails on uuids in nested ones."""
+    return pa.Table.from_arrays([pa.nulls(0, one.type) for one in schema], schema=schema)
+
+
 def field_to_arrow(field: NestedField, *, field_ids: bool = True, path: str = "") -> pa.Field:
     """The Arrow field of a column; raises UnsupportedTypeError."""
     name = f"{path}.{field.name}" if path else field.name

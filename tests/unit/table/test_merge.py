@@ -306,3 +306,24 @@ def test_what_a_transaction_would_not_see_is_refused(any_table):
     any_table.set_properties({"a": "b"})
     with pytest.raises(InvalidInputError, match="another version"):
         upsert(stale)
+
+
+NESTED = [
+    pa.struct([("u", pa.uuid())]),
+    pa.list_(pa.uuid()),
+    pa.map_(pa.uuid(), pa.uuid()),
+    pa.struct([("s", pa.list_(pa.struct([("u", pa.uuid())])))]),
+]
+
+
+@pytest.mark.parametrize("memory_bytes", [1 << 10, 1 << 30], ids=["spilled", "in memory"])
+@pytest.mark.parametrize("kind", NESTED, ids=str)
+def test_uuids_within_nested_columns(catalog, kind, memory_bytes):
+    table = catalog.create_table("raw.u", pa.schema([("id", pa.int64()), ("x", kind)]))
+    ids = list(range(500))
+    table.append(pa.table({"id": ids, "x": pa.nulls(500, kind)}))
+    source = pa.table({"id": [*ids[250:], *range(500, 750)], "x": pa.nulls(500, kind)})
+    done = table.upsert(source, ["id"], memory_bytes=memory_bytes)
+    assert (done.rows_updated, done.rows_inserted) == (250, 250)
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(750))
+    assert table.update({"id": "id + 1000"}, where="id < 10").rows_updated == 10
