@@ -58,11 +58,13 @@ class Mutant:
         plant: puts it in.
         plan: what a run contains in which it shows soon.
         signs: one of them is in the complaint; any complaint counts when there are none.
+        since: the seed to begin with, where many say nothing: the last that was seen to find it.
     """
 
     plant: Callable[[Patch], None]
     plan: Plan
     signs: tuple[str, ...]
+    since: int = 0
 
     @property
     def name(self) -> str:
@@ -84,11 +86,11 @@ class Mutant:
 MUTANTS: dict[str, Mutant] = {}
 
 
-def mutant(plan: Plan, *signs: str) -> Callable[[Callable[[Patch], None]], None]:
+def mutant(plan: Plan, *signs: str, since: int = 0) -> Callable[[Callable[[Patch], None]], None]:
     """Register what plants a bug."""
 
     def register(plant: Callable[[Patch], None]) -> None:
-        MUTANTS[plant.__name__] = Mutant(plant, plan, signs)
+        MUTANTS[plant.__name__] = Mutant(plant, plan, signs, since)
 
     return register
 
@@ -308,6 +310,7 @@ def structs_pruned_to_nothing(patch: Patch) -> None:
     "is reachable and missing",
     "cannot be read",
     "I2",
+    since=39,
 )
 def tidying_up_fails_the_commit(patch: Patch) -> None:
     """Fault 17: odd names in the metadata log; all our errors count as "not committed"."""
@@ -401,3 +404,16 @@ def moved_rows_taken_for_their_neighbours(patch: Patch) -> None:
         )
 
     patch.setattr(moved_rows, "follow", beside)
+
+
+@mutant(
+    dataclasses.replace(
+        MERGES, operations=10, kinds=("upsert", "above", "above", "compact", "compact")
+    ),
+    "I4",
+    since=28,
+)
+def moved_rows_taken_as_they_are_now(patch: Patch) -> None:
+    """A row that another writer changed before it was moved is found by its id."""
+    read = moved_rows._read
+    patch.setattr(moved_rows, "_read", lambda file, _, *rest: read(file, 1 << 62, *rest))

@@ -153,7 +153,7 @@ class RowWriter(Actor):
 
     def above(self, op: str, base: TableVersion) -> None:
         """An update by what others change: rows may pass the filter, or no longer, by them."""
-        limit = self.rng.randint(0, 60)
+        limit = self.rng.randint(0, 20)
 
         def change(rows: Found) -> Found:
             return {key: (p, v - limit if v > limit else v) for key, (p, v) in rows.items()}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 
 from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_table
@@ -15,7 +16,7 @@ from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.snapshot import OPERATION_REPLACE
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.schema.metadata_columns import ROW_ID
+from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.attempt.pending_operation import Attempt
 from lakehouse.transaction.conflicts.concurrent_changes import ConcurrentChange
@@ -24,7 +25,7 @@ from lakehouse.transaction.conflicts.decided_rows import DecidedRows, RowIds, fo
 from lakehouse.transaction.operations.row_positions import deleted_since
 
 _LINEAGE_SINCE = 3
-_COLUMNS = Schema(METADATA_COLUMNS["_pos"], METADATA_COLUMNS[ROW_ID])
+_COLUMNS = Schema(*(METADATA_COLUMNS[name] for name in ("_pos", ROW_ID, LAST_UPDATED)))
 
 
 def rows_still_there(
@@ -68,7 +69,7 @@ def _where_they_are(
     """The rows of an operation where `replace` snapshots (compaction) have moved them to.
 
     Rows stay where they were decided on when there is no telling: in tables without row lineage,
-    when one of them was not moved, and when a file of before is gone from storage.
+    when one of them was not moved as it was, and when a file of before is gone from storage.
     """
     wanted = rows if with_seen else [replace(one, seen=one.seen[:0]) for one in rows]
     wanted = [one for one in wanted if len(one.gone) or len(one.seen)]
@@ -102,14 +103,20 @@ def _paths(changes: Sequence[ConcurrentChange]) -> set[str]:
 
 
 def _row_ids(attempt: Attempt, file: DataFile) -> RowIds:
-    """All rows of a file, deleted ones too; read once a transaction."""
-    read = partial(_read, file, attempt.base.metadata, attempt.workspace.storage)
+    """The rows of a file as they were decided on, deleted ones too; read once a transaction.
+
+    A row that was changed since keeps its id: the file of a compaction may hold its new version.
+    """
+    decided = attempt.started.metadata.last_sequence_number
+    read = partial(_read, file, decided, attempt.base.metadata, attempt.workspace.storage)
     return attempt.workspace.once(("row ids", file.file_path), read)
 
 
-def _read(file: DataFile, metadata: TableMetadata, storage: Storage) -> RowIds:
+def _read(file: DataFile, decided: int, metadata: TableMetadata, storage: Storage) -> RowIds:
     task = FileScanTask(data_file=file, length=file.file_size_in_bytes)
     rows = read_table([task], ReadRequest.of(metadata, _COLUMNS), storage)
-    rows = rows.filter(rows[ROW_ID].is_valid())  # none before the table had row lineage
-    positions, ids = (np.asarray(rows[one.name]) for one in _COLUMNS.fields)
+    # no ids before the table had row lineage; a null comparison leaves a row out
+    known = pc.and_(rows[ROW_ID].is_valid(), pc.less_equal(rows[LAST_UPDATED], decided))
+    rows = rows.filter(known)
+    positions, ids = (np.asarray(rows[name]) for name in ("_pos", ROW_ID))
     return RowIds(file, positions.astype(np.int64), ids.astype(np.int64))

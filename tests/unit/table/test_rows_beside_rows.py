@@ -240,6 +240,26 @@ def test_a_row_that_went_beside_a_compaction_is_decided_on_again(catalog, before
     assert content(catalog)[4] == 2
 
 
+@pytest.mark.parametrize("isolation", ["serializable", "snapshot"])
+@pytest.mark.parametrize("verb", ["delete", "update"])
+def test_a_row_that_changed_before_compaction_moved_it_is_not_the_one_decided_on(
+    catalog, verb, isolation
+):
+    """It keeps its id, and no longer passes the filter: nothing else would notice."""
+    levels = {f"write.{one}.isolation-level": isolation for one in ("delete", "update")}
+    load(catalog).set_properties(levels)
+    stale, theirs = load(catalog), load(catalog)
+    theirs.update({"x": "7"}, "id = 4")
+    theirs.compact(lh.CompactionOptions(rewrite_all=True))
+    if verb == "update":
+        assert stale.update({"x": "x + 1"}, "x = 0").decided_again == 1
+        assert content(catalog) == {key: 7 if key == 4 else 1 for key in range(20)}
+        return
+    with pytest.raises(ValidationConflictError):
+        stale.delete("x = 0")
+    assert content(catalog) == {key: 7 if key == 4 else 0 for key in range(20)}
+
+
 def test_many_writers_on_one_old_version(catalog):
     stale = [load(catalog) for _ in range(5)]
     for key, table in enumerate(stale):
