@@ -29,6 +29,6 @@ def lineage(
     ] = False,
 ) -> None:
     """Show each input of a materialization at the snapshot that was read."""
-    module: Any = load_module("lakehouse.orchestration.lineage.trace", "dagster")
+    module: Any = load_module("lakehouse.orchestration.replaying", "dagster")
     found = module.lineage(session.lake, asset, partition=partition, replay=replay)
     session.show(found.to_dict(), found)

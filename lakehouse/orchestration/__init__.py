@@ -1,1 +1,55 @@
-"""The Dagster glue: resources, materialization metadata, checks before publication, lineage."""
+"""The Dagster glue: resources, materialization metadata, checks before publication, lineage.
+
+Names are imported when they are first used: Spark workers import this package, and need none of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lakehouse.orchestration.checks.expectations import Suite, expect
+    from lakehouse.orchestration.code_location import build_definitions
+    from lakehouse.orchestration.derived.derived_table import DerivedTable
+    from lakehouse.orchestration.discovery import discover
+    from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
+    from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
+    from lakehouse.orchestration.project import Pipeline
+    from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+
+__all__ = [
+    "Column",
+    "DerivedTable",
+    "EventTime",
+    "LakehouseIOManager",
+    "LakehouseResource",
+    "LakehouseSpark",
+    "Pipeline",
+    "Source",
+    "Suite",
+    "build_definitions",
+    "discover",
+    "expect",
+]
+
+_HOMES = {
+    "Column": "ingestion.source",
+    "DerivedTable": "derived.derived_table",
+    "EventTime": "ingestion.source",
+    "LakehouseIOManager": "plain_assets.lakehouse_io_manager",
+    "LakehouseResource": "resources",
+    "LakehouseSpark": "resources",
+    "Pipeline": "project",
+    "Source": "ingestion.source",
+    "Suite": "checks.expectations",
+    "build_definitions": "code_location",
+    "discover": "discovery",
+    "expect": "checks.expectations",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -21,6 +21,7 @@ from lakehouse.orchestration.checks.statement_checks import (
     statement_job,
     statement_sensor,
 )
+from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.orchestration.state.state_asset import state_asset
@@ -45,7 +46,11 @@ def build_definitions(
             statement_sensor(tables),
         ],
         schedules=[*nightly_schedules(pipeline, events_jobs), *maintenance_schedules()],
-        resources={"lakehouse": lakehouse, "spark": spark},
+        resources={
+            "lakehouse": lakehouse,
+            "spark": spark,
+            "io_manager": LakehouseIOManager(lakehouse=lakehouse, spark=spark),
+        },
         # one process, and so one JVM, a run
         executor=dg.in_process_executor,
     )

@@ -8,7 +8,6 @@ from datetime import date
 from typing import Any
 
 import dagster as dg
-from pyspark.sql import DataFrame
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse
@@ -18,11 +17,10 @@ from lakehouse.orchestration.ingestion.ingest import Workplace, rows_at
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.ingestion.source_assets import SourceAssets, daily_partitions
 from lakehouse.orchestration.ingestion.source_tables import event_ts_in
+from lakehouse.orchestration.lineage.compared_rows import compared
 from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.lineage.trace import Lineage, Replay
 from lakehouse.orchestration.snapshot_frame import read_frame
-
-_EXAMPLES = 3
 
 
 @dataclass(frozen=True)
@@ -131,28 +129,14 @@ class Pipeline:
                 again = rows_at(work, source, days, ledger_id, lineage.snapshot_id)
                 where = event_ts_in(days)
                 kept = read_frame(spark, table, where, snapshot_id=lineage.snapshot_id)
-                return _compared(lineage, again, kept)
+                return compared(lineage, again, kept)
         for derived in self.derived:
             if lineage.table == derived.name:
                 again = derived.compute(lake, spark, inputs, days)
                 where = derived.where(days)
                 kept = read_frame(spark, table, where, snapshot_id=lineage.snapshot_id)
-                return _compared(lineage, again, kept)
+                return compared(lineage, again, kept)
         raise InvalidInputError(
             f"{lineage.asset_key} is a record of what landed, not a function of other tables: it "
             "cannot be replayed"
         )
-
-
-def _compared(lineage: Lineage, again: DataFrame, kept: DataFrame) -> Replay:
-    columns = [f"`{name}`" for name in kept.columns]
-    again = again.select(*columns).persist()
-    kept = kept.persist()
-    try:
-        missing, unexpected = kept.exceptAll(again).persist(), again.exceptAll(kept).persist()
-        examples = [f"missing: {row.asDict()}" for row in missing.take(_EXAMPLES)]
-        examples += [f"unexpected: {row.asDict()}" for row in unexpected.take(_EXAMPLES)]
-        return Replay(lineage, again.count(), missing.count(), unexpected.count(), tuple(examples))
-    finally:
-        again.unpersist()
-        kept.unpersist()

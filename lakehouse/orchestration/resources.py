@@ -26,14 +26,14 @@ class LakehouseResource(dg.ConfigurableResource[Any]):
         properties: catalog and storage options as a JSON object of strings.
         warehouse: location of new tables, for catalogs that are not the warehouse themselves;
             empty: none.
-        landing: root of the landing folders.
+        landing: root of the landing folders; empty: none, for projects without sources.
     """
 
     catalog: str = Field(repr=False)
     warehouse: str = ""
     name: str = ""
     properties: str = Field("{}", repr=False)
-    landing: str
+    landing: str = ""
 
     def lake(self) -> Lakehouse:
         """Open the catalog. Raises InvalidInputError."""

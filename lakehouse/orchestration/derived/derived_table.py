@@ -32,6 +32,7 @@ from lakehouse.orchestration.lineage.materialization import (
     materialization_metadata,
 )
 from lakehouse.orchestration.lineage.stamp import RunStamp
+from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.orchestration.snapshot_frame import read_frame
 from lakehouse.spec.metadata.snapshot import Snapshot
@@ -210,6 +211,7 @@ class DerivedTable:
                     kinds={"iceberg", "spark"},
                     description=self.description,
                     partitions_def=partitions if self.day_column else None,
+                    metadata={PARTITION_EXPR: self.day_column} if self.day_column else None,
                 )
             ],
             backfill_policy=dg.BackfillPolicy.single_run() if self.day_column else None,

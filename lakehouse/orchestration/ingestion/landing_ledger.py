@@ -15,6 +15,7 @@ from datetime import date
 import orjson
 import pyarrow as pa
 
+from lakehouse.errors import InvalidInputError
 from lakehouse.orchestration.ingestion.drift import Observed
 from lakehouse.orchestration.ingestion.source import Source
 
@@ -110,7 +111,12 @@ class LineCount:
 
 
 def landing_folder(landing_root: str, source: Source) -> str:
-    """Where the source's files land."""
+    """Where the source's files land. Raises InvalidInputError."""
+    if not landing_root:
+        raise InvalidInputError(
+            f"source {source.name!r} has no landing folder: LakehouseResource(landing=...) names "
+            "the root of these folders"
+        )
     return f"{landing_root.rstrip('/')}/{source.name}"
 
 

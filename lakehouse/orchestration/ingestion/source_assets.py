@@ -32,6 +32,7 @@ from lakehouse.orchestration.ingestion.ingest import (
 from lakehouse.orchestration.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE, Source
 from lakehouse.orchestration.ingestion.source_tables import event_ts_in
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
+from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.orchestration.snapshot_frame import read_frame
 from lakehouse.spec.metadata.snapshot import Snapshot
@@ -149,7 +150,7 @@ class SourceAssets:
     def _raw_assets(self) -> dg.AssetsDefinition:
         source = self.source
 
-        def spec(key: dg.AssetKey, description: str) -> dg.AssetSpec:
+        def spec(key: dg.AssetKey, description: str, day: str) -> dg.AssetSpec:
             kinds = {"iceberg", "spark"}
             return dg.AssetSpec(
                 key,
@@ -158,6 +159,7 @@ class SourceAssets:
                 group_name="raw",
                 kinds=kinds,
                 partitions_def=self.partitions,
+                metadata={PARTITION_EXPR: day},
             )
 
         @dg.multi_asset(
@@ -167,10 +169,12 @@ class SourceAssets:
                     self.raw_key,
                     f"Events of `{source.name}` by day of event time and bucket of "
                     f"`{source.bucket}`.",
+                    EVENT_TS,
                 ),
                 spec(
                     self.quarantine_key,
                     f"Lines of `{source.name}` that became no row: reason, file, line, text.",
+                    "event_day",
                 ),
             ],
             backfill_policy=dg.BackfillPolicy.single_run(),

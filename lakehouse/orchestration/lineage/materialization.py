@@ -37,8 +37,8 @@ def materialization_metadata(
         columns: output column -> (input table, input column) pairs it is made from.
 
     Returns:
-        Snapshot ids as text (64-bit integers do not survive GraphQL), counts and bytes as numbers,
-        schema and lineage in Dagster's own keys.
+        Snapshot ids as text (64-bit integers do not survive GraphQL), the command that reads the
+        snapshot, counts and bytes as numbers, schema and lineage in Dagster's own keys.
     """
     summary = snapshot.summary
     found: dict[str, dg.MetadataValue] = {
@@ -47,6 +47,9 @@ def materialization_metadata(
         OPERATION: dg.MetadataValue.text(str(snapshot.operation)),
         INPUTS: dg.MetadataValue.json(
             {name: None if read is None else str(read) for name, read in sorted(inputs.items())}
+        ),
+        "lakehouse/read_with": dg.MetadataValue.md(
+            f"`lakehouse sql 'SELECT * FROM {table.name} FOR VERSION AS OF {snapshot.snapshot_id}'`"
         ),
         "lakehouse/metadata_location": dg.MetadataValue.text(table.metadata_location),
         "dagster/table_name": dg.MetadataValue.text(table.name),

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Protocol
 
 import dagster as dg
 from rich.console import Console, ConsoleOptions, RenderResult
 
 from lakehouse.errors import InvalidInputError, NotFoundError
 from lakehouse.lake import Lakehouse
-from lakehouse.orchestration.checkout import load_module
-from lakehouse.orchestration.dagster_instance import open_instance
 from lakehouse.orchestration.lineage.materialization import INPUTS, OPERATION, SNAPSHOT_ID
-from lakehouse.spark.spark_session import build_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,50 +152,6 @@ class Replay:
             "unexpected": self.unexpected,
             "examples": list(self.examples),
         }
-
-
-class Replayer(Protocol):
-    """What can compute assets again: the checkout's `definitions.pipeline`."""
-
-    def replay(self, lineage: Lineage, lake: Lakehouse, spark: Any) -> Replay:
-        """Compute the materialization again from exactly the snapshots that it read, and compare.
-
-        Raises LakehouseError.
-        """
-
-
-def lineage(
-    lake: Lakehouse, asset: str, *, partition: str | None = None, replay: bool = False
-) -> Lineage | Replay:
-    """The lineage of an asset's latest materialization, replayed if asked.
-
-    Args:
-        lake: the catalog that the pipeline writes to.
-        asset: key, such as raw/flights.
-        partition: of the materialization; None: the latest of any.
-        replay: compute it again with the checkout's pipeline, and compare.
-
-    Raises:
-        NotFoundError: nothing materialized, no instance, no checkout, or something that the replay
-            needs is gone.
-    """
-    with open_instance() as instance:
-        found = read_lineage(instance, lake, asset, partition)
-    if not replay:
-        return found
-    pipeline: Replayer = load_module("definitions", Path.cwd()).pipeline
-    gone = [f"{i.table} at {i.snapshot_id}" for i in found.inputs if i.expired] + (
-        [f"{found.table} at {found.snapshot_id}"] if found.expired else []
-    )
-    if gone:
-        raise NotFoundError(
-            f"{found.asset_key} cannot be replayed: {', '.join(gone)} expired; materialize it again"
-        )
-    spark = build_session("lakehouse-replay")
-    try:
-        return pipeline.replay(found, lake, spark)
-    finally:
-        spark.stop()
 
 
 def parse_asset_key(asset: str) -> dg.AssetKey:

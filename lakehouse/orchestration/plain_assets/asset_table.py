@@ -1,0 +1,248 @@
+"""Which table holds an asset, and how it is written: from the asset's key and metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, cast, get_args
+
+import dagster as dg
+from pyiceberg.schema import Schema
+from pyiceberg.types import (
+    IcebergType,
+    PrimitiveType,
+    TimestampNanoType,
+    TimestampType,
+    TimestamptzNanoType,
+    TimestamptzType,
+    UnknownType,
+)
+
+from lakehouse.errors import InvalidInputError, TableAlreadyExistsError
+from lakehouse.evolution.type_promotion import is_narrower
+from lakehouse.lake import Lakehouse, to_schema
+from lakehouse.orchestration.plain_assets.partition_filter import (
+    PARTITION_EXPR,
+    PartitionExpr,
+    default_partition_terms,
+)
+from lakehouse.table import Table
+
+WriteMode = Literal["overwrite", "append", "upsert"]
+_WRITE_MODES = get_args(WriteMode)
+_COLUMN_SCHEMA = "dagster/column_schema"
+_MICROSECONDS: dict[type[IcebergType], IcebergType] = {
+    TimestampNanoType: TimestampType(),
+    TimestamptzNanoType: TimestamptzType(),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssetTable:
+    """The table of an asset.
+
+    Attributes:
+        asset: the asset's key, slash-separated.
+        name: the table's dotted name: metadata `table`, or the parts of the key.
+        write_mode: metadata `write_mode`: `overwrite` replaces the partitions of the run (all rows
+            of an asset without partitions), `append` adds, `upsert` changes rows by key.
+        upsert_keys: metadata `upsert_keys`: the columns of that key.
+        branch: metadata `branch`; None: that of the I/O manager.
+        partition_expr: metadata `partition_expr`, see `partition_filter`.
+        partition_by: metadata `partition_by`: terms of a new table; None: after the asset's
+            partitions.
+        sort_by: metadata `sort_by`: terms of a new table.
+        properties: metadata `table_properties`: of a new table.
+        docs: of columns, from metadata `dagster/column_schema`.
+    """
+
+    asset: str
+    name: str
+    write_mode: WriteMode = "overwrite"
+    upsert_keys: tuple[str, ...] = ()
+    branch: str | None = None
+    partition_expr: PartitionExpr = None
+    partition_by: tuple[str, ...] | None = None
+    sort_by: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    docs: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, key: dg.AssetKey, metadata: Mapping[str, Any], namespace: str) -> AssetTable:
+        """The table of an asset.
+
+        Args:
+            key: the asset's; one of a single part lies in `namespace`.
+            metadata: of its definition; entries that are not for a table are left alone.
+            namespace: of keys without one.
+
+        Raises:
+            InvalidInputError: an entry is not what it should be.
+        """
+        read = _Entries(key.to_user_string(), metadata)
+        parts = key.path if len(key.path) > 1 else [namespace, *key.path]
+        mode = cast("WriteMode", read.text("write_mode") or "overwrite")
+        keys = read.texts("upsert_keys") or ()
+        if mode not in _WRITE_MODES:
+            raise read.wrong("write_mode", f"one of {', '.join(_WRITE_MODES)}")
+        if (mode == "upsert") != bool(keys):
+            raise read.wrong(
+                "upsert_keys", 'the key columns where "write_mode" is "upsert", and only there'
+            )
+        return cls(
+            asset=read.asset,
+            name=read.text("table") or ".".join(parts),
+            write_mode=mode,
+            upsert_keys=keys,
+            branch=read.text("branch"),
+            partition_expr=read.text_or_texts_by_name(PARTITION_EXPR),
+            partition_by=read.texts("partition_by"),
+            sort_by=read.texts("sort_by") or (),
+            properties=read.texts_by_name("table_properties"),
+            docs=read.docs(),
+        )
+
+    def ready(
+        self, lake: Lakehouse, schema: object, partitions: dg.PartitionsDefinition | None
+    ) -> Table:
+        """The table with room for rows of a schema, created where it is missing.
+
+        Columns that the rows have gained are added, types are widened as Iceberg allows it, the
+        documentation of columns is that of the asset. Nanoseconds, which pandas gives every time,
+        are kept where the table can have them (format version 3), else they become microseconds,
+        and a value that has more is refused when it is written.
+
+        Raises:
+            InvalidSchemaError | InvalidPartitionSpecError: the table cannot be so.
+        """
+        given = to_schema(schema)
+        if not lake.table_exists(self.name):
+            version = self.properties.get("format-version", "2")
+            given = self._with_docs(given if version >= "3" else _microseconds(given))
+            try:
+                return lake.create_table(
+                    self.name,
+                    given,
+                    partition_by=self._terms(given, partitions),
+                    sort_by=self.sort_by,
+                    properties=self.properties,
+                )
+            except TableAlreadyExistsError:  # another partition's run came first
+                pass
+        table = lake.load_table(self.name)
+        room = self._room(table, given)
+        if room.fields or self._new_docs(table):
+            with table.update_schema() as change:
+                change.union_by_name(room)
+                for name, doc in self._new_docs(table).items():
+                    change.update_column(name, doc=doc)
+        return table
+
+    def _terms(self, schema: Schema, partitions: dg.PartitionsDefinition | None) -> Sequence[str]:
+        if self.partition_by is not None:
+            return self.partition_by
+        if partitions is None:
+            return ()
+        return default_partition_terms(partitions, self.partition_expr, schema, self.asset)
+
+    def _room(self, table: Table, given: Schema) -> Schema:
+        """The columns that are new or wider."""
+        version = table.metadata.format_version
+        known = {one.name: one for one in table.schema().fields}
+        given = given if version >= 3 else _microseconds(given)
+        fields = []
+        for one in given.fields:
+            mine = known.get(one.name)
+            if mine is None:
+                fields.append(one)
+            elif not isinstance(one.field_type, UnknownType) and (
+                not isinstance(mine.field_type, PrimitiveType)
+                or is_narrower(mine.field_type, one.field_type, version)
+            ):
+                fields.append(one.model_copy(update={"required": mine.required}))
+        return self._with_docs(Schema(*[one for one in fields if not _same(one, known)]))
+
+    def _new_docs(self, table: Table) -> dict[str, str]:
+        known = {one.name: one.doc for one in table.schema().fields}
+        return {
+            name: doc for name, doc in self.docs.items() if name in known and known[name] != doc
+        }
+
+    def _with_docs(self, schema: Schema) -> Schema:
+        return Schema(
+            *[
+                one.model_copy(update={"doc": self.docs.get(one.name, one.doc)})
+                for one in schema.fields
+            ]
+        )
+
+
+def _same(one: Any, known: Mapping[str, Any]) -> bool:
+    return one.name in known and known[one.name].field_type == one.field_type
+
+
+def _microseconds(schema: Schema) -> Schema:
+    return Schema(
+        *[
+            one.model_copy(
+                update={"field_type": _MICROSECONDS.get(type(one.field_type), one.field_type)}
+            )
+            for one in schema.fields
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """The entries of an asset's metadata, checked as they are read."""
+
+    asset: str
+    metadata: Mapping[str, Any]
+
+    def wrong(self, name: str, wanted: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"asset {self.asset}: its metadata {name!r} is {self._value(name)!r}: it must be "
+            f"{wanted}",
+            asset=self.asset,
+        )
+
+    def text(self, name: str) -> str | None:
+        found = self._value(name)
+        if found is not None and not isinstance(found, str):
+            raise self.wrong(name, "a text")
+        return found
+
+    def texts(self, name: str) -> tuple[str, ...] | None:
+        found = self._value(name)
+        if found is None:
+            return None
+        many = [found] if isinstance(found, str) else found
+        if not isinstance(many, Sequence) or not all(isinstance(one, str) for one in many):
+            raise self.wrong(name, "a text or a list of texts")
+        return tuple(many)
+
+    def texts_by_name(self, name: str) -> dict[str, str]:
+        found = self._value(name)
+        if found is None:
+            return {}
+        if not isinstance(found, Mapping) or not all(
+            isinstance(one, str) for pair in found.items() for one in pair
+        ):
+            raise self.wrong(name, "texts by name")
+        return dict(found)
+
+    def text_or_texts_by_name(self, name: str) -> PartitionExpr:
+        return (
+            self.texts_by_name(name) if isinstance(self._value(name), Mapping) else self.text(name)
+        )
+
+    def docs(self) -> dict[str, str]:
+        found = self._value(_COLUMN_SCHEMA)
+        columns = found.columns if isinstance(found, dg.TableSchema) else []
+        return {one.name: one.description for one in columns if one.description}
+
+    def _value(self, name: str) -> Any:
+        found = self.metadata.get(name)
+        if isinstance(found, dg.TableSchemaMetadataValue):
+            return found.schema
+        return found.value if isinstance(found, dg.MetadataValue) else found

@@ -1,0 +1,267 @@
+"""The I/O manager: a plain `@dg.asset` takes and gives frames, which are rows of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+from pydantic import PrivateAttr
+from pyiceberg.expressions import AlwaysTrue, BooleanExpression
+
+from lakehouse.errors import InvalidInputError, NoSuchRefError, NoSuchTableError
+from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.asset_results import explained
+from lakehouse.orchestration.checks.audit import MAIN
+from lakehouse.orchestration.derived.staleness import REFRESH_STATE, RefreshState
+from lakehouse.orchestration.lineage.materialization import materialization_metadata
+from lakehouse.orchestration.lineage.stamp import RunStamp
+from lakehouse.orchestration.plain_assets.asset_table import AssetTable
+from lakehouse.orchestration.plain_assets.frame_kinds import loader_for, rows_of_frame
+from lakehouse.orchestration.plain_assets.partition_filter import partition_filter
+from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.table import Table
+
+_PARTITION_ROWS = "dagster/partition_row_count"
+
+
+class LakehouseIOManager(dg.ConfigurableIOManager):
+    """Stores what assets return as tables, and loads tables as what assets ask for.
+
+    The asset `marts/by_user` is the table `marts.by_user`, created by the first run. An asset gives
+    a pyarrow table or stream, a frame of Polars, pandas or Spark, a relation of DuckDB or a scan,
+    and is given what its inputs are annotated with: one of these, `lakehouse.TableScan`, which
+    reads nothing before it is asked to, or `lakehouse.Table`.
+
+    >>> import dagster as dg, polars as pl
+    >>> from lakehouse.orchestration import LakehouseIOManager, LakehouseResource
+    >>> @dg.asset(key_prefix="raw")
+    ... def clicks() -> pl.DataFrame:
+    ...     return pl.DataFrame({"user": [1, 1, 2], "amount": [1.0, 2.0, 3.0]})
+    >>> @dg.asset(key_prefix="marts", ins={"clicks": dg.AssetIn(key_prefix="raw")})
+    ... def by_user(clicks: pl.DataFrame) -> pl.DataFrame:
+    ...     return clicks.group_by("user").agg(pl.sum("amount"))
+    >>> manager = LakehouseIOManager(lakehouse=LakehouseResource(catalog="file:///data/warehouse"))
+    >>> dg.materialize([clicks, by_user], resources={"io_manager": manager})
+
+    What else an asset's `metadata` may say is in `AssetTable`: which column tells its partition,
+    whether rows replace, add to or change those that are there, and so on (docs/dagster.md).
+
+    A write happens once in a run, however often its step is tried. Its materialization records the
+    snapshot that it made and those that were read for it, as that of every other asset does.
+
+    Attributes:
+        lakehouse: the catalog.
+        spark: where Spark frames are read; None: a local session. No JVM starts before one is
+            asked for.
+        namespace: of assets whose key has one part.
+        branch: where assets write. They read from it where their inputs have it, else from `main`:
+            a branch of the whole pipeline that copies nothing.
+    """
+
+    lakehouse: LakehouseResource
+    spark: LakehouseSpark | None = None
+    namespace: str = "default"
+    branch: str = MAIN
+    _read: dict[str, dict[str, int | None]] = PrivateAttr(default_factory=dict)
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """What the input's annotation asks for.
+
+        Raises:
+            Failure: with what to do, for an error of the engine.
+        """
+        with explained():
+            lake = self.lakehouse.lake()
+            found = AssetInput.of(context, lake, self.namespace, self.branch)
+            snapshot_id = found.current_snapshot_id()
+            read = self._read.setdefault(_step(context), {})
+            read[found.table.name] = snapshot_id
+            spark = self.spark or LakehouseSpark()
+            return found.load(snapshot_id, lambda: spark.spark_session)
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Write what an asset returned.
+
+        Raises:
+            Failure: with what to do, for an error of the engine.
+        """
+        if not context.has_asset_key and obj is None:
+            return  # an op without a result
+        with explained():
+            target = asset_table(context, self.namespace)
+            inputs = self._read.get(_step(context), {})
+            lake = self.lakehouse.lake()
+            if isinstance(obj, Table):
+                table, snapshot, rows = _written_by_the_asset(obj, target), None, None
+                snapshot = table.current_snapshot(ref=target.branch or self.branch)
+            else:
+                table, snapshot, rows = self._write(context, lake, target, obj, inputs)
+        if snapshot is None:
+            raise dg.Failure(f"{table.name} has no snapshot: nothing was written to it")
+        if REFRESH_STATE in snapshot.summary:  # of a retry: what the first attempt had read
+            inputs = dict(RefreshState.from_json(snapshot.summary[REFRESH_STATE]).inputs)
+        found: dict[str, Any] = materialization_metadata(table, snapshot, inputs)
+        if rows is not None and context.has_asset_partitions:
+            found[_PARTITION_ROWS] = rows
+        context.add_output_metadata(
+            {key: value for key, value in found.items() if key not in context.output_metadata}
+        )
+        context.log.info(f"{table.name}: snapshot {snapshot.snapshot_id}, {_counts(snapshot)}")
+
+    def _write(
+        self,
+        context: dg.OutputContext,
+        lake: Lakehouse,
+        target: AssetTable,
+        obj: Any,
+        inputs: Mapping[str, int | None],
+    ) -> tuple[Table, Snapshot | None, int | None]:
+        """Returns the table, the snapshot, and the rows of the partition where they are known."""
+        definition = context.asset_partitions_def if context.has_asset_partitions else None
+        keys = list(context.asset_partition_keys) if definition is not None else []
+        frame, schema = rows_of_frame(obj, target.name)
+        table = target.ready(lake, schema, definition)
+        stamp = _stamp(context, target, keys)
+        branch = target.branch or self.branch
+        summary = stamp.summary() | {REFRESH_STATE: RefreshState(inputs).to_json()}
+        commit_id = stamp.commit_id("rows")
+        if target.write_mode == "upsert":
+            merged = table.upsert(
+                frame, target.upsert_keys, branch=branch, summary=summary, commit_id=commit_id
+            )
+            return table, merged.snapshot or table.current_snapshot(ref=branch), None
+        if target.write_mode == "append":
+            done = table.append(frame, branch=branch, summary=summary, commit_id=commit_id)
+            return table, done.snapshot, None
+        where: BooleanExpression = AlwaysTrue()
+        if definition is not None:
+            where = partition_filter(
+                definition, keys, target.partition_expr, table.schema(), target.asset
+            )
+        done = table.overwrite(
+            frame, where, must_match=True, branch=branch, summary=summary, commit_id=commit_id
+        )
+        return table, done.snapshot, done.rows_inserted if len(keys) == 1 else None
+
+
+@dataclass(frozen=True)
+class AssetInput:
+    """An input of an asset: the rows of a table that its annotation gives a form.
+
+    Attributes:
+        table: at its newest version.
+        branch: to read.
+        where: rows of the partitions that are asked for.
+        columns: the input's metadata `columns`; None: all.
+        annotation: of the input.
+        what: names it in messages.
+    """
+
+    table: Table
+    branch: str
+    where: BooleanExpression
+    columns: list[str] | None
+    annotation: Any
+    what: str
+
+    @classmethod
+    def of(
+        cls, context: dg.InputContext, lake: Lakehouse, namespace: str, branch: str
+    ) -> AssetInput:
+        """The input that Dagster asks for.
+
+        Raises:
+            InvalidInputError: it is no asset, or its metadata cannot be used.
+            NoSuchTableError | NoSuchRefError: it was never written.
+        """
+        upstream = context.upstream_output
+        if not context.has_asset_key or upstream is None:
+            raise InvalidInputError(
+                f"input {context.name!r} of {context.op_def.name} is no asset: values between ops "
+                "need another I/O manager, such as io_manager_key='fs_io_manager'"
+            )
+        key = context.asset_key.to_user_string()
+        source = AssetTable.of(context.asset_key, upstream.definition_metadata or {}, namespace)
+        if not lake.table_exists(source.name):
+            raise NoSuchTableError(
+                f"{source.name} does not exist yet: materialize {key} first", table=source.name
+            )
+        table = lake.load_table(source.name)
+        if source.branch is not None and source.branch not in table.refs():
+            raise NoSuchRefError(
+                f"{source.name} has no branch {source.branch!r} yet: materialize {key} first",
+                table=source.name,
+                ref=source.branch,
+            )
+        where: BooleanExpression = AlwaysTrue()
+        if context.has_asset_partitions:
+            where = partition_filter(
+                context.asset_partitions_def,
+                context.asset_partition_keys,
+                source.partition_expr,
+                table.schema(),
+                key,
+            )
+        columns = (context.definition_metadata or {}).get("columns")
+        return cls(
+            table,
+            source.branch or (branch if branch in table.refs() else MAIN),
+            where,
+            None if columns is None else list(columns),
+            context.dagster_type.typing_type,
+            f"input {context.name!r} of {context.op_def.name}",
+        )
+
+    def current_snapshot_id(self) -> int | None:
+        """What there is to read; None for a table without rows."""
+        snapshot = self.table.current_snapshot(ref=self.branch)
+        return None if snapshot is None else snapshot.snapshot_id
+
+    def load(self, snapshot_id: int | None, session: Callable[[], Any]) -> Any:
+        """The rows at a snapshot, or the table itself. Raises InvalidInputError."""
+        convert = loader_for(self.annotation, session, self.what)
+        if convert is None:
+            return self.table
+        scan = self.table.scan(self.where, self.columns, snapshot_id=snapshot_id)
+        return convert(scan)
+
+
+def asset_table(context: dg.OutputContext, namespace: str) -> AssetTable:
+    """The table that an output is written to. Raises InvalidInputError."""
+    if not context.has_asset_key:
+        raise InvalidInputError(
+            f"output {context.name!r} of {context.op_def.name} is no asset: values between ops "
+            "need another I/O manager, such as io_manager_key='fs_io_manager'"
+        )
+    return AssetTable.of(context.asset_key, context.definition_metadata or {}, namespace)
+
+
+def _written_by_the_asset(table: Table, target: AssetTable) -> Table:
+    if table.name == target.name:
+        return table
+    raise InvalidInputError(
+        f"asset {target.asset} gave the table {table.name}, and its own is {target.name}: return "
+        f"that one, as the asset wrote it, or the rows to store, {table.name}.scan()",
+        table=table.name,
+    )
+
+
+def _stamp(context: dg.OutputContext, target: AssetTable, keys: list[str]) -> RunStamp:
+    partition = None
+    if keys:
+        partition = keys[0] if len(keys) == 1 else f"{keys[0]}...{keys[-1]}"
+    return RunStamp(context.run_id, target.asset, partition)
+
+
+def _step(context: dg.InputContext | dg.OutputContext) -> str:
+    step = context.step_context
+    return f"{step.run_id}:{step.step.key}"
+
+
+def _counts(snapshot: Snapshot) -> str:
+    summary = snapshot.summary
+    added, removed = summary.get("added-records", "0"), summary.get("deleted-records", "0")
+    return f"{added} rows added, {removed} removed, {summary.get('total-records', '?')} in all"
