@@ -41,6 +41,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "sensor_tick": ("--files", "1000"),
     "spark_read": ("--rows", "200000", "--days", "20", "--repeat", "1"),
     "spark_write": ("--rows", "200000", "--days", "3", "--repeat", "1"),
+    "spark_join": ("--rows", "200000", "--buckets", "2", "--repeat", "1"),
 }
 """Every benchmark in the order of running, with what makes it quick."""
 
@@ -211,6 +212,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "week": week,
     "sensor_tick": sensor_tick,
     "spark_read": spark,
+    "spark_join": spark,
     "spark_write": spark,
 }
 

@@ -8,15 +8,20 @@ values), in any session zone. `TRANSFORM_VALUES=1000000` for a million values a 
 from __future__ import annotations
 
 import os
+import re
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg import transforms as t
+from pyspark.errors import AnalysisException
 
 from lakehouse.expressions.transforms.partition_transforms import transform_array
 from lakehouse.spark.writing.distribution import transform_column
 from lakehouse.spec.types.arrow_types import schema_from_arrow
+from tests.integration.spark_support import lake, session
+
+__all__ = ["lake", "session"]
 
 pytestmark = pytest.mark.spark
 
@@ -121,3 +126,51 @@ def test_keys_are_pyicebergs_partitions(spark, zone, tmp_path):
                 name,
                 transform,
             )
+
+
+@pytest.mark.parametrize("codegen", ["CODEGEN_ONLY", "NO_CODEGEN"])
+def test_functions_of_the_catalog_are_pyicebergs_transforms(spark, session, codegen, tmp_path):
+    import pyarrow.parquet as pq
+
+    data = values()
+    schema = schema_from_arrow(data.schema)
+    pq.write_table(data, tmp_path / "values.parquet")
+    cases = [(name, transform) for name, transforms in CASES.items() for transform in transforms]
+    before = spark.conf.get("spark.sql.codegen.factoryMode")
+    spark.conf.set("spark.sql.codegen.factoryMode", codegen)
+    try:
+        spark.read.parquet(str(tmp_path / "values.parquet")).createOrReplaceTempView("transformed")
+        calls = (f"{called(*one)} AS k{number}" for number, one in enumerate(cases))
+        found = spark.sql(f"SELECT id, {', '.join(calls)} FROM transformed").toArrow().sort_by("id")
+    finally:
+        spark.conf.set("spark.sql.codegen.factoryMode", before)
+    for number, (name, transform) in enumerate(cases):
+        got = found[f"k{number}"]
+        if pa.types.is_date(got.type):
+            got = got.cast(pa.int32())
+        expected = scalars(transform, schema.find_field(name).field_type, data[name])
+        assert got.to_pylist() == expected, (name, transform)
+
+
+def called(name, transform):
+    """The transform of a column as Spark SQL."""
+    if isinstance(transform, t.BucketTransform):
+        return f"lake.system.bucket({transform.num_buckets}, {name})"
+    if isinstance(transform, t.TruncateTransform):
+        return f"lake.system.truncate({transform.width}, {name})"
+    return f"lake.system.{transform}s({name})"
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("bucket(id)", "bucket(buckets, value)"),
+        ("bucket('4', id)", "the number is a string"),
+        ("bucket(4, CAST(id AS DOUBLE))", "no bucket of double"),
+        ("hours(DATE '2026-01-01')", "no hours of date"),
+        ("days(id)", "no days of bigint"),
+    ],
+)
+def test_what_iceberg_has_no_transform_for_is_told(spark, session, call, told):
+    with pytest.raises(AnalysisException, match=re.escape(told)):
+        spark.sql(f"SELECT lake.system.{call} FROM range(1)")

@@ -19,6 +19,17 @@ from pyiceberg.transforms import (
     VoidTransform,
     YearTransform,
 )
+from pyiceberg.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
 from pyspark.sql import types as sp
 
 from lakehouse.expressions.filter_binding import field_path
@@ -46,6 +57,18 @@ _FILE_FIELDS = sp.StructType(
         sp.StructField("row_index", sp.LongType(), nullable=False),
     ]
 )
+_COMPARED = (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+"""Types whose values are in one partition exactly when Spark finds them equal."""
 _PLURAL: Mapping[type[Transform[Any, Any]], str] = {
     YearTransform: "years",
     MonthTransform: "months",
@@ -77,6 +100,7 @@ def table_facts(
         "schema": shown_schema(schema).json(),
         "properties": dict(metadata.properties),
         "partitioning": partition_terms(metadata.spec(), schema),
+        "grouping": _grouping(metadata, schema),
         "metadata_columns": _metadata_columns(metadata, by_workers=by_workers),
         "bytes": total_bytes(snapshot),
         "rows": -1 if _may_have_deletes(snapshot) else total_rows(snapshot),
@@ -107,6 +131,28 @@ def partition_terms(spec: PartitionSpec, schema: Schema) -> list[dict[str, Any]]
     """Partition fields as Spark's transforms; fields without a column here are left out."""
     terms = [partition_term(one, schema) for one in spec.fields]
     return [one for one in terms if one is not None]
+
+
+def _grouping(metadata: TableMetadata, schema: Schema) -> dict[str, Any] | None:
+    """The partitioning by which Spark may join without a shuffle; None where it may not.
+
+    Spark takes two partitionings for one when names and argument types of their functions are the
+    same. That of a text and that of a uuid, which it sees as text, are not; nor are truncations of
+    two widths.
+    """
+    spec = metadata.spec()
+    fields = [one for one in spec.fields if not isinstance(one.transform, VoidTransform)]
+    for field in fields:
+        path = field_path(schema.as_struct(), field.source_id)
+        if path is None or len(path) > 1 or isinstance(field.transform, TruncateTransform):
+            return None
+        if not isinstance(schema.find_field(field.source_id).field_type, _COMPARED):
+            return None
+    if not fields:
+        return None
+    known = {one.name: one for one in partition_type(metadata).fields}
+    row = sp.StructType([known[one.name] for one in fields])
+    return {"spec": spec.spec_id, "type": row.json()}
 
 
 def partition_type(metadata: TableMetadata) -> sp.StructType:

@@ -58,10 +58,15 @@ public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
         if (plan == null) {
             HashMap question = new HashMap();
             question.put("filters", filters);
-            question.put("columns", Arrays.asList(required.fieldNames()));
+            question.put("columns", columns());
             plan = FilePlan.parse(planner().text("plan", question));
         }
         return plan;
+    }
+
+    /** Names of what is read; some need details of each file. */
+    List columns() {
+        return Arrays.asList(required.fieldNames());
     }
 
     /** Who plans the files. */

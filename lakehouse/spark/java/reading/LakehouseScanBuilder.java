@@ -75,8 +75,9 @@ final class LakehouseScanBuilder
         if (table.is("by_workers")) {
             return new WorkerScan(table, OutputColumns.whole(required, table), filters);
         }
-        LakehouseScan scan = new LakehouseScan(table, required, filters, description,
-            rowGroupFilters);
+        LakehouseScan scan = GroupedScan.isAskedFor(table)
+            ? new GroupedScan(table, required, filters, description, rowGroupFilters)
+            : new LakehouseScan(table, required, filters, description, rowGroupFilters);
         if (table.is("may_have_equality_deletes") && scan.plan().equalityDeletes) {
             return new WorkerScan(table, OutputColumns.whole(required, table), filters);
         }

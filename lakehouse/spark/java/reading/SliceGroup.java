@@ -3,7 +3,7 @@ package lakehouse.spark;
 import org.apache.spark.sql.connector.read.InputPartition;
 
 /** What one task reads. */
-final class SliceGroup implements InputPartition {
+class SliceGroup implements InputPartition {
     final DataFileSlice[] slices;
 
     SliceGroup(DataFileSlice[] slices) {

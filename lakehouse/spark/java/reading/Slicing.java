@@ -3,6 +3,7 @@ package lakehouse.spark;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
+import java.util.List;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -16,24 +17,19 @@ final class Slicing {
     }
 
     static InputPartition[] groups(DataFileSlice[] files, SparkSession session) {
-        SQLConf conf = session.sessionState().conf();
-        long openCost = conf.filesOpenCostInBytes();
-        long most = most(files, session, conf, openCost);
-        ArrayList slices = new ArrayList();
-        for (int i = 0; i < files.length; i++) {
-            DataFileSlice file = files[i];
-            for (long start = 0L; start < file.fileBytes; start += most) {
-                long length = Math.min(most, file.fileBytes - start);
-                slices.add(file.range(start, length));
-            }
+        long most = most(files, session);
+        List packed = packed(slices(files, most), most, session);
+        InputPartition[] groups = new InputPartition[packed.size()];
+        for (int i = 0; i < groups.length; i++) {
+            groups[i] = new SliceGroup((DataFileSlice[]) packed.get(i));
         }
-        DataFileSlice[] ordered = (DataFileSlice[]) slices.toArray(new DataFileSlice[0]);
-        Arrays.sort(ordered, new LargestFirst());
-        return packed(ordered, most, openCost);
+        return groups;
     }
 
-    private static long most(
-            DataFileSlice[] files, SparkSession session, SQLConf conf, long openCost) {
+    /** Bytes of a task that reads its share of the files. */
+    static long most(DataFileSlice[] files, SparkSession session) {
+        SQLConf conf = session.sessionState().conf();
+        long openCost = conf.filesOpenCostInBytes();
         long total = 0L;
         for (int i = 0; i < files.length; i++) {
             total += files[i].fileBytes + openCost;
@@ -45,13 +41,30 @@ final class Slicing {
             Math.max(openCost, total / Math.max(1, parallel)));
     }
 
-    private static InputPartition[] packed(DataFileSlice[] slices, long most, long openCost) {
+    /** Files in slices of at most so many bytes, the largest ones first. */
+    static DataFileSlice[] slices(DataFileSlice[] files, long most) {
+        ArrayList slices = new ArrayList();
+        for (int i = 0; i < files.length; i++) {
+            DataFileSlice file = files[i];
+            for (long start = 0L; start < file.fileBytes; start += most) {
+                long length = Math.min(most, file.fileBytes - start);
+                slices.add(file.range(start, length));
+            }
+        }
+        DataFileSlice[] ordered = (DataFileSlice[]) slices.toArray(new DataFileSlice[0]);
+        Arrays.sort(ordered, new LargestFirst());
+        return ordered;
+    }
+
+    /** Slices of each task, as arrays. */
+    static List packed(DataFileSlice[] slices, long most, SparkSession session) {
+        long openCost = session.sessionState().conf().filesOpenCostInBytes();
         ArrayList groups = new ArrayList();
         ArrayList group = new ArrayList();
         long size = 0L;
         for (int i = 0; i < slices.length; i++) {
             if (!group.isEmpty() && size + slices[i].length > most) {
-                groups.add(new SliceGroup((DataFileSlice[]) group.toArray(new DataFileSlice[0])));
+                groups.add(group.toArray(new DataFileSlice[0]));
                 group.clear();
                 size = 0L;
             }
@@ -59,9 +72,9 @@ final class Slicing {
             size += slices[i].length + openCost;
         }
         if (!group.isEmpty()) {
-            groups.add(new SliceGroup((DataFileSlice[]) group.toArray(new DataFileSlice[0])));
+            groups.add(group.toArray(new DataFileSlice[0]));
         }
-        return (InputPartition[]) groups.toArray(new InputPartition[0]);
+        return groups;
     }
 
     static final class LargestFirst implements Comparator {
