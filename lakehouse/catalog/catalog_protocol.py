@@ -113,14 +113,20 @@ class Catalog(Protocol):
         The same object, without reading the metadata again, when nothing was committed since.
         """
 
-    def default_location(self, identifier: Identifier) -> str:
+    def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:
         """A folder for a new table of this name, which no table has or had before it.
 
-        Ask once for each table.
+        Ask once for each table. With `staged` nobody else is ever given it, so that files can be
+        written there before the table is created.
         """
 
-    def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
+    def create(
+        self, identifier: Identifier, metadata: TableMetadata, *, staged: bool = False
+    ) -> TableVersion:
         """Register a new table with its first metadata.
+
+        Where nothing but this table may have been at its location, nothing may lie there; `staged`
+        says that the first snapshot was written already: then no table's metadata may.
 
         Raises TableAlreadyExistsError, NoSuchNamespaceError, InvalidLocationError.
         """

@@ -12,7 +12,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.location import canonical, is_within, join, overlap
-from lakehouse.storage.storage_protocol import Storage
+from lakehouse.storage.storage_protocol import FileInfo, Storage
 
 ALLOWED_LOCATIONS = "allowed-locations"
 """Catalog property: comma-separated locations outside the warehouse where tables may live."""
@@ -20,6 +20,7 @@ ALLOWED_LOCATIONS = "allowed-locations"
 
 _NAME_BYTES_MAX = 255
 """Of the name of a file or folder, on the file systems in use."""
+_METADATA_ENDINGS = (".metadata.json", ".metadata.json.gz")
 _OWN = re.compile(r"[0-9a-f]{12}(?=/|$)")
 
 
@@ -108,12 +109,15 @@ def check_purged_folder(
     check_no_overlap(metadata.location, others)
 
 
-def check_empty(location: str, storage: Storage) -> None:
+def check_unused(location: str, storage: Storage, *, staged: bool) -> None:
     """Raise InvalidLocationError when anything lies at the location of a new table.
 
-    Nobody could tell whose it is.
+    Nobody could tell whose it is. Files of a table that is `staged` are there before it is created,
+    but no metadata file: that is what every table that ever was there has left.
     """
-    found = next(iter(storage.list(location)), None)
+    found = (
+        _left_metadata(location, storage) if staged else next(iter(storage.list(location)), None)
+    )
     if found is not None:
         raise InvalidLocationError(
             f"Location {location} is not empty: {found.location} is there, of a dropped table "
@@ -121,6 +125,20 @@ def check_empty(location: str, storage: Storage) -> None:
             "or register the table that it belongs to.",
             location=location,
         )
+
+
+def unused_folder(location: str, storage: Storage, environment: Environment) -> str:
+    """`location` itself, or a folder of its own below where a dropped table left metadata."""
+    if _left_metadata(location, storage) is None:
+        return location
+    return join(location, own_suffix(environment))
+
+
+def _left_metadata(location: str, storage: Storage) -> FileInfo | None:
+    for one in storage.list(location):
+        if one.location.endswith(_METADATA_ENDINGS):
+            return one
+    return None
 
 
 def check_no_overlap(location: str, others: Iterable[tuple[str, str]]) -> None:

@@ -235,15 +235,24 @@ class RestCatalog(BaseCatalog):
         found = self.load(version.identifier)
         return version if found.metadata_location == version.metadata_location else found
 
-    def default_location(self, identifier: Identifier) -> str:
+    # nobody else is ever given it, staged or not
+    def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:  # noqa: ARG002
         """A folder for a new table of this name, unused by any other."""
         return own_folder(self._warehouse, identifier, self._environment)
 
-    def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
+    def create(
+        self, identifier: Identifier, metadata: TableMetadata, *, staged: bool = False
+    ) -> TableVersion:
         """Register a new table with its first metadata.
 
-        The server chooses the table's uuid and renumbers its columns.
+        The server chooses the table's uuid and renumbers its columns, so that no file may have been
+        written before.
         """
+        if staged:
+            raise UnsupportedFeatureError(
+                f"Table {identifier}: a REST catalog creates tables without data. Create it, then "
+                "write."
+            )
         _check_version(identifier, metadata)
         check_locations(metadata, allowed_roots(self._warehouse, self._properties))
         with _translated(str(identifier)):

@@ -66,6 +66,10 @@ COMMANDS = {
         "lakehouse.cli.merging.merge_commands",
         "Update the rows whose keys a file or another table has, and insert the others.",
     ),
+    "serve": Listed(
+        "lakehouse.cli.serving.server_commands",
+        "Serve the catalog over HTTP to everything that speaks Iceberg REST.",
+    ),
     "spark-connect": Listed(
         "lakehouse.cli.serving.server_commands",
         "Serve the catalog to Spark Connect clients, which need PySpark alone.",

@@ -7,11 +7,13 @@ from pydantic import TypeAdapter
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 
+from lakehouse.errors import CorruptMetadataError
 from lakehouse.evolution.update_partition_spec import UpdatePartitionSpec
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.evolution.update_sort_order import UpdateSortOrder
 from lakehouse.spec.metadata import table_requirements as req
 from lakehouse.spec.metadata import table_updates as up
+from lakehouse.spec.metadata.commit_json import requirement_from_json, update_from_json
 from lakehouse.spec.metadata.metadata_json import serialize
 from tests.conformance.test_metadata_json import STATISTICS
 from tests.unit.spec.samples import UUID, commit, grown, snapshot, table
@@ -47,6 +49,8 @@ UPDATES = [
 def test_updates_are_taken(update):
     taken = TypeAdapter(TableUpdate).validate_python(update.to_json())
     assert taken.action == update.action
+    assert update_from_json(update.to_json()) == update
+    assert update_from_json(taken.model_dump(mode="json", by_alias=True)).action == update.action
 
 
 @pytest.mark.parametrize(
@@ -67,6 +71,7 @@ def test_updates_are_taken(update):
 def test_requirements_are_taken(requirement):
     taken = TypeAdapter(TableRequirement).validate_python(requirement.to_json())
     assert taken.model_dump(mode="json") == requirement.to_json()
+    assert requirement_from_json(taken.model_dump(mode="json")) == requirement
     if requirement.type != "assert-create":
         taken.validate(TableMetadataUtil.parse_raw(serialize(BASE).decode()))
         req.check_requirements(BASE, [requirement])
@@ -99,3 +104,19 @@ def test_the_same_updates_make_the_same_table():
     assert [e.metadata_file for e in theirs.metadata_log] == [
         e.metadata_file for e in ours.metadata_log
     ]
+
+
+@pytest.mark.parametrize(
+    ("read", "document"),
+    [
+        (update_from_json, {"action": "add-colour", "colour": "red"}),
+        (update_from_json, {"action": "set-current-schema"}),
+        (update_from_json, {"action": "remove-properties", "removals": [1]}),
+        (update_from_json, ["add-snapshot"]),
+        (requirement_from_json, {"type": "assert-full-moon"}),
+        (requirement_from_json, {"type": "assert-table-uuid"}),
+    ],
+)
+def test_what_is_unknown_or_incomplete_is_refused(read, document):
+    with pytest.raises(CorruptMetadataError):
+        read(document)

@@ -340,7 +340,7 @@ def a_folder_that_is_used_again(patch: Patch) -> None:
     """Fault 7: what the dropped table left belongs to nobody that its successor knows."""
     patch.setattr(FilesystemCatalog, "_is_free", lambda *_: True)
     patch.setattr(sql, "own_folder", lambda warehouse, name, _: f"{warehouse}/{name}")
-    patch.setattr(sql, "check_empty", lambda *_: None)
+    patch.setattr(sql, "check_unused", lambda *_, **__: None)
 
 
 MERGES = Plan(

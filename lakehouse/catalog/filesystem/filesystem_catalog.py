@@ -24,6 +24,7 @@ from lakehouse.catalog.confinement import (
     check_gc_enabled,
     check_locations,
     check_no_overlap,
+    check_unused,
     in_own_folder_below,
     own_suffix,
 )
@@ -139,17 +140,20 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             return version
         return self.load(version.identifier)
 
-    def default_location(self, identifier: Identifier) -> str:
+    def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:
         """A folder for a new table of this name, unused by any other.
 
-        The folder of the name, or one below where a dropped table left files.
+        The folder of the name, or one below where a dropped table left files, or where others may
+        ask at the same time.
         """
         folder = self._folder(identifier)
-        if self._is_free(folder):
+        if not staged and self._is_free(folder):
             return folder
         return join(folder, own_suffix(self._environment))
 
-    def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
+    def create(
+        self, identifier: Identifier, metadata: TableMetadata, *, staged: bool = False
+    ) -> TableVersion:
         """Register a new table with its first metadata."""
         folder = self._folder(identifier)
         below = in_own_folder_below(metadata.location, folder)
@@ -159,7 +163,9 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
                 "catalog finds tables by folder. Use a SQL catalog for other locations.",
                 table=str(identifier),
             )
-        if not below and not self._is_live(folder) and not self._is_free(folder):
+        if staged:
+            check_unused(metadata.location, self._store, staged=True)
+        elif not below and not self._is_live(folder) and not self._is_free(folder):
             raise InvalidLocationError(
                 f"Table {identifier} cannot be at {folder}: files of a dropped table, or others, "
                 "are there. Leave the location "

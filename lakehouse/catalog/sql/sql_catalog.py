@@ -18,11 +18,11 @@ from lakehouse.catalog.catalog_protocol import Namespace, TableVersion
 from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap, is_certain
 from lakehouse.catalog.confinement import (
     allowed_roots,
-    check_empty,
     check_gc_enabled,
     check_locations,
     check_no_overlap,
     check_purged_folder,
+    check_unused,
     own_folder,
 )
 from lakehouse.catalog.metadata_files import (
@@ -126,15 +126,18 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
             else self._read(version.identifier, location)
         )
 
-    def default_location(self, identifier: Identifier) -> str:
+    # nobody else is ever given it, staged or not
+    def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:  # noqa: ARG002
         """A folder for a new table of this name, unused by any other."""
         return own_folder(self._warehouse, identifier, self._environment)
 
-    def create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
+    def create(
+        self, identifier: Identifier, metadata: TableMetadata, *, staged: bool = False
+    ) -> TableVersion:
         """Register a new table with its first metadata."""
         check_locations(metadata, allowed_roots(self._warehouse, self._properties))
         self._check_free(identifier, metadata)
-        check_empty(metadata.location, self.storage(metadata.location))
+        check_unused(metadata.location, self.storage(metadata.location), staged=staged)
         location = self._new_metadata_location(metadata, None)
         storage = self.storage(location)
         storage.create(location, metadata_bytes(metadata, compression_of(metadata)))

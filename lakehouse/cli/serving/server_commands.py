@@ -1,4 +1,4 @@
-"""`spark-connect`."""
+"""`serve` and `spark-connect`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,34 @@ from lakehouse.errors import InvalidInputError
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
+    command(app, "serve")(serve)
     command(app, "spark-connect")(spark_connect)
+
+
+def serve(
+    session: Session,
+    host: Annotated[str, typer.Option(help="Interface to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8181,
+) -> None:
+    """Serve the catalog over HTTP to everything that speaks Iceberg REST.
+
+    It runs until it is interrupted or terminated.
+    """
+    app: Any = load_module("lakehouse.server.rest_app", "server")
+    http: Any = load_module("lakehouse.server.http_server", "server")
+    ended = threading.Event()
+    for ending in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(ending, lambda *_: ended.set())
+    with http.HttpServer(app.rest_app(session.lake), host, port) as server:
+        session.show(
+            {"url": server.url, "catalog": session.lake.name},
+            f"Iceberg REST: {server.url}. Ctrl-C stops it.\n"
+            f'  lh.load_catalog("{server.url}", warehouse="{session.lake.warehouse}")\n'
+            f"  ATTACH '' AS lake (TYPE iceberg, ENDPOINT '{server.url}', "
+            "AUTHORIZATION_TYPE 'none');  -- DuckDB",
+        )
+        sys.stdout.flush()
+        ended.wait()
 
 
 def spark_connect(

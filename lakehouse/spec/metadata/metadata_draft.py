@@ -248,7 +248,10 @@ class MetadataDraft:
     # Snapshots and refs
 
     def add_snapshot(self, snapshot: Snapshot) -> None:
-        """Add a snapshot; its timestamp is raised to those of its parent and of the table."""
+        """Add a snapshot; its timestamp is raised to those of its parent and of the table.
+
+        One without a parent holds no file of others: its sequence number may be taken.
+        """
         m = self._m
         if not m.schemas or not m.partition_specs:
             raise InvalidInputError("A snapshot needs a table with a schema and a partition spec.")
@@ -257,7 +260,8 @@ class MetadataDraft:
                 f"Not committed: table {m.location} has a snapshot {snapshot.snapshot_id} already.",
                 snapshot_id=snapshot.snapshot_id,
             )
-        if snapshot.sequence_number <= m.last_sequence_number:
+        has_parent = snapshot.parent_snapshot_id is not None
+        if has_parent and snapshot.sequence_number <= m.last_sequence_number:
             raise CommitConflictError(
                 f"Not committed: sequence number {snapshot.sequence_number} is taken, table "
                 f"{m.location} is at {m.last_sequence_number}. Refresh the table and apply the "
@@ -279,7 +283,7 @@ class MetadataDraft:
             snapshots=m.snapshots.append(
                 snapshot.snapshot_id, snapshot, snapshot.to_json(m.format_version)
             ),
-            last_sequence_number=snapshot.sequence_number,
+            last_sequence_number=max(snapshot.sequence_number, m.last_sequence_number),
             last_updated_ms=snapshot.timestamp_ms,
             next_row_id=self._next_row_id(snapshot),
         )

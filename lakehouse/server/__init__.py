@@ -1,0 +1,1 @@
+"""The catalog over HTTP, as Iceberg's REST catalog."""

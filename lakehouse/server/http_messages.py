@@ -1,0 +1,114 @@
+"""Requests and answers of the catalog's operations, without the web framework."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import orjson
+
+from lakehouse.errors import CorruptMetadataError, InvalidInputError
+from lakehouse.spec.identifier import Identifier, parse_namespace
+from lakehouse.spec.json_fields import require_list, require_object, require_str
+
+SEPARATOR = "\x1f"
+"""Between the levels of a namespace in a URL."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request.
+
+    Attributes:
+        names: the named parts of the path, decoded.
+        query: parameters of the URL; the last of several with one name.
+        headers: with lower-case names.
+        body: as it came.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: bytes = field(default=b"", repr=False)
+
+    def namespace(self) -> tuple[str, ...]:
+        """The namespace that the path names. Raises InvalidIdentifierError."""
+        return parse_namespace(tuple(self.names["namespace"].split(SEPARATOR)))
+
+    def table(self) -> Identifier:
+        """The table that the path names. Raises InvalidIdentifierError."""
+        return Identifier(self.namespace(), self.names["table"])
+
+    def document(self) -> Mapping[str, Any]:
+        """The body, a JSON object. Raises InvalidInputError."""
+        try:
+            found = orjson.loads(self.body)
+        except orjson.JSONDecodeError as error:
+            raise InvalidInputError(f"The body is not JSON: {error}") from error
+        return self.read(lambda: require_object(found, "body"))
+
+    def read(self, reader: Callable[[], T]) -> T:
+        """What `reader` finds in the body. Raises InvalidInputError where it is malformed."""
+        with _as_bad_request():
+            return reader()
+
+    def is_set(self, parameter: str) -> bool:
+        """Whether a parameter of the URL is `true`. Raises InvalidInputError for other words."""
+        text = self.query.get(parameter, "false").lower()
+        if text not in ("true", "false"):
+            raise InvalidInputError(f"{parameter} must be true or false, not {text!r}.")
+        return text == "true"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What is sent back.
+
+    Attributes:
+        status: of HTTP.
+        body: empty, or of the content type.
+        headers: more of them.
+        content_type: of the body.
+    """
+
+    status: int = 204
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content_type: str = "application/json"
+
+
+def json_answer(
+    document: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> Answer:
+    """An answer with a JSON body."""
+    return Answer(status, orjson.dumps(document), headers or {})
+
+
+def names_from_json(document: Any, where: str) -> tuple[str, ...]:
+    """The levels of a namespace in a body. Raises InvalidIdentifierError, CorruptMetadataError."""
+    levels = require_list(require_object(document, where).get("namespace"), f"{where}.namespace")
+    return parse_namespace(tuple(levels))
+
+
+def identifier_from_json(document: Any, where: str) -> Identifier:
+    """A table's or view's name in a body.
+
+    Raises InvalidIdentifierError, CorruptMetadataError.
+    """
+    return Identifier(names_from_json(document, where), require_str(document, "name", where))
+
+
+def identifier_to_json(identifier: Identifier) -> dict[str, object]:
+    """A table's or view's name as bodies have it."""
+    return {"namespace": list(identifier.namespace), "name": identifier.name}
+
+
+@contextmanager
+def _as_bad_request() -> Iterator[None]:
+    try:
+        yield
+    except CorruptMetadataError as error:
+        raise InvalidInputError(error.message) from error

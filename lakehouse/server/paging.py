@@ -1,0 +1,51 @@
+"""Long lists in pages (REST catalog: pageToken, pageSize)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+
+from lakehouse.errors import InvalidInputError
+from lakehouse.server.http_messages import Call
+
+_PAGE_SIZE = 1000
+Names = tuple[str, ...]
+
+
+def page(call: Call, names: Sequence[Names]) -> tuple[list[Names], str | None]:
+    """The part of a sorted list that is asked for, and the token of the next one.
+
+    Whoever asks without `pageToken` knows no pages and gets everything. A token says which name
+    came last: what was created or dropped since neither repeats nor hides any other name.
+
+    Raises InvalidInputError.
+    """
+    token = call.query.get("pageToken")
+    size = _size(call.query.get("pageSize"))
+    if token is None and size is None:
+        return list(names), None
+    last = _decode(token) if token else ()
+    rest = [name for name in names if name > last]
+    shown = rest[: size or _PAGE_SIZE]
+    return shown, _encode(shown[-1]) if len(shown) < len(rest) else None
+
+
+def _size(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidInputError(f"pageSize must be a positive number, not {text!r}.")
+    return int(text)
+
+
+def _encode(name: Names) -> str:
+    return base64.urlsafe_b64encode("\x1f".join(name).encode()).decode()
+
+
+def _decode(token: str) -> Names:
+    try:
+        text = base64.b64decode(token, altchars=b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeError, ValueError) as error:
+        raise InvalidInputError(f"pageToken {token!r} is none that this server gave.") from error
+    return tuple(text.split("\x1f"))

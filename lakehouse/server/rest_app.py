@@ -1,0 +1,112 @@
+"""The operations as an ASGI application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from anyio import CapacityLimiter, to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from lakehouse.lake import Lakehouse
+from lakehouse.server.error_answers import HttpError, error_answer
+from lakehouse.server.http_messages import Answer, Call, json_answer
+from lakehouse.server.namespace_operations import NAMESPACE_OPERATIONS
+from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.server.table_operations import TABLE_OPERATIONS
+
+log = logging.getLogger(__name__)
+
+BODY_BYTES_MAX = 64 * 1024 * 1024
+_THREADS = 32
+
+
+def rest_app(lake: Lakehouse, *, config: Mapping[str, str] | None = None) -> Starlette:
+    """An ASGI application that serves a catalog (REST catalog: rest-catalog-open-api.yaml).
+
+    Args:
+        lake: the catalog.
+        config: what clients are told for every table, such as `s3.endpoint`; no secrets.
+    """
+    served = Served.of(lake, config or {})
+    operations = operations_of()
+    threads = CapacityLimiter(_THREADS)
+    configuration = Operation("GET", "/config", _configuration(operations), listed=False)
+    routes = [_route(one, served, threads) for one in (configuration, *operations)]
+    return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
+
+
+def operations_of() -> tuple[Operation, ...]:
+    """Every operation that a catalog has."""
+    return (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS)
+
+
+def _configuration(operations: Sequence[Operation]) -> Callable[[Served, Call], Answer]:
+    endpoints = [f"{one.method} /v1/{{prefix}}{one.path}" for one in operations if one.listed]
+
+    def configuration(served: Served, call: Call) -> Answer:
+        wanted = call.query.get("warehouse", "")
+        if wanted not in ("", served.lake.name, served.lake.warehouse):
+            raise HttpError(404, "NoSuchWarehouseException", f"No warehouse {wanted!r} is served.")
+        return json_answer(
+            {
+                "defaults": {},
+                "overrides": {"namespace-separator": "%1F"},
+                "endpoints": endpoints,
+            }
+        )
+
+    return configuration
+
+
+def _route(operation: Operation, served: Served, threads: CapacityLimiter) -> Route:
+    async def endpoint(request: Request) -> Response:
+        try:
+            call = Call(
+                request.path_params,
+                dict(request.query_params),
+                dict(request.headers),
+                await _body(request),
+            )
+            answer = await to_thread.run_sync(operation.run, served, call, limiter=threads)
+        except ClientDisconnect:
+            raise
+        # every error has an answer, and none may end the server
+        except Exception as error:  # noqa: BLE001
+            answer = error_answer(error, changes=operation.changes)
+        return _response(answer)
+
+    return Route(f"/v1{operation.path}", endpoint, methods=[operation.method])
+
+
+async def _body(request: Request) -> bytes:
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > BODY_BYTES_MAX:
+            raise HttpError(
+                413, "BadRequestException", f"The body has more than {BODY_BYTES_MAX} bytes."
+            )
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _response(answer: Answer) -> Response:
+    headers = dict(answer.headers)
+    if answer.body:
+        headers["Content-Type"] = answer.content_type
+    return Response(answer.body, answer.status, headers)
+
+
+async def _no_such_route(_request: Request, error: Any) -> Response:
+    return _response(
+        error_answer(
+            HttpError(error.status_code, "BadRequestException", "There is no such operation."),
+            changes=False,
+        )
+    )

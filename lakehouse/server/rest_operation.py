@@ -1,0 +1,63 @@
+"""Operations of the catalog: what a route does, and what all of them have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.environment import Environment
+from lakehouse.lake import Lakehouse
+from lakehouse.server.http_messages import Answer, Call
+from lakehouse.server.served_tables import ServedTables
+from lakehouse.server.table_commits import TableCommits
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What operations work on.
+
+    Attributes:
+        lake: the catalog that is served.
+        tables: versions of tables that are in memory.
+        commits: how tables change.
+    """
+
+    lake: Lakehouse
+    tables: ServedTables
+    commits: TableCommits
+
+    @classmethod
+    def of(cls, lake: Lakehouse, config: Mapping[str, str]) -> Served:
+        """Serve a catalog; `config` is told to clients with every table."""
+        tables = ServedTables(lake.catalog, config)
+        return cls(lake, tables, TableCommits(lake.catalog, tables, lake.environment))
+
+    @property
+    def catalog(self) -> Catalog:
+        """The catalog that is served."""
+        return self.lake.catalog
+
+    @property
+    def environment(self) -> Environment:
+        """Clock and ids."""
+        return self.lake.environment
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of the REST catalog.
+
+    Attributes:
+        method: of HTTP.
+        path: below `/v1`, with the names of its parts in braces.
+        run: does it.
+        changes: whether it may change something.
+        listed: whether `endpoints` in the configuration names it.
+    """
+
+    method: str
+    path: str
+    run: Callable[[Served, Call], Answer]
+    changes: bool = field(default=False, kw_only=True)
+    listed: bool = field(default=True, kw_only=True)

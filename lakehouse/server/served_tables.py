@@ -1,0 +1,104 @@
+"""The newest versions of tables, and the bytes that answer for them, kept in memory."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+import orjson
+
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.errors import NoSuchTableError
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.metadata_json import serialize
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+
+_TABLES_MAX = 256
+ALL, REFS = "all", "refs"
+
+
+@dataclass(slots=True)
+class _Known:
+    version: TableVersion
+    bodies: dict[str, bytes] = field(default_factory=dict)
+
+
+class ServedTables:
+    """Versions of tables by name. The catalog is asked each time whether they are still newest.
+
+    Args:
+        catalog: holds them.
+        config: what clients are told for every table (REST catalog: LoadTableResult.config).
+
+    Attributes:
+        config: see above.
+    """
+
+    def __init__(self, catalog: Catalog, config: Mapping[str, str]) -> None:
+        self._catalog, self.config = catalog, config
+        self._known: OrderedDict[Identifier, _Known] = OrderedDict()
+        self._lock = Lock()
+
+    def newest(self, identifier: Identifier) -> TableVersion:
+        """The newest version of the table. Raises NoSuchTableError."""
+        return self._newest(identifier).version
+
+    def body(self, identifier: Identifier, snapshots: str = ALL) -> tuple[TableVersion, bytes]:
+        """The newest version, and as LoadTableResult. Raises NoSuchTableError.
+
+        Args:
+            identifier: the table.
+            snapshots: `all`, or `refs` for those that a branch or tag names.
+        """
+        known = self._newest(identifier)
+        if snapshots not in known.bodies:
+            known.bodies[snapshots] = self.document(known.version, snapshots)
+        return known.version, known.bodies[snapshots]
+
+    def keep(self, version: TableVersion) -> None:
+        """Take a version that was committed just now for the newest."""
+        self._keep(version)
+
+    def document(self, version: TableVersion, snapshots: str = ALL) -> bytes:
+        """A version as LoadTableResult."""
+        metadata = with_named_snapshots(version.metadata) if snapshots == REFS else version.metadata
+        return b'{"metadata-location":%b,"metadata":%b,"config":%b}' % (
+            orjson.dumps(version.metadata_location),
+            serialize(metadata),
+            orjson.dumps(dict(self.config)),
+        )
+
+    def _newest(self, identifier: Identifier) -> _Known:
+        with self._lock:
+            known = self._known.get(identifier)
+        try:
+            version = (
+                self._catalog.load(identifier)
+                if known is None
+                else self._catalog.refresh(known.version)
+            )
+        except NoSuchTableError:
+            with self._lock:
+                self._known.pop(identifier, None)
+            raise
+        if known is not None and version is known.version:
+            return known
+        return self._keep(version)
+
+    def _keep(self, version: TableVersion) -> _Known:
+        known = _Known(version)
+        with self._lock:
+            self._known[version.identifier] = known
+            self._known.move_to_end(version.identifier)
+            while len(self._known) > _TABLES_MAX:
+                self._known.popitem(last=False)
+        return known
+
+
+def with_named_snapshots(metadata: TableMetadata) -> TableMetadata:
+    """The metadata with the snapshots alone that branches and tags name."""
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    gone = set(metadata.snapshots.ids()) - named
+    return replace(metadata, snapshots=metadata.snapshots.without(gone)) if gone else metadata

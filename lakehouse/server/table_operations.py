@@ -1,0 +1,216 @@
+"""Operations on tables."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
+
+from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.catalog.confinement import allowed_roots, check_within, unused_folder
+from lakehouse.errors import (
+    CorruptMetadataError,
+    InvalidInputError,
+    NoSuchFileError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from lakehouse.server.error_answers import HttpError
+from lakehouse.server.http_messages import (
+    Answer,
+    Call,
+    identifier_from_json,
+    identifier_to_json,
+    json_answer,
+)
+from lakehouse.server.namespace_operations import no_such_namespace
+from lakehouse.server.paging import page
+from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.server.served_tables import ALL, REFS
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.json_fields import (
+    optional_bool,
+    optional_list,
+    optional_str,
+    require_str,
+    string_map,
+)
+from lakehouse.spec.metadata.commit_json import requirement_from_json, update_from_json
+from lakehouse.spec.metadata.metadata_json import serialize
+from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
+from lakehouse.spec.metadata.table_requirements import Requirement
+from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.partitioning.spec_json import sort_order_from_json, spec_from_json
+from lakehouse.spec.schema.schema_json import schema_from_json
+from lakehouse.spec.table_properties import parse_format_version
+
+
+def list_tables(served: Served, call: Call) -> Answer:
+    """Of one namespace."""
+    namespace = call.namespace()
+    names = [(one.name,) for one in served.catalog.list_tables(namespace)]
+    shown, token = page(call, names)
+    found = [identifier_to_json(Identifier(namespace, name)) for (name,) in shown]
+    return json_answer({"identifiers": found, "next-page-token": token})
+
+
+def create_table(served: Served, call: Call) -> Answer:
+    """A table; with `stage-create` only what it would be, which a commit then creates."""
+    document = call.document()
+    name = call.read(lambda: require_str(document, "name", "body"))
+    identifier = Identifier(call.namespace(), name)
+    is_staged = call.read(lambda: optional_bool(document, "stage-create", "body", default=False))
+    if not served.catalog.namespace_exists(identifier.namespace):
+        raise no_such_namespace(identifier.namespace)
+    if served.catalog.table_exists(identifier):
+        raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
+    location = call.read(lambda: optional_str(document, "location", "body"))
+    if location is None:
+        location = served.catalog.default_location(identifier, staged=is_staged)
+    else:
+        storage = served.catalog.storage(location)
+        location = unused_folder(location, storage, served.environment)
+    metadata = call.read(lambda: _first_metadata(served, document, location))
+    if is_staged:
+        return Answer(
+            200,
+            b'{"metadata":%b,"config":%b}'
+            % (serialize(metadata), orjson.dumps(dict(served.tables.config))),
+        )
+    made = served.catalog.create(identifier, metadata)
+    served.tables.keep(made)
+    return _table_answer(served, made)
+
+
+def _first_metadata(served: Served, document: Mapping[str, Any], location: str) -> TableMetadata:
+    schema = schema_from_json(document.get("schema"), "body.schema")
+    spec, order = document.get("partition-spec"), document.get("write-order")
+    properties = string_map(document.get("properties"), "body.properties")
+    return new_table_metadata(
+        schema=schema,
+        spec=UNPARTITIONED_PARTITION_SPEC
+        if spec is None
+        else spec_from_json(spec, "body.partition-spec"),
+        sort_order=UNSORTED_SORT_ORDER
+        if order is None
+        else sort_order_from_json(order, "body.write-order"),
+        location=location,
+        properties=properties,
+        format_version=parse_format_version(properties.get("format-version", "2")),
+        table_uuid=str(served.environment.new_uuid()),
+        now_ms=served.environment.now_ms(),
+    )
+
+
+def load_table(served: Served, call: Call) -> Answer:
+    """Its newest metadata; nothing where the client has them."""
+    snapshots = call.query.get("snapshots", ALL)
+    if snapshots not in (ALL, REFS):
+        raise InvalidInputError(f"snapshots must be all or refs, not {snapshots!r}.")
+    version, body = served.tables.body(call.table(), snapshots)
+    tag = etag(version, snapshots)
+    if tag in (one.strip() for one in call.headers.get("if-none-match", "").split(",")):
+        return Answer(304, headers={"ETag": tag})
+    return Answer(200, body, {"ETag": tag})
+
+
+def table_exists(served: Served, call: Call) -> Answer:
+    """No content where it does."""
+    identifier = call.table()
+    if not served.catalog.table_exists(identifier):
+        raise NoSuchTableError(f"No table {identifier}.", table=str(identifier))
+    return Answer()
+
+
+def commit_table(served: Served, call: Call) -> Answer:
+    """Updates, if requirements hold; creates the table that was staged."""
+    identifier, document = call.table(), call.document()
+    named = document.get("identifier")
+    if named is not None and call.read(lambda: identifier_from_json(named, "body")) != identifier:
+        raise InvalidInputError(f"The body names another table than the path, {identifier}.")
+    requirements, updates = changes_from_json(call, document)
+    done = served.commits.commit(identifier, requirements, updates)
+    return _table_answer(served, done)
+
+
+def changes_from_json(
+    call: Call, document: Mapping[str, Any]
+) -> tuple[list[Requirement], list[Update]]:
+    """Requirements and updates of a commit. Raises InvalidInputError."""
+
+    def read() -> tuple[list[Requirement], list[Update]]:
+        asked = optional_list(document, "requirements", "body")
+        wanted = optional_list(document, "updates", "body")
+        return (
+            [requirement_from_json(one, f"requirements[{n}]") for n, one in enumerate(asked)],
+            [update_from_json(one, f"updates[{n}]") for n, one in enumerate(wanted)],
+        )
+
+    return call.read(read)
+
+
+def drop_table(served: Served, call: Call) -> Answer:
+    """The name; with `purgeRequested` the files, too."""
+    served.lake.drop_table(call.table(), purge=call.is_set("purgeRequested"))
+    return Answer()
+
+
+def rename_table(served: Served, call: Call) -> Answer:
+    """Also into another namespace."""
+    document = call.document()
+    source = call.read(lambda: identifier_from_json(document.get("source"), "body.source"))
+    target = call.read(
+        lambda: identifier_from_json(document.get("destination"), "body.destination")
+    )
+    served.catalog.rename(source, target)
+    return Answer()
+
+
+def register_table(served: Served, call: Call) -> Answer:
+    """A table that exists, by its metadata file."""
+    document = call.document()
+    name = call.read(lambda: require_str(document, "name", "body"))
+    location = call.read(lambda: require_str(document, "metadata-location", "body"))
+    if call.read(lambda: optional_bool(document, "overwrite", "body", default=False)):
+        raise HttpError(
+            406, "UnsupportedOperationException", "Drop the table first: overwrite is not served."
+        )
+    catalog = served.catalog
+    # before anything is read there: what is wrong with a file tells of what is in it
+    check_within(
+        "The metadata file", location, allowed_roots(catalog.warehouse, catalog.properties)
+    )
+    try:
+        made = catalog.register(Identifier(call.namespace(), name), location)
+    except (NoSuchFileError, CorruptMetadataError) as error:
+        raise InvalidInputError(f"{location} is no metadata file: {error.message}") from error
+    served.tables.keep(made)
+    return _table_answer(served, made)
+
+
+def etag(version: TableVersion, snapshots: str) -> str:
+    """What changes with every version of a table, and with how much of it is sent."""
+    text = f"{version.metadata.table_uuid} {version.metadata_location} {snapshots}"
+    return f'W/"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
+
+
+def _table_answer(served: Served, version: TableVersion) -> Answer:
+    return Answer(200, served.tables.document(version), {"ETag": etag(version, ALL)})
+
+
+_ALL = "/namespaces/{namespace}/tables"
+_ONE = f"{_ALL}/{{table}}"
+TABLE_OPERATIONS = (
+    Operation("GET", _ALL, list_tables),
+    Operation("POST", _ALL, create_table, changes=True),
+    Operation("HEAD", _ONE, table_exists),
+    Operation("GET", _ONE, load_table),
+    Operation("POST", _ONE, commit_table, changes=True),
+    Operation("DELETE", _ONE, drop_table, changes=True),
+    Operation("POST", "/namespaces/{namespace}/register", register_table, changes=True),
+    Operation("POST", "/tables/rename", rename_table, changes=True),
+)

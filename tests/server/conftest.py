@@ -1,0 +1,69 @@
+"""A served catalog of each kind, once a module."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+
+import lakehouse as lh
+from lakehouse.lake import Lakehouse
+from lakehouse.server.http_server import HttpServer
+from lakehouse.server.rest_app import rest_app
+
+SCHEMA = {
+    "type": "struct",
+    "schema-id": 0,
+    "fields": [
+        {"id": 1, "name": "id", "type": "long", "required": False},
+        {"id": 2, "name": "name", "type": "string", "required": False},
+    ],
+}
+
+
+@dataclass
+class Rest:
+    """A server, and what is served."""
+
+    url: str
+    lake: Lakehouse
+    session: requests.Session
+
+    def ask(self, method: str, path: str, body: object = None, **headers: str) -> requests.Response:
+        return self.session.request(
+            method, f"{self.url}/v1{path}", json=body, headers=headers, timeout=30
+        )
+
+    def get(self, path: str, **headers: str) -> requests.Response:
+        return self.ask("GET", path, None, **headers)
+
+    def post(self, path: str, body: object, **headers: str) -> requests.Response:
+        return self.ask("POST", path, body, **headers)
+
+    def table(self, namespace: str, name: str, **more: Any) -> dict[str, Any]:
+        """A new table, its namespace too; what the server says of it."""
+        self.post("/namespaces", {"namespace": [namespace]})
+        body = {"name": name, "schema": SCHEMA, **more}
+        made = self.post(f"/namespaces/{namespace}/tables", body)
+        assert made.status_code == 200, made.text
+        return made.json()
+
+
+def open_lake(kind: str, folder: Path) -> Lakehouse:
+    if kind == "filesystem":
+        return lh.load_catalog(str(folder))
+    return lh.load_catalog(f"sqlite:///{folder}/catalog.db", warehouse=str(folder / "warehouse"))
+
+
+def serve(lake: Lakehouse) -> HttpServer:
+    return HttpServer(rest_app(lake), "127.0.0.1", 0)
+
+
+@pytest.fixture(scope="module", params=["filesystem", "sqlite"])
+def rest(request, tmp_path_factory):
+    lake = open_lake(request.param, tmp_path_factory.mktemp("served"))
+    with serve(lake) as server, requests.Session() as session:
+        yield Rest(server.url, lake, session)
