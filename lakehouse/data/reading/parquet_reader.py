@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.types import NestedField, PrimitiveType
 
-from lakehouse.data.deletes.delete_loader import EqualityKeys, alive
-from lakehouse.data.deletes.deletion_vector import Positions
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
 from lakehouse.data.reading.page_checksums import verified, verify_pages
@@ -28,12 +24,12 @@ from lakehouse.data.reading.parquet_footer import (
 )
 from lakehouse.data.reading.polars.polars_columns import BulkFile, decoded_columns
 from lakehouse.data.reading.row_group_pruning import in_range, prune
-from lakehouse.data.reading.scan_columns import FileShape, ScanColumns
+from lakehouse.data.reading.scan_columns import FileShape
+from lakehouse.data.reading.task_reader import RowGroup, TaskReader, WantedRows
 from lakehouse.errors import (
     CorruptMetadataError,
 )
 from lakehouse.expressions.bound_filter import TRUE
-from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.storage.storage_protocol import Storage, path_on_disk
 
 _ARROW_SCHEMA = b"ARROW:schema"
@@ -44,59 +40,28 @@ _PROBE_RATIO = 4
 _TWICE_ROWS = 50_000
 
 
-@dataclass(frozen=True, slots=True)
-class RowGroup:
-    """A unit of reading: one row group of an open file."""
-
-    index: int
-    first_row: int
-    rows: int
-
-
-class TaskReader:
-    """One opened scan task: the row groups to read, and how wanted batches are made of them.
+class ParquetTaskReader(TaskReader):
+    """Reads one scan task over a Parquet file.
 
     Args:
-        task: the task.
-        scan: columns and filter of the scan, for this task's residual and deletes.
-        storage: where the files are.
-        deleted: positions deleted.
-        keys: equality deletes.
-        name_mapping: of the table.
-        batch_rows: most rows of a batch.
+        rows: what is wanted of the file.
+        storage: where the file is.
 
     Raises:
         see `open_parquet`; InvalidSchemaError when a column cannot be resolved.
     """
 
-    def __init__(
-        self,
-        task: FileScanTask,
-        scan: ScanColumns,
-        storage: Storage,
-        *,
-        deleted: Positions | None = None,
-        keys: Sequence[EqualityKeys] = (),
-        name_mapping: str | None = None,
-        batch_rows: int = 32_768,
-    ) -> None:
-        self._task, self._scan, self._deleted, self._keys, self._batch_rows = (
-            task,
-            scan,
-            deleted,
-            keys,
-            batch_rows,
-        )
-        self._path = task.data_file.file_path
+    def __init__(self, rows: WantedRows, storage: Storage) -> None:
+        super().__init__(rows)
         self._storage = storage
-        self._footer = load_footer(storage, task.data_file)
+        self._footer = load_footer(storage, rows.task.data_file)
         self._opened: pq.ParquetFile | None = None
         self._shared: FileShape | None = None
-        with readable(self._path):
-            self._columns = self._shape(name_mapping)
+        with readable(self.path):
+            self._columns = self._shape(rows.name_mapping)
             self._probe = (
-                self._project(self._columns, scan.filter_fields, scan.filter_arrow)
-                if scan.can_probe
+                self._project(self._columns, self._scan.filter_fields, self._scan.filter_arrow)
+                if self._scan.can_probe
                 else None
             )
             self.row_groups = self._select(self._columns)
@@ -116,11 +81,11 @@ class TaskReader:
         hint = (parsed.metadata or {}).get(_ARROW_SCHEMA)
         known = scan.shape
         if known is not None and known.hint == hint and known.schema.equals(parsed.schema):
-            self._projection = known.projection.of(self._path)
+            self._projection = known.projection.of(self.path)
             self._shared, self._decoded_columns = known, known.decoded
             return known.columns
         self._opened = open_parquet(self._storage, self._task.data_file, self._footer)
-        columns = file_columns(self._opened.schema_arrow, name_mapping, self._path)
+        columns = file_columns(self._opened.schema_arrow, name_mapping, self.path)
         self._projection = self._project(columns, scan.read_fields, scan.read_arrow)
         self._decoded_columns = decoded_columns(columns, self._projection.leaves, parsed.schema)
         if self._projection.plain:
@@ -132,12 +97,14 @@ class TaskReader:
     @cached_property
     def bulk(self) -> BulkFile | None:
         """How Polars can decode it; None for nested columns, rare types, large remote files."""
-        source = self._footer.whole or path_on_disk(self._storage, self._path)
+        source = self._footer.whole or path_on_disk(self._storage, self.path)
         columns = self._decoded_columns
         if source is None or columns is None:
             return None
         complete = sum(group.rows for group in self.row_groups) == self._footer.parsed.num_rows
-        only_rows = self._deleted is None and not self._keys and not self._scan.has_metadata
+        only_rows = (
+            self._rows.deleted is None and not self._rows.keys and not self._scan.has_metadata
+        )
         filters = complete and only_rows and self._scan.where != TRUE
         names = set(columns.names)
         filterable = {
@@ -153,11 +120,6 @@ class TaskReader:
             is_whole=complete,
             shape=self._shared if complete and only_rows else None,
         )
-
-    @property
-    def path(self) -> str:
-        """Location of the file."""
-        return self._path
 
     def verify(self, groups: Sequence[RowGroup]) -> bool:
         """Verify the checksums of wanted pages if `bulk` decodes them: Polars itself does not.
@@ -182,13 +144,13 @@ class TaskReader:
             self._chunks[group.index][leaf] for group in groups for leaf in self._projection.leaves
         ]
         if whole is not None:
-            return verify_pages(whole, chunks, self._path)
+            return verify_pages(whole, chunks, self.path)
         with (
-            readable(self._path),
-            Path(path_on_disk(self._storage, self._path) or self._path).open("rb") as file,
+            readable(self.path),
+            Path(path_on_disk(self._storage, self.path) or self.path).open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
         ):
-            return verify_pages(data, chunks, self._path)
+            return verify_pages(data, chunks, self.path)
 
     def ready(self) -> list[pa.RecordBatch] | None:
         """All wanted batches of a small file; None for larger ones, read by row group."""
@@ -203,7 +165,7 @@ class TaskReader:
         targets: Sequence[pa.Field],
     ) -> Projection:
         return Projection(
-            columns, fields, targets, self._scan.constants(self._task.data_file), self._path
+            columns, fields, targets, self._scan.constants(self._task.data_file), self.path
         )
 
     def close(self) -> None:
@@ -216,7 +178,7 @@ class TaskReader:
 
         Row groups may be read by several threads at a time.
         """
-        with readable(self._path):
+        with readable(self.path):
             if len(self.row_groups) > 1:
                 # A ParquetFile buffers ahead for one reader at a time.
                 source = open_parquet(
@@ -236,7 +198,7 @@ class TaskReader:
     @cached_property
     def _chunks(self) -> list[list[ColumnChunk]]:
         """Column chunks by row group, parsed on demand: small files never need them."""
-        return column_chunks(self._footer.data, self._footer.parsed.num_columns, self._path)
+        return column_chunks(self._footer.data, self._footer.parsed.num_columns, self.path)
 
     def _select(self, columns: Sequence[FileColumn]) -> list[RowGroup]:
         footer = self._footer.parsed
@@ -286,12 +248,12 @@ class TaskReader:
     ) -> Iterator[tuple[pa.RecordBatch | None, int]]:
         """Decoded batches and their rows; no batch when no column of the file is needed."""
         if not columns:
-            for start in range(0, group.rows, self._batch_rows):
-                yield None, min(self._batch_rows, group.rows - start)
+            for start in range(0, group.rows, self._rows.batch_rows):
+                yield None, min(self._rows.batch_rows, group.rows - start)
             return
         decoded = 0
         for batch in source.reader.iter_batches(
-            self._batch_rows,
+            self._rows.batch_rows,
             [group.index],
             column_indices=list(columns),
             use_threads=group.rows >= MANY_ROWS,
@@ -300,39 +262,10 @@ class TaskReader:
             yield batch, batch.num_rows
         if decoded != group.rows:
             raise CorruptMetadataError(
-                f"row group {group.index} of {self._path} holds {decoded} rows, its footer says "
+                f"row group {group.index} of {self.path} holds {decoded} rows, its footer says "
                 f"{group.rows}",
-                file=self._path,
+                file=self.path,
             )
-
-    def wanted(
-        self, batch: pa.RecordBatch | None, rows: int, position: int
-    ) -> pa.RecordBatch | None:
-        """Filter, delete and project one decoded batch; None when no row is left.
-
-        `position` is that of its first row in the file.
-        """
-        columns = self._projection.columns(batch, rows)
-        mask = alive(self._deleted, position, rows) if self._deleted is not None else None
-        if mask is not None and not mask.any() and not self._scan.shows_deleted:
-            return None
-        for keys in self._keys:
-            hit = keys.matches(
-                {field_id: self._scan.by_id(columns, field_id) for field_id in keys.field_ids}
-            )
-            if hit.any():
-                mask = ~hit if mask is None else mask & ~hit
-        positions = (
-            pa.array(np.arange(position, position + rows)) if self._scan.needs_positions else None
-        )
-        if self._scan.shows_deleted:
-            deleted = pa.array(np.zeros(rows, bool) if mask is None else ~mask)
-            working = self._scan.assemble(columns, rows, positions=positions, deleted=deleted)
-        else:
-            working = self._scan.assemble(columns, rows, positions=positions)
-            working = working if mask is None else working.filter(pa.array(mask))
-        filtered = self._scan.keep_matching(working, self._task)
-        return None if filtered is None else self._scan.output(filtered, self._task)
 
     def _should_probe(self, group: RowGroup) -> bool:
         """Whether decoding the filter's columns alone first is cheap beside decoding everything."""

@@ -18,14 +18,15 @@ from pyiceberg.types import NestedField
 
 from lakehouse.data.deletes.delete_loader import POSITION_DELETE_SCHEMA, DeleteLoader
 from lakehouse.data.deletes.deletion_vector import Positions
-from lakehouse.data.reading.avro_reader import AVRO, AvroFile, AvroTaskReader
+from lakehouse.data.reading.avro.avro_reader import AVRO, AvroFile, AvroTaskReader
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.decoding_threads import Pipeline
 from lakehouse.data.reading.file_columns import file_columns
 from lakehouse.data.reading.parquet_footer import load_footer, open_parquet, readable
-from lakehouse.data.reading.parquet_reader import TaskReader
+from lakehouse.data.reading.parquet_reader import ParquetTaskReader
 from lakehouse.data.reading.polars.polars_columns import may_load_polars, worthwhile
 from lakehouse.data.reading.scan_columns import ScanColumns
+from lakehouse.data.reading.task_reader import TaskReader, WantedRows
 from lakehouse.data.reading.whole_files import WholeFiles, together
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
@@ -200,7 +201,6 @@ class _Session:
 
     def open(self, task: FileScanTask) -> TaskReader:
         """Footer, deletes and resolved columns of one task."""
-        reader = AvroTaskReader if task.data_file.file_format.lower() == AVRO else TaskReader
         ids = {
             i
             for one in task.deletes
@@ -209,15 +209,16 @@ class _Session:
         }
         columns = self._scan_columns(task.residual, tuple(sorted(ids)))
         rows = self._request.batch_rows
-        return reader(
+        wanted = WantedRows(
             task,
             columns,
-            self._storage,
             deleted=self._deletes.positions(task.data_file, task.deletes),
             keys=self._deletes.equality(task.deletes, self._field),
             name_mapping=self._request.name_mapping,
             batch_rows=rows if columns.where == TRUE else min(rows, _FILTERED_BATCH_ROWS),
         )
+        avro = task.data_file.file_format.lower() == AVRO
+        return (AvroTaskReader if avro else ParquetTaskReader)(wanted, self._storage)
 
     def open_together(self, tasks: Iterable[FileScanTask]) -> WholeFiles:
         """Tasks that are decoded in bulk where they allow it."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakehouse.data.reading.parquet_reader import RowGroup, TaskReader
 from lakehouse.data.reading.polars.polars_columns import BulkFile
+from lakehouse.data.reading.task_reader import RowGroup, TaskReader
 from lakehouse.errors import InvalidSchemaError
 from lakehouse.scan.scan_tasks import FileScanTask
 

@@ -6,22 +6,18 @@ Row-oriented files are for landing: they are read whole; compaction turns them i
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import fastavro
 import pyarrow as pa
 from fastavro.schema import SchemaParseException, UnknownType
 
-from lakehouse.data.deletes.delete_loader import EqualityKeys
-from lakehouse.data.deletes.deletion_vector import Positions
-from lakehouse.data.reading.avro_record_columns import avro_columns, without_logical_types
+from lakehouse.data.reading.avro.avro_record_columns import avro_columns, without_logical_types
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import file_columns
-from lakehouse.data.reading.parquet_reader import RowGroup, TaskReader
-from lakehouse.data.reading.scan_columns import ScanColumns
+from lakehouse.data.reading.task_reader import RowGroup, TaskReader, WantedRows
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.avro_container import inflated_blocks, read_header
 from lakehouse.storage.storage_protocol import Storage
 
@@ -101,6 +97,10 @@ class AvroTaskReader(TaskReader):
 
     The file counts as one row group, whichever byte range the task names.
 
+    Args:
+        rows: what is wanted of the file.
+        storage: where the file is.
+
     Raises:
         NoSuchFileError, StorageError: it cannot be read.
         CorruptMetadataError: it is not valid Avro, or inflates to far more than its size.
@@ -108,44 +108,20 @@ class AvroTaskReader(TaskReader):
         InvalidSchemaError: a column cannot be resolved.
     """
 
-    def __init__(
-        self,
-        task: FileScanTask,
-        scan: ScanColumns,
-        storage: Storage,
-        *,
-        deleted: Positions | None = None,
-        keys: Sequence[EqualityKeys] = (),
-        name_mapping: str | None = None,
-        batch_rows: int = 32_768,
-    ) -> None:
-        # nothing of a Parquet file: the rows are shaped like those of one
-        self._task, self._scan, self._deleted, self._keys, self._batch_rows = (
-            task,
-            scan,
-            deleted,
-            keys,
-            batch_rows,
-        )
-        self._path = task.data_file.file_path
+    def __init__(self, rows: WantedRows, storage: Storage) -> None:
+        super().__init__(rows)
         self._file: AvroFile | None = None
         self.row_groups: list[RowGroup] = []
-        if task.start > 0:
+        if rows.task.start > 0:
             return
-        self._file = AvroFile(self._path, storage.read(self._path))
-        known = file_columns(self._file.schema, name_mapping, self._path)
-        constants = scan.constants(task.data_file)
+        self._file = AvroFile(self.path, storage.read(self.path))
+        scan, file = rows.scan, rows.task.data_file
+        known = file_columns(self._file.schema, rows.name_mapping, self.path)
+        constants = scan.constants(file)
         self._projection = Projection(
-            known, scan.read_fields, scan.read_arrow, constants, self._path, pruned=False
+            known, scan.read_fields, scan.read_arrow, constants, self.path, pruned=False
         )
-        self.row_groups = [RowGroup(0, 0, task.data_file.record_count)]
-
-    @property
-    def bulk(self) -> None:
-        """None: Polars decodes Parquet only."""
-
-    def ready(self) -> None:
-        """Never at once: text takes long to parse."""
+        self.row_groups = [RowGroup(0, 0, file.record_count)]
 
     def close(self) -> None:
         """Release the file."""
@@ -154,13 +130,13 @@ class AvroTaskReader(TaskReader):
     def batches(self, group: RowGroup) -> Iterator[pa.RecordBatch]:
         """Wanted rows and columns of the file."""
         position = group.first_row
-        for batch in self._file.batches(self._batch_rows) if self._file else ():
+        for batch in self._file.batches(self._rows.batch_rows) if self._file else ():
             wanted = self.wanted(batch, batch.num_rows, position)
             position += batch.num_rows
             if wanted is not None and wanted.num_rows:
                 yield wanted
         if position != group.rows:
             raise CorruptMetadataError(
-                f"{self._path} holds {position} rows, its manifest says {group.rows}",
-                file=self._path,
+                f"{self.path} holds {position} rows, its manifest says {group.rows}",
+                file=self.path,
             )
