@@ -103,6 +103,10 @@ COMMANDS = {
         "lakehouse.cli.maintenance_commands",
         "Move files that no snapshot reaches to the trash, and purge old trash.",
     ),
+    "new-source": Listed(
+        "lakehouse.cli.sources.source_commands",
+        "Look at events in files, propose a source for them, and write its definition.",
+    ),
     "lineage": Listed(
         "lakehouse.cli.pipeline_commands",
         "Show each input of a materialization at the snapshot that was read.",

@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import translate
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from lakehouse.errors import NoSuchFileError
 from lakehouse.orchestration.ingestion.landing_ledger import LandingFile, LedgerRow, landing_folder
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.storage.storage_by_scheme import storage_for
-from lakehouse.storage.storage_protocol import path_on_disk
+from lakehouse.storage.storage_protocol import Storage, path_on_disk
 
 LANDED_SCHEMA = pa.schema(
     [
@@ -51,10 +51,7 @@ def list_landing(landing_root: str, source: Source) -> pa.Table:
             folders.
     """
     folder = landing_folder(landing_root, source)
-    on_disk = path_on_disk(storage_for(folder), folder)
-    there = _in_store(folder) if on_disk is None else _on_disk(on_disk, "")
-    wanted = re.compile(translate(source.pattern)).match
-    found = _table(facts for facts in there if not _is_hidden(facts[0]) and wanted(facts[0]))
+    found = list_folder(folder, source.pattern)
     if not found.num_rows and not folder_exists(folder):
         raise NoSuchFileError(
             f"source {source.name!r}: landing folder {folder} does not exist; "
@@ -62,6 +59,17 @@ def list_landing(landing_root: str, source: Source) -> pa.Table:
             file=folder,
         )
     return found
+
+
+def list_folder(
+    folder: str, pattern: str, storage_properties: Mapping[str, str] | None = None
+) -> pa.Table:
+    """The files of any folder whose path below it matches a pattern (`fnmatch`), else as above."""
+    storage = storage_for(folder, storage_properties or {})
+    on_disk = path_on_disk(storage, folder)
+    there = _in_store(storage, folder) if on_disk is None else _on_disk(on_disk, "")
+    wanted = re.compile(translate(pattern)).match
+    return _table(facts for facts in there if not _is_hidden(facts[0]) and wanted(facts[0]))
 
 
 def landed(files: Iterable[LandingFile]) -> pa.Table:
@@ -139,8 +147,8 @@ def _is_hidden(path: str) -> bool:
     return path.startswith((".", "_")) or "/." in path or "/_" in path
 
 
-def _in_store(folder: str) -> Iterator[_Facts]:
-    for info in storage_for(folder).list(folder):
+def _in_store(storage: Storage, folder: str) -> Iterator[_Facts]:
+    for info in storage.list(folder):
         yield info.location[len(folder) :].lstrip("/"), info.size, info.modified_ms, None
 
 

@@ -1,0 +1,80 @@
+"""`new-source`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lakehouse.cli.command_session import Session, command
+from lakehouse.cli.optional_parts import load_module
+from lakehouse.errors import InvalidInputError
+
+_ROOM = "lakehouse.orchestration.ingestion.proposal"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    command(app, "new-source")(new_source)
+
+
+def new_source(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="Of the source: a lower-case identifier.")],
+    sample: Annotated[str, typer.Argument(help="A file or a folder, also s3://bucket/prefix.")],
+    event_time: Annotated[
+        str | None, typer.Option(help="The field that tells when an event happened.")
+    ] = None,
+    zone: Annotated[
+        str | None, typer.Option(help="IANA zone of times without an offset: UTC.")
+    ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", help="A field that identifies an event in its day, repeatable."),
+    ] = None,
+    bucket: Annotated[str | None, typer.Option(help="The field whose hash splits a day.")] = None,
+    most: Annotated[int, typer.Option(min=1, help="So many records are looked at.")] = 100_000,
+    to: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where to write: assets/NAME.py of the checkout."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Propose, write nothing.")] = False,
+) -> None:
+    """Look at events in files, propose a source for them, and write its definition.
+
+    Event time, key, bucket and types are told by the data where no option does. It shows what the
+    source would quarantine of the sample.
+    """
+    samples: Any = load_module(f"{_ROOM}.sampled_records", "dagster")
+    proposals: Any = load_module(f"{_ROOM}.source_proposal", "dagster")
+    definitions: Any = load_module(f"{_ROOM}.source_definition", "dagster")
+    target = None if dry_run else _target(name, to)
+    location = sample if "://" in sample else str(Path(sample).absolute())
+    proposal = proposals.propose_source(
+        name,
+        samples.find_sample(location, session.options.properties, most),
+        proposals.Wishes(event_time, zone, tuple(key or ()), bucket),
+        datetime.fromtimestamp(session.environment.now_ms() / 1000, tz=UTC).date(),
+    )
+    session.report(proposal)
+    if target is None:
+        session.confirm_dry_run()
+        return
+    with target.open("x") as file:
+        file.write(definitions.definition_text(proposal.source))
+    if not session.json:
+        session.console.print(
+            f"Wrote {target}. Put files into <landing root>/{name}/ and reload the definitions."
+        )
+
+
+def _target(name: str, to: Path | None) -> Path:
+    """The module to write. Raises InvalidInputError when it is there already."""
+    if to is None:
+        checkout: Any = load_module("lakehouse.orchestration.checkout", "dagster")
+        to = checkout.find_checkout(Path.cwd()) / "assets" / f"{name}.py"
+    if to.exists():
+        raise InvalidInputError(f"{to} exists already: choose another name, or say --to FILE")
+    return to

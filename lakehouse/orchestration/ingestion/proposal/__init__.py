@@ -1,0 +1,1 @@
+"""Looks at sample files and proposes a source for them."""

@@ -1,0 +1,193 @@
+"""A source proposed for sample files: the definition is found, and ingests as the proposal said."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from lakehouse.cli import app
+from lakehouse.orchestration import Column, EventTime, Source
+from lakehouse.orchestration.discovery import discover
+from lakehouse.storage.storage_by_scheme import storage_for
+from tests.orchestration.conftest import Pipe
+from tests.servers import s3
+
+CLICKS = [
+    {"id": n, "ts": f"2024-06-{1 + n % 3:02}T{n % 24:02}:00:00", "user_id": f"u{n % 7}",
+     "price": n / 2, "big": 2**40 + n, "tags": ["a"], "empty": None}
+    for n in range(60)
+]  # fmt: skip
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`lakehouse new-source` in a checkout of its own."""
+    (tmp_path / "checkout" / "assets").mkdir(parents=True)
+    (tmp_path / "checkout" / "definitions.py").write_text("")
+    monkeypatch.chdir(tmp_path / "checkout")
+
+    def run(*arguments: object):
+        return CliRunner().invoke(app, ["new-source", *map(str, arguments)], env={"COLUMNS": "200"})
+
+    return run
+
+
+def lines(records: list[dict]) -> bytes:
+    return b"".join(json.dumps(one).encode() + b"\n" for one in records)
+
+
+def defined(path: Path) -> Source:
+    """The source that a written module holds."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, path.stem.upper())
+
+
+def test_the_definition_is_written_and_found(command, tmp_path: Path) -> None:
+    sample = tmp_path / "sample.jsonl.gz"
+    sample.write_bytes(gzip.compress(lines(CLICKS)))
+    done = command("clicks", sample)
+    assert done.exit_code == 0, done.output
+    source = defined(tmp_path / "checkout" / "assets" / "clicks.py")
+    assert source.event_time == EventTime("ts", "UTC", "iso")
+    assert (source.natural_key, source.bucket) == (("id",), "user_id")
+    assert str(source.first_day) == "2024-06-01"
+    assert source.columns == tuple(
+        Column(*one)
+        for one in [
+            ("id", "long"), ("ts", "string"), ("user_id", "string"), ("price", "double"),
+            ("big", "long"), ("tags", "json"),
+        ]
+    )  # fmt: skip
+    assert "carry no offset" in done.output
+    assert "empty has no value" in done.output
+    again = command("clicks", sample)
+    assert again.exit_code == 1
+    assert "exists already" in again.output
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([1_717_228_800 + n for n in range(30)], EventTime("at", "UTC", "s")),
+        ([1_717_228_800_000 + n for n in range(30)], EventTime("at", "UTC", "ms")),
+        ([1_717_228_800_000_000 + n for n in range(30)], EventTime("at", "UTC", "us")),
+        ([f"2024-06-01 10:00:{n:02}+02:00" for n in range(30)], EventTime("at", "UTC", "iso")),
+    ],
+)
+@pytest.mark.parametrize("form", ["jsonl", "json", "csv", "parquet"])
+def test_units_of_time_in_every_format(values, wanted, form, command, tmp_path: Path) -> None:
+    records = [{"n": n, "at": value, "who": f"w{n % 3}"} for n, value in enumerate(values)]
+    sample = tmp_path / f"sample.{form}"
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), sample)
+    elif form == "csv":
+        rows = [",".join(map(str, one.values())) for one in records]
+        sample.write_text("\n".join(["n,at,who", *rows]) + "\n")
+    else:
+        sample.write_bytes(json.dumps(records).encode() if form == "json" else lines(records))
+    done = command("events", sample, "--dry-run", "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert EventTime(**found["event_time"]) == wanted
+    assert (found["rows"], found["days"], found["rejected"]) == (30, ["2024-06-01"], {})
+    assert not list((tmp_path / "checkout" / "assets").iterdir())
+
+
+@pytest.mark.spark
+def test_what_it_says_of_a_sample_is_what_ingestion_does(command, spark, tmp_path: Path) -> None:
+    """Good lines, broken ones, repeated ones, a file that is none: beside the ingestion itself."""
+    folder = tmp_path / "sample"
+    folder.mkdir()
+    bad = [
+        {**CLICKS[0], "id": 100, "ts": "yesterday"},
+        {**CLICKS[0], "id": 101, "price": "dear"},
+        {**CLICKS[0], "id": 102, "ts": None},
+        {**CLICKS[0], "id": 103, "ts": "1969-01-01T00:00:00"},
+    ]
+    (folder / "1.jsonl").write_bytes(lines(CLICKS) + lines(bad) + b"no json\n\n")
+    (folder / "2.jsonl.gz").write_bytes(gzip.compress(lines(CLICKS[:5])))
+    (folder / "3.zip").write_bytes(b"PK\x03\x04 and so on")
+    done = command("events", folder, "--json", "--zone", "Europe/Berlin")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    pipe = Pipe(tmp_path, spark, defined(tmp_path / "checkout" / "assets" / "events.py"))
+    for file in folder.iterdir():
+        (pipe.folder / file.name).write_bytes(file.read_bytes())
+    days = pipe.index().days
+    assert [str(day) for day in days] == said["days"]
+    counts = pipe.ingest(days).counts
+    assert len(pipe.rows()) == said["rows"] - said["duplicates"] == 60
+    assert counts.duplicates == said["duplicates"] == 5
+    reasons = [reason for _, line, reason in pipe.quarantine() if line is not None]
+    assert said["rejected"] == {one: reasons.count(one) for one in sorted(set(reasons))}
+    assert set(said["problems"]) == {"3.zip"}
+    by_duck = duckdb.sql(
+        f"SELECT count(DISTINCT id) FROM read_json('{folder}/1.jsonl', ignore_errors=true, "
+        "columns={'id': 'BIGINT', 'price': 'DOUBLE'}) WHERE id < 100"
+    ).fetchone()
+    assert by_duck == (60,)
+
+
+def test_what_cannot_be_proposed_is_told(command, tmp_path: Path) -> None:
+    sample = tmp_path / "sample.jsonl"
+    for content, wanted in [
+        (b'{"a": 1}\n', "no field tells when an event happened: a"),
+        (b"\n\n", "there is no record"),
+        (lines(CLICKS), "no record has the field 'who'"),
+    ]:
+        sample.write_bytes(content)
+        wish = ["--bucket", "who"] if b"user" in content else []
+        done = command("clicks", sample, "--dry-run", *wish)
+        assert done.exit_code == 1
+        assert wanted in done.output
+    assert "no file and no folder" in command("clicks", tmp_path / "nowhere", "--dry-run").output
+    assert "the name must match" in command("My Clicks", sample, "--dry-run").output
+
+
+def test_wishes_come_first(command, tmp_path: Path) -> None:
+    sample = tmp_path / "sample.jsonl"
+    sample.write_bytes(lines([{**one, "seen": 1_717_228_800 + one["id"]} for one in CLICKS]))
+    wishes = ["--event-time", "seen", "--key", "user_id", "--key", "seen", "--bucket", "id"]
+    found = json.loads(command("clicks", sample, "--dry-run", "--json", *wishes).stdout)
+    assert found["event_time"] == {"column": "seen", "zone": "UTC", "unit": "s"}
+    assert (found["natural_key"], found["bucket"]) == (["user_id", "seen"], "id")
+
+
+def test_a_definition_dropped_into_a_package_is_found(
+    command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / f"dropped_{tmp_path.name}"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (tmp_path / "sample.jsonl").write_bytes(lines(CLICKS))
+    done = command("clicks", tmp_path / "sample.jsonl", "--to", package / "anything.py")
+    assert done.exit_code == 0, done.output
+    monkeypatch.syspath_prepend(tmp_path)
+    found = discover(importlib.import_module(package.name))
+    assert [one.name for one in found.sources] == ["clicks"]
+
+
+def test_samples_on_an_object_store(command, tmp_path: Path) -> None:
+    with s3() as properties:
+        storage = storage_for("s3://lake/landing", properties)
+        for name in ("1.jsonl", "deep/2.jsonl"):
+            storage.write(f"s3://lake/landing/clicks/{name}", lines(CLICKS))
+        options = [part for pair in properties.items() for part in ("--property", "=".join(pair))]
+        for sample, rows in (("clicks", 120), ("clicks/1.jsonl", 60)):
+            done = command("clicks", f"s3://lake/landing/{sample}", "--dry-run", "--json", *options)
+            assert done.exit_code == 0, done.output
+            assert json.loads(done.stdout)["rows"] == rows
+        gone = command("clicks", "s3://lake/landing/nothing", "--dry-run", *options)
+        assert "no file and no folder" in gone.output
