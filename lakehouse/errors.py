@@ -29,6 +29,7 @@ LakehouseError
  │    ├── ValidationConflictError     certainly not committed, an assumption failed: not retryable
  │    └── CommitStateUnknownError     may or may not have been committed: delete nothing
  ├── StorageError                     I/O failed; `retryable` says whether trying again can help
+ ├── RequestRepeatedError             a request was carried out before
  └── MaintenanceRefusedError          a maintenance request that could lose data
 """
 
@@ -291,6 +292,10 @@ class StorageError(LakehouseError):
 
 def _rebuild_storage(message: str, retryable: bool, context: dict[str, object]) -> StorageError:
     return StorageError(message, retryable=retryable, **context)
+
+
+class RequestRepeatedError(LakehouseError):
+    """A request was carried out before, and is not carried out again."""
 
 
 class MaintenanceRefusedError(LakehouseError):

@@ -5,8 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from lakehouse.catalog.catalog_protocol import Namespace
+from lakehouse.catalog.catalog_protocol import (
+    Catalog,
+    Namespace,
+    Request,
+    RequestLog,
+    TableCommit,
+    TableVersion,
+)
 from lakehouse.environment import Environment
+from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.storage.storage_protocol import Storage
 
 
@@ -49,6 +57,28 @@ class BaseCatalog:
     def commits_to_newest(self) -> bool:
         """Whether commits are applied to the newest version, which may be newer than `base`."""
         return False
+
+    @property
+    def commits_together(self) -> bool:
+        """Whether several tables can be committed to at once."""
+        return False
+
+    def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
+        """Refused: the catalog swaps one table at a time."""
+        names = ", ".join(str(one.identifier) for one in commits)
+        raise UnsupportedFeatureError(
+            f"{names} cannot be committed to together: this catalog swaps one table at a time. Use "
+            "a SQL catalog, or commit to each by itself."
+        )
+
+    @property
+    def requests(self) -> RequestLog | None:
+        """Requests that were answered; None: there is no place for them."""
+        return None
+
+    def during(self, request: Request) -> Catalog:
+        """Refused: the catalog cannot note a request with what it does."""
+        raise UnsupportedFeatureError(f"This catalog notes no requests, {request.key} neither.")
 
     @property
     def properties(self) -> Mapping[str, str]:

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from lakehouse.errors import InvalidInputError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import Requirement
@@ -32,7 +33,67 @@ class TableVersion:
     metadata_location: str
 
 
+@dataclass(frozen=True, slots=True)
+class TableCommit:
+    """What a commit does to one table; the fields are the arguments of `Catalog.commit`."""
+
+    identifier: Identifier
+    base: TableVersion
+    requirements: Sequence[Requirement]
+    updates: Sequence[Update]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that may be sent again.
+
+    Attributes:
+        key: chosen by who sends it, the same each time; at most 36 characters.
+        fingerprint: of what is asked for, at most 64 characters.
+        at_ms: when it came, milliseconds since the epoch.
+    """
+
+    key: str
+    fingerprint: str
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRequest:
+    """What became of a request.
+
+    Attributes:
+        fingerprint: of what was asked for.
+        status, answer: of HTTP, if it was refused; None if it was carried out.
+    """
+
+    fingerprint: str
+    status: int | None
+    answer: str | None
+
+
+class RequestLog(Protocol):
+    """Requests that were answered, each noted in the transaction of what it did."""
+
+    def find(self, key: str) -> AnsweredRequest | None:
+        """What became of the request with this key; None where nothing is known of it."""
+
+    def refuse(self, request: Request, status: int, answer: str) -> None:
+        """Keep a refusal, to refuse again. Raises RequestRepeatedError."""
+
+    def forget(self, before_ms: int) -> int:
+        """Forget the requests from before a time; how many those were."""
+
+
 Namespace = tuple[str, ...]
+
+
+def check_distinct(commits: Sequence[TableCommit]) -> None:
+    """Raise InvalidInputError where a table is named twice."""
+    names = [commit.identifier for commit in commits]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidInputError(f"Table {twice} is changed twice in one transaction.")
 
 
 @runtime_checkable
@@ -151,6 +212,29 @@ class Catalog(Protocol):
             NoSuchTableError: certainly not committed: the table was dropped meanwhile.
             InvalidLocationError, InvalidPropertyError, StorageError: certainly not committed: the
                 metadata cannot be written, or must not be.
+        """
+
+    @property
+    def commits_together(self) -> bool:
+        """Whether `commit_all` can commit to several tables at once."""
+
+    def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
+        """Commit to several tables, all or none; the new versions in the same order.
+
+        Raises what `commit` raises, for any of them, and UnsupportedFeatureError where the catalog
+        cannot (`commits_together`).
+        """
+
+    @property
+    def requests(self) -> RequestLog | None:
+        """Requests that were answered; None where the catalog has no place for them."""
+
+    def during(self, request: Request) -> Catalog:
+        """The same catalog, whose next change is carried out once for this request.
+
+        Whatever would change something for a request that is noted already raises
+        RequestRepeatedError and changes nothing. Raises UnsupportedFeatureError where `requests` is
+        None.
         """
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:

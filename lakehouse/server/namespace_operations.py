@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lakehouse.errors import NoSuchNamespaceError
+from collections.abc import Iterable
+
+from lakehouse.errors import InvalidInputError, NoSuchNamespaceError
 from lakehouse.server.error_answers import HttpError
 from lakehouse.server.http_messages import SEPARATOR, Answer, Call, json_answer, names_from_json
 from lakehouse.server.paging import page
@@ -21,11 +23,21 @@ def list_namespaces(served: Served, call: Call) -> Answer:
 
 def create_namespace(served: Served, call: Call) -> Answer:
     """A namespace with properties."""
+    namespace, properties = _created(call)
+    served.catalog.create_namespace(namespace, properties)
+    return namespace_was_created(served, call)
+
+
+def namespace_was_created(_served: Served, call: Call) -> Answer:
+    """As when it was."""
+    namespace, properties = _created(call)
+    return json_answer({"namespace": list(namespace), "properties": properties})
+
+
+def _created(call: Call) -> tuple[tuple[str, ...], dict[str, str]]:
     document = call.document()
     namespace = call.read(lambda: names_from_json(document, "body"))
-    properties = call.read(lambda: string_map(document.get("properties"), "body.properties"))
-    served.catalog.create_namespace(namespace, properties)
-    return json_answer({"namespace": list(namespace), "properties": properties})
+    return namespace, call.read(lambda: string_map(document.get("properties"), "body.properties"))
 
 
 def load_namespace(served: Served, call: Call) -> Answer:
@@ -51,10 +63,8 @@ def drop_namespace(served: Served, call: Call) -> Answer:
 
 def update_properties(served: Served, call: Call) -> Answer:
     """Set some and remove others."""
-    namespace, document = call.namespace(), call.document()
-    updates = call.read(lambda: string_map(document.get("updates"), "body.updates"))
-    removals = call.read(lambda: optional_list(document, "removals", "body"))
-    both = set(updates) & {str(one) for one in removals}
+    namespace, (updates, removals) = call.namespace(), _changed(call)
+    both = set(updates) & set(removals)
     if both:
         raise HttpError(
             422,
@@ -62,12 +72,29 @@ def update_properties(served: Served, call: Call) -> Answer:
             f"Properties are set and removed in one request: {', '.join(sorted(both))}.",
         )
     before = served.catalog.namespace_properties(namespace)
-    served.catalog.update_namespace_properties(namespace, updates, [str(one) for one in removals])
+    served.catalog.update_namespace_properties(namespace, updates, removals)
+    return _updated(updates, removals, [one for one in removals if one not in before])
+
+
+def properties_were_updated(_served: Served, call: Call) -> Answer:
+    """As when they were; what was missing then is not known any more."""
+    return _updated(*_changed(call), [])
+
+
+def _changed(call: Call) -> tuple[dict[str, str], list[str]]:
+    document = call.document()
+    removals = call.read(lambda: optional_list(document, "removals", "body"))
+    if not all(isinstance(one, str) for one in removals):
+        raise InvalidInputError("body.removals: expected a list of strings.")
+    return call.read(lambda: string_map(document.get("updates"), "body.updates")), removals
+
+
+def _updated(updates: Iterable[str], removals: Iterable[str], missing: Iterable[str]) -> Answer:
     return json_answer(
         {
             "updated": sorted(updates),
-            "removed": sorted(one for one in removals if one in before),
-            "missing": sorted(one for one in removals if one not in before),
+            "removed": sorted(set(removals) - set(missing)),
+            "missing": sorted(missing),
         }
     )
 
@@ -81,9 +108,15 @@ def no_such_namespace(namespace: tuple[str, ...]) -> NoSuchNamespaceError:
 _ONE = "/namespaces/{namespace}"
 NAMESPACE_OPERATIONS = (
     Operation("GET", "/namespaces", list_namespaces),
-    Operation("POST", "/namespaces", create_namespace, changes=True),
+    Operation("POST", "/namespaces", create_namespace, changes=True, again=namespace_was_created),
     Operation("HEAD", _ONE, namespace_exists),
     Operation("GET", _ONE, load_namespace),
     Operation("DELETE", _ONE, drop_namespace, changes=True),
-    Operation("POST", f"{_ONE}/properties", update_properties, changes=True),
+    Operation(
+        "POST",
+        f"{_ONE}/properties",
+        update_properties,
+        changes=True,
+        again=properties_were_updated,
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from anyio import CapacityLimiter, to_thread
@@ -13,12 +14,16 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.lake import Lakehouse
 from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.namespace_operations import NAMESPACE_OPERATIONS
+from lakehouse.server.repeated_requests import LIFETIME, RepeatedRequests
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.table_operations import TABLE_OPERATIONS
+from lakehouse.server.transaction_operations import TRANSACTION_OPERATIONS
+from lakehouse.server.unserved_operations import UNSERVED_OPERATIONS
 
 log = logging.getLogger(__name__)
 
@@ -34,16 +39,18 @@ def rest_app(lake: Lakehouse, *, config: Mapping[str, str] | None = None) -> Sta
         config: what clients are told for every table, such as `s3.endpoint`; no secrets.
     """
     served = Served.of(lake, config or {})
-    operations = operations_of()
+    operations = operations_of(lake.catalog)
+    repeated = RepeatedRequests()
     threads = CapacityLimiter(_THREADS)
     configuration = Operation("GET", "/config", _configuration(operations), listed=False)
-    routes = [_route(one, served, threads) for one in (configuration, *operations)]
+    routes = [_route(one, served, repeated, threads) for one in (configuration, *operations)]
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
 
 
-def operations_of() -> tuple[Operation, ...]:
-    """Every operation that a catalog has."""
-    return (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS)
+def operations_of(catalog: Catalog) -> tuple[Operation, ...]:
+    """Every operation of the specification; those are listed that the catalog has."""
+    together = [replace(one, listed=catalog.commits_together) for one in TRANSACTION_OPERATIONS]
+    return (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *together, *UNSERVED_OPERATIONS)
 
 
 def _configuration(operations: Sequence[Operation]) -> Callable[[Served, Call], Answer]:
@@ -53,18 +60,21 @@ def _configuration(operations: Sequence[Operation]) -> Callable[[Served, Call], 
         wanted = call.query.get("warehouse", "")
         if wanted not in ("", served.lake.name, served.lake.warehouse):
             raise HttpError(404, "NoSuchWarehouseException", f"No warehouse {wanted!r} is served.")
-        return json_answer(
-            {
-                "defaults": {},
-                "overrides": {"namespace-separator": "%1F"},
-                "endpoints": endpoints,
-            }
-        )
+        document = {
+            "defaults": {},
+            "overrides": {"namespace-separator": "%1F"},
+            "endpoints": endpoints,
+        }
+        if served.catalog.requests is not None:
+            document["idempotency-key-lifetime"] = LIFETIME
+        return json_answer(document)
 
     return configuration
 
 
-def _route(operation: Operation, served: Served, threads: CapacityLimiter) -> Route:
+def _route(
+    operation: Operation, served: Served, repeated: RepeatedRequests, threads: CapacityLimiter
+) -> Route:
     async def endpoint(request: Request) -> Response:
         try:
             call = Call(
@@ -73,7 +83,9 @@ def _route(operation: Operation, served: Served, threads: CapacityLimiter) -> Ro
                 dict(request.headers),
                 await _body(request),
             )
-            answer = await to_thread.run_sync(operation.run, served, call, limiter=threads)
+            answer = await to_thread.run_sync(
+                repeated.answer, operation, served, call, limiter=threads
+            )
         except ClientDisconnect:
             raise
         # every error has an answer, and none may end the server

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.catalog.catalog_protocol import Catalog, Request
 from lakehouse.environment import Environment
 from lakehouse.lake import Lakehouse
 from lakehouse.server.http_messages import Answer, Call
@@ -33,6 +33,12 @@ class Served:
         tables = ServedTables(lake.catalog, config)
         return cls(lake, tables, TableCommits(lake.catalog, tables, lake.environment))
 
+    def during(self, request: Request) -> Served:
+        """The same, whose next change is carried out once for this request."""
+        catalog = self.catalog.during(request)
+        lake = Lakehouse(catalog, self.environment)
+        return Served(lake, self.tables, TableCommits(catalog, self.tables, self.environment))
+
     @property
     def catalog(self) -> Catalog:
         """The catalog that is served."""
@@ -44,6 +50,10 @@ class Served:
         return self.lake.environment
 
 
+def _no_content(_served: Served, _call: Call) -> Answer:
+    return Answer()
+
+
 @dataclass(frozen=True, slots=True)
 class Operation:
     """One operation of the REST catalog.
@@ -53,6 +63,7 @@ class Operation:
         path: below `/v1`, with the names of its parts in braces.
         run: does it.
         changes: whether it may change something.
+        again: the answer to the same request once it was carried out.
         listed: whether `endpoints` in the configuration names it.
     """
 
@@ -60,4 +71,5 @@ class Operation:
     path: str
     run: Callable[[Served, Call], Answer]
     changes: bool = field(default=False, kw_only=True)
+    again: Callable[[Served, Call], Answer] = field(default=_no_content, kw_only=True)
     listed: bool = field(default=True, kw_only=True)

@@ -7,11 +7,13 @@ the ids that it chose itself: a snapshot that the table has, a table of that uui
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 
-from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.catalog_protocol import Catalog, TableCommit, TableVersion
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.environment import Environment
-from lakehouse.errors import CommitConflictError, NoSuchTableError
+from lakehouse.errors import CommitConflictError, NoSuchTableError, UnsupportedFeatureError
 from lakehouse.server.served_tables import ServedTables
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -29,6 +31,15 @@ from lakehouse.spec.metadata.table_updates import (
 )
 
 _ATTEMPTS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCommit:
+    """What a client asks of one table."""
+
+    identifier: Identifier
+    requirements: Sequence[Requirement]
+    updates: Sequence[Update]
 
 
 class TableCommits:
@@ -62,10 +73,22 @@ class TableCommits:
         with self._catalog.turn(identifier):
             if any(isinstance(one, AssertCreate) for one in requirements):
                 done = self._create(identifier, requirements, updates)
-            else:
-                done = self._change(identifier, requirements, updates)
-        self._tables.keep(done)
-        return done
+                self._tables.keep(done)
+                return done
+            return self._change([AskedCommit(identifier, requirements, updates)])[0]
+
+    def commit_all(self, asked: Sequence[AskedCommit]) -> list[TableVersion]:
+        """Apply the updates of several commits, all or none, as `commit` applies those of one.
+
+        Raises what `commit` raises, and UnsupportedFeatureError where the catalog cannot, or where
+        a table is to be created.
+        """
+        if any(isinstance(one, AssertCreate) for each in asked for one in each.requirements):
+            raise UnsupportedFeatureError("Create tables first, each by itself.")
+        with ExitStack() as turns:
+            for name in sorted({one.identifier for one in asked}):
+                turns.enter_context(self._catalog.turn(name))
+            return self._change(asked)
 
     def _create(
         self, identifier: Identifier, requirements: Sequence[Requirement], updates: Sequence[Update]
@@ -89,27 +112,49 @@ class TableCommits:
         except NoSuchTableError:
             return None
 
-    def _change(
-        self, identifier: Identifier, requirements: Sequence[Requirement], updates: Sequence[Update]
-    ) -> TableVersion:
-        with before_the_swap():
-            base = self._tables.newest(identifier)
+    def _change(self, asked: Sequence[AskedCommit]) -> list[TableVersion]:
         for _ in range(_ATTEMPTS):
-            if holds_snapshots_of(base.metadata, updates):
-                return base
+            with before_the_swap():
+                bases = [self._tables.newest(one.identifier) for one in asked]
+            if _were_committed(bases, asked):
+                return bases
+            commits = [
+                TableCommit(one.identifier, base, one.requirements, one.updates)
+                for base, one in zip(bases, asked, strict=True)
+            ]
             try:
-                return self._catalog.commit(identifier, base, requirements, updates)
+                made = self._swap(commits)
             except CommitConflictError:
-                # a race that was lost is run again; what does not fit the newest version is refused
+                # a race that was lost is run again; what does not fit is refused
                 with before_the_swap():
-                    newer = self._tables.newest(identifier)
-                if newer.metadata_location == base.metadata_location:
+                    newest = [self._tables.newest(one.identifier) for one in asked]
+                if all(
+                    one.metadata_location == base.metadata_location
+                    for one, base in zip(newest, bases, strict=True)
+                ):
                     raise
-                base = newer
-        raise CommitConflictError(
-            f"Table {identifier}: others committed first, {_ATTEMPTS} times. Try again.",
-            table=str(identifier),
-        )
+            else:
+                for version in made:
+                    self._tables.keep(version)
+                return made
+        names = ", ".join(str(one.identifier) for one in asked)
+        raise CommitConflictError(f"{names}: others committed first, {_ATTEMPTS} times. Try again.")
+
+    def _swap(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
+        if len(commits) != 1:
+            return self._catalog.commit_all(commits)
+        one = commits[0]
+        return [self._catalog.commit(one.identifier, one.base, one.requirements, one.updates)]
+
+
+def _were_committed(bases: Sequence[TableVersion], asked: Sequence[AskedCommit]) -> bool:
+    """Whether all of it was: every snapshot that is to be added is there, and there is one."""
+    adding = [
+        holds_snapshots_of(base.metadata, one.updates)
+        for base, one in zip(bases, asked, strict=True)
+        if any(isinstance(update, AddSnapshot) for update in one.updates)
+    ]
+    return bool(adding) and all(adding)
 
 
 def holds_snapshots_of(metadata: TableMetadata, updates: Sequence[Update]) -> bool:

@@ -192,6 +192,18 @@ def register_table(served: Served, call: Call) -> Answer:
     return _table_answer(served, made)
 
 
+def table_is_there(served: Served, call: Call) -> Answer:
+    """What was made or changed, as it is now."""
+    return _table_answer(served, served.tables.newest(call.table()))
+
+
+def named_table_is_there(served: Served, call: Call) -> Answer:
+    """The table that the body names, as it is now."""
+    document = call.document()
+    name = call.read(lambda: require_str(document, "name", "body"))
+    return _table_answer(served, served.tables.newest(Identifier(call.namespace(), name)))
+
+
 def etag(version: TableVersion, snapshots: str) -> str:
     """What changes with every version of a table, and with how much of it is sent."""
     text = f"{version.metadata.table_uuid} {version.metadata_location} {snapshots}"
@@ -206,11 +218,17 @@ _ALL = "/namespaces/{namespace}/tables"
 _ONE = f"{_ALL}/{{table}}"
 TABLE_OPERATIONS = (
     Operation("GET", _ALL, list_tables),
-    Operation("POST", _ALL, create_table, changes=True),
+    Operation("POST", _ALL, create_table, changes=True, again=named_table_is_there),
     Operation("HEAD", _ONE, table_exists),
     Operation("GET", _ONE, load_table),
-    Operation("POST", _ONE, commit_table, changes=True),
+    Operation("POST", _ONE, commit_table, changes=True, again=table_is_there),
     Operation("DELETE", _ONE, drop_table, changes=True),
-    Operation("POST", "/namespaces/{namespace}/register", register_table, changes=True),
+    Operation(
+        "POST",
+        "/namespaces/{namespace}/register",
+        register_table,
+        changes=True,
+        again=named_table_is_there,
+    ),
     Operation("POST", "/tables/rename", rename_table, changes=True),
 )

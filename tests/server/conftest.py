@@ -43,6 +43,10 @@ class Rest:
     def post(self, path: str, body: object, **headers: str) -> requests.Response:
         return self.ask("POST", path, body, **headers)
 
+    def lake_folder(self) -> Path:
+        """Where the database of a catalog lies."""
+        return Path(self.lake.warehouse).parent
+
     def table(self, namespace: str, name: str, **more: Any) -> dict[str, Any]:
         """A new table, its namespace too; what the server says of it."""
         self.post("/namespaces", {"namespace": [namespace]})

@@ -6,6 +6,7 @@ pointer to it by one conditional UPDATE.
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -14,7 +15,13 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
 from lakehouse.catalog.base_catalog import NamespaceCatalog
-from lakehouse.catalog.catalog_protocol import Namespace, TableVersion
+from lakehouse.catalog.catalog_protocol import (
+    Namespace,
+    Request,
+    TableCommit,
+    TableVersion,
+    check_distinct,
+)
 from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap, is_certain
 from lakehouse.catalog.confinement import (
     allowed_roots,
@@ -34,14 +41,14 @@ from lakehouse.catalog.metadata_files import (
     numbered_name,
     read_metadata,
 )
-from lakehouse.catalog.sql.commit_errors import lost, missing, unclear
-from lakehouse.catalog.sql.sql_database import VALUE_MAX, Database
+from lakehouse.catalog.sql.commit_errors import lost, missing
+from lakehouse.catalog.sql.sql_database import Database
 from lakehouse.catalog.sql.sql_locations import TableLocations
 from lakehouse.catalog.sql.sql_namespaces import SqlNamespaces
+from lakehouse.catalog.sql.sql_pointers import KEY, PointerMove, SqlPointers
+from lakehouse.catalog.sql.sql_requests import SqlRequests
 from lakehouse.environment import Environment
 from lakehouse.errors import (
-    CommitStateUnknownError,
-    InvalidLocationError,
     LakehouseError,
     NoSuchFileError,
     StorageError,
@@ -56,9 +63,6 @@ from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
 
 log = logging.getLogger(__name__)
-
-_IS_TABLE = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
-_KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table"
 
 
 class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
@@ -87,8 +91,16 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         super().__init__(warehouse, name, properties, environment, storage_factory)
         self._database = database if database is not None else Database(uri)
         self._database.create_tables()
-        self._namespaces = SqlNamespaces(self._database, name)
+        self._requests = SqlRequests(self._database, name)
         self._tables = TableLocations(self._database, self.storage)
+        self._note: Callable[[Connection], None] = lambda _connection: None
+        self._noting(self._note)
+
+    def _noting(self, note: Callable[[Connection], None]) -> None:
+        """Call `note` in every transaction that changes something."""
+        self._note = note
+        self._namespaces = SqlNamespaces(self._database, self._name, note)
+        self._pointers = SqlPointers(self._database, self._name, self.storage, self._tables, note)
 
     @property
     def uri(self) -> str:
@@ -102,7 +114,7 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
             rows = self._database.rows(
                 connection,
                 "SELECT table_name FROM iceberg_tables WHERE catalog_name = :catalog AND "
-                "table_namespace = :namespace" + self._only_tables(connection),
+                "table_namespace = :namespace" + self._pointers.only_tables(connection),
                 catalog=self._name,
                 namespace=name,
             )
@@ -111,15 +123,15 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
     def table_exists(self, identifier: Identifier) -> bool:
         """Whether `load` would find the table."""
         with self._database.read() as connection:
-            return self._pointer(connection, identifier) is not None
+            return self._pointers.find(connection, identifier) is not None
 
     def load(self, identifier: Identifier) -> TableVersion:
         """The table's newest version."""
-        return self._read(identifier, self._require_pointer(identifier))
+        return self._read(identifier, self._pointers.require(identifier))
 
     def refresh(self, version: TableVersion) -> TableVersion:
         """The table's newest version; the same object when nothing was committed since."""
-        location = self._require_pointer(version.identifier)
+        location = self._pointers.require(version.identifier)
         return (
             version
             if location == version.metadata_location
@@ -142,11 +154,10 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         storage = self.storage(location)
         storage.create(location, metadata_bytes(metadata, compression_of(metadata)))
         try:
-            self._insert(identifier, location, metadata.location)
-        except CommitStateUnknownError:
-            raise
-        except LakehouseError:
-            _discard(storage, location)
+            self._pointers.swap([PointerMove(identifier, None, location, metadata.location)])
+        except LakehouseError as error:
+            if is_certain(error):
+                _discard(storage, location)
             raise
         return TableVersion(identifier, metadata, location)
 
@@ -158,29 +169,85 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         updates: Sequence[Update],
     ) -> TableVersion:
         """Swap `base` for `base` plus updates, if it is still the newest version."""
+        return self.commit_all([TableCommit(identifier, base, requirements, updates)])[0]
+
+    def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
+        """Commit to several tables, all or none."""
+        made: list[TableVersion] = []
         with before_the_swap():
-            new = next_metadata(base, requirements, updates, self._environment.now_ms())
-            if new is base.metadata:
-                return base
-            check_locations(new, allowed_roots(self._warehouse, self._properties))
-            current = self._require_pointer(identifier)
-            if current != base.metadata_location:
-                raise lost(identifier, current)
-            location = self._new_metadata_location(new, base.metadata_location)
-            storage = self.storage(location)
-            storage.write_new({location: metadata_bytes(new, compression_of(new))})
+            check_distinct(commits)
+            for one in commits:
+                new = next_metadata(
+                    one.base, one.requirements, one.updates, self._environment.now_ms()
+                )
+                if new is one.base.metadata:
+                    made.append(one.base)
+                    continue
+                check_locations(new, allowed_roots(self._warehouse, self._properties))
+                location = self._new_metadata_location(new, one.base.metadata_location)
+                made.append(TableVersion(one.identifier, new, location))
+        moves = [
+            PointerMove(
+                one.identifier,
+                one.base.metadata_location,
+                version.metadata_location,
+                version.metadata.location,
+            )
+            for one, version in zip(commits, made, strict=True)
+            if version is not one.base
+        ]
+        if moves:
+            self._write_and_move(moves, made)
+            for one, version in zip(commits, made, strict=True):
+                self._tidy(one.base, version)
+        return made
+
+    def _write_and_move(self, moves: Sequence[PointerMove], made: Sequence[TableVersion]) -> None:
+        new = {version.metadata_location: version.metadata for version in made}
+        written: list[str] = []
         try:
-            self._swap(identifier, base.metadata_location, location)
+            with before_the_swap():
+                for part in moves:
+                    current = self._pointers.require(part.identifier)
+                    if current != part.expected:
+                        raise lost(part.identifier, current)
+                for part in moves:
+                    metadata = new[part.location]
+                    data = metadata_bytes(metadata, compression_of(metadata))
+                    self.storage(part.location).write_new({part.location: data})
+                    written.append(part.location)
+            self._pointers.swap(moves)
         except LakehouseError as error:
             if is_certain(error):
-                _discard(storage, location)
+                for location in written:
+                    _discard(self.storage(location), location)
             raise
-        version = TableVersion(identifier, new, location)
-        after_the_swap(
-            f"Deleting old metadata files of {identifier}",
-            lambda: delete_expired(storage, base.metadata, version),
-        )
-        return version
+
+    def _tidy(self, base: TableVersion, version: TableVersion) -> None:
+        if version is not base:
+            after_the_swap(
+                f"Deleting old metadata files of {version.identifier}",
+                lambda: delete_expired(
+                    self.storage(version.metadata_location), base.metadata, version
+                ),
+            )
+
+    @property
+    def commits_together(self) -> bool:
+        """Whether several tables can be committed to at once."""
+        return True
+
+    @property
+    def requests(self) -> SqlRequests:
+        """Requests that were carried out."""
+        return self._requests
+
+    def during(self, request: Request) -> SqlCatalog:
+        """The same catalog, whose changes are noted as those of a request."""
+        self._requests.prepare()
+        same = copy.copy(self)
+        same._noting(lambda connection: self._requests.note(connection, request))  # noqa: SLF001
+        return same
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
         """Wait for this writer's turn on the table, for a bounded time."""
@@ -191,8 +258,12 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         if not purge:
             with self._database.write() as connection:
                 gone = self._database.run(
-                    connection, f"DELETE FROM iceberg_tables WHERE {_KEY}", **self._key(identifier)
+                    connection,
+                    f"DELETE FROM iceberg_tables WHERE {KEY}",
+                    **self._pointers.key(identifier),
                 )
+                if gone:
+                    self._note(connection)
             if gone == 0:
                 raise missing(identifier, self.uri)
             return
@@ -206,10 +277,12 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
             with self._database.write() as connection:
                 gone = self._database.run(
                     connection,
-                    f"DELETE FROM iceberg_tables WHERE {_KEY} AND metadata_location = :location",
+                    f"DELETE FROM iceberg_tables WHERE {KEY} AND metadata_location = :location",
                     location=version.metadata_location,
-                    **self._key(identifier),
+                    **self._pointers.key(identifier),
                 )
+                if gone:
+                    self._note(connection)
         storage = self.storage(version.metadata.location)
         report = storage.delete([info.location for info in storage.list(version.metadata.location)])
         if report.failed:
@@ -224,18 +297,18 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         """Give a table another name."""
         self._namespaces.require(target.namespace)
         with self._database.write() as connection:
-            if self._pointer(connection, source) is None:
+            if self._pointers.find(connection, source) is None:
                 raise missing(source, self.uri)
-            if self._pointer(connection, target) is not None:
+            if self._pointers.find(connection, target) is not None:
                 raise TableAlreadyExistsError(f"Table {target} exists.", table=str(target))
             try:
                 renamed = self._database.run(
                     connection,
                     "UPDATE iceberg_tables SET table_namespace = :new_namespace, "
-                    f"table_name = :new_table WHERE {_KEY}",
+                    f"table_name = :new_table WHERE {KEY}",
                     new_namespace=".".join(target.namespace),
                     new_table=target.name,
-                    **self._key(source),
+                    **self._pointers.key(source),
                 )
             except IntegrityError as error:
                 raise TableAlreadyExistsError(
@@ -243,129 +316,28 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
                 ) from error
             if renamed == 0:  # somebody else dropped or renamed it since we looked
                 raise missing(source, self.uri)
+            self._note(connection)
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
         """Adopt an existing metadata file as a table."""
         metadata = read_metadata(self.storage(metadata_location), metadata_location)
         check_locations(metadata, allowed_roots(self._warehouse, self._properties))
         self._check_free(identifier, metadata)
-        self._insert(identifier, metadata_location, metadata.location)
+        self._pointers.swap([PointerMove(identifier, None, metadata_location, metadata.location)])
         return TableVersion(identifier, metadata, metadata_location)
 
     def close(self) -> None:
         """Close the database connections; the catalog opens new ones when used again."""
         self._database.close()
 
-    def _swap(self, identifier: Identifier, expected: str, location: str) -> None:
-        """Move the pointer from `expected` to `location`.
-
-        Where a reply is lost and the database can tell what happened, it is asked.
-        """
-
-        def update(connection: Connection) -> int:
-            return self._database.run(
-                connection,
-                "UPDATE iceberg_tables SET metadata_location = :new, "
-                f"previous_metadata_location = :expected WHERE {_KEY} "
-                "AND metadata_location = :expected",
-                new=location,
-                expected=expected,
-                **self._key(identifier),
-            )
-
-        # what `attempt` raises was rolled back, and so was what changed no row
-        with before_the_swap():
-            outcome = self._database.attempt(update)
-            if outcome == 0:
-                raise lost(identifier, self._require_pointer(identifier))
-        if outcome is None:
-            self._settle(identifier, expected, location)
-
-    def _settle(self, identifier: Identifier, expected: str, location: str) -> None:
-        """After a lost reply to COMMIT: return if committed; CommitConflictError if not."""
-        try:
-            with self._database.write() as connection:
-                # waits for the transaction that still holds the row
-                found = self._pointer(connection, identifier, locked=True)
-            # storage is read with the lock given back
-            if found == location:
-                return
-            history = {expected} if found is None or found == expected else self._history(found)
-        except LakehouseError as error:
-            raise unclear(identifier, location, error.message) from error
-        if found is None:
-            raise unclear(identifier, location, "the table was dropped meanwhile")
-        if location in history:
-            return
-        if expected not in history:  # the log is too short to tell
-            raise unclear(identifier, location, f"{found} is current, many versions later")
-        raise lost(identifier, found)
-
-    def _history(self, location: str) -> set[str]:
-        metadata = read_metadata(self.storage(location), location)
-        return {entry.metadata_file for entry in metadata.metadata_log}
-
     def _check_free(self, identifier: Identifier, metadata: TableMetadata) -> None:
         with self._database.read() as connection:
             others = list(self._tables.locations(connection))
             # looked up last: its own location is no overlap
-            if self._pointer(connection, identifier) is not None:
+            if self._pointers.find(connection, identifier) is not None:
                 raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
         check_no_overlap(metadata.location, others)
         self._namespaces.require(identifier.namespace)
-
-    def _insert(self, identifier: Identifier, location: str, table_location: str) -> None:
-        """Add the table's row; settles a lost reply where the row is there.
-
-        Raises:
-            TableAlreadyExistsError, InvalidLocationError, StorageError: certainly not added.
-            CommitStateUnknownError: it may have been added.
-        """
-        if len(location) > VALUE_MAX:
-            raise InvalidLocationError(
-                f"Table {identifier}: {location[:80]}... has {len(location)} characters; a SQL "
-                f"catalog keeps {VALUE_MAX}. Use shorter names, or a shorter location.",
-                table=str(identifier),
-            )
-
-        def insert(connection: Connection) -> int:
-            self._database.alone(connection)
-            if self._database.rows(
-                connection, f"SELECT 1 FROM iceberg_tables WHERE {_KEY}", **self._key(identifier)
-            ):
-                raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
-            check_no_overlap(table_location, self._tables.locations(connection))
-            typed = self._database.has_type_column(connection)
-            try:
-                return self._database.run(
-                    connection,
-                    "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, "
-                    "metadata_location, "
-                    f"previous_metadata_location{', iceberg_type' if typed else ''}) "
-                    "VALUES (:catalog, :namespace, :table, :location, "
-                    f"NULL{', ' + repr('TABLE') if typed else ''})",
-                    location=location,
-                    **self._key(identifier),
-                )
-            except IntegrityError as error:
-                raise TableAlreadyExistsError(
-                    f"Table {identifier} was created by someone else.", table=str(identifier)
-                ) from error
-
-        outcome = self._database.attempt(insert)
-        if outcome == 0:
-            raise StorageError(
-                f"Table {identifier}: the database gave way to others. Try again.", retryable=True
-            )
-        if outcome is not None:
-            return
-        try:
-            with self._database.read() as connection:
-                found = self._pointer(connection, identifier)
-        except LakehouseError as error:
-            raise unclear(identifier, location, error.message) from error
-        if found != location:
-            raise unclear(identifier, location, "the reply was lost and the table is not there yet")
 
     def _read(self, identifier: Identifier, location: str) -> TableVersion:
         while True:
@@ -374,7 +346,7 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
                     identifier, read_metadata(self.storage(location), location), location
                 )
             except NoSuchFileError:
-                newer = self._require_pointer(identifier)
+                newer = self._pointers.require(identifier)
                 if newer == location:
                     raise
                 # An old metadata file, deleted between looking up the pointer and reading it.
@@ -383,35 +355,6 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
     def _new_metadata_location(self, metadata: TableMetadata, previous: str | None) -> str:
         name = numbered_name(previous, str(self._environment.new_uuid()), compression_of(metadata))
         return join(metadata_folder(metadata), name)
-
-    def _key(self, identifier: Identifier) -> dict[str, str]:
-        return {
-            "catalog": self._name,
-            "namespace": ".".join(identifier.namespace),
-            "table": identifier.name,
-        }
-
-    def _only_tables(self, connection: Connection) -> str:
-        return f" AND {_IS_TABLE}" if self._database.has_type_column(connection) else ""
-
-    def _pointer(
-        self, connection: Connection, identifier: Identifier, *, locked: bool = False
-    ) -> str | None:
-        lock = self._database.row_lock if locked else ""
-        rows = self._database.rows(
-            connection,
-            "SELECT metadata_location FROM iceberg_tables "
-            f"WHERE {_KEY}{self._only_tables(connection)}{lock}",
-            **self._key(identifier),
-        )
-        return rows[0][0] if rows else None
-
-    def _require_pointer(self, identifier: Identifier) -> str:
-        with self._database.read() as connection:
-            location = self._pointer(connection, identifier)
-        if location is None:
-            raise missing(identifier, self.uri)
-        return location
 
 
 def _discard(storage: Storage, location: str) -> None:

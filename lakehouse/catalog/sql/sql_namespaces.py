@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -28,10 +28,13 @@ class SqlNamespaces:
     Args:
         database: holds them.
         catalog: the `catalog_name`.
+        note: called in each transaction that changes something, before it is committed.
     """
 
-    def __init__(self, database: Database, catalog: str) -> None:
-        self._database, self._catalog = database, catalog
+    def __init__(
+        self, database: Database, catalog: str, note: Callable[[Connection], None]
+    ) -> None:
+        self._database, self._catalog, self._note = database, catalog, note
 
     def create(self, namespace: Namespace, properties: Mapping[str, str]) -> None:
         """Create it; its parents exist by its name."""
@@ -49,6 +52,7 @@ class SqlNamespaces:
                 raise NamespaceAlreadyExistsError(
                     f"Namespace {name} exists.", namespace=name
                 ) from error
+            self._note(connection)
 
     def drop(self, namespace: Namespace) -> None:
         """Drop the namespace if it holds neither tables nor namespaces."""
@@ -75,6 +79,7 @@ class SqlNamespaces:
                 catalog=self._catalog,
                 namespace=name,
             )
+            self._note(connection)
 
     def exists(self, namespace: Namespace) -> bool:
         """Whether it, a table in it or a namespace below it was created."""
@@ -149,6 +154,7 @@ class SqlNamespaces:
             )
             additions = {key: updates[key] for key in sorted(updates) if key not in _EXISTS}
             self._insert(connection, name, additions if present else {**_EXISTS, **additions})
+            self._note(connection)
             return self._load(connection, name)
 
     def _is_there(self, connection: Connection, name: str) -> bool:

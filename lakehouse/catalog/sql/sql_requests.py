@@ -1,0 +1,100 @@
+"""Requests that were carried out, in the transaction that did what they asked for."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, inspect
+from sqlalchemy.exc import IntegrityError
+
+from lakehouse.catalog.catalog_protocol import AnsweredRequest, Request
+from lakehouse.catalog.sql.sql_database import Database
+from lakehouse.errors import RequestRepeatedError
+
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS lakehouse_requests (catalog_name VARCHAR(255) NOT NULL, "
+    "request_key VARCHAR(36) NOT NULL, fingerprint VARCHAR(64) NOT NULL, status INTEGER, "
+    "answer TEXT, at_ms BIGINT NOT NULL, PRIMARY KEY (catalog_name, request_key))"
+)
+
+
+class SqlRequests:
+    """The requests of one catalog in a database.
+
+    Args:
+        database: holds them.
+        catalog: the `catalog_name`.
+    """
+
+    def __init__(self, database: Database, catalog: str) -> None:
+        self._database, self._catalog = database, catalog
+        self._is_ready = False
+
+    def prepare(self) -> None:
+        """Create the table where it is absent."""
+        if self._is_ready:
+            return
+        with self._database.read() as connection:
+            present = "lakehouse_requests" in inspect(connection).get_table_names()
+        if not present:
+            with self._database.write() as connection:
+                self._database.alone(connection)
+                connection.exec_driver_sql(_TABLE)
+        self._is_ready = True
+
+    def find(self, key: str) -> AnsweredRequest | None:
+        """What became of the request with this key; None where nothing is known of it."""
+        self.prepare()
+        with self._database.read() as connection:
+            rows = self._database.rows(
+                connection,
+                "SELECT fingerprint, status, answer FROM lakehouse_requests "
+                "WHERE catalog_name = :catalog AND request_key = :key",
+                catalog=self._catalog,
+                key=key,
+            )
+        return AnsweredRequest(*rows[0]) if rows else None
+
+    def refuse(self, request: Request, status: int, answer: str) -> None:
+        """Keep a refusal, to refuse again. Raises RequestRepeatedError."""
+        self.prepare()
+        with self._database.write() as connection:
+            self.note(connection, request, status, answer)
+
+    def forget(self, before_ms: int) -> int:
+        """Forget the requests from before a time; how many those were."""
+        self.prepare()
+        with self._database.write() as connection:
+            return self._database.run(
+                connection,
+                "DELETE FROM lakehouse_requests WHERE catalog_name = :catalog "
+                "AND at_ms < :before_ms",
+                catalog=self._catalog,
+                before_ms=before_ms,
+            )
+
+    def note(
+        self,
+        connection: Connection,
+        request: Request,
+        status: int | None = None,
+        answer: str | None = None,
+    ) -> None:
+        """Keep a request with everything else that this transaction does.
+
+        Raises RequestRepeatedError: it was carried out before, and will not be again.
+        """
+        try:
+            self._database.run(
+                connection,
+                "INSERT INTO lakehouse_requests (catalog_name, request_key, fingerprint, status, "
+                "answer, at_ms) VALUES (:catalog, :key, :fingerprint, :status, :answer, :at_ms)",
+                catalog=self._catalog,
+                key=request.key,
+                fingerprint=request.fingerprint,
+                status=status,
+                answer=answer,
+                at_ms=request.at_ms,
+            )
+        except IntegrityError as error:
+            raise RequestRepeatedError(
+                f"Request {request.key} was carried out before.", key=request.key
+            ) from error

@@ -1,0 +1,103 @@
+"""Requests that are sent again take effect once (REST catalog: Idempotency-Key).
+
+What a request did and that it did so are written in one transaction of the catalog's database. When
+it is sent again it is answered, not run: a refusal with the words of the first time, a success with
+what is there by now. What ended in 5xx is not kept: the next one finds out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from uuid import UUID
+
+from lakehouse.catalog.catalog_protocol import AnsweredRequest, Request, RequestLog
+from lakehouse.errors import InvalidInputError, RequestRepeatedError
+from lakehouse.server.error_answers import HttpError, error_answer
+from lakehouse.server.http_messages import Answer, Call
+from lakehouse.server.rest_operation import Operation, Served
+
+LIFETIME = "PT1H"
+"""For how long a request can be sent again, as clients are told."""
+_KEPT_MS = 2 * 3_600_000
+_SWEEP_EVERY_MS = 600_000
+_STRIPES = 256
+_NOT_FINAL = frozenset({401, 403, 408, 419, 429})
+
+
+class RepeatedRequests:
+    """Runs operations, each once for its key."""
+
+    def __init__(self) -> None:
+        self._locks = [threading.Lock() for _ in range(_STRIPES)]
+        self._swept_ms = 0
+
+    def answer(self, operation: Operation, served: Served, call: Call) -> Answer:
+        """The answer to a request; of one that was answered before, without running it again."""
+        log, text = served.catalog.requests, call.headers.get("idempotency-key")
+        if log is None or text is None or not operation.changes:
+            return operation.run(served, call)
+        now_ms = served.environment.now_ms()
+        request = Request(_key(text), _fingerprint(operation, call), now_ms)
+        with self._locks[hash(request.key) % _STRIPES]:
+            self._sweep(log, now_ms)
+            found = log.find(request.key)
+            if found is None:
+                try:
+                    return _first(operation, served, call, log, request)
+                except RequestRepeatedError:  # another server was asked, too
+                    found = log.find(request.key)
+        return _again(operation, served, call, request, found)
+
+    def _sweep(self, log: RequestLog, now_ms: int) -> None:
+        if now_ms - self._swept_ms > _SWEEP_EVERY_MS:
+            self._swept_ms = now_ms
+            log.forget(now_ms - _KEPT_MS)
+
+
+def _first(
+    operation: Operation, served: Served, call: Call, log: RequestLog, request: Request
+) -> Answer:
+    try:
+        return operation.run(served.during(request), call)
+    except RequestRepeatedError:
+        raise
+    # what is refused for good is refused again, whatever it was
+    except Exception as error:  # noqa: BLE001
+        answer = error_answer(error, changes=True)
+        if 400 <= answer.status < 500 and answer.status not in _NOT_FINAL:
+            log.refuse(request, answer.status, answer.body.decode())
+        return answer
+
+
+def _again(
+    operation: Operation,
+    served: Served,
+    call: Call,
+    request: Request,
+    found: AnsweredRequest | None,
+) -> Answer:
+    if found is None or found.fingerprint != request.fingerprint:
+        raise HttpError(
+            422,
+            "UnprocessableEntityException",
+            f"Idempotency-Key {request.key} was given to another request. Choose a new one.",
+        )
+    if found.status is not None:
+        return Answer(found.status, (found.answer or "").encode())
+    return operation.again(served, call)
+
+
+def _key(text: str) -> str:
+    try:
+        return str(UUID(text))
+    except ValueError as error:
+        raise InvalidInputError(f"Idempotency-Key must be a UUID, not {text[:40]!r}.") from error
+
+
+def _fingerprint(operation: Operation, call: Call) -> str:
+    parts = [operation.method, operation.path]
+    parts += [f"{key}={value}" for key, value in sorted({**call.names, **call.query}.items())]
+    digest = hashlib.sha256("\n".join(parts).encode())
+    digest.update(b"\n\n" + call.body)
+    return digest.hexdigest()
