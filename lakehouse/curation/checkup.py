@@ -65,6 +65,10 @@ class Survey:
         last = self.verifications.get(statement.statement_id)
         return standing(statement, last, self.changes(statement), self.now_ms)
 
+    def standings(self) -> dict[str, Standing]:
+        """The states of all statements now, by id."""
+        return {one.statement_id: self.standing(one) for one in self.statements}
+
     def draft(self, statement: Statement) -> Draft:
         """The statement under present names."""
         return under_present_names(statement, self.names)

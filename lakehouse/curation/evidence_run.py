@@ -31,6 +31,7 @@ from lakehouse.semantics.measures import (
     verdict,
 )
 from lakehouse.semantics.statements import Draft
+from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table import Table
 from lakehouse.table.scan import read_request
 
@@ -153,7 +154,8 @@ class EvidenceRunner:
         parts = list(self._read(name, list(paths), where))
         if parts:
             return pa.Table.from_batches(parts)
-        return pa.table({path: pa.array([], pa.null()) for path in paths})
+        kinds = schema_to_arrow(self._tables[name].schema())
+        return pa.table({path: pa.array([], _kind(kinds, path)) for path in paths})
 
     def _read(
         self,
@@ -189,6 +191,15 @@ def _reach(batch: pa.RecordBatch, path: str) -> pa.Array:
     top, *rest = path.split(".")
     column = batch.column(top)
     return pc.struct_field(column, rest) if rest else column
+
+
+def _kind(schema: pa.Schema, path: str) -> pa.DataType:
+    """The type of a column, or of a field of a struct."""
+    top, *rest = path.split(".")
+    kind = schema.field(top).type
+    for name in rest:
+        kind = kind.field(name).type
+    return kind
 
 
 def _shown(own: Measure) -> dict[str, Any]:

@@ -79,10 +79,11 @@ def references_verdict(check: Check, values: pa.ChunkedArray, known: pa.ChunkedA
     if exceptions := check.arguments.get("except"):
         left_out = pa.array(exceptions).cast(present.type)
         present = present.filter(pc.invert(pc.is_in(present, value_set=left_out)))
-    if known.type != present.type:
-        known = known.cast(present.type)
-    found = pc.is_in(present, value_set=known.drop_null().unique())
-    total, matched = len(present), int(pc.sum(found).as_py() or 0)
+    known = known.drop_null()
+    total, matched = len(present), 0
+    if total and len(known):
+        found = pc.is_in(present, value_set=known.unique().cast(present.type))
+        matched = int(pc.sum(found).as_py() or 0)
     least = float(check.arguments.get("min", 1.0))
     reason = f"{total - matched:,} of {total:,} values are not in {check.arguments['to']}"
     outcome = Outcome.HOLDS if not total or matched / total >= least else Outcome.FAILS

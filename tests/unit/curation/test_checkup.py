@@ -165,3 +165,26 @@ def test_acceptance_is_of_a_wording(lake):
     edited = parse_statements(DOCUMENT.replace("text: Events.", "text: Clicks."))
     StatementStore(lake).put([bind(one, names, 0) for one in edited])
     assert states(lake)["said"].standing.state is State.UNVERIFIED
+
+
+def test_references_to_and_from_empty_tables(lake):
+    lake.create_table("raw.codes", pa.schema([("code", pa.string())]))
+    put(
+        lake,
+        """
+table: raw.events
+statements:
+- id: out
+  kind: warning
+  evidence: {check: references, column: code, to: raw.codes.code, except: [Z]}
+---
+table: raw.codes
+statements:
+- id: in
+  kind: warning
+  evidence: {check: references, column: code, to: raw.events.code, except: [Z]}
+""",
+    )
+    found = states(lake)
+    assert found["out"].standing.reason == "3 of 3 values are not in raw.codes.code"
+    assert found["in"].standing.state is State.VERIFIED

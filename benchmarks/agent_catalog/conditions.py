@@ -1,0 +1,90 @@
+"""What a reader is shown in each condition: the same serving code, over another map."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from benchmarks.agent_catalog.lakes import Tables, World, build, evolve
+from lakehouse.agents.catalog_map import CatalogMap, Stated
+from lakehouse.agents.mapping import MapOptions, catalog_map
+from lakehouse.curation.checkup import survey
+from lakehouse.curation.standard_fields import standard_fields, write_standard_fields
+
+CONDITIONS = {
+    "A": "names and types alone",
+    "B": "a plain catalog: comments of tables and columns, samples, row counts",
+    "C": "the enriched catalog",
+    "C shuffled": "control: what is said is said of other tables",
+    "A later": "names and types alone, after the evolution",
+    "D": "the enriched catalog after the evolution, states not shown",
+    "D states": "the enriched catalog after the evolution, states shown",
+}
+EVOLVED = ("A later", "D", "D states")
+_NAMES = MapOptions(rows=False, docs=False, statements=False)
+_PLAIN = MapOptions(samples=True, statements=False)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A condition at a seed.
+
+    Attributes:
+        catalog: what is served from.
+        tables: the rows that answers are graded on.
+    """
+
+    catalog: CatalogMap
+    tables: Tables
+
+
+def conditions(seed: int, scale: float, names: list[str]) -> dict[str, Shown]:
+    """The maps of a seed, by condition."""
+    world = build(seed, scale)
+    found = _before(world, seed)
+    if set(names) & set(EVOLVED):
+        found |= _after(evolve(world))
+    return {name: found[name] for name in CONDITIONS if name in names}
+
+
+def _before(world: World, seed: int) -> dict[str, Shown]:
+    seen = survey(world.lake)
+    enriched = catalog_map(seen)
+    maps = {
+        "A": catalog_map(seen, _NAMES),
+        "C": enriched,
+        "C shuffled": shuffled(enriched, seed),
+    }
+    write_standard_fields(world.lake, standard_fields(world.checked))
+    maps["B"] = catalog_map(survey(world.lake), _PLAIN)
+    return {name: Shown(one, world.tables) for name, one in maps.items()}
+
+
+def _after(world: World) -> dict[str, Shown]:
+    seen = survey(world.lake)
+    options = MapOptions(docs=False)
+    maps = {
+        "A later": catalog_map(seen, _NAMES),
+        "D": catalog_map(seen, replace(options, states=False)),
+        "D states": catalog_map(seen, options),
+    }
+    return {name: Shown(one, world.tables) for name, one in maps.items()}
+
+
+def shuffled(catalog: CatalogMap, seed: int) -> CatalogMap:
+    """The same map with all that is said of a table said of another one, by chance of the seed."""
+    names = sorted(catalog.tables)
+    others = _derangement(names, seed)
+    moved = tuple(
+        Stated(replace(one.draft, table=others[one.draft.table]), one.standing)
+        for one in catalog.statements
+        if one.draft.table in others
+    )
+    return replace(catalog, statements=moved)
+
+
+def _derangement(names: list[str], seed: int) -> Mapping[str, str]:
+    order = list(names)
+    random.Random(seed).shuffle(order)
+    return dict(zip(order, order[1:] + order[:1], strict=True))

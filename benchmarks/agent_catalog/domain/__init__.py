@@ -1,0 +1,1 @@
+"""The domain of the evaluation: tables, what their owners know, what happens later, questions."""

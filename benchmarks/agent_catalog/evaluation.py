@@ -1,0 +1,290 @@
+"""Runs the questions in every condition and adds up what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from benchmarks.agent_catalog.conditions import CONDITIONS, EVOLVED, Shown, conditions
+from benchmarks.agent_catalog.domain import nordlicht_evolution
+from benchmarks.agent_catalog.domain.nordlicht_tables import SCHEMAS
+from benchmarks.agent_catalog.grading import (
+    Graded,
+    Rows,
+    Said,
+    grade,
+    harmful,
+    read,
+    recalled,
+    sentences,
+    unmarked_tables,
+)
+from benchmarks.agent_catalog.intervals import mcnemar, wilson
+from benchmarks.agent_catalog.lakes import today
+from benchmarks.agent_catalog.questions import Question
+from lakehouse.agents.serving import Answer, describe_answer
+from lakehouse.agents.words import token_estimate, words
+from lakehouse.semantics.claims import Kind
+
+BUDGETS = (500, 1500, 4000)
+HEADLINE = 4000
+"""The reader's score is that at the largest budget; it is given at the others, too."""
+
+PAIRS = (
+    ("C", "A"),
+    ("C", "B"),
+    ("C", "C shuffled"),
+    ("D states", "D"),
+    ("C", "D states"),
+    ("C", "D"),
+)
+_FOLDER = Path(__file__).parent
+
+
+@dataclass
+class Tally:
+    """What is added up of one condition."""
+
+    graded: dict[int, dict[str, list[Graded]]] = field(default_factory=lambda: defaultdict(dict))
+    recall: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    choice: list[tuple[float, float]] = field(default_factory=list)
+    served: list[tuple[float, float]] = field(default_factory=list)
+    harm: dict[int, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    size: dict[int, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    whole: list[tuple[int, int]] = field(default_factory=list)
+
+
+def evaluate(
+    questions: Sequence[Question],
+    seeds: Sequence[int],
+    names: Sequence[str] = tuple(CONDITIONS),
+    *,
+    scale: float = 1.0,
+) -> dict[str, Any]:
+    """The result as plain values: a part a condition, the comparisons, and every failure."""
+    tallies = {name: Tally() for name in names}
+    for seed in seeds:
+        shown = conditions(seed, scale, list(names))
+        says = sentences(shown["C"]) if "C" in shown else {}
+        rows: dict[int, Rows] = {}
+        for name, one in shown.items():
+            state = rows.setdefault(id(one.tables), Rows(one.tables))
+            told = says if name == "C shuffled" else sentences(one) or says
+            tallies[name].whole.append(_whole(one))
+            for question in questions:
+                _ask(tallies[name], name, one, question, state, told, seed, stored=scale == 1.0)
+    parts = {name: _part(questions, tally) for name, tally in tallies.items()}
+    return {
+        "questions": len(questions),
+        "kinds": dict(Counter(one.kind for one in questions)),
+        "seeds": list(seeds),
+        "scale": scale,
+        "frozen": frozen_digest(),
+        "conditions": {name: {"what": CONDITIONS[name], **part} for name, part in parts.items()},
+        "compared": {
+            f"{one} against {other}": mcnemar(_right(tallies[one]), _right(tallies[other]))
+            for one, other in PAIRS
+            if one in tallies and other in tallies
+        },
+        "controls": _controls(questions, tallies),
+        "overlap": overlap(questions),
+        "failures": {name: list(_failures(questions, tally)) for name, tally in tallies.items()},
+    }
+
+
+def frozen_digest() -> str:
+    """One digest of the reader's code and of the semantics, for the record of the freeze."""
+    files = [*sorted((_FOLDER / "reader").glob("*.py")), *sorted((_FOLDER / "semantics").iterdir())]
+    whole = hashlib.sha256()
+    for file in files:
+        if file.is_file():
+            whole.update(file.name.encode() + b"\0" + file.read_bytes())
+    return whole.hexdigest()[:16]
+
+
+def _ask(
+    tally: Tally, name: str, shown: Shown, question: Question, rows: Rows,
+    says: Said, seed: int, *, stored: bool,
+) -> None:  # fmt: skip
+    wanted = question.after if name in EVOLVED else question.before
+    expected = rows.expected(question, wanted, seed, stored=stored)
+    false = _false() if name in EVOLVED else set()
+    replaced = _replaced(shown)
+    for budget in BUDGETS:
+        answer, reading = read(shown, question, budget, today())
+        result = grade(question, wanted, expected, rows, reading)
+        tally.graded[budget].setdefault(question.key, []).append(result)
+        share = recalled(question, answer.text, says)
+        if share is not None:
+            tally.recall[budget].append(share)
+        unmarked, marked = harmful(shown, answer, false)
+        tally.harm[budget].update(
+            unmarked=unmarked, marked=marked, tables=unmarked_tables(shown, answer, replaced)
+        )
+        tally.size[budget].append((len(answer.text.encode()), answer.tokens))
+        if budget == HEADLINE and question.tables:
+            tally.choice.append(_chosen(question, reading.tables))
+            tally.served.append(_chosen(question, answer.tables))
+
+
+def _chosen(question: Question, tables: Iterable[str]) -> tuple[float, float]:
+    """(precision, recall) of the tables taken; nothing taken is nothing right."""
+    taken, right = set(tables), set(question.tables)
+    both = len(taken & right)
+    return (both / len(taken) if taken else 0.0), both / len(right)
+
+
+def _false() -> set[str]:
+    """Ids of the owners' statements that the evolution makes false."""
+    steps = nordlicht_evolution.evolve(dict.fromkeys(SCHEMAS))
+    return {one for step in steps for one in (*step["breaks"], *step["breaks_unverifiable"])}
+
+
+def _replaced(shown: Shown) -> set[str]:
+    """Tables that what is said of them sends readers away from."""
+    return {
+        one.draft.table
+        for one in shown.catalog.statements
+        if (one.draft.kind is Kind.DEPRECATION or one.draft.claim.get("instead"))
+        and one.draft.table in shown.catalog.tables
+    }
+
+
+def _whole(shown: Shown) -> tuple[int, int]:
+    """(bytes, tokens) of all that the condition could show."""
+    answers: list[Answer] = [
+        describe_answer(shown.catalog, table, 1_000_000) for table in shown.catalog.tables.values()
+    ]
+    text = "\n".join(one.text for one in answers)
+    return len(text.encode()), token_estimate(text)
+
+
+def _right(tally: Tally, budget: int = HEADLINE) -> dict[str, bool]:
+    """Whether a question was answered rightly at every seed."""
+    return {key: all(one.correct for one in got) for key, got in tally.graded[budget].items()}
+
+
+def _part(questions: Sequence[Question], tally: Tally) -> dict[str, Any]:
+    right = _right(tally)
+    kinds: dict[str, list[bool]] = defaultdict(list)
+    for question in questions:
+        kinds[question.kind].append(right[question.key])
+    results = [one for got in tally.graded[HEADLINE].values() for one in got]
+    outcomes = Counter(one.outcome for one in results)
+    precision, recall = (_mean(pair[at] for pair in tally.choice) for at in (0, 1))
+    served = [_mean(pair[at] for pair in tally.served) for at in (0, 1)]
+    count = sum(right.values())
+    return {
+        "reader": {
+            "right": count,
+            "accuracy": round(count / len(right), 4),
+            "wilson_95": wilson(count, len(right)),
+            "by_budget": {
+                str(budget): round(_mean(map(float, _right(tally, budget).values())), 4)
+                for budget in BUDGETS
+            },
+            "by_kind": {kind: f"{sum(got)}/{len(got)}" for kind, got in sorted(kinds.items())},
+            "outcomes": dict(sorted(outcomes.items())),
+        },
+        "table_choice": {"precision": precision, "recall": recall, "f1": _f1(precision, recall)},
+        "tables_served": {"precision": served[0], "recall": served[1]},
+        "refusals": {
+            "right": outcomes["refused rightly"],
+            "wrong": outcomes["refused wrongly"],
+            "missed": outcomes["not refused"],
+            "answers": len(results),
+        },
+        "fact_recall": {str(budget): _mean(tally.recall[budget]) for budget in BUDGETS},
+        "harmful": {
+            str(budget): {
+                "false_unmarked": tally.harm[budget]["unmarked"],
+                "false_marked": tally.harm[budget]["marked"],
+                "replaced_tables_unmarked": tally.harm[budget]["tables"],
+            }
+            for budget in BUDGETS
+        },
+        "size": {
+            str(budget): {
+                "bytes": round(_mean(float(one) for one, _ in tally.size[budget])),
+                "tokens": round(_mean(float(one) for _, one in tally.size[budget])),
+            }
+            for budget in BUDGETS
+        },
+        "whole_text": {
+            "bytes": round(_mean(float(one) for one, _ in tally.whole)),
+            "tokens": round(_mean(float(one) for _, one in tally.whole)),
+        },
+    }
+
+
+def _mean(values: Iterable[float]) -> float:
+    known = list(values)
+    return round(fmean(known), 4) if known else 0.0
+
+
+def _f1(precision: float, recall: float) -> float:
+    both = precision + recall
+    return round(2 * precision * recall / both, 4) if both else 0.0
+
+
+def _controls(questions: Sequence[Question], tallies: Mapping[str, Tally]) -> dict[str, Any]:
+    """Checks of the evaluation itself; they may fail, and then say so."""
+    found: dict[str, Any] = {}
+    if {"A", "C shuffled"} <= set(tallies):
+        shuffled, bare = (sum(_right(tallies[one]).values()) for one in ("C shuffled", "A"))
+        found["shuffled falls to A or below"] = {
+            "holds": shuffled <= bare, "shuffled": shuffled, "A": bare,
+        }  # fmt: skip
+    keys = [one.key for one in questions if one.kind == "control"]
+    by_name = {
+        name: [key for key in keys if _right(tally)[key]]
+        for name, tally in tallies.items()
+        if name in ("A", "B", "C")
+    }
+    if keys and by_name:
+        found["control questions do not differ"] = {
+            "holds": len({tuple(one) for one in by_name.values()}) == 1,
+            **{name: f"{len(got)}/{len(keys)}" for name, got in by_name.items()},
+        }
+    return found
+
+
+def overlap(questions: Sequence[Question]) -> dict[str, float]:
+    """Shares of the questions' runs of 2, 3 and 4 stems that the semantics have as well."""
+    catalog = [
+        words(text.read_text("utf-8")) for text in sorted((_FOLDER / "semantics").glob("*.yaml"))
+    ]
+    found = {}
+    for length in (2, 3, 4):
+        known = {run for one in catalog for run in _runs(one, length)}
+        asked = [run for one in questions for run in _runs(words(one.text), length)]
+        found[f"{length} stems"] = round(sum(run in known for run in asked) / len(asked), 4)
+    return found
+
+
+def _runs(stems: Sequence[str], length: int) -> list[tuple[str, ...]]:
+    return [tuple(stems[at : at + length]) for at in range(len(stems) - length + 1)]
+
+
+def _failures(questions: Sequence[Question], tally: Tally) -> Iterable[dict[str, Any]]:
+    for question in questions:
+        for seed_number, one in enumerate(tally.graded[HEADLINE][question.key]):
+            if not one.correct:
+                yield {
+                    "id": question.key,
+                    "kind": question.kind,
+                    "question": question.text,
+                    "outcome": one.outcome,
+                    "value": one.value,
+                    "expected": one.expected,
+                    "sql": one.reading.sql,
+                    "refusal": one.reading.refusal,
+                    "warnings": list(one.reading.warnings),
+                    "seeds": f"{seed_number + 1} of {len(tally.graded[HEADLINE][question.key])}",
+                }
+                break

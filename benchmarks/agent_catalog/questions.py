@@ -1,0 +1,130 @@
+"""Questions about the domain, with their gold queries, read from a file and checked."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lakehouse.errors import InvalidInputError
+
+BEHAVIOURS = ("answer", "warn", "use_other", "refuse")
+_REQUIRED = ("id", "kind", "question", "behaviour", "requires", "tables", "gold", "tolerance")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is right in one state of the tables.
+
+    Attributes:
+        behaviour: one of BEHAVIOURS.
+        gold: SQL of the right figure; None where the right answer is to refuse.
+        stored: the figure by seed, as the file has it.
+    """
+
+    behaviour: str
+    gold: str | None
+    stored: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question.
+
+    Attributes:
+        key: its id.
+        kind: control, unit, table_choice and so on.
+        text: as it is asked.
+        requires: ids of the statements that a reader needs beyond names.
+        tables: those of the right query.
+        tolerance: relative.
+        before, after: what is right before and after the evolution.
+    """
+
+    key: str
+    kind: str
+    text: str
+    requires: tuple[str, ...]
+    tables: tuple[str, ...]
+    tolerance: float
+    before: Wanted
+    after: Wanted
+
+
+def load_questions(
+    path: Path, tables: Collection[str], statements: Collection[str]
+) -> list[Question]:
+    """The questions of a JSON file.
+
+    Args:
+        path: a list of objects, as `domain/dev_questions.json` has them.
+        tables: names that there are.
+        statements: ids that there are.
+
+    Raises:
+        InvalidInputError: it is no such list; the message names the question and the field.
+    """
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidInputError(f"{path} is no JSON: {error}") from error
+    if not isinstance(found, list) or not found:
+        raise InvalidInputError(f"{path} must hold a list of questions, and at least one")
+    questions = [
+        _question(one, f"{path.name}: question {number}", tables, statements)
+        for number, one in enumerate(found, 1)
+    ]
+    keys = [one.key for one in questions]
+    if twice := sorted({key for key in keys if keys.count(key) > 1}):
+        raise InvalidInputError(f"{path.name}: the id {twice[0]} is given twice")
+    return questions
+
+
+def _question(
+    one: Any, where: str, tables: Collection[str], statements: Collection[str]
+) -> Question:
+    if not isinstance(one, dict):
+        raise InvalidInputError(f"{where} must be an object, not {one!r}")
+    if missing := [name for name in _REQUIRED if name not in one]:
+        raise InvalidInputError(f"{where} has no {', '.join(missing)}")
+    where = f"{where} ({one['id']})"
+    for name in ("id", "kind", "question"):
+        if not isinstance(one[name], str) or not one[name].strip():
+            raise InvalidInputError(f"{where}: {name} must be text, not {one[name]!r}")
+    for name in ("requires", "tables"):
+        if not isinstance(one[name], list):
+            raise InvalidInputError(f"{where}: {name} must be a list, not {one[name]!r}")
+    if unknown := sorted(set(one["tables"]) - set(tables)):
+        raise InvalidInputError(f"{where}: there is no table {', '.join(unknown)}")
+    if unknown := sorted(set(one["requires"]) - set(statements)):
+        raise InvalidInputError(f"{where}: there is no statement {', '.join(unknown)}")
+    tolerance = one["tolerance"]
+    if not isinstance(tolerance, (int, float)) or not 0 <= tolerance < 1:
+        raise InvalidInputError(f"{where}: tolerance must be in [0, 1), not {tolerance!r}")
+    before = _wanted(one, where, "")
+    after = _wanted(one, where, "_after", before)
+    return Question(
+        one["id"], one["kind"], one["question"], tuple(one["requires"]), tuple(one["tables"]),
+        float(tolerance), before, after,
+    )  # fmt: skip
+
+
+def _wanted(one: dict[str, Any], where: str, suffix: str, earlier: Wanted | None = None) -> Wanted:
+    behaviour = one.get(f"behaviour{suffix}", earlier and earlier.behaviour)
+    gold = one.get(f"gold{suffix}", earlier and earlier.gold)
+    stored = one.get(f"answer{suffix}") or {}
+    if behaviour not in BEHAVIOURS:
+        known = ", ".join(BEHAVIOURS)
+        raise InvalidInputError(f"{where}: behaviour{suffix} is {behaviour!r}, not one of {known}")
+    if gold is not None and not re.match(r"\s*(select|with)\b", str(gold), re.IGNORECASE):
+        raise InvalidInputError(f"{where}: gold{suffix} must be a SELECT or null, not {gold!r}")
+    if not isinstance(stored, dict):
+        raise InvalidInputError(f"{where}: answer{suffix} must map seeds to figures")
+    if (gold is None) != (behaviour == "refuse"):
+        raise InvalidInputError(f"{where}: gold{suffix} is null exactly where it is refused")
+    return Wanted(str(behaviour), gold, stored)

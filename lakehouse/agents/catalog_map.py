@@ -1,0 +1,211 @@
+"""The map of a catalog: everything that answers are made of, at one moment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pyiceberg.schema import Schema
+
+from lakehouse.agents.ranking import Document, Embed, Ranking
+from lakehouse.agents.words import clean, words
+from lakehouse.semantics.binding import split_column
+from lakehouse.semantics.claims import SLOTS, Kind, Shape
+from lakehouse.semantics.sql_names import sql_mentions
+from lakehouse.semantics.statements import Draft
+from lakehouse.semantics.states import Standing, State
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A statement as it is served.
+
+    Attributes:
+        draft: under present names.
+        standing: its state; None where states are not to be shown.
+    """
+
+    draft: Draft
+    standing: Standing | None
+
+    @property
+    def key(self) -> str:
+        """Its id."""
+        return self.draft.statement_id
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether nobody should rely on it."""
+        return self.standing is not None and self.standing.state is State.CONTRADICTED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappedTable:
+    """A table as agents see it.
+
+    Attributes:
+        name: dotted.
+        snapshot_id: what the answer is about; None for a table without data.
+        rows: None when it is not to be shown, or unknown.
+        schema: of the snapshot.
+        comment: what the table's own properties say of it; empty when statements say it.
+        docs: by column, the comment in the schema; not where statements say it.
+        samples: by column, a few values as text.
+    """
+
+    name: str
+    snapshot_id: int | None
+    rows: int | None
+    schema: Schema
+    comment: str = ""
+    docs: Mapping[str, str] = field(default_factory=dict)
+    samples: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of its top-level columns."""
+        return [one.name for one in self.schema.fields]
+
+
+@dataclass(frozen=True)
+class CatalogMap:
+    """Tables and statements of a catalog, with their search index.
+
+    Attributes:
+        name: of the catalog.
+        tables: by dotted name.
+        statements: about these tables; those about dropped tables have no block to stand in.
+        hybrid: whether search uses an embedding beside words.
+        embed: the embedding, latent semantic analysis by default.
+    """
+
+    name: str
+    tables: Mapping[str, MappedTable]
+    statements: Sequence[Stated] = ()
+    hybrid: bool = False
+    embed: Embed | None = None
+
+    @cached_property
+    def by_table(self) -> dict[str, list[Stated]]:
+        """Statements by the table that they are about."""
+        found: dict[str, list[Stated]] = {name: [] for name in self.tables}
+        for one in self.statements:
+            if one.draft.table in found:
+                found[one.draft.table].append(one)
+        return found
+
+    @cached_property
+    def by_key(self) -> dict[str, Stated]:
+        """Statements by id."""
+        return {one.key: one for one in self.statements}
+
+    @cached_property
+    def table_ranking(self) -> Ranking:
+        """Tables by all that is said of them."""
+        documents = [self._table_document(table) for table in self.tables.values()]
+        return Ranking(documents, hybrid=self.hybrid, embed=self.embed)
+
+    @cached_property
+    def statement_ranking(self) -> Ranking:
+        """Statements by what they say."""
+        return Ranking([statement_document(one.draft) for one in self.statements])
+
+    @cached_property
+    def phrases(self) -> dict[str, list[tuple[str, ...]]]:
+        """Names of what a statement is about, as stems: labels, synonyms, metrics, filters."""
+        return {one.key: statement_phrases(one.draft) for one in self.statements}
+
+    @cached_property
+    def mentions(self) -> dict[str, frozenset[tuple[str, str | None]]]:
+        """What each statement's claim mentions beside its own subject: (table, column) pairs."""
+        return {one.key: frozenset(self._mentions(one.draft)) for one in self.statements}
+
+    def _table_document(self, table: MappedTable) -> Document:
+        fields = [(table.name, 3.0), (table.comment, 2.0)]
+        fields += [(one.name, 1.0) for one in table.schema.fields]
+        fields += [(doc, 0.6) for doc in table.docs.values()]
+        fields += [(" ".join(values), 0.2) for values in table.samples.values()]
+        for stated in self.by_table[table.name]:
+            if not stated.contradicted:
+                fields += _fields(stated.draft)
+        return Document(table.name, tuple(fields))
+
+    def _mentions(self, draft: Draft) -> Iterable[tuple[str, str | None]]:
+        for name, value in draft.claim.items():
+            shape = SLOTS[draft.kind][name].shape
+            columns = [value] if shape is Shape.COLUMN else []
+            columns = list(value) if shape is Shape.COLUMNS else columns
+            columns = [value["column"]] if shape is Shape.SIGN else columns
+            yield from (split_column(one, draft.table, self.tables) for one in columns)
+            if shape in (Shape.TABLE, Shape.TABLES):
+                yield from ((one, None) for one in ([value] if shape is Shape.TABLE else value))
+            if shape in (Shape.PREDICATE, Shape.EXPRESSION):
+                yield from self._in_sql(value, draft)
+        for name in _DOTTED.findall(draft.text):
+            if name in self.tables and name != draft.table:
+                yield name, None
+
+    def _in_sql(self, sql: str, draft: Draft) -> Iterable[tuple[str, str | None]]:
+        try:
+            yield from sql_mentions(sql, draft.table, self._columns)
+        except ValueError:  # a column of it is gone, and the statement with it
+            return
+
+    def _columns(self, table: str) -> frozenset[str] | None:
+        found = self.tables.get(table)
+        return None if found is None else frozenset(found.schema.column_names)
+
+
+_DOTTED = re.compile(r"\b[a-z_]\w*\.[a-z_]\w*\b")
+
+_TABLE_WEIGHTS = {
+    Kind.SYNONYMS: 3.0,
+    Kind.DESCRIPTION: 2.0,
+    Kind.METRIC: 2.0,
+    Kind.GRAIN: 1.0,
+    Kind.ABSENCE: 1.0,
+    Kind.CODES: 0.6,
+}
+
+
+def _fields(draft: Draft) -> list[tuple[str, float]]:
+    """What a statement adds to the document of its table."""
+    weight = _TABLE_WEIGHTS.get(draft.kind, 0.4)
+    if draft.column is not None and draft.kind in (Kind.SYNONYMS, Kind.DESCRIPTION):
+        weight = 1.0
+    return [(text, weight) for text in _texts(draft)]
+
+
+def statement_phrases(draft: Draft) -> list[tuple[str, ...]]:
+    """Each name as stems; the codes themselves are none."""
+    claim = draft.claim
+    texts = [str(claim[slot]) for slot in ("label", "name", "entity", "role") if claim.get(slot)]
+    for slot in ("words", "topics"):
+        texts += claim.get(slot, [])
+    if draft.kind is Kind.CODES:
+        for labels in claim["values"].values():
+            texts += labels if isinstance(labels, list) else [labels]
+    found = dict.fromkeys(tuple(words(text)) for text in texts)
+    return [phrase for phrase in found if phrase]
+
+
+def statement_document(draft: Draft) -> Document:
+    """What a statement is found by: its own words, and the names of what it is about."""
+    about = f"{draft.table} {draft.column or ''}"
+    return Document(draft.statement_id, ((about, 1.0), *((text, 1.0) for text in _texts(draft))))
+
+
+def _texts(draft: Draft) -> list[str]:
+    """Texts of a statement: its sentence, labels, words and topics."""
+    found = [draft.text]
+    for value in draft.claim.values():
+        if isinstance(value, str):
+            found.append(clean(value))
+        elif isinstance(value, list):
+            found += [one for one in value if isinstance(one, str)]
+        elif isinstance(value, Mapping):
+            for one in value.values():
+                found += one if isinstance(one, list) else [str(one)]
+    return [one for one in found if one]

@@ -1,0 +1,116 @@
+"""The map of a lakehouse: its tables at a snapshot, and what is said of them with its states."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from lakehouse.agents.catalog_map import CatalogMap, MappedTable, Stated
+from lakehouse.agents.ranking import Embed
+from lakehouse.agents.words import clean
+from lakehouse.curation.checkup import Survey
+from lakehouse.curation.standard_fields import COMMENT
+from lakehouse.semantics.states import Standing
+from lakehouse.table import Table
+
+SAMPLES = 5
+_SAMPLED_ROWS = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapOptions:
+    """What a map shows.
+
+    Attributes:
+        rows: row counts.
+        docs: comments of columns and tables, where no statement is shown that says the same.
+        samples: a few values of each column, read from the first rows of each table.
+        statements: what is said.
+        states: the state of what is said; without, everything is shown as if it were true.
+        hybrid: search by an embedding beside words.
+        embed: the embedding, see `ranking.LatentEmbedding`.
+    """
+
+    rows: bool = True
+    docs: bool = True
+    samples: bool = False
+    statements: bool = True
+    states: bool = True
+    hybrid: bool = False
+    embed: Embed | None = None
+
+
+def catalog_map(
+    seen: Survey,
+    options: MapOptions | None = None,
+    standings: Mapping[str, Standing] | None = None,
+) -> CatalogMap:
+    """The map of a survey.
+
+    Args:
+        seen: the survey.
+        options: what to show.
+        standings: states by statement id, when they are known already.
+    """
+    wanted = options or MapOptions()
+    stated: list[Stated] = []
+    if wanted.statements:
+        known = standings or (seen.standings() if wanted.states else {})
+        stated = [
+            Stated(seen.draft(one), known[one.statement_id] if wanted.states else None)
+            for one in seen.statements
+        ]
+    about = {(one.draft.table, one.draft.column) for one in stated}
+    tables = [_mapped(table, wanted, about) for table in seen.tables.values()]
+    return CatalogMap(
+        name=seen.lake.name,
+        tables={one.name: one for one in sorted(tables, key=lambda one: one.name)},
+        statements=tuple(stated),
+        hybrid=wanted.hybrid,
+        embed=wanted.embed,
+    )
+
+
+def sample_values(table: Table) -> dict[str, list[str]]:
+    """A few different values of each column as text, from the first rows."""
+    if table.current_snapshot() is None:
+        return {}
+    reader = table.scan().to_batches()
+    first = next((batch for batch in reader if batch.num_rows), None)
+    if first is None:
+        return {}
+    rows = pa.Table.from_batches([first.slice(0, _SAMPLED_ROWS)])
+    return {name: _few(rows[name].to_pylist()) for name in rows.column_names}
+
+
+def _few(values: Iterable[object]) -> list[str]:
+    """The first different values; rare texts tell more than one text again."""
+    found: dict[str, None] = {}
+    for value in values:
+        if value is not None:
+            found.setdefault(clean(value, 40))
+        if len(found) == SAMPLES:
+            break
+    return list(found)
+
+
+def _mapped(
+    table: Table, wanted: MapOptions, about: Collection[tuple[str, str | None]]
+) -> MappedTable:
+    snapshot = table.current_snapshot()
+    total: Sequence[str] = [] if snapshot is None else [snapshot.summary.get("total-records", "")]
+    schema = table.schema()
+    docs = {one.name: one.doc for one in schema.fields if wanted.docs and one.doc}
+    commented = wanted.docs and (table.name, None) not in about
+    rows = int(total[0]) if wanted.rows and total and total[0].isdigit() else None
+    return MappedTable(
+        name=table.name,
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        rows=rows,
+        schema=schema,
+        comment=table.properties.get(COMMENT, "") if commented else "",
+        docs={name: doc for name, doc in docs.items() if (table.name, name) not in about},
+        samples=sample_values(table) if wanted.samples else {},
+    )

@@ -1,0 +1,178 @@
+"""Ranking of documents by the words of a question: BM25, and BM25 with a local embedding.
+
+The embedding is made of the catalog's own documents (latent semantic analysis): no model has to be
+fetched, and nothing is known that the catalog does not say. Any other embedding can take its place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from lakehouse.agents.words import abbreviates, words
+
+Vectors = npt.NDArray[np.float64]
+Embed = Callable[[Sequence[str]], Vectors]
+"""Texts to vectors, one row a text."""
+
+_K1, _B = 1.2, 0.6
+_ABBREVIATION = 0.6
+_DIMENSIONS = 48
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What is searched: weighted texts under a key.
+
+    Attributes:
+        key: what is found.
+        fields: (text, weight) pairs; words of names abbreviate words of questions.
+    """
+
+    key: str
+    fields: tuple[tuple[str, float], ...]
+
+
+class Bm25:
+    """Scores of documents for a question (Robertson and Zaragoza, BM25 with weighted fields).
+
+    Args:
+        documents: what is searched.
+    """
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self._keys = [one.key for one in documents]
+        self._postings: dict[str, dict[int, float]] = {}
+        lengths = []
+        for number, document in enumerate(documents):
+            counts: Counter[str] = Counter()
+            for text, weight in document.fields:
+                for word in words(text):
+                    counts[word] += weight  # type: ignore[assignment] # weights are fractions
+            for word, count in counts.items():
+                self._postings.setdefault(word, {})[number] = count
+            lengths.append(sum(counts.values()))
+        mean = sum(lengths) / len(lengths) if lengths else 1.0
+        self._norms = [_K1 * (1 - _B + _B * length / (mean or 1.0)) for length in lengths]
+
+    def by_word(self, question: str) -> dict[str, dict[str, float]]:
+        """Word of the question -> key -> what the word adds to the document's score."""
+        return {
+            word: {self._keys[number]: score for number, score in self._of_word(word).items()}
+            for word in dict.fromkeys(words(question))
+        }
+
+    def scores(self, question: str) -> dict[str, float]:
+        """Key -> score, of the documents that share a word with the question."""
+        found: dict[str, float] = {}
+        for scores in self.by_word(question).values():
+            for key, score in scores.items():
+                found[key] = found.get(key, 0.0) + score
+        return found
+
+    def _of_word(self, word: str) -> dict[int, float]:
+        """Scores of one word: the best of itself and of what abbreviates it."""
+        found: dict[int, float] = {}
+        for term, postings in self._terms(word):
+            share = 1.0 if term == word else _ABBREVIATION
+            rarity = math.log(1 + (len(self._keys) - len(postings) + 0.5) / (len(postings) + 0.5))
+            for number, count in postings.items():
+                score = share * rarity * count * (_K1 + 1) / (count + self._norms[number])
+                found[number] = max(found.get(number, 0.0), score)
+        return found
+
+    def _terms(self, word: str) -> list[tuple[str, dict[int, float]]]:
+        exact = self._postings.get(word)
+        found = [] if exact is None else [(word, exact)]
+        if len(word) > 2:
+            found += [
+                (term, postings)
+                for term, postings in self._postings.items()
+                if term != word and abbreviates(term, word)
+            ]
+        return found
+
+
+@dataclass
+class LatentEmbedding:
+    """Vectors of texts by latent semantic analysis of documents: words that come together are near.
+
+    Attributes:
+        terms: word -> column.
+        rarity: weight of each column.
+        projection: columns -> dimensions.
+    """
+
+    terms: Mapping[str, int]
+    rarity: Vectors
+    projection: Vectors = field(repr=False)
+
+    @classmethod
+    def of(cls, texts: Sequence[str]) -> LatentEmbedding:
+        """Learn from texts."""
+        counted = [Counter(words(text)) for text in texts]
+        terms = {word: at for at, word in enumerate(sorted({w for one in counted for w in one}))}
+        matrix = np.zeros((len(texts), len(terms)))
+        for row, counts in enumerate(counted):
+            for word, count in counts.items():
+                matrix[row, terms[word]] = 1 + math.log(count)
+        present = np.count_nonzero(matrix, axis=0)
+        rarity = np.log((1 + len(texts)) / (1 + present)) + 1 if terms else np.zeros(0)
+        _, _, right = np.linalg.svd(_unit(matrix * rarity), full_matrices=False)
+        return cls(terms, rarity, right[:_DIMENSIONS].T)
+
+    def __call__(self, texts: Sequence[str]) -> Vectors:
+        """One unit vector a text; zero for a text without known words."""
+        matrix = np.zeros((len(texts), len(self.terms)))
+        for row, text in enumerate(texts):
+            for word, count in Counter(words(text)).items():
+                if word in self.terms:
+                    matrix[row, self.terms[word]] = 1 + math.log(count)
+        return _unit(_unit(matrix * self.rarity) @ self.projection)
+
+
+class Ranking:
+    """Documents by a question.
+
+    Args:
+        documents: what is searched.
+        hybrid: whether the embedding counts beside the words.
+        embed: of texts; latent semantic analysis of the documents by default.
+
+    Attributes:
+        lexical: the ranking by words alone.
+    """
+
+    def __init__(
+        self, documents: Sequence[Document], *, hybrid: bool = False, embed: Embed | None = None
+    ) -> None:
+        self.lexical = Bm25(documents)
+        self._keys = [one.key for one in documents]
+        self._embed: Embed | None = None
+        if hybrid and documents:
+            texts = [" ".join(text for text, _ in one.fields) for one in documents]
+            self._embed = LatentEmbedding.of(texts) if embed is None else embed
+            self._vectors = self._embed(texts)
+
+    def scores(self, question: str) -> dict[str, float]:
+        """Key -> score, the higher the nearer."""
+        found = self.lexical.scores(question)
+        if self._embed is None:
+            return found
+        near = self._vectors @ self._embed([question])[0]
+        scale = max(found.values(), default=1.0)
+        return {
+            key: found.get(key, 0.0) + 0.5 * scale * max(0.0, float(similarity))
+            for key, similarity in zip(self._keys, near, strict=True)
+        }
+
+
+def _unit(matrix: Vectors) -> Vectors:
+    lengths = np.linalg.norm(matrix, axis=1, keepdims=True)
+    result: Vectors = matrix / np.where(lengths == 0, 1.0, lengths)
+    return result

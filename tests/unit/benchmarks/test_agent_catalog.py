@@ -1,0 +1,129 @@
+"""The evaluation of the catalog for agents: its reader, its file format, and a small run."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+
+import pytest
+
+import lakehouse as lh
+from benchmarks.agent_catalog.__main__ import DEVELOPMENT, owners_statements
+from benchmarks.agent_catalog.domain.nordlicht_tables import SCHEMAS
+from benchmarks.agent_catalog.evaluation import evaluate
+from benchmarks.agent_catalog.intervals import mcnemar, wilson
+from benchmarks.agent_catalog.questions import load_questions
+from benchmarks.agent_catalog.reader.mechanical_reader import read_question
+from benchmarks.agent_catalog.reader.question_grammar import Span, taken_apart
+
+TODAY = dt.date(2025, 7, 1)
+TEXT = """
+# shop.ord snapshot=1
+cols: ord_id long, st int, amt decimal(14, 2), dt date
+is: “order” “Orders.” ✓
+grain: key=ord_id entity=“order” ✓
+unit amt: “EUR” x0.01 gross ✓
+codes st complete: 1=“open”; 9=“cancelled” ✓
+filter “not deleted” always: [del_ts is null] ✓
+fresh: column=dt through=2025-06-30 ✓
+"""
+
+
+def questions(path=DEVELOPMENT):
+    return load_questions(path, set(SCHEMAS), owners_statements())
+
+
+def test_a_small_run_grades_every_condition(tmp_path):
+    chosen = [one for one in questions() if one.key in ("D03", "D10", "D16")]
+    result = evaluate(chosen, [1], ["A", "C", "D states"], scale=0.02)
+    assert list(result["conditions"]) == ["A", "C", "D states"]
+    bare, enriched = (result["conditions"][name] for name in ("A", "C"))
+    assert bare["fact_recall"]["4000"] == 0.0
+    assert enriched["fact_recall"]["4000"] > 0.5
+    assert enriched["size"]["500"]["tokens"] <= 500
+    assert result["conditions"]["D states"]["harmful"]["4000"]["false_unmarked"] == 0
+    for part in result["conditions"].values():
+        assert sum(part["reader"]["outcomes"].values()) == len(chosen)
+    listed = {one["id"] for one in result["failures"]["C"]}
+    assert len(listed) == len(chosen) - enriched["reader"]["right"]
+    json.dumps(result, default=str)
+
+
+def test_the_reader_knows_the_text_alone():
+    asked = "How much were cancelled orders worth in May 2025?"
+    found = read_question(asked, TEXT, TODAY)
+    assert found.tables == ("shop.ord",)
+    assert "* 0.01" in found.sql
+    assert "in ('9')" in found.sql
+    assert "date '2025-05-31'" in found.sql
+    assert "ord.del_ts IS NULL" in found.sql
+    assert read_question(asked, "", TODAY).refusal
+
+
+def test_the_reader_leaves_contradicted_lines_alone():
+    stale = TEXT.replace("x0.01 gross ✓", "x0.01 gross ✗ CONTRADICTED: “no”")
+    found = read_question("What is the total amount of orders in May 2025?", stale, TODAY)
+    assert found.sql is None
+    assert "contradicted" in found.refusal
+
+
+def test_the_reader_refuses_what_is_not_complete():
+    late = TEXT.replace("2025-06-30", "2025-06-12")
+    found = read_question("How many orders came in on 20 June 2025?", late, TODAY)
+    assert "complete through 2025-06-12" in found.refusal
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last"),
+    [
+        ("in the second quarter of 2024", (2024, 4, 1), (2024, 6, 30)),
+        ("from 3 to 9 March 2025", (2025, 3, 3), (2025, 3, 9)),
+        ("in December 2024", (2024, 12, 1), (2024, 12, 31)),
+        ("since February 2025", (2025, 2, 1), (2025, 6, 30)),
+        ("from March to May 2025", (2025, 3, 1), (2025, 5, 31)),
+        ("in 2025", (2025, 1, 1), (2025, 6, 30)),
+    ],
+)
+def test_spans_of_time(text, first, last):
+    found = taken_apart(f"How many orders came in {text}?", TODAY)
+    assert found.span == Span(dt.date(*first), dt.date(*last))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"behaviour": "guess"}, "behaviour is 'guess', not one of answer"),
+        ({"tables": ["sales.nothing"]}, "there is no table sales.nothing"),
+        ({"requires": ["S999"]}, "there is no statement S999"),
+        ({"tolerance": "small"}, "tolerance must be in"),
+        ({"gold": "drop table x"}, "gold must be a SELECT or null"),
+        ({"gold": None}, "null exactly where it is refused"),
+        ({"question": ""}, "question must be text"),
+    ],
+)
+def test_a_question_that_is_none_is_named(tmp_path, change, message):
+    one = json.loads(DEVELOPMENT.read_text())[4]
+    path = tmp_path / "asked.json"
+    path.write_text(json.dumps([{**one, **change}]))
+    with pytest.raises(lh.InvalidInputError, match=r"question 1 \(D05\)") as refused:
+        questions(path)
+    assert message in str(refused.value)
+
+
+def test_files_that_hold_no_questions(tmp_path):
+    path = tmp_path / "asked.json"
+    for text, message in (("[", "is no JSON"), ("{}", "must hold a list"), ("[1]", "an object")):
+        path.write_text(text)
+        with pytest.raises(lh.InvalidInputError, match=message):
+            questions(path)
+    path.write_text(json.dumps([json.loads(DEVELOPMENT.read_text())[0]] * 2))
+    with pytest.raises(lh.InvalidInputError, match="D01 is given twice"):
+        questions(path)
+
+
+def test_intervals_against_published_figures():
+    # Newcombe 1998, table I: 15 of 148 is 0.0624 to 0.1605
+    assert wilson(15, 148) == pytest.approx((0.0624, 0.1605), abs=5e-5)
+    first = {str(one): one < 9 for one in range(10)}
+    second = {str(one): one < 3 for one in range(10)}
+    assert mcnemar(first, second) == {"only_first": 6, "only_second": 0, "p": 0.03125}
