@@ -30,7 +30,9 @@ RESULT = FOLDER.parent / "results" / "agent_catalog.json"
 
 def owners_statements() -> set[str]:
     """Ids of the owners' notes."""
-    return set(re.findall(r"\*\*(S\d{3})\*\*", (FOLDER / "domain" / "notes.md").read_text("utf-8")))
+    return set(
+        re.findall(r"\*\*(S\d{3})\*\*", (FOLDER / "domain" / "owners_notes.txt").read_text("utf-8"))
+    )
 
 
 def show(result: dict[str, Any], console: Console) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 from lakehouse.agents.catalog_map import CatalogMap, MappedTable, Stated
 from lakehouse.agents.lines import LEGEND, statement_line
@@ -58,7 +59,7 @@ class Answer:
 
     Attributes:
         text: within the budget.
-        tables: the tables that it describes, the best first.
+        tables: the tables that it describes, the best first, those that do not fit last.
         statements: ids of the statements in it.
         tokens: what it is estimated to cost.
     """
@@ -89,12 +90,16 @@ class _Block:
 
 
 def search_answer(catalog: CatalogMap, question: str, budget: int) -> Answer:
-    """The facts of the catalog that a question needs, in at most `budget` tokens."""
+    """The facts of the catalog that a question needs, in at most `budget` tokens.
+
+    What is left of the budget goes to names and types of the other tables.
+    """
     ranked = ranked_tables(catalog, question)
     chosen = [name for name, _ in ranked]
     relevance = catalog.statement_ranking.scores(question)
     worth = statement_worth(catalog, dict(ranked), relevance, question)
-    return _packed(catalog, chosen, worth, question, budget)
+    others = [name for name in catalog.tables if name not in chosen]
+    return _packed(catalog, chosen, worth, question, budget, others)
 
 
 def describe_answer(catalog: CatalogMap, table: MappedTable, budget: int) -> Answer:
@@ -196,12 +201,21 @@ def _follow_links(catalog: CatalogMap, tables: dict[str, float], worth: dict[str
 
 
 def _packed(
-    catalog: CatalogMap, chosen: list[str], worth: dict[str, float], question: str, budget: int
+    catalog: CatalogMap,
+    chosen: list[str],
+    worth: dict[str, float],
+    question: str,
+    budget: int,
+    others: Sequence[str] = (),
 ) -> Answer:
     blocks: dict[str, _Block] = {}
     spent = token_estimate(LEGEND) + 1
     asked = set(words(question))
-    queue = _interleaved(catalog, chosen, worth, asked)
+    rest = [catalog.tables[name] for name in others]
+    queue = chain(
+        _interleaved(catalog, chosen, worth, asked),
+        ((table, column) for table in rest for column in table.columns),
+    )
     served: list[str] = []
     for cost_of, place in queue:
         block = blocks.get(cost_of.name)
