@@ -26,10 +26,11 @@ from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, ManifestCache
 from lakehouse.scan.manifests.manifest_source import SourceContext
 from lakehouse.scan.manifests.snapshot_entries import load_manifests
 from lakehouse.scan.pruning.entry_pruning import must_match
+from lakehouse.scan.pruning.metadata_aggregates import Aggregate, from_entries
 from lakehouse.scan.pruning.surviving_files import Found, Search, prune_files, prune_manifests
 from lakehouse.scan.reports.plan_report import PlanReport
 from lakehouse.scan.scan_request import ScanRequest
-from lakehouse.scan.scan_tasks import FileScanTask, TaskGroup
+from lakehouse.scan.scan_tasks import FileScanTask, TaskGroup, total_rows
 from lakehouse.scan.task_splits import SplitOptions, combine
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.manifests.manifest_entries import BOUNDS, COUNTS, Entries
@@ -79,7 +80,6 @@ class ScanPlan:
 
     def locations(self) -> pa.Table:
         """Columns `file_path`, `file_size_in_bytes`, `record_count`; no file objects are made."""
-        parts: Sequence[Entries] = self.files.parts if isinstance(self.files, LazyItems) else ()
         schema = pa.schema(
             [
                 ("file_path", pa.string()),
@@ -90,16 +90,32 @@ class ScanPlan:
         return pa.concat_tables(
             [
                 schema.empty_table(),
-                *(part.table.select(schema.names).cast(schema) for part in parts),
+                *(part.table.select(schema.names).cast(schema) for part in self._parts),
             ]
         )
 
+    def aggregates(self, asked: Sequence[Aggregate]) -> list[int | None]:
+        """Aggregates over all rows, see `from_entries`; deletion vectors tell how many are left.
+
+        Raises:
+            LookupError: metadata does not tell one of them.
+        """
+        if not self.report.delete_files.planned:
+            return from_entries(self._parts, asked)
+        rows = total_rows([one.live_rows for one in self.tasks])
+        if rows is None or any(one.function != "rows" for one in asked):
+            raise LookupError("rows are deleted")
+        return [rows] * len(asked)
+
+    @property
+    def _parts(self) -> Sequence[Entries]:
+        return self.files.parts if isinstance(self.files, LazyItems) else ()
+
     def formats(self) -> set[str]:
         """File formats of the files, lower case, without making the files themselves."""
-        parts: Sequence[Entries] = self.files.parts if isinstance(self.files, LazyItems) else ()
         return {
             str(one).lower()
-            for part in parts
+            for part in self._parts
             for one in pc.unique(part.table["file_format"]).to_pylist()
         }
 
@@ -110,9 +126,8 @@ class ScanPlan:
             where: the filter of the plan, for the metrics of its columns alone are at hand.
             types: of all fields that the table ever had.
         """
-        parts: Sequence[Entries] = self.files.parts if isinstance(self.files, LazyItems) else ()
         wide = widen(where, types)
-        return [bool(one) for part in parts for one in must_match(part, wide, types)]
+        return [bool(one) for part in self._parts for one in must_match(part, wide, types)]
 
     def splits(self) -> Iterator[TaskGroup]:
         """Tasks cut at split offsets, packed to `read.split.target-size` (`read.split.*`)."""

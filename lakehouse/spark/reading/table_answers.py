@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from lakehouse.expressions.bound_filter import Bound, conjunction
+from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.scan.planner import (
     ScanPlan,
@@ -20,6 +20,7 @@ from lakehouse.scan.planner import (
     schema_of,
     snapshot_of,
 )
+from lakehouse.scan.pruning.metadata_aggregates import Aggregate
 from lakehouse.scan.reports.listeners import ENGINE_SPARK, Listeners
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.task_splits import combine
@@ -71,7 +72,12 @@ class TableAnswers(Answers):
         self.schema = schema or schema_of(request, snapshot_of(request))
 
     def _verbs_of_table(self) -> Mapping[str, Verb]:
-        return {"facts": self.facts, "plan": self.answer_plan, "rows": self.rows}
+        return {
+            "facts": self.facts,
+            "plan": self.answer_plan,
+            "aggregates": self.aggregates,
+            "rows": self.rows,
+        }
 
     def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
         """What Spark has to know of the table, as JSON."""
@@ -82,6 +88,20 @@ class TableAnswers(Answers):
         plan = self.plan(told["filters"])
         parquet_only(self.name, plan)
         return Raw(file_answer(plan, told["columns"], self.request.metadata.specs()))
+
+    def aggregates(self, told: Arguments, _thing: object) -> list[int | None] | None:
+        """What are these `asked`, over all rows (`AnsweredScan.java`)? None: read and see."""
+        fields = {one.name: one for one in self.schema.fields}
+        asked = [Aggregate(function, fields.get(name)) for function, name in told["asked"]]
+        if self.condition("[]") != TRUE or not all(one.may_be_told for one in asked):
+            return None
+        metrics = any(one.column is not None for one in asked)
+        plan = plan_scan(replace(self.request, include_metrics=metrics), self.storage)
+        try:
+            return plan.aggregates(asked)
+        except LookupError as unknown:
+            logger.debug("%s: the rows are read for %s: %s", self.name, asked, unknown)
+            return None
 
     def rows(self, told: Arguments, _thing: object) -> Any:
         """A frame of these `columns` of the planned files, read by Python workers."""

@@ -107,6 +107,7 @@ def table_facts(
         "distinct": _distinct(metadata, snapshot, schema),
         "misleading": sorted(misleading_columns(schema, metadata)),
         "by_workers": by_workers,
+        "knows_aggregates": True,
         "may_have_equality_deletes": _may_have_equality_deletes(snapshot),
     }
 
