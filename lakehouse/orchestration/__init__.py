@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from lakehouse.orchestration.code_location import build_definitions
     from lakehouse.orchestration.derived.derived_table import DerivedTable
     from lakehouse.orchestration.discovery import discover
+    from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
     from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
     from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
     from lakehouse.orchestration.project import Pipeline
     from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 
 __all__ = [
+    "ChangeFeed",
     "Column",
     "DerivedTable",
     "EventTime",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ChangeFeed": "ingestion.feeds.change_feed",
     "Column": "ingestion.source",
     "DerivedTable": "derived.derived_table",
     "EventTime": "ingestion.source",

@@ -21,6 +21,7 @@ from lakehouse.orchestration.checks.statement_checks import (
     statement_job,
     statement_sensor,
 )
+from lakehouse.orchestration.ingestion.feeds.feed_assets import feed_sensor
 from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
@@ -42,6 +43,7 @@ def build_definitions(
         jobs=[*events_jobs, *maintenance_jobs(tables), state_job(), statement_job(tables)],
         sensors=[
             *landing_sensors(pipeline, events_jobs),
+            *(feed_sensor(feed) for feed in pipeline.feeds),
             *maintenance_sensors(tables),
             statement_sensor(tables),
         ],

@@ -12,6 +12,7 @@ from typing import Any
 import dagster as dg
 
 from lakehouse.orchestration.derived.derived_table import DerivedTable
+from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.project import Pipeline
 
@@ -26,16 +27,18 @@ class Discovered:
     Attributes:
         sources: by name.
         derived: by name.
+        feeds: of changes, by name.
         modules: all of them, for Dagster's own loaders.
     """
 
     sources: tuple[Source, ...]
     derived: tuple[DerivedTable, ...]
+    feeds: tuple[ChangeFeed, ...]
     modules: tuple[ModuleType, ...]
 
     def pipeline(self, landing_root: str) -> Pipeline:
-        """The sources and derived tables, with landing folders below `landing_root`."""
-        return Pipeline(self.sources, self.derived, landing_root)
+        """Sources, feeds and derived tables, with landing folders below `landing_root`."""
+        return Pipeline(self.sources, self.derived, landing_root, self.feeds)
 
     def others(self) -> dg.Definitions:
         """Dagster definitions of the modules: assets, checks, jobs, sensors, schedules."""
@@ -50,7 +53,7 @@ class Discovered:
 
 
 def discover(package: ModuleType) -> Discovered:
-    """Import every module of a package, and collect sources and derived tables.
+    """Import every module of a package, and collect sources, feeds and derived tables.
 
     A name that starts with an underscore is passed over, as is what one module imports from
     another: each value counts once.
@@ -63,9 +66,11 @@ def discover(package: ModuleType) -> Discovered:
     values = _unique(modules)
     sources = [value for value in values if isinstance(value, Source)]
     derived = [value for value in values if isinstance(value, DerivedTable)]
+    feeds = [value for value in values if isinstance(value, ChangeFeed)]
     return Discovered(
         tuple(sorted(sources, key=lambda one: one.name)),
         tuple(sorted(derived, key=lambda one: one.name)),
+        tuple(sorted(feeds, key=lambda one: one.name)),
         tuple(modules),
     )
 

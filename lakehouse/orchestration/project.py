@@ -13,6 +13,8 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.asset_results import today
 from lakehouse.orchestration.derived.derived_table import DerivedTable
+from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
+from lakehouse.orchestration.ingestion.feeds.feed_assets import feed_assets
 from lakehouse.orchestration.ingestion.ingest import Workplace, rows_at
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.ingestion.source_assets import SourceAssets, daily_partitions
@@ -25,17 +27,19 @@ from lakehouse.orchestration.snapshot_frame import read_frame
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Sources, and the tables derived from them.
+    """Sources, feeds of changes, and the tables derived from them.
 
     Attributes:
         sources: feeds of raw events.
         derived: tables computed from others.
         landing_root: where the landing folders are.
+        feeds: of changes.
     """
 
     sources: tuple[Source, ...]
     derived: tuple[DerivedTable, ...]
     landing_root: str
+    feeds: tuple[ChangeFeed, ...] = ()
 
     def assets(self) -> list[dg.AssetsDefinition]:
         """The Dagster assets.
@@ -45,12 +49,15 @@ class Pipeline:
                 a daily table has no source that tells its days.
         """
         found = [asset for source in self.sources for asset in SourceAssets(source).build()]
+        found += [feed_assets(feed) for feed in self.feeds]
         return found + [table.build(self.partitions(table)) for table in self.in_order()]
 
     def table_names(self) -> Iterator[str]:
         """Every table that the pipeline writes, dotted."""
         for source in self.sources:
             yield from (source.table, source.quarantine_table, source.ledger_table)
+        for feed in self.feeds:
+            yield from (feed.table, feed.ledger_table)
         yield from (table.name for table in self.derived)
 
     def source(self, name: str) -> Source:

@@ -1,0 +1,1 @@
+"""Feeds of changes: files that say how the rows of another table change."""

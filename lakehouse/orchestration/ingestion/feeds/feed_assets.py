@@ -1,0 +1,109 @@
+"""Makes the assets and the sensor of a change feed."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from lakehouse.errors import NoSuchFileError
+from lakehouse.orchestration.asset_results import RETRY, explained, pool, stamp
+from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
+from lakehouse.orchestration.ingestion.feeds.feed_run import (
+    AppliedFiles,
+    apply_feed,
+    waiting_files,
+)
+from lakehouse.orchestration.ingestion.landing_listing import digest, landed
+from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
+from lakehouse.orchestration.resources import LakehouseResource
+
+_SHOWN = 10
+
+
+def feed_assets(feed: ChangeFeed) -> dg.AssetsDefinition:
+    """The table, and its ledger. The step fails for files that were left alone, after the others.
+
+    Each run applies what waits.
+    """
+    key = dg.AssetKey(feed.table.split("."))
+    ledger_key = dg.AssetKey(feed.ledger_table.split("."))
+
+    @dg.multi_asset(
+        name=f"apply__{feed.name}",
+        specs=[
+            dg.AssetSpec(
+                key,
+                group_name="raw",
+                kinds={"iceberg"},
+                description=f"The table that the changes of `{feed.name}` describe, by "
+                f"{', '.join(feed.keys)}.",
+            ),
+            dg.AssetSpec(
+                ledger_key,
+                group_name="raw",
+                kinds={"iceberg"},
+                description=f"Every file of `{feed.name}` that was applied, and what it changed.",
+            ),
+        ],
+        pool=pool(feed.table),
+        retry_policy=RETRY,
+    )
+    def changes(
+        context: dg.AssetExecutionContext, lakehouse: LakehouseResource
+    ) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
+        lake = lakehouse.lake()
+        with explained():
+            done = apply_feed(lake, lakehouse.landing, feed, stamp(context, key), context.log.info)
+        for name, of in ((feed.table, key), (feed.ledger_table, ledger_key)):
+            table = lake.load_table(name) if lake.table_exists(name) else None
+            snapshot = None if table is None else table.current_snapshot()
+            if table is None or snapshot is None:
+                raise _left_alone(feed, done)
+            yield dg.MaterializeResult(
+                asset_key=of,
+                data_version=data_version(snapshot),
+                metadata={
+                    **materialization_metadata(table, snapshot, {}),
+                    "lakehouse/run_files": len(done.files),
+                    **{f"lakehouse/run_{name}": count for name, count in done.counts.items()},
+                },
+            )
+        if done.left:
+            raise _left_alone(feed, done)
+
+    return changes
+
+
+def feed_sensor(feed: ChangeFeed) -> dg.SensorDefinition:
+    """Asks for a run when files wait that no run was asked for yet."""
+    key = dg.AssetKey(feed.table.split("."))
+    ledger_key = dg.AssetKey(feed.ledger_table.split("."))
+
+    @dg.sensor(
+        name=f"landed_{feed.name}",
+        target=dg.AssetSelection.assets(key, ledger_key),
+        minimum_interval_seconds=30,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Asks for a run for new and changed files. A set of files is asked for once: "
+        "what a run left alone waits until a file changes, or for a run by hand.",
+    )
+    def files_landed(lakehouse: LakehouseResource) -> dg.RunRequest | dg.SkipReason:
+        try:
+            waiting = waiting_files(lakehouse.lake(), lakehouse.landing, feed)
+        except NoSuchFileError as error:
+            return dg.SkipReason(error.message)
+        if not waiting:
+            return dg.SkipReason(f"everything that landed for {feed.name} is applied")
+        return dg.RunRequest(run_key=f"{feed.name}:{digest(landed(waiting))}")
+
+    return files_landed
+
+
+def _left_alone(feed: ChangeFeed, done: AppliedFiles) -> dg.Failure:
+    if not done.left:
+        return dg.Failure(f"no changes have landed for {feed.name} yet", allow_retries=False)
+    shown = "; ".join(f"{path}: {why}" for path, why in list(done.left.items())[:_SHOWN])
+    return dg.Failure(
+        f"{len(done.left)} files of {feed.name} were left alone, {len(done.files)} are applied: "
+        f"{shown}",
+        allow_retries=False,
+    )
