@@ -18,7 +18,7 @@ WORKERS ?= 2
 VERSION ?= 4.1
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/property/test_spark_statements.py
 
-.PHONY: help install demo dev test test-spark check format hostile simulate bench race conformance-java clean
+.PHONY: help install demo dev test test-spark check format hostile simulate bench race conformance-java conformance-rest clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -78,6 +78,9 @@ race: .venv/installed ## 8 processes x 100 appends on every catalog, x 50 merges
 
 conformance-java: .venv/installed ## Iceberg's Java library as judge (needs a JDK, Maven): CASES=25
 	$(RUN) python -m tests.conformance.java --orders --cases $(CASES)
+
+conformance-rest: .venv/installed ## Iceberg's REST Compatibility Kit against our server (a JDK, Maven)
+	$(RUN) python -m tests.conformance.rest_kit
 
 bench: .venv/installed ## Every benchmark beside its peers, results in benchmarks/results/
 	$(RUN) python -m benchmarks

@@ -1,0 +1,111 @@
+"""`make conformance-rest`: Iceberg's REST Compatibility Kit against our server over SQLite."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import lakehouse as lh
+from lakehouse.server.http_server import HttpServer
+from lakehouse.server.rest_app import rest_app
+
+HOME = Path(__file__).parent
+SUITE = "org.apache.iceberg.rest.RESTCompatibilityKitSuite"
+# What the kit asks of a server and this one does not do, and why.
+EXPECTED = {
+    "createTableTransaction": "tables of format version 1 are not created (versions 2 to 4 are)",
+    "replaceTableTransaction": "tables of format version 1 are not created",
+    "testLoadTableWithMissingMetadataFile": "a table is answered from memory when somebody "
+    "deleted its newest metadata file",
+}
+VIEWS = "RESTCompatibilityKitViewCatalogTests"
+FAILURE = re.compile(r"className = '[\w.]*\.(\w+)', methodName = '([^']+)'[^\n]*\n\s+=> ([^\n]*)")
+
+
+def main() -> int:
+    """Run the kit; exit code 1 when a test fails that is not expected to, 2 without Java."""
+    parser = argparse.ArgumentParser(prog="python -m tests.conformance.rest_kit")
+    parser.add_argument("--report", type=Path, help="where to keep what JUnit printed")
+    options = parser.parse_args()
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            say(f"no {tool}: the kit needs a JDK, 17 or newer, and Apache Maven")
+            return 2
+    classpath = HOME / "target" / "classpath.txt"
+    maven = ["mvn", "-q", "-B", "-f", str(HOME / "pom.xml"), "dependency:build-classpath"]
+    subprocess.run([*maven, f"-Dmdep.outputFile={classpath}"], check=True)
+    started = time.monotonic()
+    logging.disable(logging.CRITICAL)  # what the server refuses is for the kit to judge
+    with tempfile.TemporaryDirectory() as folder:
+        lake = lh.load_catalog(
+            f"sqlite:///{folder}/catalog.db",
+            warehouse=f"{folder}/warehouse",
+            name="rck_warehouse",
+            **{"allowed-locations": tempfile.gettempdir()},
+        )
+        with HttpServer(rest_app(lake), "127.0.0.1", 0) as server:
+            report = kit(classpath.read_text().strip(), server.url)
+    if options.report is not None:
+        options.report.write_text(report)
+    return judge(report, time.monotonic() - started)
+
+
+def kit(classpath: str, url: str) -> str:
+    """What JUnit printed."""
+    settings = [f"-Duri={url}/", "-Drck.requires-namespace-create=true"]
+    settings += ["-Drck.overrides-requested-location=true"]  # where dropped tables left files
+    console = ["org.junit.platform.console.ConsoleLauncher", "execute", "--select-class", SUITE]
+    command = ["java", "-Xmx768m", "-cp", classpath, *settings, *console]
+    # `rck.local` starts a server of its own, on every interface
+    done = subprocess.run(
+        [*command, "--config", "rck.local=false", "--details=summary", "--disable-banner"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=1800,
+    )
+    return done.stdout + done.stderr
+
+
+def judge(report: str, seconds: float) -> int:
+    """Print the counts and the failures; 1 when one of them is not expected."""
+    counts = {
+        what: int(number)
+        for number, what in re.findall(
+            r"\[\s*(\d+) tests (found|successful|failed|aborted|skipped)", report
+        )
+    }
+    reasons: Counter[str] = Counter()
+    unexpected = []
+    for suite, name, message in FAILURE.findall(report):
+        if suite == VIEWS:
+            reasons["views are not served"] += 1
+        elif name in EXPECTED:
+            reasons[EXPECTED[name]] += 1
+        else:
+            unexpected.append(f"{name}: {message}")
+    for reason, count in reasons.most_common():
+        say(f"{count:5}  {reason}")
+    for line in unexpected:
+        say(f"UNEXPECTED  {line}")
+    say(f"{counts}, {len(unexpected)} not expected, {seconds:.0f} s")
+    complete = counts.get("found", 0) > 0 and counts["failed"] == reasons.total() + len(unexpected)
+    return 0 if complete and not unexpected else 1
+
+
+def say(text: str) -> None:
+    """One line, at once."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
