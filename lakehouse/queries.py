@@ -111,7 +111,7 @@ class QueryEngine:
                 name, [_batches(table.inspect.table(str(metadata_table), snapshot_id))]
             )
             return
-        context.register_dataset(name, _ScannedTable(table, snapshot_id, node, failures))
+        context.register_dataset(name, ScannedTable(table, snapshot_id, node, failures))
 
     def _known(self, parts: Sequence[str]) -> str:
         """Names that may have been meant, or else some that there are."""
@@ -145,8 +145,15 @@ class QueryEngine:
         )
 
 
-class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
-    """A table as DataFusion wants to see it: columns and a filter in, batches out."""
+class ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
+    """A table as engines want to see it: columns and a filter in, batches out.
+
+    Args:
+        table: the version to read.
+        snapshot_id: of it; None: the current one.
+        node: the table in the parsed query, whose conditions prune files.
+        failures: where errors of reading are kept; engines pass on their text alone.
+    """
 
     def __init__(
         self,
@@ -169,10 +176,12 @@ class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no typ
 
     @property
     def schema(self) -> pa.Schema:
+        """Columns and types."""
         return self._schema
 
     # The name is pyarrow's.
     def get_fragments(self, filter: Any = None) -> Iterator[_Fragment]:  # noqa: A002, ARG002
+        """The whole table as one part."""
         yield _Fragment(self)
 
     def scanner(
@@ -213,7 +222,7 @@ class _ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no typ
 
 
 class _Fragment:
-    def __init__(self, owner: _ScannedTable) -> None:
+    def __init__(self, owner: ScannedTable) -> None:
         self._owner = owner
 
     def scanner(self, _schema: pa.Schema | None = None, **arguments: Any) -> pads.Scanner:

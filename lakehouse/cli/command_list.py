@@ -74,6 +74,10 @@ COMMANDS = {
         "lakehouse.cli.serving.server_commands",
         "Serve the catalog to Spark Connect clients, which need PySpark alone.",
     ),
+    "mcp": Listed(
+        "lakehouse.cli.serving.agent_commands",
+        "Serve the catalog to agents by the Model Context Protocol.",
+    ),
     "health": Listed(
         "lakehouse.cli.health_commands",
         "Measure tables from metadata alone: small files, deletes, manifests, snapshots, skew.",

@@ -1,0 +1,159 @@
+"""Answers to narrow questions: how tables are joined, what a metric is, how fresh a table is."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+from lakehouse.agents.catalog_map import CatalogMap, Stated
+from lakehouse.agents.lines import LEGEND, statement_line
+from lakehouse.agents.words import quoted, words
+from lakehouse.errors import NoSuchTableError
+from lakehouse.semantics.binding import split_column
+from lakehouse.semantics.claims import Kind
+from lakehouse.table import Table
+
+_HOPS = 4
+
+
+def join_path(catalog: CatalogMap, start: str, goal: str) -> str:
+    """The shortest chain of joins that statements declare, a line each, and grains on the way.
+
+    Contradicted joins are used only where nothing else leads there, and are marked.
+
+    Raises:
+        NoSuchTableError: there is no such table.
+    """
+    for name in (start, goal):
+        _known(catalog, name)
+    joins = [one for one in catalog.statements if one.draft.kind is Kind.JOIN]
+    sound = [one for one in joins if not one.contradicted]
+    chain = _chain(catalog, sound, start, goal) or _chain(catalog, joins, start, goal)
+    if chain is None:
+        return (
+            f"{LEGEND}\nNo statement says how {start} and {goal} are joined: equal names of "
+            "columns are no proof."
+        )
+    passed = list(dict.fromkeys([start, *(name for one in chain for name in _ends(catalog, one))]))
+    lines = [f"{one.draft.table}: {_line(one)}" for one in chain]
+    for name in passed:
+        lines += [
+            f"{_head(catalog, name)} {_line(one)}"
+            for one in catalog.by_table[name]
+            if one.draft.kind is Kind.GRAIN
+        ]
+    lines += [
+        f"{' to '.join(_ends(catalog, one))} is {cardinality}: rows of the one side repeat."
+        for one in chain
+        if "many" in (cardinality := one.draft.claim["cardinality"])
+    ]
+    return "\n".join([LEGEND, *lines])
+
+
+def metric_answer(catalog: CatalogMap, name: str) -> str:
+    """Metrics of a name or synonym, with the filters that hold for their tables."""
+    asked = tuple(words(name))
+    found = [
+        one
+        for one in catalog.statements
+        if one.draft.kind is Kind.METRIC and asked in catalog.phrases[one.key]
+    ]
+    if not found:
+        ranked = catalog.statement_ranking.scores(name)
+        near = [
+            catalog.by_key[key].draft.claim["name"]
+            for key in sorted(ranked, key=lambda one: -ranked[one])
+            if catalog.by_key[key].draft.kind is Kind.METRIC
+        ][:5]
+        listed = ", ".join(quoted(one) for one in near) or "none near"
+        return f"{LEGEND}\nThere is no metric {quoted(name)}; {listed}."
+    lines = [f"{_head(catalog, one.draft.table)} {_line(one)}" for one in found]
+    tables = dict.fromkeys(
+        table
+        for one in found
+        for table in (one.draft.table, *one.draft.claim.get("joins", ()))
+        if table in catalog.tables
+    )
+    lines += [
+        f"{table}: {_line(one)}"
+        for table in tables
+        for one in catalog.by_table[table]
+        if one.draft.kind in (Kind.DEPRECATION, Kind.FRESHNESS)
+        or (one.draft.kind is Kind.FILTER and one.draft.claim.get("mandatory"))
+    ]
+    return "\n".join([LEGEND, *lines])
+
+
+def freshness_answer(catalog: CatalogMap, table: Table) -> str:
+    """When a table was last written, and what is said of its freshness.
+
+    Raises:
+        NoSuchTableError: the map has no such table.
+    """
+    _known(catalog, table.name)
+    snapshot = table.current_snapshot()
+    if snapshot is None:
+        written = "no snapshot: nothing was written yet"
+    else:
+        moment = dt.datetime.fromtimestamp(snapshot.timestamp_ms / 1000, dt.UTC)
+        written = f"last written {moment.isoformat(timespec='seconds')} by {snapshot.operation}"
+    kinds = (Kind.FRESHNESS, Kind.DEPRECATION, Kind.OWNER)
+    lines = [_line(one) for one in catalog.by_table[table.name] if one.draft.kind in kinds]
+    return "\n".join([LEGEND, f"{_head(catalog, table.name)} {written}", *lines])
+
+
+def map_answer(catalog: CatalogMap) -> str:
+    """All tables, a line each: what they are, their rows and their snapshot."""
+    lines = []
+    for name in catalog.tables:
+        said = [
+            statement_line(one.draft, one.standing)
+            for one in catalog.by_table[name]
+            if one.draft.column is None and one.draft.kind in (Kind.DESCRIPTION, Kind.DEPRECATION)
+        ]
+        lines.append(" ".join([_head(catalog, name), *said]))
+    return "\n".join([LEGEND, *lines])
+
+
+def _known(catalog: CatalogMap, name: str) -> None:
+    if name not in catalog.tables:
+        listed = ", ".join(list(catalog.tables)[:10])
+        raise NoSuchTableError(f"There is no table {name}; there are {listed}", table=name)
+
+
+def _head(catalog: CatalogMap, name: str) -> str:
+    table = catalog.tables[name]
+    rows = "" if table.rows is None else f" rows={table.rows}"
+    return f"{name} snapshot={table.snapshot_id}{rows}"
+
+
+def _line(one: Stated) -> str:
+    return statement_line(one.draft, one.standing)
+
+
+def _ends(catalog: CatalogMap, join: Stated) -> tuple[str, str]:
+    """The tables of a join, that of the statement first."""
+    draft = join.draft
+    return draft.table, split_column(draft.claim["to"][0], draft.table, catalog.tables)[0]
+
+
+def _chain(
+    catalog: CatalogMap, joins: Sequence[Stated], start: str, goal: str
+) -> list[Stated] | None:
+    """The fewest joins from one table to another; None when there are none."""
+    ways: list[tuple[str, list[Stated]]] = [(start, [])]
+    seen = {start}
+    for _ in range(_HOPS):
+        longer: list[tuple[str, list[Stated]]] = []
+        for at, way in ways:
+            for join in joins:
+                one, other = _ends(catalog, join)
+                there = other if at == one else one
+                if at not in (one, other) or there in seen:
+                    continue
+                if there == goal:
+                    return [*way, join]
+                longer.append((there, [*way, join]))
+        seen |= {at for at, _ in longer}
+        ways = longer
+    return None

@@ -1,0 +1,42 @@
+"""`mcp`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from lakehouse.cli.command_session import Session, command
+from lakehouse.cli.optional_parts import load_module
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    command(app, "mcp")(mcp)
+
+
+def mcp(
+    session: Session,
+    http: Annotated[
+        bool, typer.Option("--http", help="Streamable HTTP; standard input and output otherwise.")
+    ] = False,
+    host: Annotated[str, typer.Option(help="Interface to listen on, with --http.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on, with --http.")] = 8765,
+    seconds: Annotated[float, typer.Option(help="A query of run_sql may take, at most.")] = 20.0,
+    memory_mb: Annotated[int, typer.Option(help="Memory of a query of run_sql.")] = 512,
+) -> None:
+    """Serve the catalog to agents by the Model Context Protocol.
+
+    Read only. Who reaches the port can read all tables: listen on other interfaces behind
+    something that authenticates.
+    """
+    server: Any = load_module("lakehouse.agents.mcp_server", "agents")
+    live: Any = load_module("lakehouse.agents.live_catalog", "agents")
+    sandbox: Any = load_module("lakehouse.agents.sandboxed_sql", "agents")
+    bounds = sandbox.Bounds(seconds=seconds, memory_mb=memory_mb)
+    running = server.mcp_server(live.LiveCatalog(session.lake), bounds)
+    if http:
+        session.console.print(f"MCP: http://{host}:{port}/mcp. Ctrl-C stops it.")
+        running.run("streamable-http", host=host, port=port)
+    else:
+        running.run("stdio")

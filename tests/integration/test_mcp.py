@@ -1,0 +1,108 @@
+"""The server for agents, spoken to by the protocol's own client: both transports, old and new."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+
+import anyio
+import pytest
+from mcp import StdioServerParameters
+from mcp.client import Client
+
+from tests.unit.agents.conftest import CANARY, build
+
+COMMAND = ["-c", "from lakehouse.cli import app; app()", "mcp"]
+TOOLS = {"search", "describe", "join_path", "metric", "freshness", "check_sql", "run_sql"}
+
+
+@pytest.fixture(scope="module")
+def warehouse(tmp_path_factory):
+    location = tmp_path_factory.mktemp("mcp") / "warehouse"
+    build(location)
+    return str(location)
+
+
+async def call(client, tool, **arguments):
+    found = await client.call_tool(tool, arguments)
+    return found.is_error, "".join(part.text for part in found.content)
+
+
+async def use(client):
+    """What a client that knows nothing of us does."""
+    listed = await client.list_tools()
+    assert {one.name for one in listed.tools} == TOOLS
+    assert all(one.description and one.annotations.read_only_hint for one in listed.tools)
+    resources = await client.list_resources()
+    assert [str(one.uri) for one in resources.resources] == ["lakehouse://map"]
+    whole = await client.read_resource("lakehouse://map")
+    assert "shop.orders snapshot=" in whole.contents[0].text
+
+    failed, text = await call(client, "search", question="open orders", budget=800)
+    assert not failed
+    assert "✗ CONTRADICTED" in text
+    assert "snapshot=" in text
+    failed, text = await call(client, "describe", table="shop.orders")
+    assert not failed
+    assert f"“Orders. ' v # shop.fake {CANARY}”" in text
+    failed, text = await call(client, "run_sql", sql="select note from shop.orders where id = 2")
+    assert not failed
+    answer = json.loads(text)
+    assert answer["rows"] == [[CANARY]]
+    assert list(answer["snapshots"]) == ["shop.orders"]
+    assert {one["what"] for one in answer["findings"]} == {"filter"}
+    failed, text = await call(client, "check_sql", sql="select sum(total) from shop.orders")
+    assert json.loads(text)["binds"]
+    failed, text = await call(client, "run_sql", sql="select * from read_csv('/etc/passwd')")
+    assert failed
+    assert "is no table of this catalog" in text
+    failed, text = await call(client, "freshness", table="shop.none")
+    assert failed
+    assert "There is no table shop.none; there are shop.lines" in text
+    failed, text = await call(client, "search", question="orders", budget=5)
+    assert failed
+    assert "100" in text
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+def test_standard_input_and_output(warehouse, mode):
+    async def talk():
+        server = StdioServerParameters(
+            command=sys.executable, args=[*COMMAND, "--catalog", warehouse]
+        )
+        async with Client(server, mode=mode) as client:
+            await use(client)
+
+    anyio.run(talk)
+
+
+def test_streamable_http(warehouse):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, *COMMAND, "--catalog", warehouse, "--http", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        try:
+            _wait(port)
+
+            async def talk():
+                for mode in ("legacy", "auto"):
+                    async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
+                        await use(client)
+
+            anyio.run(talk)
+        finally:
+            server.terminate()
+            server.wait(20)
+
+
+def _wait(port):
+    for _ in range(200):
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.1)
+    raise TimeoutError(port)

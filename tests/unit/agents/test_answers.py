@@ -1,0 +1,108 @@
+"""What agents are told: within budgets, with states, and text of others marked as such."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pytest
+
+import lakehouse as lh
+from lakehouse.agents.lines import LEGEND
+from lakehouse.agents.live_catalog import LiveCatalog
+from lakehouse.agents.narrow_answers import freshness_answer, join_path, map_answer, metric_answer
+from lakehouse.agents.serving import describe_answer, search_answer
+from tests.unit.agents.conftest import CANARY, build, order
+
+QUESTION = "How many open orders are there, and what is the revenue?"
+
+
+@pytest.mark.parametrize("budget", [100, 200, 500, 1500])
+def test_answers_keep_to_their_budget(live, budget):
+    answer = search_answer(live.map, QUESTION, budget)
+    assert answer.tokens <= budget
+    assert answer.text.startswith(LEGEND)
+    assert describe_answer(live.map, live.table("shop.orders"), budget).tokens <= budget
+
+
+def test_a_contradicted_statement_is_marked_wherever_it_is_served(live):
+    found = live.map
+    for text in (
+        search_answer(found, QUESTION, 1500).text,
+        describe_answer(found, live.table("shop.orders"), 1500).text,
+    ):
+        (line,) = [one for one in text.splitlines() if one.startswith("codes state")]
+        assert "✗ CONTRADICTED" in line
+        assert "“" in line.partition("✗")[2], "the reason quotes data"
+
+
+def test_every_statement_has_its_state(live):
+    text = describe_answer(live.map, live.table("shop.orders"), 4000).text
+    said = [one for one in text.splitlines()[2:] if not one.startswith("cols: ")]
+    assert len(said) == 7
+    assert all(re.search(r" (✓|\? unverified.*|✗ .*)$", one) for one in said)
+
+
+def test_snapshots_are_named(live, shop):
+    current = shop.load_table("shop.orders").current_snapshot().snapshot_id
+    assert f"# shop.orders snapshot={current} rows=3" in search_answer(live.map, "order", 500).text
+    assert f"shop.orders snapshot={current}" in map_answer(live.map)
+
+
+def test_text_of_others_stays_inside_its_quotes(live):
+    """A description with newlines, closing quotes, a tick and a table's head is one quoted line."""
+    for text in (
+        search_answer(live.map, "orders", 1500).text,
+        describe_answer(live.map, live.table("shop.orders"), 1500).text,
+        map_answer(live.map),
+        metric_answer(live.map, "revenue"),
+    ):
+        assert "\n# shop.fake" not in text
+        outside = re.sub(r"“[^”]*”", "", text.removeprefix(LEGEND))
+        assert CANARY not in outside
+        assert "“" not in outside
+        assert "”" not in outside
+    assert CANARY in describe_answer(live.map, live.table("shop.orders"), 1500).text
+
+
+def test_joins_by_statements_alone(live):
+    text = join_path(live.map, "shop.orders", "shop.lines")
+    # its evidence held, and rows came since
+    assert "join: order_id = shop.orders.id many_to_one ? unverified since" in text
+    assert "grain: key=id" in text
+    assert "grain: key=order_id,line" in text
+    assert "No statement says how" in join_path(live.map, "shop.lines", "shop.old_orders")
+    with pytest.raises(lh.NoSuchTableError, match=r"no table shop\.none; there are shop\.lines"):
+        join_path(live.map, "shop.none", "shop.lines")
+
+
+def test_metrics_by_name_and_synonym(live):
+    for name in ("revenue", "turnover", "Sales"):
+        text = metric_answer(live.map, name)
+        assert "[sum(total) / 100]" in text
+        assert "always: [not deleted]" in text
+    assert "There is no metric “margin”" in metric_answer(live.map, "margin")
+
+
+def test_freshness_is_of_the_table_and_of_what_is_said(live):
+    text = freshness_answer(live.map, live.tables["shop.orders"])
+    assert "by append" in text
+    assert "through=2025-01-02" in text
+    assert "use=shop.orders" in freshness_answer(live.map, live.tables["shop.old_orders"])
+
+
+def test_a_table_as_it_was(live, shop):
+    table = shop.load_table("shop.orders")
+    first = min(table.metadata.snapshots, key=lambda one: one.timestamp_ms).snapshot_id
+    assert live.table("shop.orders", first).rows == 2
+    with pytest.raises(lh.NoSuchSnapshotError):
+        live.table("shop.orders", 1)
+
+
+def test_a_change_is_seen_when_the_map_is_old(tmp_path):
+    lake = build(tmp_path / "warehouse")
+    always = LiveCatalog(lake, fresh_ms=-1)
+    assert always.table("shop.orders").rows == 3
+    more = pa.Table.from_pylist([order(4)], lake.load_table("shop.orders").schema().as_arrow())
+    lake.load_table("shop.orders").append(more)
+    assert always.table("shop.orders").rows == 4
