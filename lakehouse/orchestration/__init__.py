@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lakehouse.orchestration.checks.expectations import Suite, expect
     from lakehouse.orchestration.code_location import build_definitions
     from lakehouse.orchestration.derived.derived_table import DerivedTable
+    from lakehouse.orchestration.derived.sql_model import SqlModel
     from lakehouse.orchestration.discovery import discover
     from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
     from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
@@ -29,6 +30,7 @@ __all__ = [
     "LakehouseSpark",
     "Pipeline",
     "Source",
+    "SqlModel",
     "Suite",
     "build_definitions",
     "discover",
@@ -45,6 +47,7 @@ _HOMES = {
     "LakehouseSpark": "resources",
     "Pipeline": "project",
     "Source": "ingestion.source",
+    "SqlModel": "derived.sql_model",
     "Suite": "checks.expectations",
     "build_definitions": "code_location",
     "discover": "discovery",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dagster as dg
 
-from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
-from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensors
+from lakehouse.orchestration.automation.event_definitions import event_definitions
 from lakehouse.orchestration.automation.maintenance_jobs import (
     PROJECT_POLICY,
     maintenance_jobs,
@@ -15,13 +14,11 @@ from lakehouse.orchestration.automation.maintenance_sensors import (
     maintenance_schedules,
     maintenance_sensors,
 )
-from lakehouse.orchestration.automation.nightly_schedules import nightly_schedules
 from lakehouse.orchestration.checks.statement_checks import (
     statement_checks,
     statement_job,
     statement_sensor,
 )
-from lakehouse.orchestration.ingestion.feeds.feed_assets import feed_sensor
 from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
@@ -36,18 +33,13 @@ def build_definitions(
     Raises:
         InvalidInputError: the pipeline's tables contradict each other.
     """
-    tables, events_jobs = list(pipeline.table_names()), ingestion_jobs(pipeline)
-    return dg.Definitions(
-        assets=[*pipeline.assets(), state_asset(tables, PROJECT_POLICY)],
-        asset_checks=[*statement_checks(tables), *landing_checks(pipeline)],
-        jobs=[*events_jobs, *maintenance_jobs(tables), state_job(), statement_job(tables)],
-        sensors=[
-            *landing_sensors(pipeline, events_jobs),
-            *(feed_sensor(feed) for feed in pipeline.feeds),
-            *maintenance_sensors(tables),
-            statement_sensor(tables),
-        ],
-        schedules=[*nightly_schedules(pipeline, events_jobs), *maintenance_schedules()],
+    tables = list(pipeline.table_names())
+    upkeep = dg.Definitions(
+        assets=[state_asset(tables, PROJECT_POLICY)],
+        asset_checks=statement_checks(tables),
+        jobs=[*maintenance_jobs(tables), state_job(), statement_job(tables)],
+        sensors=[*maintenance_sensors(tables), statement_sensor(tables)],
+        schedules=maintenance_schedules(),
         resources={
             "lakehouse": lakehouse,
             "spark": spark,
@@ -56,3 +48,4 @@ def build_definitions(
         # one process, and so one JVM, a run
         executor=dg.in_process_executor,
     )
+    return dg.Definitions.merge(event_definitions(pipeline), upkeep)

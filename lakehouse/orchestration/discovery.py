@@ -6,18 +6,34 @@ import importlib
 import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
+from dagster.components.core.defs_module import (
+    ComponentRootComponent,
+    CompositeYamlComponent,
+    PythonFileComponent,
+)
 
+from lakehouse.errors import InvalidInputError
+from lakehouse.orchestration.components import DefinitionComponent
 from lakehouse.orchestration.derived.derived_table import DerivedTable
+from lakehouse.orchestration.derived.sql_model import SqlModel
 from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.project import Pipeline
 
 # Dagster does not export the type that `define_asset_job` returns
 _JOB_TYPES = (dg.JobDefinition, type(dg.define_asset_job("any")))
+# what Dagster makes of folders, Python modules and several components in one file
+_FOLDERS = (
+    ComponentRootComponent,
+    CompositeYamlComponent,
+    dg.DefsFolderComponent,
+    PythonFileComponent,
+)
 
 
 @dataclass(frozen=True)
@@ -55,15 +71,21 @@ class Discovered:
 def discover(package: ModuleType) -> Discovered:
     """Import every module of a package, and collect sources, feeds and derived tables.
 
+    Those of its `defs.yaml` files count as well.
+
     A name that starts with an underscore is passed over, as is what one module imports from
     another: each value counts once.
+
+    Raises:
+        InvalidInputError: a `defs.yaml` with a component that is none of lakehouse.
     """
     names = [one.name for one in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")]
     modules = [
         package,
         *(importlib.import_module(name) for name in names if "._" not in name),
     ]
-    values = _unique(modules)
+    values = [*_unique(modules), *_components(package)]
+    values = [one.table() if isinstance(one, SqlModel) else one for one in values]
     sources = [value for value in values if isinstance(value, Source)]
     derived = [value for value in values if isinstance(value, DerivedTable)]
     feeds = [value for value in values if isinstance(value, ChangeFeed)]
@@ -73,6 +95,22 @@ def discover(package: ModuleType) -> Discovered:
         tuple(sorted(feeds, key=lambda one: one.name)),
         tuple(modules),
     )
+
+
+def _components(package: ModuleType) -> list[Any]:
+    """What the `defs.yaml` files of a package define. Raises InvalidInputError."""
+    root = Path(package.__path__[0])
+    if not any(root.rglob("defs.yaml")):
+        return []
+    tree = dg.ComponentTree.from_module(defs_module=package, project_root=root.parent)
+    found: list[Any] = tree.get_all_components(of_type=cast("type[Any]", dg.Component))
+    strange = [one for one in found if not isinstance(one, (DefinitionComponent, *_FOLDERS))]
+    if strange:
+        raise InvalidInputError(
+            f"{root}: {type(strange[0]).__name__} in a defs.yaml is no component of lakehouse: "
+            "merge dg.load_from_defs_folder(...) of another folder into the definitions for it"
+        )
+    return [one.value for one in found if isinstance(one, DefinitionComponent)]
 
 
 def _unique(modules: Sequence[ModuleType]) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -109,7 +109,7 @@ class Source:
     last_day: date | None = None
     buckets: int = 4
     natural_key: tuple[str, ...] = ()
-    columns: tuple[Column, ...] = field(default=())
+    columns: tuple[Column, ...] = ()
     drift: DriftPolicy = "evolve"
     max_line_bytes: int = 8 << 20
     max_rejects: int = 100_000

@@ -1,0 +1,30 @@
+"""What brings events in and derives tables from them, as Dagster sees it."""
+
+from __future__ import annotations
+
+import dagster as dg
+
+from lakehouse.orchestration.automation.ingestion_jobs import ingestion_jobs
+from lakehouse.orchestration.automation.landing_sensors import landing_checks, landing_sensors
+from lakehouse.orchestration.automation.nightly_schedules import nightly_schedules
+from lakehouse.orchestration.ingestion.feeds.feed_assets import feed_sensor
+from lakehouse.orchestration.project import Pipeline
+
+
+def event_definitions(pipeline: Pipeline) -> dg.Definitions:
+    """Assets, their jobs, sensors and schedules, without maintenance and without resources.
+
+    Raises:
+        InvalidInputError: the pipeline's tables contradict each other.
+    """
+    jobs = ingestion_jobs(pipeline)
+    return dg.Definitions(
+        assets=pipeline.assets(),
+        asset_checks=landing_checks(pipeline),
+        jobs=jobs,
+        sensors=[
+            *landing_sensors(pipeline, jobs),
+            *(feed_sensor(feed) for feed in pipeline.feeds),
+        ],
+        schedules=nightly_schedules(pipeline, jobs),
+    )
