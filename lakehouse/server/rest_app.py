@@ -18,12 +18,13 @@ from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.lake import Lakehouse
 from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call, json_answer
-from lakehouse.server.namespace_operations import NAMESPACE_OPERATIONS
+from lakehouse.server.operations.namespace_operations import NAMESPACE_OPERATIONS
+from lakehouse.server.operations.scan_operations import ScanPlanning
+from lakehouse.server.operations.table_operations import TABLE_OPERATIONS
+from lakehouse.server.operations.transaction_operations import TRANSACTION_OPERATIONS
+from lakehouse.server.operations.unserved_operations import UNSERVED_OPERATIONS
 from lakehouse.server.repeated_requests import LIFETIME, RepeatedRequests
 from lakehouse.server.rest_operation import Operation, Served
-from lakehouse.server.table_operations import TABLE_OPERATIONS
-from lakehouse.server.transaction_operations import TRANSACTION_OPERATIONS
-from lakehouse.server.unserved_operations import UNSERVED_OPERATIONS
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,9 @@ def rest_app(lake: Lakehouse, *, config: Mapping[str, str] | None = None) -> Sta
 def operations_of(catalog: Catalog) -> tuple[Operation, ...]:
     """Every operation of the specification; those are listed that the catalog has."""
     together = [replace(one, listed=catalog.commits_together) for one in TRANSACTION_OPERATIONS]
-    return (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *together, *UNSERVED_OPERATIONS)
+    planning = ScanPlanning().operations()
+    served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *planning, *together)
+    return (*served, *UNSERVED_OPERATIONS)
 
 
 def _configuration(operations: Sequence[Operation]) -> Callable[[Served, Call], Answer]:

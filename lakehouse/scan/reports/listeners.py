@@ -23,6 +23,7 @@ _silent: ContextVar[bool] = ContextVar("lakehouse_scan_reports_silent", default=
 
 ENGINE_ARROW = "arrow"
 ENGINE_SPARK = "spark"
+ENGINE_REST = "rest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +32,7 @@ class ScanReport:
 
     Attributes:
         table: dotted name.
-        engine: who asked: `arrow` or `spark`.
+        engine: who asked: `arrow`, `spark`, or `rest` for a client of our server.
         timestamp_ms: when the plan was ready, milliseconds since the epoch.
         plan: counts, bytes and milliseconds, the predicate (`filter`, literals included) and the
             projection.

@@ -27,7 +27,7 @@ from lakehouse.server.http_messages import (
     identifier_to_json,
     json_answer,
 )
-from lakehouse.server.namespace_operations import no_such_namespace
+from lakehouse.server.operations.namespace_operations import no_such_namespace
 from lakehouse.server.paging import page
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.served_tables import ALL, REFS

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lakehouse.server.http_messages import Answer, Call, identifier_from_json
+from lakehouse.server.operations.table_operations import changes_from_json
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.table_commits import AskedCommit
-from lakehouse.server.table_operations import changes_from_json
 from lakehouse.spec.json_fields import require_list, require_object
 
 

@@ -1,0 +1,1 @@
+"""The operations of the REST catalog, by what they work on."""

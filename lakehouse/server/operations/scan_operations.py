@@ -1,0 +1,215 @@
+"""Scan planning for clients: our planner answers which files to read."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from pyiceberg.types import BinaryType, FixedType, IcebergType
+
+from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
+from lakehouse.scan.planner import ScanPlan, plan_appends, plan_scan
+from lakehouse.scan.reports.listeners import ENGINE_REST
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.server.error_answers import HttpError
+from lakehouse.server.file_json import file_to_json
+from lakehouse.server.filter_json import filter_from_json
+from lakehouse.server.http_messages import Answer, Call, json_answer
+from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.spec.json_fields import optional_bool, optional_int, optional_list, require_str
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.types.physical_types import partition_types
+
+TASKS_MAX = 5000
+"""Files in one answer; further ones are fetched by plan tasks."""
+_PLANS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A plan that is asked for, of one version of a table; hashable as its JSON is."""
+
+    metadata_location: str
+    body: bytes
+
+
+class RecentPlans:
+    """The last plans, so that their further tasks are answered without planning again."""
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[_Asked, ScanPlan] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def find(self, asked: _Asked) -> ScanPlan | None:
+        """The plan, if it is one of the last."""
+        with self._lock:
+            return self._plans.get(asked)
+
+    def keep(self, asked: _Asked, plan: ScanPlan) -> None:
+        """Keep it for its further tasks."""
+        with self._lock:
+            self._plans[asked] = plan
+            while len(self._plans) > _PLANS_MAX:
+                self._plans.popitem(last=False)
+
+
+class ScanPlanning:
+    """The operations of planning, which share their plans."""
+
+    def __init__(self) -> None:
+        self._plans = RecentPlans()
+
+    def operations(self) -> tuple[Operation, ...]:
+        """Plans are complete when they are answered: there is nothing to poll or to cancel."""
+        table = "/namespaces/{namespace}/tables/{table}"
+        return (
+            Operation("POST", f"{table}/plan", self.plan),
+            Operation("POST", f"{table}/tasks", self.tasks),
+        )
+
+    def plan(self, served: Served, call: Call) -> Answer:
+        """The files that may hold rows, at once."""
+        version = served.tables.newest(call.table())
+        body = orjson.dumps(call.document(), option=orjson.OPT_SORT_KEYS)
+        # a token names a snapshot: later tasks are of the same one, whatever was committed since
+        asked = _Asked(version.metadata_location, _with_snapshot(version.metadata, body))
+        plan = self._planned(served, call, version, asked)
+        return json_answer({"status": "completed", **self._page(plan, version, asked, 0)})
+
+    def tasks(self, served: Served, call: Call) -> Answer:
+        """Further files of a plan."""
+        document = call.document()
+        token = call.read(lambda: require_str(document, "plan-task", "body"))
+        asked, begin = _from_token(token)
+        version = served.tables.newest(call.table())
+        plan = self._planned(served, call, version, asked)
+        return json_answer(self._page(plan, version, asked, begin))
+
+    def _planned(
+        self, served: Served, call: Call, version: TableVersion, asked: _Asked
+    ) -> ScanPlan:
+        known = self._plans.find(asked)
+        if known is not None:
+            return known
+        document = orjson.loads(asked.body)
+        try:
+            request, after = call.read(lambda: _request(document, version.metadata))
+            storage = served.catalog.storage(version.metadata.location)
+            plan = (
+                plan_scan(request, storage)
+                if after is None
+                else plan_appends(request, after, storage)
+            )
+        except NoSuchSnapshotError as error:
+            raise HttpError(404, "NoSuchSnapshotException", error.message) from error
+        served.lake.listeners.planned(str(version.identifier), plan.report, engine=ENGINE_REST)
+        if len(plan.tasks) > TASKS_MAX:
+            self._plans.keep(asked, plan)
+        return plan
+
+    def _page(
+        self, plan: ScanPlan, version: TableVersion, asked: _Asked, begin: int
+    ) -> dict[str, Any]:
+        whole = orjson.loads(asked.body).get("filter")
+        types = _partition_types(version.metadata)
+        deletes: dict[tuple[str, int | None], int] = {}
+        delete_files: list[dict[str, Any]] = []
+
+        def reference(file: DataFile) -> int:
+            # vectors share a Puffin file: where one begins is a part of its name
+            key = (file.file_path, file.content_offset)
+            if key not in deletes:
+                deletes[key] = len(delete_files)
+                delete_files.append(file_to_json(file, types))
+            return deletes[key]
+
+        tasks: list[dict[str, Any]] = []
+        for task in plan.tasks[begin : begin + TASKS_MAX]:
+            item: dict[str, Any] = {"data-file": file_to_json(task.data_file, types)}
+            if task.deletes:
+                item["delete-file-references"] = [reference(one) for one in task.deletes]
+            if whole is not None:
+                item["residual-filter"] = whole
+            tasks.append(item)
+        found: dict[str, Any] = {"file-scan-tasks": tasks}
+        if delete_files:
+            found["delete-files"] = delete_files
+        if begin == 0 and len(plan.tasks) > TASKS_MAX:
+            rest = range(TASKS_MAX, len(plan.tasks), TASKS_MAX)
+            found["plan-tasks"] = [_token(asked, one) for one in rest]
+        return found
+
+
+def _with_snapshot(metadata: TableMetadata, body: bytes) -> bytes:
+    document = orjson.loads(body)
+    if document.get("snapshot-id") is None and document.get("end-snapshot-id") is None:
+        document["snapshot-id"] = metadata.current_snapshot_id
+    return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+
+
+def _request(
+    document: Mapping[str, Any], metadata: TableMetadata
+) -> tuple[ScanRequest, int | None]:
+    """What to plan, and after which snapshot where only appended files are asked for."""
+    start = optional_int(document, "start-snapshot-id", "body")
+    end = optional_int(document, "end-snapshot-id", "body")
+    snapshot_id = optional_int(document, "snapshot-id", "body")
+    if start is not None and (end is None or snapshot_id is not None):
+        raise InvalidInputError("start-snapshot-id needs end-snapshot-id, and no snapshot-id.")
+    own_schema = optional_bool(document, "use-snapshot-schema", "body", default=False)
+    case_sensitive = optional_bool(document, "case-sensitive", "body", default=True)
+    snapshot = None if snapshot_id is None else metadata.snapshot(snapshot_id)
+    schema = metadata.schema_for(snapshot) if own_schema else metadata.schema()
+
+    def is_readable(name: str) -> bool:
+        try:
+            kind = schema.find_field(name, case_sensitive=case_sensitive).field_type
+        except ValueError:
+            return True  # binding says what is wrong with it
+        return not isinstance(kind, BinaryType | FixedType)
+
+    given = document.get("filter")
+    select = optional_list(document, "select", "body")
+    request = ScanRequest(
+        metadata=metadata,
+        snapshot_id=end if end is not None else snapshot_id,
+        current_schema=not own_schema,
+        where=None if given is None else filter_from_json(given, is_readable),
+        select=[str(one) for one in select] or None,
+        case_sensitive=case_sensitive,
+    )
+    return request, start
+
+
+def _partition_types(metadata: TableMetadata) -> dict[int, tuple[IcebergType | None, ...]]:
+    types = types_of(metadata)
+    found: dict[int, tuple[IcebergType | None, ...]] = {}
+    for spec_id, spec in metadata.specs().items():
+        kinds = partition_types(spec, types)
+        found[spec_id] = tuple(kinds.get(field.field_id) for field in spec.fields)
+    return found
+
+
+def _token(asked: _Asked, begin: int) -> str:
+    parts = [asked.metadata_location, asked.body.decode(), begin]
+    return base64.urlsafe_b64encode(orjson.dumps(parts)).decode()
+
+
+def _from_token(token: str) -> tuple[_Asked, int]:
+    try:
+        location, body, begin = orjson.loads(base64.urlsafe_b64decode(token))
+        document = orjson.loads(body)
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise InvalidInputError("plan-task is none that this server gave.") from error
+    if not (isinstance(document, dict) and isinstance(location, str) and isinstance(begin, int)):
+        raise InvalidInputError("plan-task is none that this server gave.")
+    return _Asked(location, body.encode()), max(begin, 0)

@@ -1,0 +1,134 @@
+"""Plans of our server: the rows that pyiceberg reads by them are those that it finds itself."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from pyiceberg import expressions as ice
+from pyiceberg.catalog.rest import RestCatalog
+
+from lakehouse.server.operations import scan_operations
+from tests.server.test_rest_protocol import error
+
+DAYS = [dt.datetime(2026, 6, 1 + n % 3, n % 24, tzinfo=dt.UTC) for n in range(60)]
+ROWS = pa.table(
+    {
+        "id": pa.array(range(60), pa.int64()),
+        "at": pa.array(DAYS, pa.timestamp("us", tz="UTC")),
+        "name": [f"n{n % 7}" for n in range(60)],
+        "x": pa.array([None if n % 5 == 0 else n / 2 for n in range(60)], pa.float64()),
+        "raw": pa.array([bytes([n]) for n in range(60)], pa.binary()),
+        "cost": pa.array([Decimal(n) for n in range(60)], pa.decimal128(20, 2)),
+    }
+)
+FILTERS = [
+    ice.AlwaysTrue(),
+    ice.EqualTo("id", 7),
+    ice.And(ice.GreaterThanOrEqual("id", 10), ice.LessThan("id", 30)),
+    ice.Or(ice.IsNull("x"), ice.In("name", ["n1", "n2"])),
+    ice.Not(ice.StartsWith("name", "n1")),
+    ice.GreaterThan("at", "2026-06-02T00:00:00+00:00"),
+    ice.NotIn("id", [1, 2, 3]),
+    ice.And(ice.EqualTo("raw", b"\x05"), ice.LessThan("id", 30)),
+    ice.LessThan("cost", "12.50"),
+    ice.EqualTo("id", 1000),
+]
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def planned(rest, request):
+    name = f"planned.v{request.param}"
+    lake = rest.lake
+    table = lake.create_table(
+        name,
+        ROWS.schema,
+        partition_by=["day(at)", "bucket(2, id)"],
+        format_version=request.param,
+        properties={"write.delete.mode": "merge-on-read"},
+    )
+    for n in range(3):
+        table.append(ROWS.slice(n * 20, 20))
+    table.delete(where="id % 11 = 3")
+    return name
+
+
+def client(rest, mode):
+    return RestCatalog("c", uri=rest.url, **{"scan-planning-mode": mode})
+
+
+@pytest.mark.parametrize("where", FILTERS, ids=str)
+def test_the_same_rows_are_read(rest, planned, where, monkeypatch):
+    theirs = client(rest, "client").load_table(planned)
+    monkeypatch.setattr(scan_operations, "TASKS_MAX", 4)
+    ours = client(rest, "server").load_table(planned)
+    assert ours.catalog.supports_server_side_planning()
+    wanted = theirs.scan(row_filter=where)
+    found = ours.scan(row_filter=where)
+    assert {t.file.file_path for t in found.plan_files()} <= {
+        t.file.file_path for t in theirs.scan().plan_files()
+    }
+    same = sorted(wanted.to_arrow()["id"].to_pylist())
+    assert sorted(found.to_arrow()["id"].to_pylist()) == same
+    assert found.count() == wanted.count() == len(same)
+
+
+def test_files_that_cannot_match_are_not_sent(rest, planned):
+    path = f"/namespaces/planned/tables/{planned.partition('.')[2]}/plan"
+    whole = rest.post(path, {}).json()
+    one = rest.post(path, {"filter": {"type": "eq", "term": "id", "value": 7}}).json()
+    assert whole["status"] == one["status"] == "completed"
+    assert 0 < len(one["file-scan-tasks"]) < len(whole["file-scan-tasks"])
+    transformed = {
+        "type": "and",
+        "left": {
+            "type": "eq",
+            "term": {"type": "transform", "transform": "day", "term": "at"},
+            "value": "2026-06-01",
+        },
+        "right": {"type": "eq", "term": "id", "value": 7},
+    }
+    same = rest.post(path, {"filter": transformed}).json()
+    assert len(same["file-scan-tasks"]) == len(one["file-scan-tasks"])
+    not_it = {"filter": {"type": "not", "child": transformed}}
+    assert len(rest.post(path, not_it).json()["file-scan-tasks"]) == len(whole["file-scan-tasks"])
+
+
+def test_history(rest, planned):
+    path = f"/namespaces/planned/tables/{planned.partition('.')[2]}/plan"
+    first, second, third, _ = rest.lake.load_table(planned).metadata.snapshots.ids()
+
+    def rows(**body):
+        tasks = rest.post(path, body).json()["file-scan-tasks"]
+        return sum(one["data-file"]["record-count"] for one in tasks)
+
+    assert rows(**{"snapshot-id": first}) == 20
+    assert rows(**{"snapshot-id": third}) == 60
+    assert rows(**{"start-snapshot-id": first, "end-snapshot-id": third}) == 40
+    assert rows(**{"start-snapshot-id": second, "end-snapshot-id": third}) == 20
+    assert error(rest.post(path, {"snapshot-id": 5})) == (404, "NoSuchSnapshotException")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"filter": {"type": "sounds-like", "term": "name", "value": "x"}},
+        {"filter": {"type": "eq", "term": "nothing", "value": 1}},
+        {"filter": {"type": "eq", "term": "id", "value": []}},
+        {"filter": {"type": "eq", "term": "at", "value": "yesterday"}},
+        {"filter": 5},
+        {"start-snapshot-id": 5},
+        {"select": ["nothing"]},
+    ],
+)
+def test_plans_that_make_no_sense(rest, planned, body):
+    path = f"/namespaces/planned/tables/{planned.partition('.')[2]}/plan"
+    assert error(rest.post(path, body)) == (400, "BadRequestException")
+
+
+def test_tokens_that_nobody_gave(rest, planned):
+    path = f"/namespaces/planned/tables/{planned.partition('.')[2]}/tasks"
+    for token in ("", "x", "W10=", "!!!"):
+        assert error(rest.post(path, {"plan-task": token})) == (400, "BadRequestException")
