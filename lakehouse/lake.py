@@ -24,6 +24,7 @@ from lakehouse.spec.table_properties import check_property_texts, parse_format_v
 from lakehouse.spec.types.arrow_types import schema_from_arrow
 from lakehouse.table import Table
 from lakehouse.table.html_view import html_table
+from lakehouse.table.joint_transaction import JointTransaction
 
 Name = str | tuple[str, ...] | Identifier
 
@@ -208,6 +209,18 @@ class Lakehouse:
         identifier = Identifier.parse(name)
         self.create_namespace(identifier.namespace, exist_ok=True)
         return self._table(self.catalog.register(identifier, metadata_location))
+
+    def transaction(self) -> JointTransaction:
+        """Change several tables, all or none. Raises UnsupportedFeatureError without a database.
+
+        >>> lake = lh.load_catalog(f"sqlite:///{folder}/catalog.db", warehouse=folder)
+        >>> _ = lake.create_table("raw.sold", more.schema)
+        >>> with lake.transaction() as tx:
+        ...     result = tx.table("raw.sold").append(more)
+        >>> lake.load_table("raw.sold").scan().count()
+        1
+        """
+        return JointTransaction(self.catalog, self.environment, self.listeners)
 
     def create_namespace(
         self,

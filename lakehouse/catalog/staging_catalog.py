@@ -1,0 +1,78 @@
+"""A catalog in which commits are kept for later, until all of them are made at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from lakehouse.catalog.catalog_protocol import Catalog, TableCommit, TableVersion
+from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.catalog.metadata_files import next_metadata
+from lakehouse.environment import Environment
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.table_requirements import Requirement
+from lakehouse.spec.metadata.table_updates import Update
+
+
+class StagingCatalog:
+    """Shows each table as it was when it was first asked for, with the commits kept since.
+
+    Everything that is no commit goes to the catalog underneath.
+
+    Args:
+        catalog: where all is committed in the end.
+        environment: clock.
+    """
+
+    def __init__(self, catalog: Catalog, environment: Environment) -> None:
+        self._catalog, self._environment = catalog, environment
+        self._bases: dict[Identifier, TableVersion] = {}
+        self._staged: dict[Identifier, TableVersion] = {}
+        self._updates: dict[Identifier, list[Update]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def load(self, identifier: Identifier) -> TableVersion:
+        """The table as this transaction sees it. Raises NoSuchTableError."""
+        if identifier not in self._staged:
+            self._bases[identifier] = self._staged[identifier] = self._catalog.load(identifier)
+        return self._staged[identifier]
+
+    def refresh(self, version: TableVersion) -> TableVersion:
+        """The table as this transaction sees it: what others commit is seen in the end."""
+        return self.load(version.identifier)
+
+    def commit(
+        self,
+        identifier: Identifier,
+        base: TableVersion,  # noqa: ARG002 - the line of this transaction has one end
+        requirements: Sequence[Requirement],
+        updates: Sequence[Update],
+    ) -> TableVersion:
+        """Keep the updates for later. Raises CommitConflictError where a requirement fails."""
+        current = self.load(identifier)
+        with before_the_swap():
+            new = next_metadata(current, requirements, updates, self._environment.now_ms())
+        if new is current.metadata:
+            return current
+        self._staged[identifier] = TableVersion(identifier, new, current.metadata_location)
+        self._updates.setdefault(identifier, []).extend(updates)
+        return self._staged[identifier]
+
+    def turn(self, identifier: Identifier) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Nobody else is here."""
+        return nullcontext()
+
+    def commit_staged(self) -> list[TableVersion]:
+        """Commit everything that was kept, to the versions that it was decided on.
+
+        Raises what `Catalog.commit_all` raises; CommitConflictError where anybody committed to one
+        of these tables meanwhile.
+        """
+        commits = [
+            TableCommit(identifier, self._bases[identifier], (), updates)
+            for identifier, updates in self._updates.items()
+        ]
+        return self._catalog.commit_all(commits) if commits else []
