@@ -9,8 +9,9 @@ from functools import cached_property
 
 from pyiceberg.schema import Schema
 
+from lakehouse.agents.lines import statement_line
 from lakehouse.agents.ranking import Document, Embed, Ranking
-from lakehouse.agents.words import clean, words
+from lakehouse.agents.words import clean, token_estimate, words
 from lakehouse.semantics.binding import split_column
 from lakehouse.semantics.claims import SLOTS, Kind, Shape
 from lakehouse.semantics.sql_names import sql_mentions
@@ -100,6 +101,24 @@ class CatalogMap:
     def by_key(self) -> dict[str, Stated]:
         """Statements by id."""
         return {one.key: one for one in self.statements}
+
+    @cached_property
+    def lines(self) -> dict[str, tuple[str, int]]:
+        """Each statement as a line, and its tokens, by id."""
+        texts = {one.key: statement_line(one.draft, one.standing) for one in self.statements}
+        return {key: (text, token_estimate(text)) for key, text in texts.items()}
+
+    @cached_property
+    def notices(self) -> dict[str, list[Stated]]:
+        """What is said whenever a table is named: that it is replaced, or what to take instead."""
+        return {
+            name: [
+                one
+                for one in said
+                if one.draft.kind is Kind.DEPRECATION or one.draft.claim.get("instead")
+            ]
+            for name, said in self.by_table.items()
+        }
 
     @cached_property
     def table_ranking(self) -> Ranking:

@@ -21,6 +21,7 @@ Embed = Callable[[Sequence[str]], Vectors]
 """Texts to vectors, one row a text."""
 
 _K1, _B = 1.2, 0.6
+_WORDS_KEPT = 20_000
 _ABBREVIATION = 0.6
 _DIMENSIONS = 48
 
@@ -48,6 +49,7 @@ class Bm25:
     def __init__(self, documents: Sequence[Document]) -> None:
         self._keys = [one.key for one in documents]
         self._postings: dict[str, dict[int, float]] = {}
+        self._known: dict[str, list[tuple[str, dict[int, float]]]] = {}
         lengths = []
         for number, document in enumerate(documents):
             counts: Counter[str] = Counter()
@@ -87,6 +89,8 @@ class Bm25:
         return found
 
     def _terms(self, word: str) -> list[tuple[str, dict[int, float]]]:
+        if word in self._known:
+            return self._known[word]
         exact = self._postings.get(word)
         found = [] if exact is None else [(word, exact)]
         if len(word) > 2:
@@ -95,6 +99,8 @@ class Bm25:
                 for term, postings in self._postings.items()
                 if term != word and abbreviates(term, word)
             ]
+        if len(self._known) < _WORDS_KEPT:
+            self._known[word] = found
         return found
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 
 from lakehouse.agents.catalog_map import CatalogMap, MappedTable, Stated
-from lakehouse.agents.lines import LEGEND, statement_line
+from lakehouse.agents.lines import LEGEND
 from lakehouse.agents.words import abbreviates, quoted, token_estimate, words
 from lakehouse.semantics.claims import Kind
 
@@ -39,6 +40,7 @@ _STANDING = {
 _ALWAYS = 2.0
 _COLUMN_NAMED = 1.0
 _RELEVANT = 2.5
+_LONGEST = 8
 _PHRASE = 4.0
 """For a statement that has a name of its own in the question, whatever its table."""
 _PHRASE_KINDS = (
@@ -116,9 +118,10 @@ def ranked_tables(catalog: CatalogMap, question: str) -> list[tuple[str, float]]
     scores = dict(catalog.table_ranking.scores(question))
     asked = words(question)
     best = max(scores.values(), default=0.0)
+    runs = _runs(asked)
     for key, phrases in catalog.phrases.items():
         stated = catalog.by_key[key]
-        length = _longest(phrases, asked)
+        length = _longest(phrases, runs)
         if length and stated.draft.table in scores and stated.draft.kind in _PHRASE_KINDS:
             scores[stated.draft.table] += (0.06 if length == 1 else 0.12) * best
     if not scores:
@@ -147,6 +150,7 @@ def statement_worth(
     best = max(relevance.values(), default=1.0) or 1.0
     asked = words(question)
     distinct = list(dict.fromkeys(asked))
+    runs = _runs(asked)
     worth: dict[str, float] = {}
     for one in catalog.statements:
         draft = one.draft
@@ -154,7 +158,7 @@ def statement_worth(
         if draft.table not in catalog.tables or (not share and draft.kind is not Kind.ABSENCE):
             continue
         fits = relevance.get(one.key, 0.0) / best
-        length = _longest(catalog.phrases[one.key], asked) if draft.kind in _PHRASE_KINDS else 0
+        length = _longest(catalog.phrases[one.key], runs) if draft.kind in _PHRASE_KINDS else 0
         named = draft.column is not None and _names(draft.column, distinct)
         standing = _STANDING[draft.kind] + _ALWAYS * bool(draft.claim.get("mandatory"))
         worth[one.key] = (
@@ -166,20 +170,34 @@ def statement_worth(
     return worth
 
 
-def _longest(phrases: Sequence[tuple[str, ...]], asked: Sequence[str]) -> int:
+@lru_cache(maxsize=50_000)
+def _tokens(text: str) -> int:
+    """Of short texts that come again with each question."""
+    return token_estimate(text)
+
+
+@lru_cache(maxsize=50_000)
+def _name_words(column: str) -> tuple[str, ...]:
+    """The words that a column's name is made of."""
+    return tuple(words(column))
+
+
+def _runs(asked: Sequence[str]) -> set[tuple[str, ...]]:
+    """Every run of up to _LONGEST words of a question."""
+    return {
+        tuple(asked[at : at + length])
+        for length in range(1, _LONGEST + 1)
+        for at in range(len(asked) - length + 1)
+    }
+
+
+def _longest(phrases: Sequence[tuple[str, ...]], runs: Container[tuple[str, ...]]) -> int:
     """Words of the longest phrase that the question has, word after word."""
-    longest = 0
-    for phrase in phrases:
-        length = len(phrase)
-        if length > longest and any(
-            tuple(asked[at : at + length]) == phrase for at in range(len(asked) - length + 1)
-        ):
-            longest = length
-    return longest
+    return max((len(phrase) for phrase in phrases if phrase in runs), default=0)
 
 
 def _names(column: str, asked: Sequence[str]) -> bool:
-    parts = [part for part in words(column) if len(part) > 1]
+    parts = [part for part in _name_words(column) if len(part) > 1]
     return any(part == word or abbreviates(part, word) for part in parts for word in asked)
 
 
@@ -216,31 +234,37 @@ def _packed(
         _interleaved(catalog, chosen, worth, asked),
         ((table, column) for table in rest for column in table.columns),
     )
-    served: list[str] = []
-    for cost_of, place in queue:
-        block = blocks.get(cost_of.name)
-        fresh = block is None
-        block = block or _Block(cost_of)
-        head = token_estimate(block.head()) + 1 if fresh else 0
+    served: dict[str, None] = {}
+    for table, place in queue:
+        block = blocks.get(table.name)
+        cost = 0
+        if block is None:
+            block = _Block(table)
+            notices = catalog.notices[table.name]
+            cost = _tokens(block.head()) + 1 + sum(catalog.lines[o.key][1] + 1 for o in notices)
+            block.lines += [(one, catalog.lines[one.key][0]) for one in notices]
         if isinstance(place, Stated):
-            text = statement_line(place.draft, place.standing)
-            cost = head + token_estimate(text) + 1
-            if spent + cost > budget:
+            if place.key in served:
                 continue
-            block.lines.append((place, text))
-            served.append(place.key)
+            text, tokens = catalog.lines[place.key]
+            noticed = place in catalog.notices[table.name]
+            cost += 0 if noticed else tokens + 1
         else:
-            text = column_text(cost_of, place)
-            cost = head + token_estimate(text) + 2
-            if spent + cost > budget:
-                continue
-            block.columns.append(place)
+            cost += _tokens(column_text(table, place)) + 2
+        if spent + cost > budget:
+            continue
         spent += cost
-        blocks[cost_of.name] = block
+        blocks[table.name] = block
+        served |= dict.fromkeys(one.key for one, _ in block.lines)
+        if not isinstance(place, Stated):
+            block.columns.append(place)
+        elif place.key not in served:
+            block.lines.append((place, text))
+            served[place.key] = None
     ordered = [blocks[name] for name in chosen if name in blocks]
     ordered += [block for name, block in blocks.items() if name not in chosen]
     text = "\n".join([LEGEND, *(line for block in ordered for line in _block_lines(block))])
-    return Answer(text, [block.table.name for block in ordered], served)
+    return Answer(text, [block.table.name for block in ordered], list(served))
 
 
 def _interleaved(
@@ -253,7 +277,9 @@ def _interleaved(
         table = catalog.tables[name]
         share = 1.0 - place / (len(chosen) + 1)
         for at, column in enumerate(table.columns):
-            near = any(p in asked or any(abbreviates(p, w) for w in asked) for p in words(column))
+            near = any(
+                p in asked or any(abbreviates(p, w) for w in asked) for p in _name_words(column)
+            )
             if near or place < 2:
                 items.append(((2.2 if near else 1.1) * share, at, table, column))
             else:

@@ -36,6 +36,13 @@ def test_a_contradicted_statement_is_marked_wherever_it_is_served(live):
         assert "“" in line.partition("✗")[2], "the reason quotes data"
 
 
+@pytest.mark.parametrize("budget", [130, 200, 400, 1500])
+def test_a_replaced_table_is_never_named_without_that(live, budget):
+    """Also where it fills what is left of the budget, and at every budget that it fits."""
+    text = search_answer(live.map, "price of lines", budget).text
+    assert ("# shop.old_orders" in text) == ("DEPRECATED use=shop.orders" in text)
+
+
 def test_every_statement_has_its_state(live):
     text = describe_answer(live.map, live.table("shop.orders"), 4000).text
     said = [one for one in text.splitlines()[2:] if not one.startswith("cols: ")]

@@ -8,6 +8,7 @@ import json
 import pytest
 
 import lakehouse as lh
+from benchmarks.agent_catalog import report
 from benchmarks.agent_catalog.__main__ import DEVELOPMENT, owners_statements
 from benchmarks.agent_catalog.domain.nordlicht_tables import SCHEMAS
 from benchmarks.agent_catalog.evaluation import evaluate
@@ -127,3 +128,8 @@ def test_intervals_against_published_figures():
     first = {str(one): one < 9 for one in range(10)}
     second = {str(one): one < 3 for one in range(10)}
     assert mcnemar(first, second) == {"only_first": 6, "only_second": 0, "p": 0.03125}
+
+
+def test_the_page_shows_the_kept_result():
+    page = report.PAGE.read_text("utf-8")
+    assert report.page_with(page, json.loads(report.RESULT.read_text("utf-8"))) == page
