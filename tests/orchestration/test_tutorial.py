@@ -49,8 +49,7 @@ def test_the_page_runs_in_an_empty_folder(
             path.parent.mkdir(exist_ok=True)
             path.write_text(text)
             continue
-        for line in text.splitlines():
-            said.append((line, run(line, empty_folder, monkeypatch)))
+        said += [(line, run(line, empty_folder, monkeypatch)) for line in text.splitlines()]
     told = dict(said)
     assert "malformed JSON" in next(t for c, t in said if "new-source" in c)
     assert re.search(r"2024-06-01\W+100\b", next(t for c, t in said if "AS DATE" in c))
