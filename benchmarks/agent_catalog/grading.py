@@ -20,6 +20,7 @@ from lakehouse.agents.words import clean
 from lakehouse.errors import InvalidInputError
 from lakehouse.semantics.claims import Kind
 
+CRASHED = "the reader crashed: "
 SHORT_ID = 4
 """`S070b` belongs to the owners' statement `S070`."""
 
@@ -92,6 +93,8 @@ def grade(
     question: Question, wanted: Wanted, expected: Any, rows: Rows, reading: Reading
 ) -> Graded:
     """One answer against what was wanted."""
+    if reading.refusal.startswith(CRASHED):
+        return Graded("error", reading.refusal, expected, reading)
     if reading.sql is None:
         outcome = "refused rightly" if wanted.behaviour == "refuse" else "refused wrongly"
         return Graded(outcome, None, expected, reading)
@@ -110,7 +113,10 @@ def grade(
 def read(shown: Shown, question: Question, budget: int, today: dt.date) -> tuple[Answer, Reading]:
     """What is served, and what the reader makes of that text alone."""
     answer = search_answer(shown.catalog, question.text, budget)
-    return answer, read_question(question.text, answer.text, today)
+    try:
+        return answer, read_question(question.text, answer.text, today)
+    except Exception as error:  # noqa: BLE001 - a crash of the reader is a failure that is listed
+        return answer, Reading(None, refusal=f"{CRASHED}{type(error).__name__}: {error}")
 
 
 Said = Mapping[str, Sequence[tuple[str, str]]]

@@ -8,14 +8,16 @@ import json
 import pytest
 
 import lakehouse as lh
-from benchmarks.agent_catalog import report
+from benchmarks.agent_catalog import grading, report
 from benchmarks.agent_catalog.__main__ import DEVELOPMENT, owners_statements
+from benchmarks.agent_catalog.conditions import Shown
 from benchmarks.agent_catalog.domain.nordlicht_tables import SCHEMAS
 from benchmarks.agent_catalog.evaluation import evaluate
 from benchmarks.agent_catalog.intervals import mcnemar, wilson
 from benchmarks.agent_catalog.questions import load_questions
 from benchmarks.agent_catalog.reader.mechanical_reader import read_question
 from benchmarks.agent_catalog.reader.question_grammar import Span, taken_apart
+from lakehouse.agents.catalog_map import CatalogMap
 
 TODAY = dt.date(2025, 7, 1)
 TEXT = """
@@ -59,6 +61,18 @@ def test_the_reader_knows_the_text_alone():
     assert "date '2025-05-31'" in found.sql
     assert "ord.del_ts IS NULL" in found.sql
     assert read_question(asked, "", TODAY).refusal
+
+
+def test_a_crash_of_the_reader_is_a_failure_that_is_listed(monkeypatch):
+    def crash(*_):
+        raise KeyError("no such thing")
+
+    monkeypatch.setattr(grading, "read_question", crash)
+    asked = questions()[0]
+    shown = Shown(CatalogMap("empty", {}), {})
+    _, reading = grading.read(shown, asked, 500, TODAY)
+    assert "KeyError" in reading.refusal
+    assert grading.grade(asked, asked.before, 1, None, reading).outcome == "error"
 
 
 def test_the_reader_leaves_contradicted_lines_alone():
