@@ -41,6 +41,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "sensor_tick": ("--files", "1000"),
     "spark_read": ("--rows", "200000", "--days", "20", "--repeat", "1"),
     "spark_write": ("--rows", "200000", "--days", "3", "--repeat", "1"),
+    "ingest": ("--rows", "20000", "--days", "2", "--files", "2", "--repeat", "1"),
     "spark_join": ("--rows", "200000", "--buckets", "2", "--repeat", "1"),
 }
 """Every benchmark in the order of running, with what makes it quick."""
@@ -214,6 +215,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "spark_read": spark,
     "spark_join": spark,
     "spark_write": spark,
+    "ingest": spark,
 }
 
 
