@@ -33,12 +33,12 @@ def build_definitions(
     Raises:
         InvalidInputError: the pipeline's tables contradict each other.
     """
-    tables = list(pipeline.table_names())
+    tables, maintained = list(pipeline.table_names()), pipeline.maintained()
     upkeep = dg.Definitions(
-        assets=[state_asset(tables, PROJECT_POLICY)],
+        assets=[state_asset(maintained, PROJECT_POLICY)],
         asset_checks=statement_checks(tables),
-        jobs=[*maintenance_jobs(tables), state_job(), statement_job(tables)],
-        sensors=[*maintenance_sensors(tables), statement_sensor(tables)],
+        jobs=[*maintenance_jobs(maintained), state_job(), statement_job(tables)],
+        sensors=[*maintenance_sensors(maintained), statement_sensor(tables)],
         schedules=maintenance_schedules(),
         resources={
             "lakehouse": lakehouse,

@@ -23,6 +23,7 @@ from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.derived.sql_model import SqlModel
 from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
 from lakehouse.orchestration.ingestion.source import Source
+from lakehouse.orchestration.plain_assets.plain_tables import plain_tables
 from lakehouse.orchestration.project import Pipeline
 
 # Dagster does not export the type that `define_asset_job` returns
@@ -53,8 +54,12 @@ class Discovered:
     modules: tuple[ModuleType, ...]
 
     def pipeline(self, landing_root: str) -> Pipeline:
-        """Sources, feeds and derived tables, with landing folders below `landing_root`."""
-        return Pipeline(self.sources, self.derived, landing_root, self.feeds)
+        """Sources, feeds and derived tables, with landing folders below `landing_root`.
+
+        Tables of plain assets are maintained with them.
+        """
+        plain = plain_tables(dg.load_assets_from_modules(self.modules))
+        return Pipeline(self.sources, self.derived, landing_root, self.feeds, plain)
 
     def others(self) -> dg.Definitions:
         """Dagster definitions of the modules: assets, checks, jobs, sensors, schedules."""

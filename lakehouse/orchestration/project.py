@@ -34,12 +34,14 @@ class Pipeline:
         derived: tables computed from others.
         landing_root: where the landing folders are.
         feeds: of changes.
+        others: tables of other assets, which are looked after like those of the pipeline.
     """
 
     sources: tuple[Source, ...]
     derived: tuple[DerivedTable, ...]
     landing_root: str
     feeds: tuple[ChangeFeed, ...] = ()
+    others: tuple[str, ...] = ()
 
     def assets(self) -> list[dg.AssetsDefinition]:
         """The Dagster assets.
@@ -59,6 +61,10 @@ class Pipeline:
         for feed in self.feeds:
             yield from (feed.table, feed.ledger_table)
         yield from (table.name for table in self.derived)
+
+    def maintained(self) -> list[str]:
+        """Every table that the jobs and sensors of maintenance look after, dotted."""
+        return list(dict.fromkeys((*self.table_names(), *self.others)))
 
     def source(self, name: str) -> Source:
         """A source by name. Raises InvalidInputError."""

@@ -12,10 +12,12 @@ import dagster as dg
 import pytest
 
 from lakehouse.errors import InvalidInputError
+from lakehouse.orchestration.automation.run_requests import COMPACT_JOB, TABLES_TAG
 from lakehouse.orchestration.code_location import build_definitions
 from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.discovery import discover
 from lakehouse.orchestration.ingestion.source import EventTime, Source
+from lakehouse.orchestration.plain_assets.lakehouse_io_manager import LakehouseIOManager
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 
@@ -86,6 +88,40 @@ def test_sources_tables_and_plain_assets_are_found_wherever_they_lie(package: Pa
         "lakehouse/state",
     }  # fmt: skip
     assert "daily" in {one.name for one in defs.get_repository_def().schedule_defs}
+
+
+def test_tables_of_plain_assets_are_maintained(package: Path, tmp_path: Path) -> None:
+    (package / "plain.py").write_text(
+        "import dagster as dg\n"
+        "import pyarrow as pa\n"
+        "@dg.asset(key_prefix='marts', metadata={'write_mode': 'append'})\n"
+        "def users() -> pa.Table: return pa.table({'id': [1]})\n"
+        "@dg.asset(metadata={'table': 'marts.elsewhere'})\n"
+        "def named() -> pa.Table: return pa.table({'id': [1]})\n"
+        "@dg.asset(io_manager_key='files')\n"
+        "def kept_in_files() -> int: return 1\n"
+        "@dg.asset\n"
+        "def notified() -> None: pass\n"
+        "given = dg.AssetSpec('given')\n"
+    )
+    found = discover(importlib.import_module(package.name))
+    pipeline = found.pipeline("")
+    assert sorted(pipeline.maintained()) == ["marts.elsewhere", "marts.users"]
+    lakehouse = LakehouseResource(catalog=f"file://{tmp_path}/warehouse")
+    defs = dg.Definitions.merge(
+        build_definitions(pipeline, lakehouse, LakehouseSpark()),
+        found.others(),
+        dg.Definitions(resources={"files": dg.mem_io_manager}),
+    )
+    users = defs.resolve_assets_def(["marts", "users"])
+    resources = {"io_manager": LakehouseIOManager(lakehouse=lakehouse, spark=LakehouseSpark())}
+    assert all(dg.materialize([users], resources=resources).success for _ in range(6))
+    table = lakehouse.lake().load_table("marts.users")
+    assert len(table.scan().plan().files) == 6
+    job = defs.resolve_job_def(COMPACT_JOB)
+    assert job.execute_in_process(tags={TABLES_TAG: "marts.users"}).success
+    assert len(table.refresh().scan().plan().files) == 1
+    assert table.scan().count() == 6
 
 
 def test_a_table_of_two_sources_has_the_days_of_both_and_belongs_to_no_source_alone() -> None:
