@@ -19,6 +19,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.operations.namespace_operations import NAMESPACE_OPERATIONS
+from lakehouse.server.operations.report_operations import REPORT_OPERATIONS
 from lakehouse.server.operations.scan_operations import ScanPlanning
 from lakehouse.server.operations.table_operations import TABLE_OPERATIONS
 from lakehouse.server.operations.transaction_operations import TRANSACTION_OPERATIONS
@@ -52,7 +53,7 @@ def operations_of(catalog: Catalog) -> tuple[Operation, ...]:
     """Every operation of the specification; those are listed that the catalog has."""
     together = [replace(one, listed=catalog.commits_together) for one in TRANSACTION_OPERATIONS]
     planning = ScanPlanning().operations()
-    served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *planning, *together)
+    served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *REPORT_OPERATIONS, *planning, *together)
     return (*served, *UNSERVED_OPERATIONS)
 
 
