@@ -103,10 +103,9 @@ def ours(folder: Path, uri: str, commits: int) -> list[float]:
 def theirs(folder: Path, uri: str, commits: int) -> list[float]:
     catalog = PyIcebergSqlCatalog("lakehouse", uri=uri, warehouse=str(folder / "warehouse"))
     table = catalog.load_table(("bench", "events"))
-    paths = [
-        folder / "warehouse" / "bench" / "events" / "data" / f"py-{number}.parquet"
-        for number in range(commits)
-    ]
+    data = Path(table.location().removeprefix("file://")) / "data"
+    data.mkdir(parents=True, exist_ok=True)
+    paths = [data / f"py-{number}.parquet" for number in range(commits)]
     rows = table.schema().as_arrow()
     for number, path in enumerate(paths):
         pq.write_table(pa.table({"id": pa.array([number], pa.int64())}).cast(rows), path)
