@@ -37,7 +37,8 @@ demo: .venv/installed ## Events into tables, checks, maintenance, lineage: the w
 	@$(RUN) lakehouse demo
 
 dev: .venv/installed ## The Dagster UI on http://localhost:3000
-	@mkdir -p "$$DAGSTER_HOME" && cp dagster.yaml "$$DAGSTER_HOME/dagster.yaml"
+	@$(RUN) python -c "from pathlib import Path; from lakehouse.orchestration.dagster_instance \
+		import prepare_home; prepare_home(Path.cwd())"
 	@echo "Dagster UI: http://localhost:3000  (Ctrl-C stops it)"
 	$(RUN) dagster dev -w workspace.yaml
 

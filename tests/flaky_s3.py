@@ -7,12 +7,22 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 
+CODES = {
+    "400": "InvalidRequest",
+    "403": "AccessDenied",
+    "404": "NoSuchBucket",
+    "409": "ConditionalRequestConflict",
+    "501": "NotImplemented",
+    "503": "SlowDown",
+}
+
 
 class Server(ThreadingHTTPServer):
     """`script` holds the next answers to PUT, None or empty: an honest one.
 
     "lost": stored, then the connection is cut; "503": not stored; "500 stored": stored, and an
-    error is told; "409": not stored, another request for the same key is under way; "403": refused.
+    error is told; "409": not stored, another request for the same key is under way; the
+    other CODES: refused.
     """
 
     def __init__(self) -> None:
@@ -49,13 +59,8 @@ class Handler(BaseHTTPRequestHandler):
         with server.lock:
             plan = server.script.pop(0) if server.script else None
             server.puts.append(plan or "honest")
-            if plan in {"409", "403", "503"}:
-                self._answer(
-                    int(plan),
-                    {"409": "ConditionalRequestConflict", "403": "AccessDenied", "503": "SlowDown"}[
-                        plan
-                    ],
-                )
+            if plan in CODES:
+                self._answer(int(plan), CODES[plan])
                 return
             if key in server.objects and self.headers.get("If-None-Match") == "*":
                 self._answer(412, "PreconditionFailed")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -12,6 +11,9 @@ import urllib.request
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+from deploy.loopback import LoopbackPostgres, free_port
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it looks for a runtime folder that containers lack
@@ -30,11 +32,18 @@ def postgres() -> Iterator[str]:
 
 
 @contextmanager
+def postgres_on_loopback() -> Iterator[int]:
+    """A PostgreSQL server that listens on 127.0.0.1; gives its port."""
+    with tempfile.TemporaryDirectory(prefix="pg") as folder:
+        port = free_port()
+        with LoopbackPostgres(Path(folder), port):
+            yield port
+
+
+@contextmanager
 def s3() -> Iterator[dict[str, str]]:
     """moto's server with the bucket `lake`; gives the storage properties."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     server = subprocess.Popen(
         [

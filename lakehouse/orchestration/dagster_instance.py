@@ -33,9 +33,15 @@ def open_instance() -> dg.DagsterInstance:
 
 
 def prepare_home(checkout: Path) -> Path:
-    """Make the instance's folder with the checkout's `dagster.yaml`, and use it here."""
+    """Make the instance's folder, and use it here.
+
+    The demo's own is given the checkout's `dagster.yaml`; one that the user named in `DAGSTER_HOME`
+    only if it has none.
+    """
     home = dagster_home()
     home.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(checkout / "dagster.yaml", home / "dagster.yaml")
+    settings = home / "dagster.yaml"
+    if home.is_relative_to(checkout / ".lakehouse") or not settings.exists():
+        shutil.copyfile(checkout / "dagster.yaml", settings)
     os.environ["DAGSTER_HOME"] = str(home)
     return home

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
@@ -78,7 +79,18 @@ _FINAL = (
     obstore_errors.InvalidPathError,
     obstore_errors.NotSupportedError,
     obstore_errors.UnknownConfigurationKeyError,
+    # a PUT into a bucket that is not there
+    FileNotFoundError,
+    obstore_errors.NotFoundError,
 )
+# What obstore says of a failure of no class of its own, where no repetition helps: a request that
+# cannot be sent, a wrong region or certificate, a refusal (408 and 429 ask for patience, 409 is
+# another request under way), a store that is full or lacks the method.
+_FINAL_TEXT = re.compile(
+    r"HTTP error: builder error|Received redirect|InvalidCertificate"
+    r"|non-2xx status code: (?:4(?!08|09|25|29)\d\d|501|505|507)"
+)
+_PLAIN_HTTP = "HTTP error: builder error"
 _RETRIES = "storage.max-retries"
 _CREATE_ATTEMPTS = 8
 _DELETE_BATCH = 1000
@@ -179,9 +191,10 @@ class ObjectStorage:
                     ) from error
                 # S3's 409: another request for this key is under way, which may yet fail.
                 self._wait(attempt, "create", location, error)
-            except (*_FINAL, FileNotFoundError, obstore_errors.NotFoundError) as error:
-                _fail("create", location, error, outcome="failed" if attempt == 0 else "unknown")
             except (obstore_errors.BaseError, OSError) as error:
+                if _is_final(error):
+                    outcome = "failed" if attempt == 0 else "unknown"
+                    _fail("create", location, error, outcome=outcome)
                 self._wait(attempt, "create", location, error)
             else:
                 return
@@ -383,46 +396,31 @@ class ObjectOutput(WriteOnlyStream):
 
 
 def _connect(scheme: str, authority: str, properties: Mapping[str, str]) -> Any:
-    client: dict[str, Any] = {
-        "timeout": timedelta(milliseconds=int(properties.get("storage.timeout-ms", "30000")))
-    }
-    retry: dict[str, Any] = {
+    # Not as `client_options`, which would replace the environment's (AWS_ALLOW_HTTP, proxies).
+    client = {"timeout": f"{int(properties.get('storage.timeout-ms', '30000'))} ms"}
+    retry: Any = {
         "max_retries": int(properties.get(_RETRIES, "10")),
         "retry_timeout": timedelta(
             milliseconds=int(properties.get("storage.retry-timeout-ms", "180000"))
         ),
     }
+    options: Any
     if scheme in _S3_SCHEMES:
-        options = _options(properties, _S3_OPTIONS)
-        if str(options.get("endpoint", "")).startswith("http://"):
-            client["allow_http"] = True
-        return S3Store(
-            authority,
-            config=options,  # type: ignore[arg-type]
-            client_options=client,  # type: ignore[arg-type]
-            retry_config=retry,  # type: ignore[arg-type]
-        )
+        options = client | _options(properties, _S3_OPTIONS)
+        if options.get("endpoint", "").startswith("http://"):
+            options["allow_http"] = "true"
+        return S3Store(authority, config=options, retry_config=retry)
     if scheme in _GCS_SCHEMES:
-        options = _options(properties, _GCS_OPTIONS)
-        return GCSStore(
-            authority,
-            config=options,  # type: ignore[arg-type]
-            client_options=client,  # type: ignore[arg-type]
-            retry_config=retry,  # type: ignore[arg-type]
-        )
+        options = client | _options(properties, _GCS_OPTIONS)
+        return GCSStore(authority, config=options, retry_config=retry)
     container, at, host = authority.partition("@")
-    options = _options(properties, _AZURE_OPTIONS)
+    options = client | _options(properties, _AZURE_OPTIONS)
     if at:
         options.setdefault("account_name", host.partition(".")[0])
-    return AzureStore(
-        container,
-        config=options,  # type: ignore[arg-type]
-        client_options=client,  # type: ignore[arg-type]
-        retry_config=retry,  # type: ignore[arg-type]
-    )
+    return AzureStore(container, config=options, retry_config=retry)
 
 
-def _options(properties: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Any]:
+def _options(properties: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
     return {option: properties[name] for name, option in names.items() if name in properties}
 
 
@@ -455,14 +453,24 @@ def _fail(action: str, location: str, error: Exception, **context: object) -> No
         raise NoSuchFileError(f"No object at {location}.", location=location) from error
     raise StorageError(
         f"Cannot {action} {location}: {_reason(error)}",
-        retryable=not isinstance(error, _FINAL),
+        retryable=not _is_final(error),
         location=location,
         **context,
     ) from error
 
 
+def _is_final(error: Exception) -> bool:
+    """Whether the same request fails however often it is repeated."""
+    return isinstance(error, _FINAL) or _FINAL_TEXT.search(str(error)) is not None
+
+
 def _reason(error: Exception) -> str:
     text = str(error)
+    if _PLAIN_HTTP in text:
+        return (
+            "the endpoint cannot be used. An http:// endpoint needs AWS_ALLOW_HTTP=true, or is "
+            "given as s3.endpoint."
+        )
     with contextlib.suppress(ValueError):
         # the first line says what happened, the rest dumps the client's configuration
         text = text[: text.index("\n")]

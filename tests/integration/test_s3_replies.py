@@ -77,6 +77,41 @@ def test_an_endless_outage_is_unknown_and_shows_no_secret(server, storage):
     )
 
 
+@pytest.mark.parametrize("refusal", ["400", "403", "404", "501"])
+def test_what_no_repetition_helps_is_sent_once(server, storage, refusal):
+    server.script = [refusal] * 20
+    with pytest.raises(StorageError) as caught:
+        storage.create(KEY, b"mine")
+    assert server.puts == [refusal]
+    assert not caught.value.retryable
+    assert caught.value.context["outcome"] == "failed"
+
+
+ENDPOINT_IN_ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_REGION": "us-east-1",
+}
+
+
+def test_the_environment_may_allow_http(server, monkeypatch):
+    for name, value in ENDPOINT_IN_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", server.properties["s3.endpoint"])
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    storage = ObjectStorage()
+    storage.create(KEY, b"mine")
+    storage.write(f"{KEY}.other", b"other")
+    assert storage.read(KEY) == b"mine"
+    monkeypatch.delenv("AWS_ALLOW_HTTP")
+    pauses = []
+    storage = ObjectStorage(sleep=pauses.append)
+    with pytest.raises(StorageError, match="AWS_ALLOW_HTTP") as caught:
+        storage.create(KEY, b"mine")
+    assert not caught.value.retryable
+    assert not pauses
+
+
 def test_the_writers_mark_is_a_name_that_every_store_takes():
     """Azure wants metadata names to be identifiers of C#, proxies drop headers with underscores."""
     assert re.fullmatch("[a-z][a-z0-9]*", WRITER_ID)
