@@ -11,12 +11,8 @@ from rich.text import Text
 
 from lakehouse.catalog.redaction import hide_secrets
 from lakehouse.cli.command_session import Session, command
-from lakehouse.cli.semantics_commands import (
-    edit_statements,
-    result_json,
-    statement_lines,
-    statements_about,
-)
+from lakehouse.cli.semantics_commands import edit_statements, result_json, statement_lines
+from lakehouse.curation.checkup import statements_about
 from lakehouse.maintenance.column_sketches import distinct_counts
 from lakehouse.maintenance.health.table_health import health
 from lakehouse.maintenance.shown_plan import human_bytes, listing
@@ -108,7 +104,7 @@ def describe(
         return
     found = session.table(table)
     data = description(found)
-    stated = statements_about(session, found)
+    stated = statements_about(session.lake, found)
     if stated:
         data["statements"] = [result_json(one) for one in stated]
     session.show(data, Group(*_description_lines(data), *statement_lines(stated)))

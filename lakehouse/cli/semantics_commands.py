@@ -18,7 +18,7 @@ from lakehouse.curation.checkup import Checked, Survey, accept, check, check_sta
 from lakehouse.curation.profiles import profile
 from lakehouse.curation.proposals import propose
 from lakehouse.curation.standard_fields import standard_fields, write_standard_fields
-from lakehouse.curation.statement_store import DIGEST, NAMESPACE, StatementStore
+from lakehouse.curation.statement_store import NAMESPACE, StatementStore
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.shown_plan import listing
 from lakehouse.semantics.binding import bind
@@ -27,7 +27,6 @@ from lakehouse.semantics.osi import osi_document
 from lakehouse.semantics.statement_yaml import write_statements
 from lakehouse.semantics.statements import Statement
 from lakehouse.semantics.states import State
-from lakehouse.table import Table
 
 TablesArgument = Annotated[
     list[str] | None, typer.Argument(help="Tables, as namespace.name; all by default.")
@@ -188,17 +187,6 @@ def edit_statements(session: Session, table: str) -> None:
     store.remove(plan["removed"])
     accept(session.lake, statements, "edit")
     _show(session, check_statements(session.lake, [table]))
-
-
-def statements_about(session: Session, table: Table) -> list[Checked]:
-    """The statements about a table with their states, from metadata alone.
-
-    None when the table's properties name no digest.
-    """
-    if DIGEST not in table.properties:
-        return []
-    results, _ = check(survey(session.lake, [table.name]), run_evidence=False)
-    return results
 
 
 def statement_lines(stated: list[Checked]) -> list[RenderableType]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from lakehouse.curation.evidence_run import EvidenceRunner
 from lakehouse.curation.gathering import Gatherer, table_names
-from lakehouse.curation.statement_store import NAMESPACE, StatementStore
+from lakehouse.curation.statement_store import DIGEST, NAMESPACE, StatementStore
 from lakehouse.lake import Lakehouse
 from lakehouse.semantics.binding import TableNames, under_present_names
 from lakehouse.semantics.facts import Change
@@ -186,6 +186,17 @@ def check_statements(
     results, kept = check(survey(lake, tables), run_evidence=run_evidence)
     if record:
         StatementStore(lake).record(kept)
+    return results
+
+
+def statements_about(lake: Lakehouse, table: Table) -> list[Checked]:
+    """The statements about a table with their states now, from metadata alone.
+
+    None when the table's properties name no digest of any.
+    """
+    if DIGEST not in table.properties:
+        return []
+    results, _ = check(survey(lake, [table.name]), run_evidence=False)
     return results
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,11 +27,15 @@ from lakehouse.server.operations.transaction_operations import TRANSACTION_OPERA
 from lakehouse.server.operations.unserved_operations import UNSERVED_OPERATIONS
 from lakehouse.server.repeated_requests import LIFETIME, RepeatedRequests
 from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.server.watching.access_log import log_request
+from lakehouse.server.watching.watch_operations import WATCH_OPERATIONS
 
 log = logging.getLogger(__name__)
 
 BODY_BYTES_MAX = 64 * 1024 * 1024
 _THREADS = 32
+_CLIENT_LEFT = 499
+"""Counted for a request whose client left before it was there."""
 
 
 def rest_app(lake: Lakehouse, *, config: Mapping[str, str] | None = None) -> Starlette:
@@ -45,7 +50,8 @@ def rest_app(lake: Lakehouse, *, config: Mapping[str, str] | None = None) -> Sta
     repeated = RepeatedRequests()
     threads = CapacityLimiter(_THREADS)
     configuration = Operation("GET", "/config", _configuration(operations), listed=False)
-    routes = [_route(one, served, repeated, threads) for one in (configuration, *operations)]
+    all_of_them = (configuration, *operations, *WATCH_OPERATIONS)
+    routes = [_route(one, served, repeated, threads) for one in all_of_them]
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
 
 
@@ -58,7 +64,7 @@ def operations_of(catalog: Catalog) -> tuple[Operation, ...]:
 
 
 def _configuration(operations: Sequence[Operation]) -> Callable[[Served, Call], Answer]:
-    endpoints = [f"{one.method} /v1/{{prefix}}{one.path}" for one in operations if one.listed]
+    endpoints = [one.endpoint for one in operations if one.listed]
 
     def configuration(served: Served, call: Call) -> Answer:
         wanted = call.query.get("warehouse", "")
@@ -80,6 +86,8 @@ def _route(
     operation: Operation, served: Served, repeated: RepeatedRequests, threads: CapacityLimiter
 ) -> Route:
     async def endpoint(request: Request) -> Response:
+        began, at_ms = time.perf_counter(), served.environment.now_ms()
+        status = _CLIENT_LEFT
         try:
             call = Call(
                 request.path_params,
@@ -90,14 +98,27 @@ def _route(
             answer = await to_thread.run_sync(
                 repeated.answer, operation, served, call, limiter=threads
             )
+            status = answer.status
         except ClientDisconnect:
             raise
         # every error has an answer, and none may end the server
         except Exception as error:  # noqa: BLE001
             answer = error_answer(error, changes=operation.changes)
+            status = answer.status
+        finally:
+            seconds = time.perf_counter() - began
+            served.meters.answered(operation.endpoint, status, seconds)
+            log_request(
+                at_ms=at_ms,
+                principal=None,
+                operation=operation.endpoint,
+                names=tuple(request.path_params.values()),
+                status=status,
+                seconds=seconds,
+            )
         return _response(answer)
 
-    return Route(f"/v1{operation.path}", endpoint, methods=[operation.method])
+    return Route(f"{operation.root}{operation.path}", endpoint, methods=[operation.method])
 
 
 async def _body(request: Request) -> bytes:

@@ -9,6 +9,7 @@ from lakehouse.catalog.catalog_protocol import Catalog, Request
 from lakehouse.environment import Environment
 from lakehouse.lake import Lakehouse
 from lakehouse.server.http_messages import Answer, Call
+from lakehouse.server.meters import Meters
 from lakehouse.server.served_tables import ServedTables
 from lakehouse.server.table_commits import TableCommits
 
@@ -21,23 +22,27 @@ class Served:
         lake: the catalog that is served.
         tables: versions of tables that are in memory.
         commits: how tables change.
+        meters: what is counted.
     """
 
     lake: Lakehouse
     tables: ServedTables
     commits: TableCommits
+    meters: Meters
 
     @classmethod
     def of(cls, lake: Lakehouse, config: Mapping[str, str]) -> Served:
         """Serve a catalog; `config` is told to clients with every table."""
-        tables = ServedTables(lake.catalog, config)
-        return cls(lake, tables, TableCommits(lake.catalog, tables, lake.environment))
+        tables, meters = ServedTables(lake.catalog, config), Meters()
+        commits = TableCommits(lake.catalog, tables, lake.environment, meters)
+        return cls(lake, tables, commits, meters)
 
     def during(self, request: Request) -> Served:
         """The same, whose next change is carried out once for this request."""
         catalog = self.catalog.during(request)
         lake = Lakehouse(catalog, self.environment)
-        return Served(lake, self.tables, TableCommits(catalog, self.tables, self.environment))
+        commits = TableCommits(catalog, self.tables, self.environment, self.meters)
+        return Served(lake, self.tables, commits, self.meters)
 
     @property
     def catalog(self) -> Catalog:
@@ -60,11 +65,12 @@ class Operation:
 
     Attributes:
         method: of HTTP.
-        path: below `/v1`, with the names of its parts in braces.
+        path: below `root`, with the names of its parts in braces.
         run: does it.
         changes: whether it may change something.
         again: the answer to the same request once it was carried out.
         listed: whether `endpoints` in the configuration names it.
+        root: what stands before its path; empty for what is no part of the protocol.
     """
 
     method: str
@@ -73,3 +79,9 @@ class Operation:
     changes: bool = field(default=False, kw_only=True)
     again: Callable[[Served, Call], Answer] = field(default=_no_content, kw_only=True)
     listed: bool = field(default=True, kw_only=True)
+    root: str = field(default="/v1", kw_only=True)
+
+    @property
+    def endpoint(self) -> str:
+        """The name that the specification's `endpoints` gives it."""
+        return f"{self.method} {self.root}{'/{prefix}' if self.listed else ''}{self.path}"

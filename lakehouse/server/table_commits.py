@@ -14,6 +14,7 @@ from lakehouse.catalog.catalog_protocol import Catalog, TableCommit, TableVersio
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitConflictError, NoSuchTableError, UnsupportedFeatureError
+from lakehouse.server.meters import Meters
 from lakehouse.server.served_tables import ServedTables
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -49,10 +50,14 @@ class TableCommits:
         catalog: holds them.
         tables: the versions known to be newest.
         environment: clock and ids.
+        meters: count commits and lost races.
     """
 
-    def __init__(self, catalog: Catalog, tables: ServedTables, environment: Environment) -> None:
+    def __init__(
+        self, catalog: Catalog, tables: ServedTables, environment: Environment, meters: Meters
+    ) -> None:
         self._catalog, self._tables, self._environment = catalog, tables, environment
+        self._meters = meters
 
     def commit(
         self,
@@ -70,7 +75,7 @@ class TableCommits:
             NoSuchTableError: there is no table, and it is not to be created.
             TableAlreadyExistsError: certainly not created: others were first.
         """
-        with self._catalog.turn(identifier):
+        with self._meters.commit(), self._catalog.turn(identifier):
             if any(isinstance(one, AssertCreate) for one in requirements):
                 done = self._create(identifier, requirements, updates)
                 self._tables.keep(done)
@@ -85,7 +90,7 @@ class TableCommits:
         """
         if any(isinstance(one, AssertCreate) for each in asked for one in each.requirements):
             raise UnsupportedFeatureError("Create tables first, each by itself.")
-        with ExitStack() as turns:
+        with self._meters.commit(), ExitStack() as turns:
             for name in sorted({one.identifier for one in asked}):
                 turns.enter_context(self._catalog.turn(name))
             return self._change(asked)
@@ -133,6 +138,7 @@ class TableCommits:
                     for one, base in zip(newest, bases, strict=True)
                 ):
                     raise
+                self._meters.lost_race()
             else:
                 for version in made:
                     self._tables.keep(version)

@@ -33,12 +33,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start(catalog: str, warehouse: str, port: int) -> subprocess.Popen[bytes]:
+def start(catalog: str, warehouse: str, port: int, *more: str) -> subprocess.Popen[bytes]:
     """`lakehouse serve`, once it answers."""
     cli = "from lakehouse.cli import app; app()"
     command = [sys.executable, "-c", cli, "serve", "--catalog", catalog]
     server = subprocess.Popen(
-        [*command, "--warehouse", warehouse, "--port", str(port)],
+        [*command, "--warehouse", warehouse, "--port", str(port), *more],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import sys
 import threading
@@ -24,16 +26,25 @@ def serve(
     session: Session,
     host: Annotated[str, typer.Option(help="Interface to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8181,
+    access_log: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Log each request there as a line of JSON; - is standard error."
+        ),
+    ] = None,
 ) -> None:
     """Serve the catalog over HTTP to everything that speaks Iceberg REST.
 
-    It runs until it is interrupted or terminated.
+    It runs until it is interrupted or terminated. What it is asked until then it still answers.
     """
     app: Any = load_module("lakehouse.server.rest_app", "server")
     http: Any = load_module("lakehouse.server.http_server", "server")
+    log: Any = load_module("lakehouse.server.watching.access_log", "server")
     ended = threading.Event()
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, lambda *_: ended.set())
+    if access_log is not None:
+        log.open_log(access_log)
     with http.HttpServer(app.rest_app(session.lake), host, port) as server:
         session.show(
             {"url": server.url, "catalog": session.lake.name},
@@ -44,6 +55,11 @@ def serve(
         )
         sys.stdout.flush()
         ended.wait()
+    # everything is answered, but threads of granian are still ending; if the interpreter ended
+    # under them, they would abort the process
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def spark_connect(

@@ -99,6 +99,7 @@ class ScanPlanning:
     ) -> ScanPlan:
         known = self._plans.find(asked)
         if known is not None:
+            served.meters.planned(None)
             return known
         document = orjson.loads(asked.body)
         try:
@@ -111,6 +112,7 @@ class ScanPlanning:
             )
         except NoSuchSnapshotError as error:
             raise HttpError(404, "NoSuchSnapshotException", error.message) from error
+        served.meters.planned(plan.report)
         served.lake.listeners.planned(str(version.identifier), plan.report, engine=ENGINE_REST)
         if len(plan.tasks) > TASKS_MAX:
             self._plans.keep(asked, plan)

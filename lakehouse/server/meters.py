@@ -1,0 +1,103 @@
+"""What a server counts and measures, for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
+
+from lakehouse.catalog.commit_outcome import is_certain
+from lakehouse.errors import AlreadyExistsError, CommitConflictError, LakehouseError
+from lakehouse.scan.reports.plan_report import PlanReport
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Meters:
+    """The counts of one server. Safe between threads.
+
+    >>> meters = Meters()
+    >>> meters.answered("GET /v1/config", 200, seconds=0.002)
+    >>> "lakehouse_request_seconds_count" in meters.text().decode()
+    True
+    """
+
+    def __init__(self) -> None:
+        registry = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        self._registry = registry
+        self._requests = Histogram(
+            "lakehouse_request_seconds",
+            "Seconds until a request was answered.",
+            ("operation", "status"),
+            buckets=_SECONDS,
+            registry=registry,
+        )
+        self._commits = Counter(
+            "lakehouse_commits",
+            "Commits to tables: committed, conflict, refused, or unknown.",
+            ("outcome",),
+            registry=registry,
+        )
+        self._races = Counter(
+            "lakehouse_commit_retries",
+            "Races that a commit lost to others and ran again inside the server.",
+            registry=registry,
+        )
+        self._plans = Counter(
+            "lakehouse_plans",
+            "Scans asked for: planned, or still in memory (kept).",
+            ("source",),
+            registry=registry,
+        )
+        self._manifests = Counter(
+            "lakehouse_planned_manifests",
+            "Manifests that plans opened, by what answered: a cache, a twin, or Avro.",
+            ("source",),
+            registry=registry,
+        )
+
+    def answered(self, operation: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        self._requests.labels(operation, str(status)).observe(seconds)
+
+    @contextmanager
+    def commit(self) -> Iterator[None]:
+        """Count how the commit inside ends."""
+        try:
+            yield
+        except (CommitConflictError, AlreadyExistsError):
+            self._commits.labels("conflict").inc()
+            raise
+        except LakehouseError as error:
+            self._commits.labels("refused" if is_certain(error) else "unknown").inc()
+            raise
+        except BaseException:
+            self._commits.labels("unknown").inc()
+            raise
+        self._commits.labels("committed").inc()
+
+    def lost_race(self) -> None:
+        """A commit is run again."""
+        self._races.inc()
+
+    def planned(self, report: PlanReport | None) -> None:
+        """A scan was planned; None: it was still in memory."""
+        self._plans.labels("kept" if report is None else "planned").inc()
+        for one in () if report is None else (report.data_manifests, report.delete_manifests):
+            self._manifests.labels("cache").inc(one.read_cached)
+            self._manifests.labels("twin").inc(one.read_columnar)
+            self._manifests.labels("avro").inc(one.read_bulk + one.read_slow)
+
+    def text(self) -> bytes:
+        """All of it, as Prometheus reads it (`CONTENT_TYPE`)."""
+        return generate_latest(self._registry)

@@ -1,0 +1,1 @@
+"""What people and machines look at to see how the server does."""

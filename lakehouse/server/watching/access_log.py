@@ -1,0 +1,53 @@
+"""A line for each request: who asked for what, and what came of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from pathlib import Path
+
+import orjson
+
+log = logging.getLogger(__name__)
+
+
+def log_request(
+    *,
+    at_ms: int,
+    principal: str | None,
+    operation: str,
+    names: tuple[str, ...],
+    status: int,
+    seconds: float,
+) -> None:
+    """Log a request as one line of JSON. Nothing of its headers or body is in it.
+
+    Args:
+        at_ms: when it came, milliseconds since the epoch.
+        principal: who sent it; None where nobody is asked.
+        operation: of the specification, as `endpoints` names it.
+        names: what it is about: tables, namespaces.
+        status: of the answer.
+        seconds: until it was answered.
+    """
+    if not log.isEnabledFor(logging.INFO):
+        return
+    at = dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
+    line = {
+        "at": at.isoformat(timespec="milliseconds"),
+        "principal": principal,
+        "operation": operation,
+        "names": names,
+        "status": status,
+        "ms": round(seconds * 1000, 3),
+    }
+    log.info("%s", orjson.dumps(line).decode())
+
+
+def open_log(path: str) -> None:
+    """Write the lines of this process to a file, or to standard error for `-`."""
+    handler = logging.StreamHandler() if path == "-" else logging.FileHandler(Path(path))
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False

@@ -1,0 +1,284 @@
+"""Health, metrics, the log of requests, the pages, and a stop in the middle of a commit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sqlite3
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from html.parser import HTMLParser
+
+import pyarrow as pa
+import pytest
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitFailedException
+
+import lakehouse as lh
+from lakehouse.curation.checkup import accept
+from lakehouse.curation.gathering import table_names
+from lakehouse.curation.statement_store import StatementStore
+from lakehouse.semantics.binding import bind
+from lakehouse.semantics.statement_yaml import parse_statements
+from lakehouse.spec.identifier import Identifier
+from tests.server.conftest import SCHEMA, Rest, open_lake, serve
+from tests.server.test_server_faults import free_port, start
+
+SAID = """
+table: shop.orders
+author: Sales
+statements:
+- {kind: description, column: id, text: the <b>number</b>}
+- {kind: warning, evidence: {check: bounds, column: id, min: 0, max: 1}}
+"""
+STATES = {"verified", "unverified", "contradicted", "expired", "deprecated"}
+HOSTILE = "<script>alert(1)</script>"
+
+
+def samples(rest: Rest) -> dict[tuple[str, ...], float]:
+    """Every sample as Prometheus's own parser reads it."""
+    told = rest.session.get(f"{rest.url}/metrics", timeout=30)
+    assert told.status_code == 200
+    return {
+        (one.name, *one.labels.values()): one.value
+        for family in text_string_to_metric_families(told.text)
+        for one in family.samples
+    }
+
+
+def change(key: str, **requirement: object) -> dict[str, object]:
+    return {
+        "requirements": [requirement] if requirement else [],
+        "updates": [{"action": "set-properties", "updates": {key: "1"}}],
+    }
+
+
+def test_requests_commits_and_conflicts_are_counted(rest):
+    table = "/namespaces/counted/tables/t"
+    rest.table("counted", "t")
+    before = samples(rest)
+    load = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}"
+    commit = load.replace("GET", "POST")
+    for _ in range(3):
+        assert rest.get(table).status_code == 200
+    assert rest.get("/namespaces/counted/tables/none").status_code == 404
+    assert rest.post(table, change("a")).status_code == 200
+    wrong = change("b", type="assert-current-schema-id", **{"current-schema-id": 7})
+    assert rest.post(table, wrong).status_code == 409
+    assert rest.post(table, {"updates": [{"action": "what"}]}).status_code == 400
+    assert rest.post(f"{table}/plan", {}).status_code == 200
+    after = samples(rest)
+    grown = {key: after[key] - before.get(key, 0) for key in after}
+    count = "lakehouse_request_seconds_count"
+    assert grown[count, load, "200"] == 3
+    assert grown[count, load, "404"] == 1
+    assert [grown[count, commit, one] for one in ("200", "409", "400")] == [1, 1, 1]
+    assert grown["lakehouse_commits_total", "committed"] == 1
+    assert grown["lakehouse_commits_total", "conflict"] == 1
+    assert grown["lakehouse_plans_total", "planned"] == 1
+    assert 0 < grown["lakehouse_request_seconds_sum", load, "200"] < 30
+    assert after["process_resident_memory_bytes",] > 0
+
+
+def test_lost_races_are_counted(tmp_path):
+    lake = open_lake("sqlite", tmp_path)
+    with serve(lake) as server, requests.Session() as session:
+        rest = Rest(server.url, lake, session)
+        rest.table("ns", "t")
+        path = f"{server.url}/v1/namespaces/ns/tables/t"
+
+        done = threading.Event()
+        engine = SqlCatalog(lake.name, uri=lake.catalog.uri, warehouse=lake.warehouse)
+        table = engine.load_table("ns.t")
+
+        def others() -> None:
+            """Of another engine, which does not wait for its turn."""
+            while not done.is_set():
+                with suppress(CommitFailedException):
+                    table.refresh().transaction().set_properties(
+                        other=str(time.time())
+                    ).commit_transaction()
+
+        racer = threading.Thread(target=others)
+        racer.start()
+        commits = 0
+        while commits < 200:
+            commits += 1
+            assert requests.post(path, json=change("mine"), timeout=30).status_code == 200
+            if samples(rest)["lakehouse_commit_retries_total",] > 0:
+                break
+        done.set()
+        racer.join()
+        engine.engine.dispose()
+        counted = samples(rest)
+        assert counted["lakehouse_commit_retries_total",] > 0
+        assert counted["lakehouse_commits_total", "committed"] == commits
+
+
+def test_health(tmp_path):
+    lake = open_lake("sqlite", tmp_path)
+    with serve(lake) as server:
+        well = requests.get(f"{server.url}/health", timeout=30)
+        assert (well.status_code, well.json()) == (200, {"status": "ok"})
+        (tmp_path / "catalog.db").rename(tmp_path / "gone.db")
+        (tmp_path / "catalog.db").mkdir()
+        lake.catalog.close()  # connections that were open would not notice
+        ill = requests.get(f"{server.url}/health", timeout=30)
+        assert ill.status_code == 503, ill.text
+        assert str(tmp_path) not in ill.text
+
+
+class Page(HTMLParser):
+    """What a browser makes of a page: its text, links and elements."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self.links: list[str] = []
+        self.elements: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.add(tag)
+        self.links += [value for name, value in attrs if name == "href"]
+
+    def handle_data(self, data):
+        self.texts.append(data.strip())
+
+
+def page(rest: Rest, path: str) -> Page:
+    answer = rest.session.get(rest.url + path, timeout=30)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    return Page(answer.text)
+
+
+@pytest.fixture
+def hostile(rest):
+    """Tables whose names, docs and properties would be script."""
+    fields = [{**SCHEMA["fields"][0], "name": HOSTILE, "doc": f"'\"&{HOSTILE}\u202e"}]
+    name = "<img src=x onerror=alert(1)>"
+    if not rest.lake.catalog.table_exists(Identifier(("nice", "a&b"), name)):
+        for levels in (["nice"], ["nice", "a&b"]):
+            rest.post("/namespaces", {"namespace": levels})
+        body = {"name": name, "schema": {**SCHEMA, "fields": fields}, "properties": {"k": HOSTILE}}
+        made = rest.post("/namespaces/nice%1Fa&b/tables", body)
+        assert made.status_code == 200, made.text
+    return name
+
+
+def test_pages_show_names_as_text(rest, hostile):
+    first = page(rest, "/")
+    assert "nice.a&b" in first.texts
+    assert hostile in first.texts
+    link = f"/tables/nice%1Fa%26b/{quoted(hostile)}"
+    assert link in first.links
+    shown = page(rest, link)
+    assert f"nice.a&b.{hostile}" in shown.texts
+    assert HOSTILE in shown.texts
+    assert f"'\"&{HOSTILE}\\u202e" in shown.texts
+    assert not {"script", "img"} & (first.elements | shown.elements)
+    missing = rest.session.get(f"{rest.url}/tables/nice/{quoted(HOSTILE)}", timeout=30)
+    assert missing.status_code == 404
+    assert "script" not in Page(missing.text).elements
+
+
+def quoted(text: str) -> str:
+    return requests.utils.quote(text, safe="")
+
+
+def test_a_table_page_shows_snapshots_and_what_is_said(tmp_path):
+    lake = lh.load_catalog(str(tmp_path / "warehouse"))
+    table = lake.create_table("shop.orders", pa.schema({"id": pa.int64()}))
+    for n in range(3):
+        table.append(pa.table({"id": [n]}))
+    table.create_tag("first", table.history()[0].snapshot_id)
+    names = {seen.name: seen for seen in (table_names(table),)}
+    statements = [bind(one, names, 0) for one in parse_statements(SAID)]
+    StatementStore(lake).put(statements)
+    accept(lake, statements, "Ann")
+    with serve(lake) as server, requests.Session() as session:
+        shown = page(Rest(server.url, lake, session), "/tables/shop/orders")
+        for snapshot in table.history():
+            assert str(snapshot.snapshot_id) in shown.texts
+        assert "first" in shown.texts
+        assert "the <b>number</b>" in shown.texts
+        # the one was read by a person; the bounds of three ids refute the other
+        assert [one for one in shown.texts if one in STATES] == ["verified", "contradicted"]
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium here")
+def test_pages_in_a_browser(rest, hostile):
+    """The browser's own tree, after it ran what it would run."""
+    for path in ("/", f"/tables/nice%1Fa%26b/{quoted(hostile)}"):
+        done = subprocess.run(
+            [
+                *("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--timeout=20000"),
+                *("--dump-dom", rest.url + path),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        tree = Page(done.stdout)
+        assert hostile in " ".join(tree.texts)
+        assert not {"script", "img"} & tree.elements
+
+
+def test_each_request_is_a_line_of_json_without_secrets(tmp_path):
+    log, port = tmp_path / "access.log", free_port()
+    warehouse = tmp_path / "warehouse"
+    server = start(str(warehouse), str(warehouse), port, "--access-log", str(log))
+    try:
+        url = f"http://127.0.0.1:{port}/v1/namespaces"
+        secret = {"Authorization": "Bearer hunter2-token"}
+        requests.post(url, json={"namespace": ["ns"]}, headers=secret, timeout=30)
+        requests.get(f"{url}/ns/tables/t?token=hunter2-query", headers=secret, timeout=30)
+    finally:
+        server.terminate()
+        assert server.wait(30) == 0
+    text = log.read_text()
+    lines = [json.loads(line) for line in text.splitlines()][-2:]
+    assert [(one["operation"], one["names"], one["status"]) for one in lines] == [
+        ("POST /v1/{prefix}/namespaces", [], 200),
+        ("GET /v1/{prefix}/namespaces/{namespace}/tables/{table}", ["ns", "t"], 404),
+    ]
+    assert all(one["ms"] > 0 and one["at"].startswith("20") for one in lines)
+    assert "hunter2" not in text
+
+
+def test_sigterm_finishes_the_commit_that_is_under_way(tmp_path):
+    """The commit is slow because another process holds the database."""
+    uri, warehouse, port = f"sqlite:///{tmp_path}/c.db", str(tmp_path / "wh"), free_port()
+    lake = lh.load_catalog(uri, warehouse=warehouse)
+    lake.create_table("ns.t", pa.schema({"id": pa.int64()}))
+    server = start(uri, warehouse, port)
+    path = f"http://127.0.0.1:{port}/v1/namespaces/ns/tables/t"
+    assert requests.get(path, timeout=30).status_code == 200
+    holder = sqlite3.connect(tmp_path / "c.db", isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    answers: list[int] = []
+    client = threading.Thread(
+        target=lambda: answers.append(requests.post(path, json=change("k"), timeout=60).status_code)
+    )
+    client.start()
+    time.sleep(0.7)  # long enough to be there, shorter than the database's patience
+    server.send_signal(signal.SIGTERM)
+    time.sleep(0.7)
+    assert server.poll() is None
+    assert answers == []
+    holder.execute("COMMIT")
+    holder.close()
+    client.join(30)
+    assert answers == [200]
+    assert server.wait(30) == 0
+    assert lake.load_table("ns.t").properties["k"] == "1"
+    with pytest.raises(requests.ConnectionError):
+        requests.get(path, timeout=5)
