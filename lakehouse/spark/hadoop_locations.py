@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.spark.hadoop_settings import hadoop_settings
+from lakehouse.storage.storage_protocol import Storage
 
 logger = logging.getLogger(__name__)
 
-_SCHEMES = {"": "file", "file": "file", "s3": "s3a", "s3a": "s3a", "s3n": "s3a"}
+_SCHEMES = {"": "file", "file": "file", "s3": "s3a", "s3a": "s3a", "s3n": "s3a", "gcs": "gs"}
 
 
 def spark_location(location: str) -> str:
@@ -32,8 +35,10 @@ def spark_location(location: str) -> str:
     return f"{_SCHEMES.get(scheme, scheme)}://{rest}"
 
 
-def hadoop_reads(spark: SparkSession, location: str) -> bool:
+def hadoop_reads(spark: SparkSession, location: str, storage: Storage) -> bool:
     """Whether the session has a Hadoop file system for it (S3's needs JARs PySpark lacks).
+
+    That file system is given the settings of the storage that the session does not have yet.
 
     Raises:
         UnsupportedFeatureError: a location that only this process can see.
@@ -44,6 +49,10 @@ def hadoop_reads(spark: SparkSession, location: str) -> bool:
     jvm = spark._jvm
     if jvm is None:
         return False
+    hadoop = spark._jsc.hadoopConfiguration()
+    for name, value in hadoop_settings(location, storage.properties, os.environ).items():
+        if spark.conf.get(f"spark.hadoop.{name}", None) is None:
+            hadoop.set(name, value)
     try:
         jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(
             scheme, spark._jsparkSession.sessionState().newHadoopConf()

@@ -8,13 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
+from pydantic import TypeAdapter, ValidationError
 from pyspark.sql import SparkSession
 
+from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.spark.catalog.registration import register
 from lakehouse.spark.jvm.jre import java_home
 from lakehouse.spark.jvm.spark_versions import newest_java
 
+CONFIG_VARIABLE = "LAKEHOUSE_SPARK_CONFIG"
+"""Names Spark settings of every session of this process, a JSON object of strings."""
 _GIB = 1 << 30
 _MIB = 1 << 20
 
@@ -31,13 +35,15 @@ def spark_config(
 
     Args:
         master: where Spark runs. A local master listens on the loopback interface only.
-        config: what to add or to replace.
+        config: what to add or to replace; so does `LAKEHOUSE_SPARK_CONFIG`, a JSON object of
+            strings, and `config` comes before it.
 
     Returns:
         Spark configuration keys with their values, `spark.master` among them.
 
     Raises:
         NotFoundError: no Java that this Spark runs on (17 or newer).
+        InvalidInputError: `LAKEHOUSE_SPARK_CONFIG` cannot be read.
     """
     prepare_environment(local=master.startswith("local"))
     settings = {
@@ -61,7 +67,7 @@ def spark_config(
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(max(8, 2 * (os.cpu_count() or 1))),
         }
-    return settings | dict(config or {})
+    return settings | _configured(os.environ.get(CONFIG_VARIABLE) or "{}") | dict(config or {})
 
 
 def build_session(
@@ -82,7 +88,8 @@ def build_session(
 
     Raises:
         NotFoundError: no Java that this Spark runs on (17 or newer).
-        InvalidInputError: a catalog's name or URI that cannot be used.
+        InvalidInputError: a catalog's name or URI that cannot be used, or
+            `LAKEHOUSE_SPARK_CONFIG`.
     """
     builder = SparkSession.builder.appName(app_name)
     for key, value in spark_config(master=master, config=config).items():
@@ -109,6 +116,16 @@ def prepare_environment(*, local: bool) -> None:
 def driver_memory_bytes(available: int) -> int:
     """A quarter of the memory, 1 to 8 GiB: Python workers and Arrow want the rest."""
     return max(1 * _GIB, min(8 * _GIB, available // 4))
+
+
+def _configured(text: str) -> dict[str, str]:
+    try:
+        return TypeAdapter(dict[str, str]).validate_json(text)
+    except ValidationError:  # shows what it was given, which may be a secret
+        raise InvalidInputError(
+            f"{CONFIG_VARIABLE} is a JSON object of strings, such as "
+            '{"spark.executor.memory": "4g"}'
+        ) from None
 
 
 def _memory_limit() -> int:

@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
+from lakehouse.errors import InvalidInputError
+from lakehouse.spark.hadoop_locations import hadoop_reads
 from lakehouse.spark.spark_session import driver_memory_bytes, spark_config
+from lakehouse.storage.object_store import ObjectStorage
 
 pytestmark = pytest.mark.spark
 
@@ -93,3 +96,29 @@ def test_configuration():
 @pytest.mark.parametrize(("gib", "expected"), [(1, 1), (8, 2), (23, 5.75), (64, 8)])
 def test_driver_memory(gib, expected):
     assert driver_memory_bytes(gib << 30) == expected * (1 << 30)
+
+
+def test_any_setting_of_spark_comes_by_a_variable(monkeypatch):
+    told = '{"spark.executor.memory": "3g", "spark.ui.enabled": "true"}'
+    monkeypatch.setenv("LAKEHOUSE_SPARK_CONFIG", told)
+    given = spark_config(master="spark://far:7077", config={"spark.ui.enabled": "false"})
+    assert given["spark.executor.memory"] == "3g"
+    assert given["spark.ui.enabled"] == "false"
+
+
+@pytest.mark.parametrize("text", ["canary", "[]", '{"spark.executor.cores": 2}', '{"a": null}'])
+def test_settings_that_cannot_be_read_are_refused_and_not_shown(monkeypatch, text):
+    monkeypatch.setenv("LAKEHOUSE_SPARK_CONFIG", text)
+    with pytest.raises(InvalidInputError, match="LAKEHOUSE_SPARK_CONFIG") as caught:
+        spark_config()
+    assert "canary" not in str(caught.value)
+
+
+def test_the_storage_of_a_lakehouse_reaches_hadoop(spark):
+    properties = {"s3.endpoint": "http://127.0.0.1:1", "s3.region": "eu-1"}
+    spark.conf.set("spark.hadoop.fs.s3a.bucket.hadoopbucket.endpoint.region", "mine")
+    hadoop_reads(spark, "s3://hadoopbucket/raw/events", ObjectStorage(properties))
+    hadoop = spark._jsc.hadoopConfiguration()
+    assert hadoop.get("fs.s3a.bucket.hadoopbucket.endpoint") == "http://127.0.0.1:1"
+    assert hadoop.get("fs.s3a.bucket.hadoopbucket.path.style.access") == "true"
+    assert hadoop.get("fs.s3a.bucket.hadoopbucket.endpoint.region") is None

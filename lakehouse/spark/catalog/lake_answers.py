@@ -164,7 +164,7 @@ class LakeAnswers(Answers):
                 location=told["properties"].get("location"),
             )
             staged = NewTable(made)
-        by_workers = not hadoop_reads(self._session(), staged.table.location)
+        by_workers = not hadoop_reads(self._session(), staged.table.location, staged.table.storage)
         return StagedTableAnswers(self._session, staged, by_workers=by_workers)
 
     def alter_table(self, told: Arguments, _thing: object) -> Answers:
@@ -215,7 +215,7 @@ class LakeAnswers(Answers):
         table, spark = found.table, self._session()
         if found.metadata_table is not None:
             return MetadataTableAnswers(spark, found)
-        by_workers = not hadoop_reads(spark, table.location)
+        by_workers = not hadoop_reads(spark, table.location, table.storage)
         if found.branch is not None:
             return WritableTableAnswers(
                 self._session, found.shown, table, found.branch, by_workers=by_workers

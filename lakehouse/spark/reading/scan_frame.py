@@ -57,7 +57,7 @@ def read(
             request,
             storage,
             told,
-            by_workers=not hadoop_reads(spark, request.metadata.location),
+            by_workers=not hadoop_reads(spark, request.metadata.location, storage),
             schema=needed,
         )
         java = java_object(spark, "PythonSide")

@@ -1,0 +1,98 @@
+"""A lakehouse's storage as settings of Hadoop's file systems: `s3a`, `abfss`, `gs`.
+
+Documented with each of them: hadoop.apache.org, "Hadoop-AWS", "Hadoop-Azure" (ABFS), "Hadoop-GCP".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakehouse.storage.location import parse
+
+_AWS = "org.apache.hadoop.fs.s3a"
+_AZURE = "org.apache.hadoop.fs.azurebfs.oauth2"
+_S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_S3_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+def hadoop_settings(
+    location: str, properties: Mapping[str, str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """What Hadoop needs to reach a location as the storage with these properties does.
+
+    They are those of one bucket or account, where Hadoop knows such. Credentials that only the
+    environment has are not among them: each file system looks there by itself.
+
+    Args:
+        location: of a table; a local one needs nothing.
+        properties: of the storage (see `object_store`).
+        environ: where the endpoint and the region may be.
+
+    Example:
+        >>> told = hadoop_settings("s3://lake/a", {"s3.endpoint": "http://s3:7070"}, {})
+        >>> told["fs.s3a.bucket.lake.path.style.access"]
+        'true'
+    """
+    parsed = parse(location)
+    if parsed.scheme in {"s3", "s3a", "s3n"}:
+        prefix = f"fs.s3a.bucket.{parsed.authority}."
+        return {prefix + name: value for name, value in _s3(properties, environ).items()}
+    if parsed.scheme in {"abfs", "abfss"}:
+        return _azure(parsed.authority.partition("@")[2], properties)
+    if parsed.scheme == "gs" and "gcs.service-account-path" in properties:
+        return {
+            "fs.gs.auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE",
+            "fs.gs.auth.service.account.json.keyfile": properties["gcs.service-account-path"],
+        }
+    return {}
+
+
+def _s3(properties: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    endpoint = properties.get("s3.endpoint") or _first(environ, _S3_ENDPOINTS)
+    region = properties.get("s3.region") or _first(environ, _S3_REGIONS)
+    if endpoint:
+        found["endpoint"] = endpoint
+        virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
+        found["path.style.access"] = "false" if virtual else "true"
+    if region:
+        found["endpoint.region"] = region
+    if properties.get("s3.anonymous", "false").lower() == "true":
+        return found | {"aws.credentials.provider": f"{_AWS}.AnonymousAWSCredentialsProvider"}
+    if "s3.access-key-id" in properties:
+        found["access.key"] = properties["s3.access-key-id"]
+        found["secret.key"] = properties.get("s3.secret-access-key", "")
+        kind = "Simple"
+        if "s3.session-token" in properties:
+            found["session.token"] = properties["s3.session-token"]
+            kind = "Temporary"
+        found["aws.credentials.provider"] = f"{_AWS}.{kind}AWSCredentialsProvider"
+    return found
+
+
+def _azure(host: str, properties: Mapping[str, str]) -> dict[str, str]:
+    if "adls.account-key" in properties:
+        return {
+            f"fs.azure.account.auth.type.{host}": "SharedKey",
+            f"fs.azure.account.key.{host}": properties["adls.account-key"],
+        }
+    if "adls.sas-token" in properties:
+        return {
+            f"fs.azure.account.auth.type.{host}": "SAS",
+            f"fs.azure.sas.fixed.token.{host}": properties["adls.sas-token"],
+        }
+    if "adls.client-secret" in properties:
+        tenant = properties.get("adls.tenant-id", "common")
+        login = f"https://login.microsoftonline.com/{tenant}/oauth2/token"
+        return {
+            f"fs.azure.account.auth.type.{host}": "OAuth",
+            f"fs.azure.account.oauth.provider.type.{host}": f"{_AZURE}.ClientCredsTokenProvider",
+            f"fs.azure.account.oauth2.client.endpoint.{host}": login,
+            f"fs.azure.account.oauth2.client.id.{host}": properties.get("adls.client-id", ""),
+            f"fs.azure.account.oauth2.client.secret.{host}": properties["adls.client-secret"],
+        }
+    return {}
+
+
+def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((environ[name] for name in names if environ.get(name)), None)
