@@ -9,17 +9,20 @@ LakehouseError
  │    ├── InvalidLocationError        a location outside the warehouse, overlapping or malformed
  │    ├── InvalidPropertyError        a table or catalog property
  │    ├── InvalidStatementError       a statement about a table, or its evidence
+ │    ├── InvalidViewError            a version of a view, or a change of one
  │    └── UnsupportedTypeError        a type one side cannot represent
  ├── UnsupportedFeatureError          a valid table uses what this version does not read or write
  ├── NotFoundError                    a LookupError
  │    ├── NoSuchNamespaceError
  │    ├── NoSuchTableError
+ │    ├── NoSuchViewError
  │    ├── NoSuchSnapshotError
  │    ├── NoSuchRefError
  │    └── NoSuchFileError
  ├── AlreadyExistsError
  │    ├── NamespaceAlreadyExistsError
  │    ├── TableAlreadyExistsError
+ │    ├── ViewAlreadyExistsError
  │    ├── RefAlreadyExistsError
  │    └── FileAlreadyExistsError
  ├── NamespaceNotEmptyError
@@ -132,6 +135,10 @@ class InvalidStatementError(InvalidInputError):
     """A statement about a table cannot be used: its claim, its evidence, or a name in it."""
 
 
+class InvalidViewError(InvalidInputError):
+    """A version of a view, or a change of one, that cannot be."""
+
+
 class UnsupportedTypeError(InvalidInputError):
     """A type that the other side (Arrow, Spark, format version) cannot represent."""
 
@@ -161,6 +168,16 @@ class NoSuchTableError(NotFoundError):
     Traceback (most recent call last):
         ...
     lakehouse.errors.NoSuchTableError: ...
+    """
+
+
+class NoSuchViewError(NotFoundError):
+    """The view does not exist.
+
+    >>> lake.load_view("raw.nothing")
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.NoSuchViewError: ...
     """
 
 
@@ -204,6 +221,10 @@ class TableAlreadyExistsError(AlreadyExistsError):
         ...
     lakehouse.errors.TableAlreadyExistsError: ...
     """
+
+
+class ViewAlreadyExistsError(AlreadyExistsError):
+    """A view of this name exists; tables and views share their names."""
 
 
 class RefAlreadyExistsError(AlreadyExistsError):

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from lakehouse.catalog.view_protocol import Views
 from lakehouse.errors import InvalidInputError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -127,6 +128,10 @@ class Catalog(Protocol):
 
         So a REST server does. A request that it refused can then still land, if a proxy repeats it.
         """
+
+    @property
+    def views(self) -> Views:
+        """The catalog's views."""
 
     def storage(self, location: str) -> Storage:
         """The storage that keeps `location`, configured by the catalog's properties."""

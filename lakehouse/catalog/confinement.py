@@ -11,6 +11,7 @@ from lakehouse.errors import InvalidLocationError, MaintenanceRefusedError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.views.view_metadata import ViewMetadata
 from lakehouse.storage.location import canonical, is_within, join, overlap
 from lakehouse.storage.storage_protocol import FileInfo, Storage
 
@@ -51,10 +52,11 @@ def allowed_roots(warehouse: str, properties: Mapping[str, str]) -> tuple[str, .
     return (warehouse, *(part for part in extra if part))
 
 
-def check_locations(metadata: TableMetadata, roots: Iterable[str]) -> None:
-    """Raise InvalidLocationError if the table's location or path property is outside all roots."""
+def check_locations(metadata: TableMetadata | ViewMetadata, roots: Iterable[str]) -> None:
+    """Raise InvalidLocationError if the location or a path property is outside all roots."""
     known = tuple(roots)
-    check_within("The table location", metadata.location, known)
+    kind = "table" if isinstance(metadata, TableMetadata) else "view"
+    check_within(f"The {kind} location", metadata.location, known)
     properties = TableProperties(metadata.properties)
     check_within(
         "The data location (write.data.path)", properties.data_location(metadata.location), known

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.errors import (
@@ -24,6 +26,8 @@ from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.location import canonical, lies_within
 from lakehouse.storage.storage_protocol import Storage
 
+log = logging.getLogger(__name__)
+
 _NUMBERED = re.compile(
     r"^(\d+)-.*\.metadata\.json$|^(\d+)-.*\.metadata\.json\.gz$|^(\d+)-.*\.gz\.metadata\.json$"
 )
@@ -34,6 +38,18 @@ _HEAD_BYTES = 4096
 _GZIP = b"\x1f\x8b"
 _UPDATED = re.compile(rb'"last-updated-ms"\s*:\s*(\d+)')
 _SEQUENCE_NUMBER = re.compile(rb'"last-sequence-number"\s*:\s*(\d+)')
+
+
+class Described(Protocol):
+    """Metadata of a table or of a view."""
+
+    @property
+    def location(self) -> str:
+        """Its base location."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Its properties."""
 
 
 def read_metadata(storage: Storage, location: str) -> TableMetadata:
@@ -82,8 +98,8 @@ def next_metadata(
         raise CommitConflictError(f"Table {base.identifier}: {error.message}", **context) from error
 
 
-def metadata_folder(metadata: TableMetadata) -> str:
-    """Where the table keeps metadata files, manifests and manifest lists."""
+def metadata_folder(metadata: Described) -> str:
+    """Where a table keeps metadata files, manifests and manifest lists, a view the first."""
     return TableProperties(metadata.properties).metadata_location(metadata.location)
 
 
@@ -176,11 +192,19 @@ def delete_expired(storage: Storage, base: TableMetadata, new: TableVersion) -> 
             raise StorageError(f"{location} cannot be deleted: {report.failed[location]}")
 
 
+def discard(storage: Storage, location: str) -> None:
+    """Delete a metadata file that was written for a commit that certainly did not happen."""
+    try:
+        storage.delete([location])
+    except LakehouseError as error:
+        log.warning("Left %s for orphan removal: %s", location, error)
+
+
 def _is_own_metadata_file(location: str, folders: Sequence[str]) -> bool:
     return location.endswith(_ENDINGS) and any(lies_within(location, one) for one in folders)
 
 
-def compression_of(metadata: TableMetadata) -> str:
+def compression_of(metadata: Described) -> str:
     """`write.metadata.compression-codec`: none or gzip."""
     return TableProperties(metadata.properties).metadata_compression
 

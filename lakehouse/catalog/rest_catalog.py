@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 import orjson
 from pydantic import TypeAdapter, ValidationError
 from pyiceberg import exceptions as theirs
+from pyiceberg.catalog.rest import Capability
 from pyiceberg.catalog.rest import RestCatalog as Client
 from pyiceberg.io import FileIO, InputFile, OutputFile
 from pyiceberg.table import Table as TheirTable
@@ -28,6 +29,7 @@ from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.confinement import allowed_roots, check_locations, own_folder
 from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.catalog.redaction import hide_in_urls
+from lakehouse.catalog.rest_views import RestViews
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
@@ -118,6 +120,21 @@ class _Client(Client):
         session.hooks["response"].append(self.answer.keep)
         return session
 
+    @property
+    def serves_views(self) -> bool:
+        """Whether the server lists views among its endpoints."""
+        return Capability.V1_LIST_VIEWS in self._supported_endpoints
+
+    def namespace_path(self, namespace: Namespace) -> str:
+        """A namespace as a part of a path."""
+        return self._encode_namespace_path(namespace)
+
+    def ask(
+        self, method: str, path: str, body: Any = None, query: Mapping[str, str] | None = None
+    ) -> Response:
+        """Send a request; the path is that below the server's prefix."""
+        return self._session.request(method, self.url("{path}", path=path), json=body, params=query)
+
     def _load_file_io(
         self,
         properties: Mapping[str, str] | None = None,  # noqa: ARG002
@@ -162,6 +179,12 @@ class RestCatalog(BaseCatalog):
     def uri(self) -> str:
         """Where the catalog lives, without secrets."""
         return self._uri
+
+    @property
+    def views(self) -> RestViews:
+        """The views that the server keeps."""
+        roots = allowed_roots(self._warehouse, self._properties)
+        return RestViews(self._client, self._uri, roots, self._environment)
 
     @property
     def commits_to_newest(self) -> bool:

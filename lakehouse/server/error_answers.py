@@ -16,6 +16,7 @@ from lakehouse.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     InvalidInputError,
+    InvalidViewError,
     LakehouseError,
     MaintenanceRefusedError,
     NamespaceNotEmptyError,
@@ -23,6 +24,7 @@ from lakehouse.errors import (
     NoSuchRefError,
     NoSuchSnapshotError,
     NoSuchTableError,
+    NoSuchViewError,
     StorageError,
     UnsupportedFeatureError,
     ValidationConflictError,
@@ -51,6 +53,7 @@ class HttpError(LakehouseError):
 
 _CODES: tuple[tuple[type[LakehouseError], int, str], ...] = (
     (NoSuchTableError, 404, "NoSuchTableException"),
+    (NoSuchViewError, 404, "NoSuchViewException"),
     (NoSuchNamespaceError, 404, "NoSuchNamespaceException"),
     (AlreadyExistsError, 409, "AlreadyExistsException"),
     (NamespaceNotEmptyError, 409, "NamespaceNotEmptyException"),
@@ -60,6 +63,7 @@ _CODES: tuple[tuple[type[LakehouseError], int, str], ...] = (
     (NoSuchSnapshotError, 400, "BadRequestException"),
     (NoSuchRefError, 400, "BadRequestException"),
     (UnsupportedFeatureError, 406, "UnsupportedOperationException"),
+    (InvalidViewError, 400, "IllegalArgumentException"),
     (InvalidInputError, 400, "BadRequestException"),
     (MaintenanceRefusedError, 400, "BadRequestException"),
 )
@@ -67,6 +71,7 @@ _CODES: tuple[tuple[type[LakehouseError], int, str], ...] = (
 _REQUIREMENTS = {
     "assert-create": "table already exists",
     "assert-table-uuid": "UUID does not match",
+    "assert-view-uuid": "view UUID does not match",
     "assert-ref-snapshot-id": "branch or tag has changed",
     "assert-last-assigned-field-id": "last assigned field id changed",
     "assert-current-schema-id": "current schema changed",
@@ -109,16 +114,20 @@ def _classified(error: Exception, *, changes: bool) -> tuple[int, str, str]:
 def _worded(error: LakehouseError) -> str:
     """The message, behind the words in which Java says it."""
     table, namespace = error.context.get("table"), error.context.get("namespace")
-    requirement = error.context.get("requirement")
+    view, requirement = error.context.get("view"), error.context.get("requirement")
     match error:
         case NoSuchTableError():
             return f"Table does not exist: {table}"
+        case NoSuchViewError():
+            return f"View does not exist: {view}"
         case NoSuchNamespaceError():
             return f"Namespace does not exist: {namespace}"
         case AlreadyExistsError():
             words = "Already exists"
-            if table is not None:
-                words = f"Table already exists: {table}"
+            if table is not None or view is not None:
+                kind = "View" if table is None else "Table"
+                other = " with same name" if error.context.get("other_kind") else ""
+                words = f"{kind}{other} already exists: {view if table is None else table}"
             elif namespace is not None:
                 words = f"Namespace already exists: {namespace}"
         case NamespaceNotEmptyError():

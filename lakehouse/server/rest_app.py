@@ -25,6 +25,7 @@ from lakehouse.server.operations.scan_operations import ScanPlanning
 from lakehouse.server.operations.table_operations import TABLE_OPERATIONS
 from lakehouse.server.operations.transaction_operations import TRANSACTION_OPERATIONS
 from lakehouse.server.operations.unserved_operations import UNSERVED_OPERATIONS
+from lakehouse.server.operations.view_operations import VIEW_OPERATIONS
 from lakehouse.server.repeated_requests import LIFETIME, RepeatedRequests
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.watching.access_log import log_request
@@ -59,8 +60,8 @@ def operations_of(catalog: Catalog) -> tuple[Operation, ...]:
     """Every operation of the specification; those are listed that the catalog has."""
     together = [replace(one, listed=catalog.commits_together) for one in TRANSACTION_OPERATIONS]
     planning = ScanPlanning().operations()
-    served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *REPORT_OPERATIONS, *planning, *together)
-    return (*served, *UNSERVED_OPERATIONS)
+    served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *VIEW_OPERATIONS, *REPORT_OPERATIONS)
+    return (*served, *planning, *together, *UNSERVED_OPERATIONS)
 
 
 def _configuration(operations: Sequence[Operation]) -> Callable[[Served, Call], Answer]:

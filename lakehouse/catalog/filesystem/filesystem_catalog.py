@@ -28,19 +28,22 @@ from lakehouse.catalog.confinement import (
     in_own_folder_below,
     own_suffix,
 )
+from lakehouse.catalog.filesystem.filesystem_views import FilesystemViews, check_free
 from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces
 from lakehouse.catalog.filesystem.machine_turns import machine_turn
 from lakehouse.catalog.filesystem.version_files import (
     HINT,
     VersionFiles,
+    VersionKind,
     drop_record,
     is_dropped,
+    kind_of,
+    lost,
     require_number,
     version_number,
 )
 from lakehouse.catalog.metadata_files import (
     codec_after,
-    create_resolved,
     is_still,
     metadata_bytes,
     next_metadata,
@@ -50,7 +53,6 @@ from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
     CommitStateUnknownError,
-    FileAlreadyExistsError,
     InvalidLocationError,
     LakehouseError,
     NoSuchTableError,
@@ -114,17 +116,29 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         """Sorted identifiers of the namespace's tables."""
         folder = self._namespaces.require(namespace)
         names = self._store.list_folders(folder)
-        return [Identifier(namespace, name) for name in names if self._is_live(join(folder, name))]
+        return [Identifier(namespace, name) for name in names if self._is_table(join(folder, name))]
 
     def table_exists(self, identifier: Identifier) -> bool:
         """Whether `load` would find the table."""
-        return self._is_live(self._folder(identifier))
+        return self._is_table(self._folder(identifier))
+
+    @property
+    def views(self) -> FilesystemViews:
+        """The catalog's views."""
+        return FilesystemViews(
+            self._versions,
+            self._store,
+            self._namespaces,
+            self._warehouse,
+            allowed_roots(self._warehouse, self._properties),
+            self._environment,
+        )
 
     def load(self, identifier: Identifier) -> TableVersion:
         """The table's newest version."""
         folder = self._folder(identifier)
         found = self._versions.read_newest(folder, self._store.read)
-        if found is None or is_dropped(found[2]):
+        if found is None or kind_of(found[2]) is not VersionKind.TABLE:
             raise NoSuchTableError(
                 f"No table {identifier} in {self._warehouse}.", table=str(identifier)
             )
@@ -190,7 +204,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             folder = self._folder(identifier)
             number = require_number(base.metadata_location) + 1
             if self._versions.at(folder, number) is not None:
-                raise _lost(identifier, number)
+                raise lost(f"Table {identifier}", number, table=str(identifier))
             # The codec of the base decides the name, so that all who commit after version N create
             # the same file.
             codec = codec_after(base.metadata)
@@ -303,14 +317,14 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         folder = self._folder(identifier)
         if self._namespaces.exists((*identifier.namespace, identifier.name)):
             raise TableAlreadyExistsError(f"{identifier} is a namespace.", table=str(identifier))
-        newest, live = self._versions.newest_and_live(folder)
-        if live:
-            raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
+        newest, kind = self._versions.newest_and_kind(folder)
+        check_free(identifier, kind, VersionKind.TABLE)
         number = 1 if newest is None else newest + 1
         location = self._versions.location(folder, number)
         try:
             self._swap(identifier, location, metadata_bytes(metadata))
         except CommitConflictError as error:
+            check_free(identifier, self._versions.newest_and_kind(folder)[1], VersionKind.TABLE)
             raise TableAlreadyExistsError(
                 f"Table {identifier} was created by someone else.", table=str(identifier)
             ) from error
@@ -318,19 +332,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         return TableVersion(identifier, metadata, location)
 
     def _swap(self, identifier: Identifier, location: str, data: bytes) -> None:
-        try:
-            create_resolved(self._store, location, data)
-        except FileAlreadyExistsError as error:
-            raise _lost(identifier, require_number(location)) from error
-        except LakehouseError as error:
-            if error.context.get("outcome") == "failed":
-                raise
-            raise CommitStateUnknownError(
-                f"Table {identifier}: writing {location} gave no clear answer ({error.message}). "
-                "Nothing was deleted. Refresh the table and look for the snapshot id.",
-                table=str(identifier),
-                metadata_location=location,
-            ) from error
+        self._versions.swap(f"Table {identifier}", location, data, table=str(identifier))
 
     def _check_base_is_there(self, identifier: Identifier, base: TableVersion) -> None:
         """After writing version N+1: version N must still be there, and be the one that we loaded.
@@ -382,7 +384,11 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         return join(self._warehouse, *identifier.namespace, identifier.name)
 
     def _is_live(self, folder: str) -> bool:
-        return self._versions.newest_and_live(folder)[1]
+        """Whether it is the folder of a table or of a view."""
+        return self._versions.newest_and_kind(folder)[1] is not VersionKind.NOTHING
+
+    def _is_table(self, folder: str) -> bool:
+        return self._versions.newest_and_kind(folder)[1] is VersionKind.TABLE
 
     def _is_free(self, folder: str) -> bool:
         """Whether there is nothing in a folder but what a purge leaves.
@@ -396,12 +402,3 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             ):
                 return False
         return True
-
-
-def _lost(identifier: Identifier, number: int) -> CommitConflictError:
-    return CommitConflictError(
-        f"Table {identifier}: version {number} was committed by someone else. Refresh and try "
-        "again.",
-        table=str(identifier),
-        version=number,
-    )

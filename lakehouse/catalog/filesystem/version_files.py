@@ -1,5 +1,7 @@
 """The version files of a folder: `metadata/v<N>.metadata.json`, of which the highest N is current.
 
+They are those of a table or of a view; a view says so in its first bytes.
+
 `version-hint.text` says where to start looking and nothing more: readers probe forward from it, and
 list the folder when it misleads. A dropped table ends in a version that says so. A later table of
 that name goes on counting behind it, so that a late writer finds the next number taken; it never
@@ -10,12 +12,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from enum import Enum
 
 import orjson
 
 from lakehouse.catalog.commit_outcome import after_the_swap
-from lakehouse.catalog.metadata_files import version_name
-from lakehouse.errors import InvalidLocationError, NoSuchFileError, StorageError
+from lakehouse.catalog.metadata_files import create_resolved, version_name
+from lakehouse.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    FileAlreadyExistsError,
+    InvalidLocationError,
+    LakehouseError,
+    NoSuchFileError,
+    StorageError,
+)
+from lakehouse.spec.views.view_json import BEGINNING as VIEW_BEGINNING
 from lakehouse.storage.location import join
 from lakehouse.storage.storage_protocol import Storage
 
@@ -24,8 +36,18 @@ HINT = "version-hint.text"
 _VERSION = re.compile(r"^v(\d{1,18})(?:\.gz)?\.metadata\.json(?:\.gz)?$")
 _SPELLINGS = ("v{}.metadata.json", "v{}.gz.metadata.json", "v{}.metadata.json.gz")
 _DROPPED = b'{"lakehouse-dropped":'
+_HEAD_BYTES = max(len(_DROPPED), len(VIEW_BEGINNING))
 _LOOKS_MAX = 100
 _CHAIN_MAX = 10_000
+
+
+class VersionKind(Enum):
+    """Of what a version is."""
+
+    TABLE = "table"
+    VIEW = "view"
+    NOTHING = "nothing"
+    """None, or one that says that the table or view was dropped."""
 
 
 class VersionFiles:
@@ -85,13 +107,38 @@ class VersionFiles:
             location=folder,
         )
 
-    def newest_and_live(self, folder: str) -> tuple[int | None, bool]:
-        """The newest number, and whether it is a version of a table.
-
-        False for none and for one that was dropped.
-        """
+    def newest_and_kind(self, folder: str) -> tuple[int | None, VersionKind]:
+        """The newest number, and of what it is a version."""
         found = self.read_newest(folder, self._head)
-        return (None, False) if found is None else (found[0], not is_dropped(found[2]))
+        return (None, VersionKind.NOTHING) if found is None else (found[0], kind_of(found[2]))
+
+    def swap(self, name: str, location: str, data: bytes, **context: object) -> None:
+        """Write the next version, if it is absent.
+
+        Args:
+            name: for messages, such as "Table raw.events".
+            location: of the version.
+            data: its content.
+            context: of the errors.
+
+        Raises:
+            CommitConflictError: certainly not written: others wrote that version.
+            CommitStateUnknownError: perhaps written.
+            StorageError: with context `outcome="failed"` certainly not written.
+        """
+        try:
+            create_resolved(self._storage, location, data)
+        except FileAlreadyExistsError as error:
+            raise lost(name, require_number(location), **context) from error
+        except LakehouseError as error:
+            if error.context.get("outcome") == "failed":
+                raise
+            raise CommitStateUnknownError(
+                f"{name}: writing {location} gave no clear answer ({error.message}). Nothing was "
+                "deleted. Refresh it and look whether the change is there.",
+                **context,
+                metadata_location=location,
+            ) from error
 
     def chain(self, folder: str, number: int) -> list[str]:
         """Versions from `number` down to a gap or the drop of an earlier table, oldest first."""
@@ -116,7 +163,7 @@ class VersionFiles:
         )
 
     def _head(self, location: str) -> bytes:
-        return self._storage.read_range(location, 0, len(_DROPPED))
+        return self._storage.read_range(location, 0, _HEAD_BYTES)
 
     def _newest(self, folder: str) -> tuple[int, str] | None:
         hint = self._read_hint(folder)
@@ -148,6 +195,22 @@ class VersionFiles:
             return None
         stripped = text.strip()
         return int(stripped) if stripped.isdigit() and len(stripped) < 19 else None
+
+
+def kind_of(content: bytes) -> VersionKind:
+    """Of what a version is, by its content or the beginning of it."""
+    if is_dropped(content):
+        return VersionKind.NOTHING
+    return VersionKind.VIEW if content.startswith(VIEW_BEGINNING) else VersionKind.TABLE
+
+
+def lost(name: str, number: int, **context: object) -> CommitConflictError:
+    """Others wrote this version."""
+    return CommitConflictError(
+        f"{name}: version {number} was committed by someone else. Refresh and try again.",
+        **context,
+        version=number,
+    )
 
 
 def is_dropped(content: bytes) -> bool:

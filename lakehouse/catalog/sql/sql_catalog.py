@@ -7,12 +7,10 @@ pointer to it by one conditional UPDATE.
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import IntegrityError
 
 from lakehouse.catalog.base_catalog import NamespaceCatalog
 from lakehouse.catalog.catalog_protocol import (
@@ -27,7 +25,6 @@ from lakehouse.catalog.confinement import (
     allowed_roots,
     check_gc_enabled,
     check_locations,
-    check_no_overlap,
     check_purged_folder,
     check_unused,
     own_folder,
@@ -35,24 +32,25 @@ from lakehouse.catalog.confinement import (
 from lakehouse.catalog.metadata_files import (
     compression_of,
     delete_expired,
+    discard,
     metadata_bytes,
     metadata_folder,
     next_metadata,
     numbered_name,
     read_metadata,
 )
-from lakehouse.catalog.sql.commit_errors import lost, missing
+from lakehouse.catalog.sql.commit_errors import TABLE, VIEW, lost
 from lakehouse.catalog.sql.sql_database import Database
 from lakehouse.catalog.sql.sql_locations import TableLocations
 from lakehouse.catalog.sql.sql_namespaces import SqlNamespaces
-from lakehouse.catalog.sql.sql_pointers import KEY, PointerMove, SqlPointers
+from lakehouse.catalog.sql.sql_pointers import PointerMove, SqlPointers
 from lakehouse.catalog.sql.sql_requests import SqlRequests
+from lakehouse.catalog.sql.sql_views import SqlViews
 from lakehouse.environment import Environment
 from lakehouse.errors import (
     LakehouseError,
     NoSuchFileError,
     StorageError,
-    TableAlreadyExistsError,
 )
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -61,8 +59,6 @@ from lakehouse.spec.metadata.table_updates import Update
 from lakehouse.storage.location import join
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
-
-log = logging.getLogger(__name__)
 
 
 class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
@@ -100,7 +96,20 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         """Call `note` in every transaction that changes something."""
         self._note = note
         self._namespaces = SqlNamespaces(self._database, self._name, note)
-        self._pointers = SqlPointers(self._database, self._name, self.storage, self._tables, note)
+        parts = (self._database, self._name, self.storage, self._tables, note)
+        self._pointers = SqlPointers(*parts)
+        self._views = SqlViews(
+            SqlPointers(*parts, VIEW),
+            self._namespaces,
+            self.storage,
+            allowed_roots(self._warehouse, self._properties),
+            self._environment,
+        )
+
+    @property
+    def views(self) -> SqlViews:
+        """The catalog's views."""
+        return self._views
 
     @property
     def uri(self) -> str:
@@ -109,21 +118,12 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
         """Sorted identifiers of the namespace's tables."""
-        name = self._namespaces.require(namespace)
-        with self._database.read() as connection:
-            rows = self._database.rows(
-                connection,
-                "SELECT table_name FROM iceberg_tables WHERE catalog_name = :catalog AND "
-                "table_namespace = :namespace" + self._pointers.only_tables(connection),
-                catalog=self._name,
-                namespace=name,
-            )
-        return sorted(Identifier(tuple(namespace), row[0]) for row in rows)
+        found = self._pointers.names(self._namespaces.require(namespace))
+        return [Identifier(tuple(namespace), name) for name in found]
 
     def table_exists(self, identifier: Identifier) -> bool:
         """Whether `load` would find the table."""
-        with self._database.read() as connection:
-            return self._pointers.find(connection, identifier) is not None
+        return self._pointers.find(identifier) is not None
 
     def load(self, identifier: Identifier) -> TableVersion:
         """The table's newest version."""
@@ -157,7 +157,7 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
             self._pointers.swap([PointerMove(identifier, None, location, metadata.location)])
         except LakehouseError as error:
             if is_certain(error):
-                _discard(storage, location)
+                discard(storage, location)
             raise
         return TableVersion(identifier, metadata, location)
 
@@ -210,7 +210,7 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
                 for part in moves:
                     current = self._pointers.require(part.identifier)
                     if current != part.expected:
-                        raise lost(part.identifier, current)
+                        raise lost(TABLE, part.identifier, current)
                 for part in moves:
                     metadata = new[part.location]
                     data = metadata_bytes(metadata, compression_of(metadata))
@@ -220,7 +220,7 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         except LakehouseError as error:
             if is_certain(error):
                 for location in written:
-                    _discard(self.storage(location), location)
+                    discard(self.storage(location), location)
             raise
 
     def _tidy(self, base: TableVersion, version: TableVersion) -> None:
@@ -256,33 +256,17 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
     def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
         """Remove the table; `purge` deletes what is in its folder as well."""
         if not purge:
-            with self._database.write() as connection:
-                gone = self._database.run(
-                    connection,
-                    f"DELETE FROM iceberg_tables WHERE {KEY}",
-                    **self._pointers.key(identifier),
-                )
-                if gone:
-                    self._note(connection)
-            if gone == 0:
-                raise missing(identifier, self.uri)
+            if not self._pointers.remove(identifier):
+                raise self._pointers.missing(identifier)
             return
-        gone = 0
-        while gone == 0:  # until nobody commits between looking and deleting
+        gone = False
+        while not gone:  # until nobody commits between looking and deleting
             version = self.load(identifier)
             check_gc_enabled(identifier, version.metadata, "remove the files")
             with self._database.read() as connection:
                 others = list(self._tables.locations(connection, besides=version.metadata_location))
             check_purged_folder(version, allowed_roots(self._warehouse, self._properties), others)
-            with self._database.write() as connection:
-                gone = self._database.run(
-                    connection,
-                    f"DELETE FROM iceberg_tables WHERE {KEY} AND metadata_location = :location",
-                    location=version.metadata_location,
-                    **self._pointers.key(identifier),
-                )
-                if gone:
-                    self._note(connection)
+            gone = self._pointers.remove(identifier, at=version.metadata_location)
         storage = self.storage(version.metadata.location)
         report = storage.delete([info.location for info in storage.list(version.metadata.location)])
         if report.failed:
@@ -296,27 +280,7 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
     def rename(self, source: Identifier, target: Identifier) -> None:
         """Give a table another name."""
         self._namespaces.require(target.namespace)
-        with self._database.write() as connection:
-            if self._pointers.find(connection, source) is None:
-                raise missing(source, self.uri)
-            if self._pointers.find(connection, target) is not None:
-                raise TableAlreadyExistsError(f"Table {target} exists.", table=str(target))
-            try:
-                renamed = self._database.run(
-                    connection,
-                    "UPDATE iceberg_tables SET table_namespace = :new_namespace, "
-                    f"table_name = :new_table WHERE {KEY}",
-                    new_namespace=".".join(target.namespace),
-                    new_table=target.name,
-                    **self._pointers.key(source),
-                )
-            except IntegrityError as error:
-                raise TableAlreadyExistsError(
-                    f"Table {target} exists.", table=str(target)
-                ) from error
-            if renamed == 0:  # somebody else dropped or renamed it since we looked
-                raise missing(source, self.uri)
-            self._note(connection)
+        self._pointers.rename(source, target)
 
     def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
         """Adopt an existing metadata file as a table."""
@@ -331,12 +295,7 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         self._database.close()
 
     def _check_free(self, identifier: Identifier, metadata: TableMetadata) -> None:
-        with self._database.read() as connection:
-            others = list(self._tables.locations(connection))
-            # looked up last: its own location is no overlap
-            if self._pointers.find(connection, identifier) is not None:
-                raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
-        check_no_overlap(metadata.location, others)
+        self._pointers.check_free(identifier, metadata.location)
         self._namespaces.require(identifier.namespace)
 
     def _read(self, identifier: Identifier, location: str) -> TableVersion:
@@ -355,11 +314,3 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
     def _new_metadata_location(self, metadata: TableMetadata, previous: str | None) -> str:
         name = numbered_name(previous, str(self._environment.new_uuid()), compression_of(metadata))
         return join(metadata_folder(metadata), name)
-
-
-def _discard(storage: Storage, location: str) -> None:
-    """Delete a metadata file that certainly is not part of the table."""
-    try:
-        storage.delete([location])
-    except LakehouseError as error:
-        log.warning("Left %s for orphan removal: %s", location, error)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 
 from sqlalchemy import Connection
 
-from lakehouse.catalog.metadata_files import metadata_folder, read_metadata
+from lakehouse.catalog.metadata_files import Described, metadata_folder, read_metadata
 from lakehouse.catalog.sql.sql_database import Database
+from lakehouse.catalog.view_files import read_view
 from lakehouse.errors import LakehouseError
 from lakehouse.storage.location import parent
 from lakehouse.storage.storage_protocol import Storage
@@ -20,7 +21,7 @@ _KNOWN_MAX = 10_000
 
 
 class TableLocations:
-    """Locations of every table in a database, whatever its catalog name.
+    """Locations of every table and view in a database, whatever its catalog name.
 
     The database keeps the metadata file alone. Where that lies as tables of this name do by
     default, its folder tells the location; otherwise (`write.metadata.path`, renamed or registered
@@ -34,22 +35,25 @@ class TableLocations:
     def locations(
         self, connection: Connection, *, besides: str | None = None
     ) -> Iterator[tuple[str, str]]:
-        """(table name, folder) for each folder of a table.
+        """(name, folder) for each folder of a table or view.
 
         Its location, and its metadata where that is elsewhere.
 
         The table whose metadata file is `besides` is left out.
         """
+        kind = "iceberg_type" if self._database.has_type_column(connection) else "NULL"
         rows = self._database.rows(
             connection,
-            "SELECT table_namespace, table_name, metadata_location FROM iceberg_tables "
+            f"SELECT table_namespace, table_name, metadata_location, {kind} FROM iceberg_tables "
             "WHERE metadata_location IS NOT NULL",
         )
-        for namespace, table, pointer in (row for row in rows if row[2] != besides):
-            for folder in self._folders(namespace, table, pointer):
+        for namespace, table, pointer, found in (row for row in rows if row[2] != besides):
+            for folder in self._folders(namespace, table, pointer, is_view=found == "VIEW"):
                 yield f"{namespace}.{table}", folder
 
-    def _folders(self, namespace: str, table: str, pointer: str) -> tuple[str, ...]:
+    def _folders(
+        self, namespace: str, table: str, pointer: str, *, is_view: bool
+    ) -> tuple[str, ...]:
         folder = parent(pointer).removesuffix("/metadata")
         usual = re.escape("/".join([*namespace.split("."), table])) + r"(-[0-9a-f]{12})?"
         if folder != parent(pointer) and re.search(f"/{usual}$", folder):
@@ -57,12 +61,13 @@ class TableLocations:
         if pointer not in self._known:
             if len(self._known) > _KNOWN_MAX:
                 self._known.clear()
-            self._known[pointer] = self._read(pointer, folder)
+            self._known[pointer] = self._read(pointer, folder, is_view=is_view)
         return self._known[pointer]
 
-    def _read(self, pointer: str, folder: str) -> tuple[str, ...]:
+    def _read(self, pointer: str, folder: str, *, is_view: bool) -> tuple[str, ...]:
+        read = read_view if is_view else read_metadata
         try:
-            metadata = read_metadata(self._storage(pointer), pointer)
+            metadata: Described = read(self._storage(pointer), pointer)
         except LakehouseError as error:
             log.warning(
                 "%s cannot be read, its folder is taken for the table's: %s", pointer, error

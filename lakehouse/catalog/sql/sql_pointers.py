@@ -1,9 +1,13 @@
-"""Which metadata file each table of a database is at, and moving that: the swap of a commit."""
+"""Which metadata file each table or view of a database is at, and the swap of a commit.
+
+Tables and views share the rows of `iceberg_tables`, so that a name is one of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
@@ -11,31 +15,30 @@ from sqlalchemy.exc import IntegrityError
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.confinement import check_no_overlap
 from lakehouse.catalog.metadata_files import read_metadata
-from lakehouse.catalog.sql.commit_errors import lost, missing, unclear
+from lakehouse.catalog.sql.commit_errors import TABLE, VIEW, Kind, lost, missing, taken, unclear
 from lakehouse.catalog.sql.sql_database import VALUE_MAX, Database
 from lakehouse.catalog.sql.sql_locations import TableLocations
 from lakehouse.errors import (
     InvalidLocationError,
     LakehouseError,
     StorageError,
-    TableAlreadyExistsError,
+    UnsupportedFeatureError,
 )
 from lakehouse.spec.identifier import Identifier
 from lakehouse.storage.storage_protocol import Storage
 
-IS_TABLE = "(iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
-KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table"
+_KEY = "catalog_name = :catalog AND table_namespace = :namespace AND table_name = :table"
 
 
 @dataclass(frozen=True, slots=True)
 class PointerMove:
-    """One table's part of a commit.
+    """One table's or view's part of a commit.
 
     Attributes:
-        identifier: the table.
-        expected: the metadata file that it is at; None creates the table.
+        identifier: its name.
+        expected: the metadata file that it is at; None creates it.
         location: the metadata file that it moves to.
-        folder: where the table lies.
+        folder: where it lies.
     """
 
     identifier: Identifier
@@ -45,14 +48,15 @@ class PointerMove:
 
 
 class SqlPointers:
-    """Metadata locations of the tables of one catalog in a database.
+    """Metadata locations of the tables, or of the views, of one catalog in a database.
 
     Args:
         database: holds them.
         catalog: the `catalog_name`.
         storage: the storage of a location.
-        tables: where every table lies.
-        note: called in each transaction that moves something, before it is committed.
+        tables: where every table and view lies.
+        note: called in each transaction that changes something, before it is committed.
+        kind: which of both.
     """
 
     def __init__(
@@ -62,42 +66,46 @@ class SqlPointers:
         storage: Callable[[str], Storage],
         tables: TableLocations,
         note: Callable[[Connection], None],
+        kind: Kind = TABLE,
     ) -> None:
         self._database, self._catalog, self._storage = database, catalog, storage
-        self._tables, self._note = tables, note
+        self._tables, self._note, self._kind = tables, note, kind
 
-    def key(self, identifier: Identifier) -> dict[str, str]:
-        """The values of KEY."""
-        return {
-            "catalog": self._catalog,
-            "namespace": ".".join(identifier.namespace),
-            "table": identifier.name,
-        }
+    def names(self, namespace: str) -> list[str]:
+        """The names in a namespace, sorted."""
+        with self._database.read() as connection:
+            rows = self._database.rows(
+                connection,
+                "SELECT table_name FROM iceberg_tables WHERE catalog_name = :catalog AND "
+                f"table_namespace = :namespace{self._of_kind(connection)}",
+                catalog=self._catalog,
+                namespace=namespace,
+            )
+        return sorted(row[0] for row in rows)
 
-    def only_tables(self, connection: Connection) -> str:
-        """The condition that leaves out views."""
-        return f" AND {IS_TABLE}" if self._database.has_type_column(connection) else ""
-
-    def find(
-        self, connection: Connection, identifier: Identifier, *, locked: bool = False
-    ) -> str | None:
-        """The table's metadata file; None where there is no table."""
-        lock = self._database.row_lock if locked else ""
-        rows = self._database.rows(
-            connection,
-            "SELECT metadata_location FROM iceberg_tables "
-            f"WHERE {KEY}{self.only_tables(connection)}{lock}",
-            **self.key(identifier),
-        )
-        return rows[0][0] if rows else None
+    def find(self, identifier: Identifier) -> str | None:
+        """The metadata file; None where there is none."""
+        with self._database.read() as connection:
+            found = self._find(connection, identifier)
+        return None if found is None else found[0]
 
     def require(self, identifier: Identifier) -> str:
-        """The table's metadata file. Raises NoSuchTableError."""
-        with self._database.read() as connection:
-            location = self.find(connection, identifier)
+        """The metadata file. Raises NoSuchTableError or NoSuchViewError."""
+        location = self.find(identifier)
         if location is None:
-            raise missing(identifier, self._database.display_uri)
+            raise self.missing(identifier)
         return location
+
+    def check_free(self, identifier: Identifier, folder: str) -> None:
+        """Raise an error unless something new can have this name and this folder.
+
+        Raises TableAlreadyExistsError, ViewAlreadyExistsError, InvalidLocationError.
+        """
+        with self._database.read() as connection:
+            others = list(self._tables.locations(connection))
+            # looked up last: its own location is no overlap
+            self._check_name(connection, identifier)
+        check_no_overlap(folder, others)
 
     def swap(self, moves: Sequence[PointerMove]) -> None:
         """Move all pointers or none.
@@ -105,8 +113,9 @@ class SqlPointers:
         Where a reply is lost and the database can tell what happened, it is asked.
 
         Raises:
-            CommitConflictError, NoSuchTableError, TableAlreadyExistsError, InvalidLocationError,
-                StorageError, RequestRepeatedError: certainly not moved.
+            CommitConflictError, NoSuchTableError, NoSuchViewError, TableAlreadyExistsError,
+                ViewAlreadyExistsError, InvalidLocationError, StorageError, RequestRepeatedError,
+                UnsupportedFeatureError: certainly not moved.
             CommitStateUnknownError: perhaps moved.
         """
         ordered = sorted(moves, key=lambda part: part.identifier)  # rows are locked in one order
@@ -126,92 +135,189 @@ class SqlPointers:
         # what `attempt` raises was rolled back, and so was what it gave up
         with before_the_swap():
             for part in ordered:
-                _check_length(part)
+                self._check_length(part)
             outcome = self._database.attempt(change)
             if outcome == 0 and first.expected is not None:
-                raise lost(first.identifier, self.require(first.identifier))
+                raise lost(self._kind, first.identifier, self.require(first.identifier))
             if outcome == 0:
                 raise StorageError(
-                    f"Table {first.identifier}: the database gave way to others. Try again.",
+                    f"{self._kind.word} {first.identifier}: the database gave way to others. Try "
+                    "again.",
                     retryable=True,
                 )
         if outcome is None:
             self._settle(first)  # one tells of all
 
+    def remove(self, identifier: Identifier, *, at: str | None = None) -> bool:
+        """Remove the name; with `at` only while it is at that metadata file. Whether it was."""
+        where, values = ("", {}) if at is None else (" AND metadata_location = :at", {"at": at})
+        with self._database.write() as connection:
+            gone = self._database.run(
+                connection,
+                f"DELETE FROM iceberg_tables WHERE {_KEY}{self._of_kind(connection)}{where}",
+                **values,
+                **self._key(identifier),
+            )
+            if gone:
+                self._note(connection)
+        return gone > 0
+
+    def rename(self, source: Identifier, target: Identifier) -> None:
+        """Give it another name.
+
+        Raises NoSuchTableError or NoSuchViewError, TableAlreadyExistsError, ViewAlreadyExistsError.
+        """
+        with self._database.write() as connection:
+            if self._find(connection, source) is None:
+                raise self.missing(source)
+            found = self._kind_of(connection, target)
+            if found is not None:
+                message = f"Cannot rename {source} to {target}. {found.word} already exists."
+                raise taken(found, target, message, found)
+            try:
+                renamed = self._database.run(
+                    connection,
+                    "UPDATE iceberg_tables SET table_namespace = :new_namespace, "
+                    f"table_name = :new_table WHERE {_KEY}{self._of_kind(connection)}",
+                    new_namespace=".".join(target.namespace),
+                    new_table=target.name,
+                    **self._key(source),
+                )
+            except IntegrityError as error:
+                message = f"Cannot rename {source} to {target}: the name was taken meanwhile."
+                raise taken(self._kind, target, message, self._kind) from error
+            if renamed == 0:  # somebody else dropped or renamed it since we looked
+                raise self.missing(source)
+            self._note(connection)
+
+    def missing(self, identifier: Identifier) -> LakehouseError:
+        """The error where there is none of this name."""
+        return missing(self._kind, identifier, self._database.display_uri)
+
+    def _key(self, identifier: Identifier) -> dict[str, str]:
+        return {
+            "catalog": self._catalog,
+            "namespace": ".".join(identifier.namespace),
+            "table": identifier.name,
+        }
+
+    def _of_kind(self, connection: Connection) -> str:
+        """The condition that leaves out the other kind."""
+        if self._kind is VIEW:
+            return " AND iceberg_type = 'VIEW'" if self._has_types(connection) else " AND 1 = 0"
+        if self._has_types(connection):
+            return " AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
+        return ""
+
+    def _has_types(self, connection: Connection) -> bool:
+        return self._database.has_type_column(connection)
+
+    def _find(
+        self, connection: Connection, identifier: Identifier, *, locked: bool = False
+    ) -> Any | None:
+        """(metadata file, the one before); None where there is none."""
+        lock = self._database.row_lock if locked else ""
+        rows = self._database.rows(
+            connection,
+            "SELECT metadata_location, previous_metadata_location FROM iceberg_tables "
+            f"WHERE {_KEY}{self._of_kind(connection)}{lock}",
+            **self._key(identifier),
+        )
+        return rows[0] if rows else None
+
+    def _kind_of(self, connection: Connection, identifier: Identifier) -> Kind | None:
+        """What has a name, whichever kind it is; None where nothing has."""
+        typed = self._has_types(connection)
+        rows = self._database.rows(
+            connection,
+            f"SELECT {'iceberg_type' if typed else 'NULL'} FROM iceberg_tables WHERE {_KEY}",
+            **self._key(identifier),
+        )
+        return None if not rows else VIEW if rows[0][0] == VIEW.iceberg_type else TABLE
+
+    def _check_name(self, connection: Connection, identifier: Identifier) -> None:
+        found = self._kind_of(connection, identifier)
+        if found is not None:
+            raise taken(found, identifier, f"{found.word} {identifier} exists.", self._kind)
+
     def _update(self, connection: Connection, part: PointerMove) -> None:
         moved = self._database.run(
             connection,
             "UPDATE iceberg_tables SET metadata_location = :new, "
-            f"previous_metadata_location = :expected WHERE {KEY} "
+            f"previous_metadata_location = :expected WHERE {_KEY} "
             "AND metadata_location = :expected",
             new=part.location,
             expected=part.expected,
-            **self.key(part.identifier),
+            **self._key(part.identifier),
         )
         if moved:
             return
-        current = self.find(connection, part.identifier)
+        current = self._find(connection, part.identifier)
         if current is None:
-            raise missing(part.identifier, self._database.display_uri)
-        raise lost(part.identifier, current)
+            raise self.missing(part.identifier)
+        raise lost(self._kind, part.identifier, current[0])
 
     def _insert(self, connection: Connection, part: PointerMove) -> None:
-        identifier = part.identifier
-        if self._database.rows(
-            connection, f"SELECT 1 FROM iceberg_tables WHERE {KEY}", **self.key(identifier)
-        ):
-            raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
+        identifier, kind = part.identifier, self._kind
+        self._check_name(connection, identifier)
         check_no_overlap(part.folder, self._tables.locations(connection))
-        typed = self._database.has_type_column(connection)
+        typed = self._has_types(connection)
+        if kind is VIEW and not typed:
+            raise UnsupportedFeatureError(
+                f"{self._database.display_uri} has no views: iceberg_tables has no column "
+                "iceberg_type. Add it: ALTER TABLE iceberg_tables ADD COLUMN iceberg_type "
+                "VARCHAR(5)."
+            )
+        column, value = (", iceberg_type", f", '{kind.iceberg_type}'") if typed else ("", "")
         try:
             self._database.run(
                 connection,
                 "INSERT INTO iceberg_tables (catalog_name, table_namespace, table_name, "
-                "metadata_location, "
-                f"previous_metadata_location{', iceberg_type' if typed else ''}) "
-                "VALUES (:catalog, :namespace, :table, :location, "
-                f"NULL{', ' + repr('TABLE') if typed else ''})",
+                f"metadata_location, previous_metadata_location{column}) "
+                f"VALUES (:catalog, :namespace, :table, :location, NULL{value})",
                 location=part.location,
-                **self.key(identifier),
+                **self._key(identifier),
             )
         except IntegrityError as error:
-            raise TableAlreadyExistsError(
-                f"Table {identifier} was created by someone else.", table=str(identifier)
-            ) from error
+            message = f"{kind.word} {identifier} was created by someone else."
+            raise taken(kind, identifier, message, kind) from error
 
     def _settle(self, part: PointerMove) -> None:
         """After a lost reply to COMMIT: return if committed; CommitConflictError if not."""
         identifier, expected, location = part.identifier, part.expected, part.location
+        kind = self._kind
+        name = kind.word.lower()
         try:
             with self._database.write() as connection:
                 # waits for the transaction that still holds the row
-                found = self.find(connection, identifier, locked=True)
+                found = self._find(connection, identifier, locked=True)
             # storage is read with the lock given back
-            if found == location:
+            if found is not None and found[0] == location:
                 return
             if expected is None:
-                raise unclear(identifier, location, "the table is not there, or not there yet")
-            history = {expected} if found is None or found == expected else self._history(found)
+                raise unclear(kind, identifier, location, f"the {name} is not there, or not yet")
+            history = {expected} if found is None or found[0] == expected else self._history(*found)
         except LakehouseError as error:
-            raise unclear(identifier, location, error.message) from error
+            raise unclear(kind, identifier, location, error.message) from error
         if found is None:
-            raise unclear(identifier, location, "the table was dropped meanwhile")
+            raise unclear(kind, identifier, location, f"the {name} was dropped meanwhile")
         if location in history:
             return
         if expected not in history:  # the log is too short to tell
-            raise unclear(identifier, location, f"{found} is current, many versions later")
-        raise lost(identifier, found)
+            raise unclear(kind, identifier, location, f"{found[0]} is current, many versions later")
+        raise lost(kind, identifier, found[0])
 
-    def _history(self, location: str) -> set[str]:
+    def _history(self, location: str, previous: str | None) -> set[str | None]:
+        if self._kind is VIEW:  # their metadata has no log of files
+            return {previous}
         metadata = read_metadata(self._storage(location), location)
         return {entry.metadata_file for entry in metadata.metadata_log}
 
-
-def _check_length(part: PointerMove) -> None:
-    if len(part.location) > VALUE_MAX:
-        raise InvalidLocationError(
-            f"Table {part.identifier}: {part.location[:80]}... has {len(part.location)} "
-            f"characters; a SQL catalog keeps {VALUE_MAX}. Use shorter names, or a shorter "
-            "location.",
-            table=str(part.identifier),
-        )
+    def _check_length(self, part: PointerMove) -> None:
+        if len(part.location) > VALUE_MAX:
+            raise InvalidLocationError(
+                f"{self._kind.word} {part.identifier}: {part.location[:80]}... has "
+                f"{len(part.location)} characters; a SQL catalog keeps {VALUE_MAX}. Use shorter "
+                "names, or a shorter location.",
+                **self._kind.named(part.identifier),
+            )

@@ -23,13 +23,6 @@ _NAMES = (
     ("POST", f"{_TABLE}/unregister"),
     ("GET", f"{_TABLE}/credentials"),
     ("POST", f"{_TABLE}/sign"),
-    ("GET", f"{_NAMESPACE}/views"),
-    ("POST", f"{_NAMESPACE}/views"),
-    ("GET", f"{_NAMESPACE}/views/{{view}}"),
-    ("POST", f"{_NAMESPACE}/views/{{view}}"),
-    ("DELETE", f"{_NAMESPACE}/views/{{view}}"),
-    ("POST", "/views/rename"),
-    ("POST", f"{_NAMESPACE}/register-view"),
 )
 UNSERVED_OPERATIONS = tuple(
     Operation(method, path, refuse, listed=False) for method, path in _NAMES

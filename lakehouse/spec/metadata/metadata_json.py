@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -13,7 +12,8 @@ from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
-from lakehouse.errors import CorruptMetadataError, InvalidInputError, UnsupportedFeatureError
+from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
+from lakehouse.spec.gzip_text import compressed, inflated
 from lakehouse.spec.json_fields import (
     optional_int,
     optional_list,
@@ -38,8 +38,6 @@ from lakehouse.spec.schema.schema_json import schema_from_json, schema_to_json
 
 SUPPORTED_FORMAT_VERSIONS = (1, 2, 3)
 _WHOLE_BELOW = 128 * 1024
-_INFLATED_AT_LEAST = 64 * 1024 * 1024
-_INFLATED_RATIO = 200
 _CUT = "\x00cut"
 _LIST_BEGIN = re.compile(rb"\s*:\s*\[")
 _LIST_END = re.compile(rb'\]\s*(?:\}|,\s*")')
@@ -90,7 +88,7 @@ def parse(data: bytes, location: str) -> TableMetadata:
             looked at.
         UnsupportedFeatureError: a format version after 3.
     """
-    document, lists = _decode(_inflate(data, location), location)
+    document, lists = _decode(inflated(data, location), location)
     version = _format_version(document, location)
     schemas, schema_originals = _schemas(document, location)
     specs, spec_originals = _specs(document, location)
@@ -202,37 +200,7 @@ def serialize(metadata: TableMetadata, *, codec: str = "none") -> bytes:
             b"]}",
         )
     )
-    if codec == "gzip":
-        compressor = zlib.compressobj(wbits=31)
-        return compressor.compress(data) + compressor.flush()
-    if codec != "none":
-        raise InvalidInputError(
-            f"Metadata files are not compressed with {codec!r}: use none or gzip."
-        )
-    return data
-
-
-def _inflate(data: bytes, location: str) -> bytes:
-    """The file's text; a gzip file may not inflate to far more than its size."""
-    if data[:2] != b"\x1f\x8b":
-        return data
-    limit = max(_INFLATED_AT_LEAST, _INFLATED_RATIO * len(data))
-    parts: list[bytes] = []
-    total = 0
-    while data:
-        stream = zlib.decompressobj(wbits=31)
-        try:
-            part = stream.decompress(data, limit - total + 1)
-        except zlib.error as error:
-            raise CorruptMetadataError(f"{location}: damaged gzip: {error}") from error
-        total += len(part)
-        if total > limit:
-            raise CorruptMetadataError(f"{location}: inflates to more than {limit} bytes.")
-        if not stream.eof:
-            raise CorruptMetadataError(f"{location}: gzip stream is cut off.")
-        parts.append(part)
-        data = stream.unused_data
-    return b"".join(parts)
+    return compressed(data, codec)
 
 
 def _decode(text: bytes, location: str) -> tuple[Mapping[str, Any], dict[str, bytes]]:

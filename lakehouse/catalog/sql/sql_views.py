@@ -1,0 +1,119 @@
+"""Views of a SQL catalog: rows of `iceberg_tables` whose `iceberg_type` is VIEW."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lakehouse.catalog.commit_outcome import before_the_swap, is_certain
+from lakehouse.catalog.confinement import check_locations
+from lakehouse.catalog.metadata_files import (
+    compression_of,
+    discard,
+    metadata_folder,
+    numbered_name,
+)
+from lakehouse.catalog.sql.sql_namespaces import SqlNamespaces
+from lakehouse.catalog.sql.sql_pointers import PointerMove, SqlPointers
+from lakehouse.catalog.view_files import next_view, read_view, view_bytes
+from lakehouse.catalog.view_protocol import StoredView
+from lakehouse.environment import Environment
+from lakehouse.errors import LakehouseError
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.views.view_metadata import ViewMetadata
+from lakehouse.spec.views.view_updates import AssertViewUUID, ViewUpdate
+from lakehouse.storage.location import join
+from lakehouse.storage.storage_protocol import Storage
+
+
+class SqlViews:
+    """The views of one catalog in a database.
+
+    Args:
+        pointers: of the views.
+        namespaces: of the catalog.
+        storage: the storage of a location.
+        roots: below which views may be.
+        environment: clock and unique names.
+    """
+
+    def __init__(
+        self,
+        pointers: SqlPointers,
+        namespaces: SqlNamespaces,
+        storage: Callable[[str], Storage],
+        roots: tuple[str, ...],
+        environment: Environment,
+    ) -> None:
+        self._pointers, self._namespaces, self._storage = pointers, namespaces, storage
+        self._roots, self._environment = roots, environment
+
+    def names(self, namespace: tuple[str, ...]) -> list[Identifier]:
+        """Sorted identifiers of the namespace's views."""
+        found = self._pointers.names(self._namespaces.require(namespace))
+        return [Identifier(tuple(namespace), name) for name in found]
+
+    def exists(self, identifier: Identifier) -> bool:
+        """Whether `load` would find it."""
+        return self._pointers.find(identifier) is not None
+
+    def load(self, identifier: Identifier) -> StoredView:
+        """The view as it is now."""
+        location = self._pointers.require(identifier)
+        return StoredView(identifier, read_view(self._storage(location), location), location)
+
+    def create(self, identifier: Identifier, metadata: ViewMetadata) -> StoredView:
+        """Make a new view."""
+        check_locations(metadata, self._roots)
+        self._namespaces.require(identifier.namespace)
+        self._pointers.check_free(identifier, metadata.location)
+        return self._write_and_swap(identifier, metadata, None)
+
+    def commit(
+        self,
+        base: StoredView,
+        requirements: Sequence[AssertViewUUID],
+        updates: Sequence[ViewUpdate],
+    ) -> StoredView:
+        """Replace `base` by `base` plus updates, if it is still current."""
+        with before_the_swap():
+            new = next_view(base, requirements, updates, self._environment.now_ms())
+            if new is base.metadata:
+                return base
+            check_locations(new, self._roots)
+        return self._write_and_swap(base.identifier, new, base.metadata_location)
+
+    def drop(self, identifier: Identifier) -> None:
+        """Forget the view; its metadata files stay."""
+        if not self._pointers.remove(identifier):
+            raise self._pointers.missing(identifier)
+
+    def rename(self, source: Identifier, target: Identifier) -> None:
+        """Give a view another name."""
+        self._namespaces.require(target.namespace)
+        self._pointers.rename(source, target)
+
+    def register(self, identifier: Identifier, metadata_location: str) -> StoredView:
+        """Take an existing metadata file for a view."""
+        metadata = read_view(self._storage(metadata_location), metadata_location)
+        check_locations(metadata, self._roots)
+        self._namespaces.require(identifier.namespace)
+        self._pointers.check_free(identifier, metadata.location)
+        self._pointers.swap([PointerMove(identifier, None, metadata_location, metadata.location)])
+        return StoredView(identifier, metadata, metadata_location)
+
+    def _write_and_swap(
+        self, identifier: Identifier, metadata: ViewMetadata, expected: str | None
+    ) -> StoredView:
+        unique = str(self._environment.new_uuid())
+        name = numbered_name(expected, unique, compression_of(metadata))
+        location = join(metadata_folder(metadata), name)
+        storage = self._storage(location)
+        with before_the_swap():
+            storage.create(location, view_bytes(metadata))
+        try:
+            self._pointers.swap([PointerMove(identifier, expected, location, metadata.location)])
+        except LakehouseError as error:
+            if is_certain(error):
+                discard(storage, location)
+            raise
+        return StoredView(identifier, metadata, location)

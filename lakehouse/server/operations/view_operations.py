@@ -1,0 +1,211 @@
+"""Operations on views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.catalog.confinement import allowed_roots, check_within
+from lakehouse.catalog.view_protocol import StoredView
+from lakehouse.errors import (
+    CommitConflictError,
+    CorruptMetadataError,
+    InvalidInputError,
+    NoSuchFileError,
+    NoSuchViewError,
+)
+from lakehouse.server.http_messages import (
+    Answer,
+    Call,
+    identifier_from_json,
+    identifier_to_json,
+    json_answer,
+)
+from lakehouse.server.operations.namespace_operations import no_such_namespace
+from lakehouse.server.paging import page
+from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.json_fields import optional_list, optional_str, require_str, string_map
+from lakehouse.spec.metadata.table_updates import (
+    LAST_ADDED,
+    AddSchema,
+    AssignUUID,
+    SetLocation,
+    SetProperties,
+)
+from lakehouse.spec.schema.schema_json import schema_from_json
+from lakehouse.spec.views.view_commit_json import (
+    view_requirement_from_json,
+    view_update_from_json,
+)
+from lakehouse.spec.views.view_json import version_from_json, view_to_json
+from lakehouse.spec.views.view_updates import (
+    AddViewVersion,
+    AssertViewUUID,
+    SetCurrentViewVersion,
+    ViewUpdate,
+    apply_view_updates,
+)
+
+_ATTEMPTS = 20
+
+
+def list_views(served: Served, call: Call) -> Answer:
+    """Of one namespace."""
+    namespace = call.namespace()
+    names = [(one.name,) for one in served.catalog.views.names(namespace)]
+    shown, token = page(call, names)
+    found = [identifier_to_json(Identifier(namespace, name)) for (name,) in shown]
+    return json_answer({"identifiers": found, "next-page-token": token})
+
+
+def create_view(served: Served, call: Call) -> Answer:
+    """A view with its first version."""
+    document = call.document()
+    identifier = _named(call)
+    if not served.catalog.namespace_exists(identifier.namespace):
+        raise no_such_namespace(identifier.namespace)
+    schema = call.read(lambda: schema_from_json(document.get("schema"), "body.schema"))
+    version = call.read(lambda: version_from_json(document.get("view-version"), "view-version"))
+    location = call.read(lambda: optional_str(document, "location", "body"))
+    updates: list[ViewUpdate] = [
+        AssignUUID(str(served.environment.new_uuid())),
+        SetLocation(location or served.catalog.default_location(identifier)),
+        SetProperties(call.read(lambda: string_map(document.get("properties"), "properties"))),
+        AddSchema(schema),
+        AddViewVersion(replace(version, schema_id=LAST_ADDED)),
+        SetCurrentViewVersion(),
+    ]
+    metadata = apply_view_updates(None, updates, now_ms=served.environment.now_ms())
+    return _answer(served, served.catalog.views.create(identifier, metadata))
+
+
+def load_view(served: Served, call: Call) -> Answer:
+    """Its metadata."""
+    return _answer(served, served.catalog.views.load(_view(call)))
+
+
+def view_exists(served: Served, call: Call) -> Answer:
+    """No content where it does."""
+    identifier = _view(call)
+    if not served.catalog.views.exists(identifier):
+        raise NoSuchViewError(f"No view {identifier}.", view=str(identifier))
+    return Answer()
+
+
+def replace_view(served: Served, call: Call) -> Answer:
+    """Updates, if requirements hold."""
+    identifier, document = _view(call), call.document()
+    named = document.get("identifier")
+    if named is not None and call.read(lambda: identifier_from_json(named, "body")) != identifier:
+        raise InvalidInputError(f"The body names another view than the path, {identifier}.")
+    asked = call.read(lambda: optional_list(document, "requirements", "body"))
+    wanted = call.read(lambda: optional_list(document, "updates", "body"))
+    requirements = call.read(lambda: [view_requirement_from_json(one) for one in asked])
+    updates = call.read(lambda: [view_update_from_json(one) for one in wanted])
+    return _answer(served, _change(served, identifier, requirements, updates))
+
+
+def _change(
+    served: Served,
+    identifier: Identifier,
+    requirements: Sequence[AssertViewUUID],
+    updates: Sequence[ViewUpdate],
+) -> StoredView:
+    """Apply the updates to the newest version.
+
+    A race that is lost is run again; sent again, the updates change nothing: their version is
+    there.
+    """
+    views = served.catalog.views
+    for _ in range(_ATTEMPTS):
+        with before_the_swap():
+            base = views.load(identifier)
+        try:
+            return views.commit(base, requirements, updates)
+        except CommitConflictError:
+            with before_the_swap():
+                if views.load(identifier).metadata_location == base.metadata_location:
+                    raise
+    raise CommitConflictError(
+        f"View {identifier}: others changed it first, {_ATTEMPTS} times. Try again.",
+        view=str(identifier),
+    )
+
+
+def drop_view(served: Served, call: Call) -> Answer:
+    """The name; the metadata files stay."""
+    served.catalog.views.drop(_view(call))
+    return Answer()
+
+
+def rename_view(served: Served, call: Call) -> Answer:
+    """Also into another namespace."""
+    document = call.document()
+    source = call.read(lambda: identifier_from_json(document.get("source"), "body.source"))
+    target = call.read(
+        lambda: identifier_from_json(document.get("destination"), "body.destination")
+    )
+    served.catalog.views.rename(source, target)
+    return Answer()
+
+
+def register_view(served: Served, call: Call) -> Answer:
+    """A view that exists, by its metadata file."""
+    document = call.document()
+    location = call.read(lambda: require_str(document, "metadata-location", "body"))
+    catalog = served.catalog
+    # before anything is read there: what is wrong with a file tells of what is in it
+    check_within(
+        "The metadata file", location, allowed_roots(catalog.warehouse, catalog.properties)
+    )
+    try:
+        made = catalog.views.register(_named(call), location)
+    except (NoSuchFileError, CorruptMetadataError) as error:
+        raise InvalidInputError(f"{location} is no metadata file: {error.message}") from error
+    return _answer(served, made)
+
+
+def named_view_is_there(served: Served, call: Call) -> Answer:
+    """The view that the body names, as it is now."""
+    return _answer(served, served.catalog.views.load(_named(call)))
+
+
+def _view(call: Call) -> Identifier:
+    return Identifier(call.namespace(), call.names["view"])
+
+
+def _named(call: Call) -> Identifier:
+    document = call.document()
+    return Identifier(call.namespace(), call.read(lambda: require_str(document, "name", "body")))
+
+
+def _answer(served: Served, view: StoredView) -> Answer:
+    return json_answer(
+        {
+            "metadata-location": view.metadata_location,
+            "metadata": view_to_json(view.metadata),
+            "config": dict(served.tables.config),
+        }
+    )
+
+
+_ALL = "/namespaces/{namespace}/views"
+_ONE = f"{_ALL}/{{view}}"
+VIEW_OPERATIONS = (
+    Operation("GET", _ALL, list_views),
+    Operation("POST", _ALL, create_view, changes=True, again=named_view_is_there),
+    Operation("HEAD", _ONE, view_exists),
+    Operation("GET", _ONE, load_view),
+    Operation("POST", _ONE, replace_view, changes=True, again=load_view),
+    Operation("DELETE", _ONE, drop_view, changes=True),
+    Operation(
+        "POST",
+        "/namespaces/{namespace}/register-view",
+        register_view,
+        changes=True,
+        again=named_view_is_there,
+    ),
+    Operation("POST", "/views/rename", rename_view, changes=True),
+)

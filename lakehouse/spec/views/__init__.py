@@ -1,0 +1,1 @@
+"""Views: their metadata, its JSON, its changes and requirements (spec: View Spec)."""
