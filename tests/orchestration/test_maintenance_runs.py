@@ -137,6 +137,45 @@ def test_only_the_partitions_of_the_tag(place: Place) -> None:
     ]  # fmt: skip
 
 
+def test_only_tables_of_the_tag_have_steps_so_that_no_other_table_is_waited_for(
+    place: Place,
+) -> None:
+    small_files(place)
+    place.lake.create_table(EVENTS.quarantine_table, SCHEMA)
+    chosen = place.run(EXPIRE_JOB, {TABLES_TAG: TABLE})
+    started = {e.step_key for e in chosen.all_events if e.event_type_value == "STEP_START"}
+    assert started == {"expire__choose_tables", "expire__raw__events"}
+    everything = place.run(EXPIRE_JOB, {RETAIN_LAST_TAG: "1"})
+    started = {e.step_key for e in everything.all_events if e.event_type_value == "STEP_START"}
+    assert started == {
+        "expire__choose_tables",
+        "expire__raw__events",
+        f"expire__{EVENTS.quarantine_table.replace('.', '__')}",
+    }, "tables that exist"
+    assert "not created yet: raw.events_landing" in place.log(everything)
+
+
+@pytest.mark.parametrize(
+    ("tags", "said"),
+    [
+        ({TABLES_TAG: "raw.event"}, "'raw.event', which this job does not maintain: name some of"),
+        ({TABLES_TAG: f"{TABLE},"}, "'', which this job does not maintain"),
+        ({TABLES_TAG: EVENTS.quarantine_table}, "nothing has created yet"),
+        ({PARTITIONS_TAG: "region=eu"}, PARTITIONS_TAG),
+        ({RETAIN_LAST_TAG: "0"}, "must be at least 1"),
+    ],
+)
+def test_a_tag_that_cannot_be_used_fails_once_and_nothing_is_maintained(
+    place: Place, tags: dict[str, str], said: str
+) -> None:
+    table = small_files(place)
+    version = table.metadata_location
+    with pytest.raises(dg.Failure) as failed:
+        place.run(COMPACT_JOB, tags)
+    assert said in str(failed.value.description)
+    assert place.table.metadata_location == version
+
+
 @pytest.mark.parametrize("job", [COMPACT_JOB, CLUSTER_JOB, EXPIRE_JOB, ORPHANS_JOB])
 def test_a_dry_run_logs_the_plan_and_changes_nothing(place: Place, job: str) -> None:
     table = small_files(place)

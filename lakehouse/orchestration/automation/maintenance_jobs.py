@@ -3,6 +3,7 @@
 import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -10,7 +11,7 @@ import dagster as dg
 import orjson
 from rich.console import Console
 
-from lakehouse.errors import InvalidInputError, LakehouseError
+from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchTableError
 from lakehouse.maintenance.advice.due_actions import ActionKind, decide
 from lakehouse.maintenance.compaction.compaction import execute_compaction
 from lakehouse.maintenance.compaction.compaction_plan import plan_compaction
@@ -191,8 +192,26 @@ def state_job() -> AssetJob:
     )
 
 
+def chosen_tables(tables: Sequence[str], tags: Mapping[str, str]) -> list[str]:
+    """The tables that a run's tags choose, in the order of the job; without the tag, all.
+
+    Raises:
+        InvalidInputError: a tag names a table that the job does not maintain, or no table.
+    """
+    if TABLES_TAG not in tags:
+        return list(tables)
+    named = [name.strip() for name in tags[TABLES_TAG].split(",")]
+    unknown = sorted(set(named) - set(tables))
+    if unknown:
+        raise InvalidInputError(
+            f"Tag {TABLES_TAG} names {', '.join(map(repr, unknown))}, which this job does not "
+            f"maintain: name some of {', '.join(tables)}, separated by commas"
+        )
+    return [name for name in tables if name in named]
+
+
 def _job(name: str, tables: Sequence[str], work: Work) -> dg.JobDefinition:
-    steps = [_step(name, table, work) for table in tables]
+    choice, steps = _choice(name, tables), {table: _step(name, table, work) for table in tables}
     hints = (
         f"Tag `{TABLES_TAG}` with table names to choose some, `{DRY_RUN_TAG}` with `true` to see "
         "the plan alone."
@@ -200,34 +219,76 @@ def _job(name: str, tables: Sequence[str], work: Work) -> dg.JobDefinition:
 
     @dg.job(name=name, description=f"{work.__doc__} {hints}")
     def maintenance() -> None:
-        for step in steps:
-            step()
+        chosen = choice()
+        outputs = {
+            table: chosen if len(tables) == 1 else getattr(chosen, _op(table)) for table in tables
+        }
+        for table, step in steps.items():
+            step(outputs[table])
 
     return maintenance
 
 
+def _op(table: str) -> str:
+    """A table's name where Dagster allows no dots."""
+    return table.replace(".", "__")
+
+
+def _choice(job: str, tables: Sequence[str]) -> dg.OpDefinition:
+    """The first step: only the steps of chosen tables run, and wait for their tables' pools."""
+
+    @dg.op(
+        name=f"{job}__choose_tables",
+        out={_op(name): dg.Out(dg.Nothing, is_required=False) for name in tables},
+        description=f"The tables that `{TABLES_TAG}` names and that exist.",
+    )
+    def choose(
+        context: dg.OpExecutionContext, lakehouse: LakehouseResource
+    ) -> Iterator[dg.Output[None]]:
+        lake = lakehouse.lake()
+        with _refused():
+            Request.of(context.run_tags)
+            chosen = chosen_tables(tables, context.run_tags)
+            there = [name for name in chosen if lake.table_exists(name)]
+            missing = sorted(set(chosen) - set(there))
+            if missing and TABLES_TAG in context.run_tags:
+                raise NoSuchTableError(
+                    f"Tag {TABLES_TAG} names {', '.join(missing)}, which nothing has created yet: "
+                    "materialize it first, or leave it out"
+                )
+        context.log.info(
+            f"{len(there)} of {len(tables)} tables: {', '.join(there) or 'none'}"
+            + (f"; not created yet: {', '.join(missing)}" if missing else "")
+        )
+        for name in there:
+            yield dg.Output(None, output_name=_op(name))
+
+    return choose
+
+
 def _step(job: str, name: str, work: Work) -> dg.OpDefinition:
     @dg.op(
-        name=f"{job}__{name.replace('.', '__')}",
+        name=f"{job}__{_op(name)}",
         pool=pool(name),
+        ins={"chosen": dg.In(dg.Nothing)},
         out=dg.Out(dg.Nothing),
         description=f"{job} {name}",
     )
-    def step(
-        context: dg.OpExecutionContext, lakehouse: LakehouseResource
-    ) -> Iterator[dg.Output[None]]:
-        chosen = context.run_tags.get(TABLES_TAG)
-        lake = lakehouse.lake()
-        if (chosen is None or name in chosen.split(",")) and lake.table_exists(name):
-            try:
-                _maintain(context, lake.load_table(name), work, Request.of(context.run_tags))
-            except LakehouseError as error:
-                raise dg.Failure(
-                    description=error.message, allow_retries=error.retryable
-                ) from error
-        yield dg.Output(None)
+    def step(context: dg.OpExecutionContext, lakehouse: LakehouseResource) -> None:
+        with _refused():
+            table = lakehouse.lake().load_table(name)
+            _maintain(context, table, work, Request.of(context.run_tags))
 
     return step
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """An error of the engine as a failure that is tried again only when that can help."""
+    try:
+        yield
+    except LakehouseError as error:
+        raise dg.Failure(description=error.message, allow_retries=error.retryable) from error
 
 
 def _maintain(context: dg.OpExecutionContext, table: Table, work: Work, request: Request) -> None:
