@@ -22,8 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.spark_support import Times, events, interleaved, report
 from lakehouse.lake import load_catalog
-from lakehouse.orchestration.ingestion.ingest import Workplace, index_landing, ingest_days
+from lakehouse.orchestration.ingestion.ingest import index_landing, ingest_days
 from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
+from lakehouse.orchestration.ingestion.workplace import Workplace
 from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.spark import build_session
 

@@ -15,10 +15,11 @@ from lakehouse.orchestration.asset_results import today
 from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
 from lakehouse.orchestration.ingestion.feeds.feed_assets import feed_assets
-from lakehouse.orchestration.ingestion.ingest import Workplace, rows_at
+from lakehouse.orchestration.ingestion.ingest import rows_at
 from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.ingestion.source_assets import SourceAssets, daily_partitions
 from lakehouse.orchestration.ingestion.source_tables import event_ts_in
+from lakehouse.orchestration.ingestion.workplace import Workplace
 from lakehouse.orchestration.lineage.compared_rows import compared
 from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.lineage.trace import Lineage, Replay

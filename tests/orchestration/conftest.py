@@ -17,7 +17,6 @@ from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.ingestion.ingest import (
     IndexOutcome,
     IngestOutcome,
-    Workplace,
     index_landing,
     ingest_days,
 )
@@ -25,6 +24,7 @@ from lakehouse.orchestration.ingestion.ingest_plan import Mode, combined
 from lakehouse.orchestration.ingestion.landing_ledger import LedgerRow
 from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
 from lakehouse.orchestration.ingestion.source_tables import read_ledger
+from lakehouse.orchestration.ingestion.workplace import Workplace
 from lakehouse.orchestration.lineage.stamp import RunStamp
 
 TODAY = date(2026, 6, 30)

@@ -1,15 +1,11 @@
 """Jobs that maintain tables: one step for each, in its table's pool, to disturb no writer."""
 
-import io
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 import dagster as dg
 import orjson
-from rich.console import Console
 
 from lakehouse.errors import InvalidInputError, LakehouseError, NoSuchTableError
 from lakehouse.maintenance.advice.due_actions import ActionKind, decide
@@ -50,14 +46,13 @@ from lakehouse.orchestration.automation.run_requests import (
 )
 from lakehouse.orchestration.lineage.materialization import SNAPSHOT_ID
 from lakehouse.orchestration.resources import LakehouseResource
+from lakehouse.orchestration.run_log import as_text, progress_lines
 from lakehouse.orchestration.state.state_asset import STATE_KEY
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table import Table
 
 # the project's defaults; a table's own properties of these names win
 PROJECT_POLICY = {"lakehouse.maintenance.min-input-files": "2"}
-
-_LOG_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,7 +288,7 @@ def _refused() -> Iterator[None]:
 
 def _maintain(context: dg.OpExecutionContext, table: Table, work: Work, request: Request) -> None:
     location, before = table.metadata_location, measures(table)
-    report = work(table, request, _logged(context))
+    report = work(table, request, progress_lines(context.log.info))
     if request.dry_run:
         context.log.info(f"Dry run, nothing was changed.\n{as_text(report)}")
         return
@@ -345,23 +340,3 @@ def event_metadata(
         **{key: dg.MetadataValue.int(value) for key, value in numbers.items()},
         **{label: dg.MetadataValue.text(str(value)) for label, value in report.facts()},
     }
-
-
-def as_text(report: Report) -> str:
-    """A plan or result as the terminal shows it, without colours."""
-    text = io.StringIO()
-    Console(file=text, width=140, highlight=False).print(report)
-    return text.getvalue().rstrip()
-
-
-def _logged(context: dg.OpExecutionContext) -> Progress:
-    """Progress as lines of the run's log, one every few seconds."""
-    last = [time.monotonic()]
-
-    def progress(stage: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - last[0] >= _LOG_SECONDS or done == total:
-            last[0] = now
-            context.log.info(f"{stage}: {done:,} of {total:,} at {datetime.now(UTC):%H:%M:%S}")
-
-    return progress

@@ -15,7 +15,7 @@ from datetime import date
 
 import orjson
 from pyiceberg.expressions import And, BooleanExpression, In, IsNull
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from lakehouse.data.reading.scan_reader import ReadRequest
 from lakehouse.errors import NoSuchFileError
@@ -27,6 +27,12 @@ from lakehouse.orchestration.ingestion.duplicates import (
     Comparison,
     find_duplicates,
     without_duplicates,
+)
+from lakehouse.orchestration.ingestion.ingest_log import (
+    days_to_write,
+    days_written,
+    files_indexed,
+    files_to_index,
 )
 from lakehouse.orchestration.ingestion.ingest_plan import (
     IngestPlan,
@@ -63,7 +69,6 @@ from lakehouse.orchestration.ingestion.source_tables import (
     source_columns,
 )
 from lakehouse.orchestration.ingestion.workers.index_pass import UNREADABLE, VANISHED, IndexedFile
-from lakehouse.orchestration.ingestion.workers.landing_reader import LandingReader
 from lakehouse.orchestration.ingestion.workers.quarantine_files import TableFiles
 from lakehouse.orchestration.ingestion.workers.row_pass import TakenRows
 from lakehouse.orchestration.ingestion.workers.worker_stages import (
@@ -72,37 +77,12 @@ from lakehouse.orchestration.ingestion.workers.worker_stages import (
     identity_columns,
     second_pass,
 )
-from lakehouse.orchestration.lineage.stamp import RunStamp
+from lakehouse.orchestration.ingestion.workplace import Workplace
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.table import Table, WrittenFiles
 
 Audit = Callable[[Snapshot, Sequence[date]], Sequence[CheckOutcome]]
-
-
-@dataclass(frozen=True, slots=True)
-class Workplace:
-    """What an ingestion works with.
-
-    Attributes:
-        lake: the tables.
-        spark: does the reading and writing.
-        landing_root: where the landing folders are.
-        today: the last day that events may have when a source names none.
-        stamp: the step that ingests.
-    """
-
-    lake: Lakehouse
-    spark: SparkSession
-    landing_root: str
-    today: date
-    stamp: RunStamp
-
-    def reader(self, source: Source) -> LandingReader:
-        """Opens the source's files on the workers."""
-        folder = landing_folder(self.landing_root, source)
-        return LandingReader(folder, source, self.today, dict(storage_for(folder).properties))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +153,7 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     ledger = ledger_table(work.lake, source)
     listing = list_landing(work.landing_root, source)
     fresh = landing_files(unindexed(listing, indexed_versions(ledger)))
+    work.say(files_to_index(fresh, len(listing)))
     if not fresh:
         return IndexOutcome(
             ledger.current_snapshot(), 0, 0, 0, file_problems(ledger), pending_days(ledger)
@@ -182,6 +163,7 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
         work.reader(source),
         [file for file in fresh if file.refused is None],
         _files_of(quarantine_table(work.lake, source)),
+        work.progress,
     )
     found.found += [
         IndexedFile(file, problem=f"refused file {file.refused}")
@@ -211,6 +193,7 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     undated = sum(row.lines for row in rows if row.event_day is None)
     problems = file_problems(ledger)
     problems |= {o.file.path: o.problem or "" for o in found.found if o.lost == UNREADABLE}
+    work.say(files_indexed(len(fresh), sum(row.lines for row in rows), undated, problems))
     return IndexOutcome(
         ledger.current_snapshot(),
         len(fresh),
@@ -297,6 +280,7 @@ def ingest_days(
     plan = plan_ingest(known, there, days, mode)
     if not plan.replace and _half_done(work.lake, source, plan):
         plan = plan_ingest(known, there, plan.days, "replace")
+    work.say(days_to_write(plan))
     columns, drift = _columns(work.lake, source, plan, ledger)
     counts = LineCount()
     checks: tuple[CheckOutcome, ...] = ()
@@ -310,6 +294,11 @@ def ingest_days(
             day_in(plan.days),
             summary=work.stamp.summary(),
             commit_id=work.stamp.commit_id("ledger"),
+        )
+        work.say(
+            days_written(
+                combined_by_day(done, plan.days), counts, _reasons(work, source, plan, counts)
+            )
         )
     outcome = IngestOutcome(
         snapshot=_current(work.lake, source.table),
@@ -360,6 +349,7 @@ def _write(
         columns,
         _files_of(raw),
         _files_of(quarantine),
+        work.progress,
     )
     try:
         done = settled(plan.rows, _without_duplicates(work, source, plan, raw, taken))
@@ -477,6 +467,18 @@ def _quarantine(
             summary=work.stamp.summary(),
             commit_id=work.stamp.commit_id(what),
         )
+
+
+def _reasons(
+    work: Workplace, source: Source, plan: IngestPlan, counts: LineCount
+) -> dict[str, int]:
+    """Why lines of the run were rejected -> how many."""
+    if not counts.quarantined:
+        return {}
+    where = And(day_in(plan.days), In(term=LANDING_FILE, literals=plan.files))
+    table = quarantine_table(work.lake, source)
+    found = table.scan(where, ["reason"]).to_arrow()["reason"].value_counts()
+    return {one["values"]: one["counts"] for one in found.to_pylist()}
 
 
 def _files_of(table: Table) -> TableFiles:

@@ -25,15 +25,16 @@ from lakehouse.orchestration.ingestion.ingest import (
     DaysLeftAloneError,
     IndexOutcome,
     IngestOutcome,
-    Workplace,
     index_landing,
     ingest_days,
 )
 from lakehouse.orchestration.ingestion.source import EVENT_TS, LANDING_FILE, LANDING_LINE, Source
 from lakehouse.orchestration.ingestion.source_tables import event_ts_in
+from lakehouse.orchestration.ingestion.workplace import Workplace
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
 from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.orchestration.run_log import progress_lines
 from lakehouse.orchestration.snapshot_frame import read_frame
 from lakehouse.spec.metadata.snapshot import Snapshot
 
@@ -140,6 +141,8 @@ class SourceAssets:
                 lakehouse.landing,
                 today(),
                 stamp(context, key),
+                context.log.info,
+                progress_lines(context.log.info),
             )
             with explained():
                 found = index_landing(work, source)
@@ -203,6 +206,8 @@ class SourceAssets:
                 lakehouse.landing,
                 today(),
                 stamp(context, self.raw_key),
+                context.log.info,
+                progress_lines(context.log.info),
             )
             yield from self._ingest(context, config, work)
 

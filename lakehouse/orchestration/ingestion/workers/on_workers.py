@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TypeVar
 
 import pyarrow as pa
@@ -17,11 +20,16 @@ from lakehouse.spark.jvm.failures import failure_of, marked
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_GROUP = "spark.jobGroup.id"
+_SECONDS = 1.0
 _SCHEMA = pa.schema([pa.field("number", pa.int64()), pa.field("result", pa.binary())])
 
 
 def on_workers(
-    spark: SparkSession, items: Sequence[Item], work: Callable[[Item, str], Result]
+    spark: SparkSession,
+    items: Sequence[Item],
+    work: Callable[[Item, str], Result],
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Result]:
     """What `work` returns for each item.
 
@@ -30,6 +38,7 @@ def on_workers(
         items: picklable.
         work: called with an item and the name of the task attempt; it and what it returns are
             picklable.
+        progress: called about once a second with the items that are done and all of them.
 
     Raises:
         LakehouseError: what the work raised.
@@ -58,7 +67,8 @@ def on_workers(
 
     frame = spark.range(0, len(given), 1, len(given))
     try:
-        rows = frame.mapInArrow(run, "number long, result binary").toArrow()
+        with _watched(spark, len(given), progress):
+            rows = frame.mapInArrow(run, "number long, result binary").toArrow()
     except PySparkException as error:
         failure = failure_of(str(error))
         if failure is None:
@@ -67,3 +77,34 @@ def on_workers(
     results = dict(zip(rows["number"].to_pylist(), rows["result"].to_pylist(), strict=True))
     # what Spark's workers send is as trusted as the code that they are sent
     return [pickle.loads(results[number]) for number in range(len(given))]  # noqa: S301
+
+
+@contextmanager
+def _watched(
+    spark: SparkSession, total: int, progress: Callable[[int, int], None] | None
+) -> Iterator[None]:
+    """Report the finished tasks of the jobs that this thread starts, by a job group of its own."""
+    if progress is None:
+        yield
+        return
+    context, group, over = spark.sparkContext, f"lakehouse-{uuid.uuid4()}", Event()
+    before = context.getLocalProperty(_GROUP)
+
+    def watch() -> None:
+        tracker = context.statusTracker()
+        while not over.wait(_SECONDS):
+            jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(group))
+            stages = [stage for job in jobs if job for stage in job.stageIds]
+            found = map(tracker.getStageInfo, stages)
+            progress(min(total, sum(one.numCompletedTasks for one in found if one)), total)
+
+    watcher = Thread(target=watch, daemon=True)
+    context.setLocalProperty(_GROUP, group)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        context.setLocalProperty(_GROUP, before)
+    progress(total, total)

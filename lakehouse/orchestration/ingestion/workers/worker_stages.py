@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from lakehouse.maintenance.shown_plan import Progress, no_progress
 from lakehouse.orchestration.ingestion.landing_ledger import LandingFile
 from lakehouse.orchestration.ingestion.reading.typing.typed_rows import RowTyper, rows_schema
 from lakehouse.orchestration.ingestion.source import (
@@ -40,6 +42,7 @@ def first_pass(
     reader: LandingReader,
     files: Sequence[LandingFile],
     quarantine: TableFiles,
+    progress: Progress = no_progress,
 ) -> IndexedFiles:
     """Index files."""
 
@@ -47,7 +50,8 @@ def first_pass(
         return index_files(group, reader, quarantine, task)
 
     found = IndexedFiles()
-    for one in on_workers(spark, grouped(files, _parallelism(spark)), run):
+    groups = grouped(files, _parallelism(spark))
+    for one in on_workers(spark, groups, run, partial(progress, "tasks of indexing")):
         found.found += one.found
         found.rejects += one.rejects
     return found
@@ -60,6 +64,7 @@ def second_pass(
     columns: Sequence[Column],
     raw: TableFiles,
     quarantine: TableFiles,
+    progress: Progress = no_progress,
 ) -> TakenRows:
     """Write the records of files as data files that are not committed."""
 
@@ -67,7 +72,8 @@ def second_pass(
         return take_rows(group, reader, columns, raw, quarantine, task)
 
     taken = TakenRows()
-    for one in on_workers(spark, grouped(tasks, _parallelism(spark)), run):
+    groups = grouped(tasks, _parallelism(spark))
+    for one in on_workers(spark, groups, run, partial(progress, "tasks of writing rows")):
         taken.add(one)
     return taken
 
