@@ -106,5 +106,5 @@ def _watched(
     finally:
         over.set()
         watcher.join()
-        context.setLocalProperty(_GROUP, before)
+        context.setLocalProperty(_GROUP, before)  # type: ignore[arg-type]  # None removes it
     progress(total, total)
