@@ -34,8 +34,10 @@ from lakehouse.errors import (
     NoSuchRefError,
     NoSuchSnapshotError,
     NoSuchTableError,
+    NoSuchViewError,
     TableAlreadyExistsError,
     ValidationConflictError,
+    ViewAlreadyExistsError,
 )
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from lakehouse.maintenance.retention.snapshot_expiry import ExpiryOptions
     from lakehouse.spec.metadata.snapshot import Snapshot
     from lakehouse.table import Changelog, Table, TableScan, WriteResult, WrittenFiles
+    from lakehouse.view import View
 
 __all__ = [
     "Changelog",
@@ -69,12 +72,15 @@ __all__ = [
     "NoSuchRefError",
     "NoSuchSnapshotError",
     "NoSuchTableError",
+    "NoSuchViewError",
     "OrphanOptions",
     "Snapshot",
     "Table",
     "TableAlreadyExistsError",
     "TableScan",
     "ValidationConflictError",
+    "View",
+    "ViewAlreadyExistsError",
     "WriteResult",
     "WrittenFiles",
     "debezium_changes",
@@ -93,6 +99,7 @@ _LOADED_WHEN_USED = {
     "Snapshot": "lakehouse.spec.metadata.snapshot",
     "Table": "lakehouse.table",
     "TableScan": "lakehouse.table",
+    "View": "lakehouse.view",
     "WriteResult": "lakehouse.table",
     "WrittenFiles": "lakehouse.table",
 }

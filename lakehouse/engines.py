@@ -10,14 +10,16 @@ from __future__ import annotations
 import importlib
 from typing import Protocol, cast
 
+import pyarrow as pa
 from pyiceberg.schema import Schema
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
-from lakehouse.errors import InvalidInputError
+from lakehouse.errors import InvalidInputError, InvalidSchemaError
 from lakehouse.maintenance.compaction.group_rewriting import GroupExecutor
 from lakehouse.scan.reports.listeners import Listeners
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.types.arrow_types import schema_from_arrow
 from lakehouse.storage.storage_protocol import Storage
 
 
@@ -81,3 +83,21 @@ def engine_for(value: object) -> Engine | None:
     if package not in _ENGINES:
         return None
     return cast("Engine", importlib.import_module(_ENGINES[package]))
+
+
+def to_schema(schema: object) -> Schema:
+    """An Iceberg schema from a pyarrow, pyiceberg or Spark schema.
+
+    Raises InvalidSchemaError, UnsupportedTypeError.
+    """
+    if isinstance(schema, Schema):
+        return schema
+    if isinstance(schema, pa.Schema):
+        return schema_from_arrow(schema)
+    engine = engine_for(schema)
+    if engine is None:
+        raise InvalidSchemaError(
+            "a schema must be a pyarrow, pyiceberg or Spark schema, not "
+            f"{type(schema).__module__}.{type(schema).__name__}"
+        )
+    return engine.to_schema(schema)

@@ -224,7 +224,14 @@ class TableAlreadyExistsError(AlreadyExistsError):
 
 
 class ViewAlreadyExistsError(AlreadyExistsError):
-    """A view of this name exists; tables and views share their names."""
+    """A view of this name exists; tables and views share their names.
+
+    >>> _ = lake.create_view("raw.one", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
+    >>> lake.create_table("raw.one", more.schema)
+    Traceback (most recent call last):
+        ...
+    lakehouse.errors.ViewAlreadyExistsError: ...
+    """
 
 
 class RefAlreadyExistsError(AlreadyExistsError):

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import pyarrow as pa
-from pyiceberg.schema import Schema
-
 from lakehouse.catalog.catalog_by_uri import open_catalog
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
-from lakehouse.catalog.catalog_walk import walk_namespaces, walk_tables
+from lakehouse.catalog.catalog_walk import walk_namespaces, walk_tables, walk_views
 from lakehouse.catalog.configured import choose_catalog
 from lakehouse.catalog.redaction import hide_in_urls
-from lakehouse.engines import engine_for
+from lakehouse.engines import to_schema
 from lakehouse.environment import Environment
-from lakehouse.errors import InvalidSchemaError, LakehouseError, NamespaceAlreadyExistsError
+from lakehouse.errors import LakehouseError, NamespaceAlreadyExistsError
 from lakehouse.maintenance.reachability.neighbours import check_not_shared
 from lakehouse.scan.reports.listeners import Listeners, PlanListener
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import new_table_metadata
 from lakehouse.spec.partitioning.partition_terms import parse_partition_spec, parse_sort_order
 from lakehouse.spec.table_properties import check_property_texts, parse_format_version
-from lakehouse.spec.types.arrow_types import schema_from_arrow
+from lakehouse.spec.views.view_updates import new_view_metadata
 from lakehouse.table import Table
 from lakehouse.table.html_view import html_table
 from lakehouse.table.joint_transaction import JointTransaction
+from lakehouse.view import Sql, View, first_version
 
 Name = str | tuple[str, ...] | Identifier
 
@@ -109,7 +107,7 @@ class Lakehouse:
             location: where to put the table; a folder of the warehouse by default.
 
         Raises:
-            TableAlreadyExistsError: the name is taken.
+            TableAlreadyExistsError | ViewAlreadyExistsError: the name is taken.
             InvalidIdentifierError | InvalidSchemaError | InvalidPartitionSpecError |
                 InvalidLocationError: bad input.
         """
@@ -221,6 +219,110 @@ class Lakehouse:
         1
         """
         return JointTransaction(self.catalog, self.environment, self.listeners)
+
+    def create_view(
+        self,
+        name: Name,
+        sql: Sql,
+        schema: object,
+        *,
+        properties: Mapping[str, str] | None = None,
+        default_namespace: str | tuple[str, ...] | None = None,
+    ) -> View:
+        """Create a view, and its namespace when that is missing.
+
+        >>> users = lake.create_view(
+        ...     "raw.users",
+        ...     {"spark": "SELECT DISTINCT user_id FROM events"},
+        ...     pa.schema({"user_id": pa.int64()}),
+        ...     properties={"comment": "everybody who was seen"},
+        ... )
+        >>> lake.list_views("raw")
+        ['raw.users']
+
+        Args:
+            name: dotted name; tables and views share their names.
+            sql: a SELECT in Spark's dialect, or the same SELECT in several, by dialect.
+            schema: of its result, a pyarrow, pyiceberg or Spark schema.
+            properties: of the view, such as `comment`.
+            default_namespace: for names of one part in the SELECT; the view's own by default.
+
+        Raises:
+            ViewAlreadyExistsError | TableAlreadyExistsError: the name is taken.
+            InvalidIdentifierError | InvalidSchemaError | InvalidViewError: bad input.
+        """
+        identifier = Identifier.parse(name)
+        names = identifier.namespace if default_namespace is None else _namespace(default_namespace)
+        now_ms = self.environment.now_ms()
+        metadata = new_view_metadata(
+            view_uuid=str(self.environment.new_uuid()),
+            location=self.catalog.default_location(identifier),
+            schema=to_schema(schema),
+            version=first_version(sql, names, now_ms),
+            properties=properties or {},
+            now_ms=now_ms,
+        )
+        self.create_namespace(identifier.namespace, exist_ok=True)
+        stored = self.catalog.views.create(identifier, metadata)
+        return View(self.catalog, stored, self.environment)
+
+    def load_view(self, name: Name) -> View:
+        """Open a view as it is now. Raises NoSuchViewError.
+
+        >>> _ = lake.create_view("raw.one", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
+        >>> lake.load_view("raw.one").sql("spark")
+        'SELECT 1 AS n'
+        """
+        stored = self.catalog.views.load(Identifier.parse(name))
+        return View(self.catalog, stored, self.environment)
+
+    def view_exists(self, name: Name) -> bool:
+        """Whether the name is that of a view.
+
+        >>> _ = lake.create_view("raw.one", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
+        >>> lake.view_exists("raw.one"), lake.view_exists("raw.events")
+        (True, False)
+        """
+        return self.catalog.views.exists(Identifier.parse(name))
+
+    def list_views(self, namespace: str | tuple[str, ...] | None = None) -> list[str]:
+        """Dotted names of the views, sorted: of one namespace, or of all, nested ones too.
+
+        >>> _ = lake.create_view("marts.one", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
+        >>> lake.list_views()
+        ['marts.one']
+
+        Raises NoSuchNamespaceError.
+        """
+        found = (
+            walk_views(self.catalog)
+            if namespace is None
+            else self.catalog.views.names(_namespace(namespace))
+        )
+        return sorted(str(one) for one in found)
+
+    def drop_view(self, name: Name) -> None:
+        """Remove a view. Raises NoSuchViewError.
+
+        >>> _ = lake.create_view("raw.one", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
+        >>> lake.drop_view("raw.one")
+        >>> lake.list_views()
+        []
+        """
+        self.catalog.views.drop(Identifier.parse(name))
+
+    def rename_view(self, name: Name, new_name: Name) -> View:
+        """Give a view another name.
+
+        >>> lake = lh.load_catalog(f"sqlite:///{folder}/catalog.db", warehouse=folder)
+        >>> _ = lake.create_view("raw.one", "SELECT 1 AS n", pa.schema({"n": pa.int32()}))
+        >>> lake.rename_view("raw.one", "raw.first").name
+        'raw.first'
+
+        Raises NoSuchViewError, ViewAlreadyExistsError, TableAlreadyExistsError.
+        """
+        self.catalog.views.rename(Identifier.parse(name), Identifier.parse(new_name))
+        return self.load_view(new_name)
 
     def create_namespace(
         self,
@@ -348,24 +450,6 @@ def load_catalog(
         **chosen.properties,
     )
     return Lakehouse(opened, environment)
-
-
-def to_schema(schema: object) -> Schema:
-    """An Iceberg schema from a pyarrow, pyiceberg or Spark schema.
-
-    Raises InvalidSchemaError, UnsupportedTypeError.
-    """
-    if isinstance(schema, Schema):
-        return schema
-    if isinstance(schema, pa.Schema):
-        return schema_from_arrow(schema)
-    engine = engine_for(schema)
-    if engine is None:
-        raise InvalidSchemaError(
-            "a schema must be a pyarrow, pyiceberg or Spark schema, not "
-            f"{type(schema).__module__}.{type(schema).__name__}"
-        )
-    return engine.to_schema(schema)
 
 
 def _namespace(namespace: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Every namespace and every table of a catalog, however deep."""
+"""Every namespace, every table and every view of a catalog, however deep."""
 
 from __future__ import annotations
 
@@ -35,5 +35,14 @@ def walk_tables(catalog: Catalog) -> Iterator[Identifier]:
     for namespace in walk_namespaces(catalog):
         try:
             yield from catalog.list_tables(namespace)
+        except NoSuchNamespaceError:
+            continue
+
+
+def walk_views(catalog: Catalog) -> Iterator[Identifier]:
+    """Every view of every namespace."""
+    for namespace in walk_namespaces(catalog):
+        try:
+            yield from catalog.views.names(namespace)
         except NoSuchNamespaceError:
             continue

@@ -18,9 +18,10 @@ from pyiceberg.types import (
     UnknownType,
 )
 
+from lakehouse.engines import to_schema
 from lakehouse.errors import InvalidInputError, TableAlreadyExistsError
 from lakehouse.evolution.type_promotion import is_narrower
-from lakehouse.lake import Lakehouse, to_schema
+from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.plain_assets.partition_filter import (
     PARTITION_EXPR,
     PartitionExpr,

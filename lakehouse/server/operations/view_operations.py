@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.confinement import allowed_roots, check_within
@@ -27,13 +26,6 @@ from lakehouse.server.paging import page
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import optional_list, optional_str, require_str, string_map
-from lakehouse.spec.metadata.table_updates import (
-    LAST_ADDED,
-    AddSchema,
-    AssignUUID,
-    SetLocation,
-    SetProperties,
-)
 from lakehouse.spec.schema.schema_json import schema_from_json
 from lakehouse.spec.views.view_commit_json import (
     view_requirement_from_json,
@@ -41,11 +33,9 @@ from lakehouse.spec.views.view_commit_json import (
 )
 from lakehouse.spec.views.view_json import version_from_json, view_to_json
 from lakehouse.spec.views.view_updates import (
-    AddViewVersion,
     AssertViewUUID,
-    SetCurrentViewVersion,
     ViewUpdate,
-    apply_view_updates,
+    new_view_metadata,
 )
 
 _ATTEMPTS = 20
@@ -69,15 +59,15 @@ def create_view(served: Served, call: Call) -> Answer:
     schema = call.read(lambda: schema_from_json(document.get("schema"), "body.schema"))
     version = call.read(lambda: version_from_json(document.get("view-version"), "view-version"))
     location = call.read(lambda: optional_str(document, "location", "body"))
-    updates: list[ViewUpdate] = [
-        AssignUUID(str(served.environment.new_uuid())),
-        SetLocation(location or served.catalog.default_location(identifier)),
-        SetProperties(call.read(lambda: string_map(document.get("properties"), "properties"))),
-        AddSchema(schema),
-        AddViewVersion(replace(version, schema_id=LAST_ADDED)),
-        SetCurrentViewVersion(),
-    ]
-    metadata = apply_view_updates(None, updates, now_ms=served.environment.now_ms())
+    properties = call.read(lambda: string_map(document.get("properties"), "properties"))
+    metadata = new_view_metadata(
+        view_uuid=str(served.environment.new_uuid()),
+        location=location or served.catalog.default_location(identifier),
+        schema=schema,
+        version=version,
+        properties=properties,
+        now_ms=served.environment.now_ms(),
+    )
     return _answer(served, served.catalog.views.create(identifier, metadata))
 
 

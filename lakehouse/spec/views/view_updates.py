@@ -113,6 +113,31 @@ def apply_view_updates(
     return draft.build()
 
 
+def version_updates(schema: Schema, version: ViewVersion) -> tuple[ViewUpdate, ...]:
+    """What makes a version with its schema current; its `schema_id` does not matter."""
+    added = AddViewVersion(replace(version, schema_id=LAST_ADDED))
+    return AddSchema(schema), added, SetCurrentViewVersion()
+
+
+def new_view_metadata(
+    *,
+    view_uuid: str,
+    location: str,
+    schema: Schema,
+    version: ViewVersion,
+    properties: Mapping[str, str],
+    now_ms: int,
+) -> ViewMetadata:
+    """The metadata of a new view. Raises InvalidViewError, InvalidPropertyError."""
+    updates = (
+        AssignUUID(view_uuid),
+        SetLocation(location),
+        SetProperties(properties),
+        *version_updates(schema, version),
+    )
+    return apply_view_updates(None, updates, now_ms=now_ms)
+
+
 class _ViewDraft:
     """The state between updates."""
 

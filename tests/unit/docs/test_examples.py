@@ -19,7 +19,7 @@ import pytest
 import lakehouse as lh
 
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-WITH_METHODS = ("Changelog", "Lakehouse", "Table", "TableScan")
+WITH_METHODS = ("Changelog", "Lakehouse", "Table", "TableScan", "View")
 SCHEMA = pa.schema(
     {"event_ts": pa.timestamp("us", tz="UTC"), "user_id": pa.int64(), "amount": pa.float64()}
 )
