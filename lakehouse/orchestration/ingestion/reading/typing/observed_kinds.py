@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Values
 from lakehouse.orchestration.ingestion.reading.typing.typed_columns import GUESSED
-from lakehouse.orchestration.ingestion.reading.typing.value_kinds import INT_RANGE, kinds_of
+from lakehouse.orchestration.ingestion.reading.typing.value_kinds import (
+    INT_RANGE,
+    LONG_RANGE,
+    kinds_of,
+)
 
 _INT_LOW, _INT_HIGH = INT_RANGE
 
@@ -32,16 +37,42 @@ def column_kinds(values: Values, *, untyped: bool) -> Counter[str]:
         return _integers(values, count)
     if pa.types.is_decimal(values.type):
         return Counter({f"decimal({values.type.precision},{values.type.scale})": count})
-    if pa.types.is_floating(values.type):
-        return Counter({"double": count})
+    for kind, of_that_kind in _KINDS.items():
+        if of_that_kind(values.type):
+            return Counter({kind: count})
     return kinds_of(values.to_pylist())
+
+
+_KINDS: Mapping[str, Callable[[pa.DataType], bool]] = {
+    "double": pa.types.is_floating,
+    "string": lambda type_: pa.types.is_string(type_) or pa.types.is_large_string(type_),
+    "boolean": pa.types.is_boolean,
+    "timestamp": lambda type_: pa.types.is_timestamp(type_) and type_.tz is None,
+    "timestamptz": lambda type_: pa.types.is_timestamp(type_) and type_.tz is not None,
+    "date": pa.types.is_date,
+    "time": pa.types.is_time,
+    "binary": lambda type_: pa.types.is_binary(type_) or pa.types.is_large_binary(type_),
+}
+"""Types of which every value is of one kind: its values need not be looked at."""
 
 
 def _integers(values: pa.Array, count: int) -> Counter[str]:
-    span = pc.min_max(values).as_py()
-    if span["min"] >= _INT_LOW and span["max"] <= _INT_HIGH:
-        return Counter({"int": count})
-    return kinds_of(values.to_pylist())
+    long = values if pa.types.is_unsigned_integer(values.type) else values.cast(pa.int64())
+    found: Counter[str] = Counter()
+    for kind, low, high in (("int", _INT_LOW, _INT_HIGH), ("long", *LONG_RANGE)):
+        fitting = pc.sum(_within(long, low, high)).as_py() or 0
+        found[kind] = fitting - found.total()
+    found["huge"] = count - found.total()
+    return +found
+
+
+def _within(values: pa.Array, low: int, high: int) -> pa.BooleanArray:
+    span = pc.min_max(values)
+    if span["min"].as_py() >= low and span["max"].as_py() <= high:
+        return values.is_valid()
+    if pa.types.is_unsigned_integer(values.type):
+        return pc.less_equal(values, pa.scalar(high, pa.uint64()))
+    return pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
 
 
 def _guessed(texts: pa.Array) -> Counter[str]:

@@ -175,9 +175,18 @@ def _from_arrow(values: pa.Array, column_type: str) -> pa.Array | None:
     if not any(same(given) for same in _SAME.get(column_type, ())):
         return None
     try:
+        if pa.types.is_timestamp(given) and given.unit == "ns":
+            return whole_microseconds(values)
         return pc.cast(values, wanted)
     except pa.ArrowException:
         return None
+
+
+def whole_microseconds(times: pa.Array) -> pa.Array:
+    """Timestamps in microseconds; null where nanoseconds would be lost."""
+    whole = pc.cast(times, pa.timestamp("us", times.type.tz), safe=False)
+    same = pc.equal(pc.cast(whole, times.type, safe=False), times)
+    return pc.if_else(same, whole, pa.scalar(None, whole.type))
 
 
 _SAME: Mapping[str, tuple[Callable[[pa.DataType], bool], ...]] = {
@@ -208,6 +217,8 @@ def convert(value: object, column_type: str) -> object:
     decimal = _DECIMAL.fullmatch(column_type)
     if decimal:
         return _decimal(value, int(decimal[1]), int(decimal[2]))
+    if getattr(value, "nanosecond", 0) and column_type in ("timestamp", "timestamptz"):
+        raise ValueError(f"{value} has nanoseconds; a {column_type} has microseconds")
     if column_type in ("double", "float") and type(value) is int and not exact_in_double(value):
         raise ValueError(f"{value} is not exact as a double")
     change = _CONVERT.get(column_type)

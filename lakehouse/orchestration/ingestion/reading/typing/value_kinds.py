@@ -13,7 +13,7 @@ from datetime import date, datetime, time
 from decimal import Decimal
 
 _INT_MAX, _LONG_MAX, _DOUBLE_EXACT = 2**31 - 1, 2**63 - 1, 2**53
-INT_RANGE = (-_INT_MAX - 1, _INT_MAX)
+INT_RANGE, LONG_RANGE = (-_INT_MAX - 1, _INT_MAX), (-_LONG_MAX - 1, _LONG_MAX)
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
 
 # what fits as it is; text is parsed value by value where the column is a date, a time or a decimal
@@ -44,11 +44,11 @@ def kinds_of(values: Iterable[object]) -> Counter[str]:
             found.update(_integer_kinds(values, count))
         elif python_type is Decimal:
             found.update(_decimal_kind(value) for value in values if type(value) is Decimal)
-        elif python_type is datetime:
+        elif issubclass(python_type, datetime):  # with nanoseconds it is one of pandas'
             found.update(
                 "timestamp" if v.tzinfo is None else "timestamptz"
                 for v in values
-                if type(v) is datetime
+                if isinstance(v, datetime) and type(v) is python_type
             )
         elif python_type is not type(None):
             found[_PYTHON_KINDS.get(python_type, "json")] += count
@@ -62,7 +62,13 @@ _PYTHON_KINDS: Mapping[type, str] = {
 
 
 def _integer_kinds(values: list[object], count: int) -> Counter[str]:
-    integers = [value for value in values if type(value) is int]
+    integers: list[int] = (
+        values
+        if count == len(values)
+        else [  # type: ignore[assignment]
+            value for value in values if type(value) is int
+        ]
+    )
     if min(integers) >= -_INT_MAX and max(integers) <= _INT_MAX:
         return Counter({"int": count})
     return Counter(
