@@ -25,6 +25,7 @@ from lakehouse.spark.catalog.staged_tables import (
     replaced_table,
 )
 from lakehouse.spark.catalog.table_names import NamedTable, find_table
+from lakehouse.spark.catalog.view_answers import ViewAnswers
 from lakehouse.spark.hadoop_locations import hadoop_reads
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.reading.metadata_frames import MetadataTableAnswers
@@ -51,6 +52,7 @@ class LakeAnswers(Answers):
     """
 
     def __init__(self, session: Callable[[], SparkSession], lake: Lakehouse, name: str) -> None:
+        views = ViewAnswers(lake, name)
         super().__init__(
             f"catalog {name}",
             {
@@ -71,12 +73,15 @@ class LakeAnswers(Answers):
                 "procedures": self.procedures,
                 "procedure": self.procedure,
                 "call": self.call,
+                "load_relation": self.load_relation,
+                **views.verbs(),
             },
         )
         self._name = name
         self._session = session
         self._lake = lake
         self._catalog = lake.catalog
+        self._views = views
 
     # Namespaces
 
@@ -112,6 +117,8 @@ class LakeAnswers(Answers):
             for one in dropped:
                 for table in self._catalog.list_tables(one):
                     self._catalog.drop(table)
+                for view in self._catalog.views.names(one):
+                    self._catalog.views.drop(view)
         try:
             for one in dropped:
                 self._catalog.drop_namespace(one)
@@ -135,6 +142,10 @@ class LakeAnswers(Answers):
         if found is None:
             return None
         return self._answers(found.at(told.get("version"), told.get("as_of_us")))
+
+    def load_relation(self, told: Arguments, thing: object) -> Answers | dict[str, Any] | None:
+        """A table, or what Spark has to know of a view; None when there is neither."""
+        return self.load(told, thing) or self._views.load_view(told, thing)
 
     def create_table(self, told: Arguments, _thing: object) -> Answers:
         """By `schema`, `partition_by` and `properties`."""

@@ -29,6 +29,7 @@ from lakehouse.spark.jvm.spark_versions import note_on
 logger = logging.getLogger(__name__)
 
 _PACKAGE = "lakehouse.spark"
+_VIEWS, _NO_VIEWS = "views", "without_views"
 _lock = threading.Lock()
 _added: set[str] = set()
 
@@ -81,7 +82,8 @@ def _jar(gateway: Any, loader: Any) -> Path:
     Compiling takes a few seconds, so the JAR stays in the user's cache, under a name that says what
     it was made of. A JAR that another user could have written is not used.
     """
-    sources = {one.name: one.read_text(encoding="utf-8") for one in _sources()}
+    roles = _VIEWS if _asks_for_views(loader) else _NO_VIEWS
+    sources = {one.name: one.read_text(encoding="utf-8") for one in _sources(roles)}
     told = [pyspark.__version__, *(text for pair in sorted(sources.items()) for text in pair)]
     digest = hashlib.sha256("\0".join(told).encode()).hexdigest()[:16]
     cache = cache_directory(os.environ)
@@ -98,10 +100,17 @@ def _jar(gateway: Any, loader: Any) -> Path:
         return _written(classes, private, private / final.name)
 
 
-def _sources() -> list[Traversable]:
-    """All of one Java package; the folders are for people."""
+def _sources(views: str) -> list[Traversable]:
+    """All of one Java package; the folders are for people, but for the two that tell of views."""
     roles = files("lakehouse.spark").joinpath("java").iterdir()
-    return [one for role in roles for one in role.iterdir() if one.name.endswith(".java")]
+    kept = [one for one in roles if one.name == views or one.name not in (_VIEWS, _NO_VIEWS)]
+    return [one for role in kept for one in role.iterdir() if one.name.endswith(".java")]
+
+
+def _asks_for_views(loader: Any) -> bool:
+    """Whether this Spark asks catalogs for views."""
+    name = "org/apache/spark/sql/connector/catalog/RelationCatalog.class"
+    return loader.getResource(name) is not None
 
 
 def _is_own(jar: Path) -> bool:

@@ -73,6 +73,14 @@ public final class Answerer {
         return answer instanceof BiFunction ? new Answerer((BiFunction) answer) : null;
     }
 
+    /** The answer that is another answerer, or a map; null where there is nothing. */
+    Object answererOrMap(String verb, Object arguments) {
+        Object answer = ask(verb, arguments, null);
+        return answer instanceof BiFunction
+            ? (Object) new Answerer((BiFunction) answer)
+            : parsed(((String) answer).substring(1), Map.class);
+    }
+
     /** The answer that is an object of this JVM. */
     Object object(String verb, Object arguments) {
         return ask(verb, arguments, null);

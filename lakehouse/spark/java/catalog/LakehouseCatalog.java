@@ -18,7 +18,7 @@ import org.apache.spark.sql.connector.catalog.procedures.UnboundProcedure;
  * `spark.sql.catalog.<name> = lakehouse.spark.LakehouseCatalog`, made so by
  * `lakehouse.spark.attach`.
  */
-public final class LakehouseCatalog extends TableCatalogOfLake
+public final class LakehouseCatalog extends ViewsOfLake
         implements ProcedureCatalog, StagingTableCatalog {
     public LakehouseCatalog() {
     }
@@ -27,7 +27,7 @@ public final class LakehouseCatalog extends TableCatalogOfLake
 
     public StagedTable stageCreate(Identifier ident, TableInfo info)
             throws TableAlreadyExistsException, NoSuchNamespaceException {
-        if (tableExists(ident)) {
+        if (isTaken(ident)) {
             throw new TableAlreadyExistsException(ident);
         }
         return staged(ident, info);

@@ -123,12 +123,7 @@ abstract class TableCatalogOfLake implements TableCatalog, SupportsNamespaces, F
 
     public Identifier[] listTables(String[] namespace) throws NoSuchNamespaceException {
         mustExist(namespace);
-        List names = lake().list("tables", question("namespace", namespace));
-        Identifier[] out = new Identifier[names.size()];
-        for (int i = 0; i < out.length; i++) {
-            out[i] = Identifier.of(namespace, (String) names.get(i));
-        }
-        return out;
+        return identifiers(namespace, "tables");
     }
 
     public Table loadTable(Identifier ident) throws NoSuchTableException {
@@ -162,7 +157,7 @@ abstract class TableCatalogOfLake implements TableCatalog, SupportsNamespaces, F
     public Table createTable(Identifier ident, TableInfo info)
             throws TableAlreadyExistsException, NoSuchNamespaceException {
         mustExist(ident.namespace());
-        if (tableExists(ident)) {
+        if (isTaken(ident)) {
             throw new TableAlreadyExistsException(ident);
         }
         return LakehouseTable.of(lake().answerer("create_table", described(ident, info)));
@@ -191,12 +186,13 @@ abstract class TableCatalogOfLake implements TableCatalog, SupportsNamespaces, F
         return lake().yes("drop_table", asked);
     }
 
-    public void renameTable(Identifier from, Identifier to)
+    public void renameTable(Identifier from, Identifier given)
             throws NoSuchTableException, TableAlreadyExistsException {
+        Identifier to = withoutCatalog(given);
         if (!tableExists(from)) {
             throw new NoSuchTableException(from);
         }
-        if (tableExists(to)) {
+        if (isTaken(to)) {
             throw new TableAlreadyExistsException(to);
         }
         Map asked = named(from);
@@ -234,6 +230,35 @@ abstract class TableCatalogOfLake implements TableCatalog, SupportsNamespaces, F
     }
 
     // Shared
+
+    /** Names of one kind in a namespace. */
+    Identifier[] identifiers(String[] namespace, String verb) {
+        List names = lake().list(verb, question("namespace", namespace));
+        Identifier[] out = new Identifier[names.size()];
+        for (int i = 0; i < out.length; i++) {
+            out[i] = Identifier.of(namespace, (String) names.get(i));
+        }
+        return out;
+    }
+
+    boolean isView(Identifier ident) {
+        return lake().yes("view_exists", named(ident));
+    }
+
+    /** The new name of a table or view, which Spark leaves as it is written. */
+    Identifier withoutCatalog(Identifier ident) {
+        String[] namespace = ident.namespace();
+        if (namespace.length < 2 || !namespace[0].equals(name) || namespaceExists(namespace)) {
+            return ident;
+        }
+        String[] rest = (String[]) Arrays.copyOfRange(namespace, 1, namespace.length);
+        return Identifier.of(rest, ident.name());
+    }
+
+    /** Whether a table or a view has the name. */
+    boolean isTaken(Identifier ident) {
+        return tableExists(ident) || isView(ident);
+    }
 
     void mustExist(String[] namespace) throws NoSuchNamespaceException {
         if (!namespaceExists(namespace)) {
