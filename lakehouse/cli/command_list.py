@@ -70,6 +70,10 @@ COMMANDS = {
         "lakehouse.cli.serving.server_commands",
         "Serve the catalog over HTTP to everything that speaks Iceberg REST.",
     ),
+    "new-principal": Listed(
+        "lakehouse.cli.serving.server_commands",
+        "Make a secret for a principal, and the lines for the file of `serve --principals`.",
+    ),
     "spark-connect": Listed(
         "lakehouse.cli.serving.server_commands",
         "Serve the catalog to Spark Connect clients, which need PySpark alone.",

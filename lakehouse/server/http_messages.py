@@ -15,6 +15,8 @@ from lakehouse.spec.json_fields import require_list, require_object, require_str
 
 SEPARATOR = "\x1f"
 """Between the levels of a namespace in a URL."""
+DEPTH_MAX = 250
+"""Levels of objects and lists in a body."""
 T = TypeVar("T")
 
 
@@ -48,6 +50,7 @@ class Call:
             found = orjson.loads(self.body)
         except orjson.JSONDecodeError as error:
             raise InvalidInputError(f"The body is not JSON: {error}") from error
+        _check_depth(found)
         return self.read(lambda: require_object(found, "body"))
 
     def read(self, reader: Callable[[], T]) -> T:
@@ -104,6 +107,21 @@ def identifier_from_json(document: Any, where: str) -> Identifier:
 def identifier_to_json(identifier: Identifier) -> dict[str, object]:
     """A table's or view's name as bodies have it."""
     return {"namespace": list(identifier.namespace), "name": identifier.name}
+
+
+def _check_depth(document: object) -> None:
+    """Raise InvalidInputError where what reads it would run out of stack."""
+    level, depth = [[document]], 0
+    while level:
+        if depth > DEPTH_MAX:
+            raise InvalidInputError(f"The body is nested deeper than {DEPTH_MAX} levels.")
+        depth += 1
+        inside = (child for one in level for child in one)
+        level = [
+            list(child.values()) if isinstance(child, dict) else child
+            for child in inside
+            if isinstance(child, dict | list)
+        ]
 
 
 @contextmanager

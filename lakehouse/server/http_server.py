@@ -39,7 +39,8 @@ class HttpServer:
         if not is_guarded and not _is_loopback(host):
             raise InvalidInputError(
                 f"{host} can be reached from other machines, and nobody is asked who they are. "
-                "Listen on 127.0.0.1, behind a proxy that asks."
+                "Say with --principals who may do what, or listen on 127.0.0.1 behind a proxy "
+                "that asks. With --insecure everybody who reaches it may do everything."
             )
         self._app, self._host = app, host
         self._port = port

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from uuid import UUID
+from uuid import UUID, uuid5
 
 from lakehouse.catalog.catalog_protocol import AnsweredRequest, Request, RequestLog
 from lakehouse.errors import InvalidInputError, RequestRepeatedError
+from lakehouse.server.access.privileges import Caller
 from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call
 from lakehouse.server.rest_operation import Operation, Served
@@ -38,7 +39,7 @@ class RepeatedRequests:
         if log is None or text is None or not operation.changes:
             return operation.run(served, call)
         now_ms = served.environment.now_ms()
-        request = Request(_key(text), _fingerprint(operation, call), now_ms)
+        request = Request(_key(text, served.caller), _fingerprint(operation, call), now_ms)
         with self._locks[hash(request.key) % _STRIPES]:
             self._sweep(log, now_ms)
             found = log.find(request.key)
@@ -81,16 +82,18 @@ def _again(
         raise HttpError(
             422,
             "UnprocessableEntityException",
-            f"Idempotency-Key {request.key} was given to another request. Choose a new one.",
+            "This Idempotency-Key was given to another request. Choose a new one.",
         )
     if found.status is not None:
         return Answer(found.status, (found.answer or "").encode())
     return operation.again(served, call)
 
 
-def _key(text: str) -> str:
+def _key(text: str, caller: Caller) -> str:
+    """Each principal has keys of its own."""
     try:
-        return str(UUID(text))
+        key = UUID(text)
+        return str(key if caller.name is None else uuid5(key, caller.name))
     except ValueError as error:
         raise InvalidInputError(f"Idempotency-Key must be a UUID, not {text[:40]!r}.") from error
 

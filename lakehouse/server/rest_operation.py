@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakehouse.catalog.catalog_protocol import Catalog, Request
 from lakehouse.environment import Environment
 from lakehouse.lake import Lakehouse
+from lakehouse.server.access.asked_privileges import Asks, on_catalog
+from lakehouse.server.access.doorkeeper import Doorkeeper
+from lakehouse.server.access.privileges import ANYONE, Caller, Privilege
 from lakehouse.server.http_messages import Answer, Call
 from lakehouse.server.meters import Meters
 from lakehouse.server.served_tables import ServedTables
 from lakehouse.server.table_commits import TableCommits
+
+BODY_BYTES_MAX = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,26 +28,36 @@ class Served:
         tables: versions of tables that are in memory.
         commits: how tables change.
         meters: what is counted.
+        doorkeeper: asks callers who they are; None: nobody is asked.
+        caller: of the request that is answered.
     """
 
     lake: Lakehouse
     tables: ServedTables
     commits: TableCommits
     meters: Meters
+    doorkeeper: Doorkeeper | None = None
+    caller: Caller = ANYONE
 
     @classmethod
-    def of(cls, lake: Lakehouse, config: Mapping[str, str]) -> Served:
+    def of(
+        cls, lake: Lakehouse, config: Mapping[str, str], doorkeeper: Doorkeeper | None = None
+    ) -> Served:
         """Serve a catalog; `config` is told to clients with every table."""
         tables, meters = ServedTables(lake.catalog, config), Meters()
         commits = TableCommits(lake.catalog, tables, lake.environment, meters)
-        return cls(lake, tables, commits, meters)
+        return cls(lake, tables, commits, meters, doorkeeper)
+
+    def for_caller(self, caller: Caller) -> Served:
+        """The same, as one caller has it."""
+        return replace(self, caller=caller)
 
     def during(self, request: Request) -> Served:
         """The same, whose next change is carried out once for this request."""
         catalog = self.catalog.during(request)
         lake = Lakehouse(catalog, self.environment)
         commits = TableCommits(catalog, self.tables, self.environment, self.meters)
-        return Served(lake, self.tables, commits, self.meters)
+        return replace(self, lake=lake, commits=commits)
 
     @property
     def catalog(self) -> Catalog:
@@ -70,6 +85,9 @@ class Operation:
         changes: whether it may change something.
         again: the answer to the same request once it was carried out.
         listed: whether `endpoints` in the configuration names it.
+        asks: the privileges that a request needs; everything, where nothing is said.
+        for_anybody: whether it is answered to anybody, unasked.
+        body_max: bytes of a body, at most.
         root: what stands before its path; empty for what is no part of the protocol.
     """
 
@@ -79,6 +97,9 @@ class Operation:
     changes: bool = field(default=False, kw_only=True)
     again: Callable[[Served, Call], Answer] = field(default=_no_content, kw_only=True)
     listed: bool = field(default=True, kw_only=True)
+    asks: Asks = field(default=on_catalog(Privilege.MANAGE), kw_only=True)
+    for_anybody: bool = field(default=False, kw_only=True)
+    body_max: int = field(default=BODY_BYTES_MAX, kw_only=True)
     root: str = field(default="/v1", kw_only=True)
 
     @property

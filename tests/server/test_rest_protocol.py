@@ -10,7 +10,8 @@ import requests
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.server.http_server import HttpServer
-from lakehouse.server.rest_app import BODY_BYTES_MAX, rest_app
+from lakehouse.server.rest_app import rest_app
+from lakehouse.server.rest_operation import BODY_BYTES_MAX
 from tests.server.conftest import SCHEMA, Rest, open_lake, serve
 
 

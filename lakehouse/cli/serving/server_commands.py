@@ -1,4 +1,4 @@
-"""`serve` and `spark-connect`."""
+"""`serve`, `new-principal` and `spark-connect`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
+from rich.text import Text
 
 from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.optional_parts import load_module
@@ -19,6 +22,7 @@ from lakehouse.errors import InvalidInputError
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     command(app, "serve")(serve)
+    command(app, "new-principal")(new_principal)
     command(app, "spark-connect")(spark_connect)
 
 
@@ -26,6 +30,13 @@ def serve(
     session: Session,
     host: Annotated[str, typer.Option(help="Interface to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.")] = 8181,
+    principals: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="YAML that says who may do what; others are refused."),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Ask nobody who they are, on any interface.")
+    ] = False,
     access_log: Annotated[
         str | None,
         typer.Option(
@@ -43,9 +54,16 @@ def serve(
     ended = threading.Event()
     for ending in (signal.SIGTERM, signal.SIGINT):
         signal.signal(ending, lambda *_: ended.set())
+    rules: Any = None
+    if principals is not None:
+        rules = load_module("lakehouse.server.access.principals_file", "server").read_rules(
+            principals
+        )
     if access_log is not None:
         log.open_log(access_log)
-    with http.HttpServer(app.rest_app(session.lake), host, port) as server:
+    served = app.rest_app(session.lake, rules=rules)
+    guarded = insecure or rules is not None
+    with http.HttpServer(served, host, port, is_guarded=guarded) as server:
         session.show(
             {"url": server.url, "catalog": session.lake.name},
             f"Iceberg REST: {server.url}. Ctrl-C stops it.\n"
@@ -60,6 +78,24 @@ def serve(
     logging.shutdown()
     sys.stderr.flush()
     os._exit(0)
+
+
+def new_principal(
+    session: Session,
+    name: Annotated[str, typer.Argument(help="The name of the principal.")],
+    role: Annotated[list[str] | None, typer.Option(help="A role, repeatable.")] = None,
+) -> None:
+    """Make a secret for a principal, and the lines for the file of `serve --principals`."""
+    hashed: Any = load_module("lakehouse.server.access.hashed_secrets", "server")
+    if not name or ":" in name:
+        raise InvalidInputError(f"A principal's name has no colon and is not empty: {name!r}.")
+    secret = hashed.new_secret()
+    kept = {"secret": str(hashed.HashedSecret.of(secret)), "roles": role or []}
+    lines = yaml.safe_dump({"principals": {name: kept}}, width=200, allow_unicode=True)
+    session.show(
+        {"credential": f"{name}:{secret}", "principals": {name: kept}},
+        Text(f"# credential={name}:{secret}   (shown once, kept nowhere)\n{lines}".rstrip()),
+    )
 
 
 def spark_connect(

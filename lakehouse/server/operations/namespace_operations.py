@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lakehouse.errors import InvalidInputError, NoSuchNamespaceError
+from lakehouse.server.access.asked_privileges import nothing, on_named_namespace, on_namespace
+from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.error_answers import HttpError
 from lakehouse.server.http_messages import SEPARATOR, Answer, Call, json_answer, names_from_json
 from lakehouse.server.paging import page
@@ -17,7 +19,8 @@ def list_namespaces(served: Served, call: Call) -> Answer:
     """Directly below `parent`, or at the top."""
     given = call.query.get("parent", "")
     parent = parse_namespace(tuple(given.split(SEPARATOR))) if given else ()
-    shown, token = page(call, served.catalog.list_namespaces(parent))
+    names = [one for one in served.catalog.list_namespaces(parent) if served.caller.sees(one)]
+    shown, token = page(call, names)
     return json_answer({"namespaces": [list(one) for one in shown], "next-page-token": token})
 
 
@@ -107,16 +110,24 @@ def no_such_namespace(namespace: tuple[str, ...]) -> NoSuchNamespaceError:
 
 _ONE = "/namespaces/{namespace}"
 NAMESPACE_OPERATIONS = (
-    Operation("GET", "/namespaces", list_namespaces),
-    Operation("POST", "/namespaces", create_namespace, changes=True, again=namespace_was_created),
-    Operation("HEAD", _ONE, namespace_exists),
-    Operation("GET", _ONE, load_namespace),
-    Operation("DELETE", _ONE, drop_namespace, changes=True),
+    Operation("GET", "/namespaces", list_namespaces, asks=nothing),
+    Operation(
+        "POST",
+        "/namespaces",
+        create_namespace,
+        changes=True,
+        again=namespace_was_created,
+        asks=on_named_namespace(Privilege.CREATE),
+    ),
+    Operation("HEAD", _ONE, namespace_exists, asks=on_namespace(None)),
+    Operation("GET", _ONE, load_namespace, asks=on_namespace(None)),
+    Operation("DELETE", _ONE, drop_namespace, changes=True, asks=on_namespace(Privilege.DROP)),
     Operation(
         "POST",
         f"{_ONE}/properties",
         update_properties,
         changes=True,
         again=properties_were_updated,
+        asks=on_namespace(Privilege.MANAGE),
     ),
 )

@@ -11,6 +11,8 @@ import orjson
 from lakehouse.errors import InvalidInputError
 from lakehouse.scan.reports.listeners import ENGINE_REST
 from lakehouse.scan.reports.plan_report import FileCounts, ManifestCounts, PlanReport
+from lakehouse.server.access.asked_privileges import on_table
+from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.http_messages import Answer, Call
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.spec.json_fields import (
@@ -96,5 +98,10 @@ def _milliseconds(timer: Any) -> float:
 
 
 REPORT_OPERATIONS = (
-    Operation("POST", "/namespaces/{namespace}/tables/{table}/metrics", report_metrics),
+    Operation(
+        "POST",
+        "/namespaces/{namespace}/tables/{table}/metrics",
+        report_metrics,
+        asks=on_table(Privilege.READ),
+    ),
 )

@@ -6,7 +6,7 @@ import base64
 import binascii
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,19 @@ from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
 from lakehouse.scan.planner import ScanPlan, plan_appends, plan_scan
 from lakehouse.scan.reports.listeners import ENGINE_REST
 from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.server.access.asked_privileges import on_table
+from lakehouse.server.access.confined_tables import check_manifests
+from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.error_answers import HttpError
 from lakehouse.server.file_json import file_to_json
 from lakehouse.server.filter_json import filter_from_json
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import optional_bool, optional_int, optional_list, require_str
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.types.physical_types import partition_types
 
@@ -38,6 +43,7 @@ _PLANS_MAX = 16
 class _Asked:
     """A plan that is asked for, of one version of a table; hashable as its JSON is."""
 
+    identifier: Identifier
     metadata_location: str
     body: bytes
 
@@ -72,8 +78,8 @@ class ScanPlanning:
         """Plans are complete when they are answered: there is nothing to poll or to cancel."""
         table = "/namespaces/{namespace}/tables/{table}"
         return (
-            Operation("POST", f"{table}/plan", self.plan),
-            Operation("POST", f"{table}/tasks", self.tasks),
+            Operation("POST", f"{table}/plan", self.plan, asks=on_table(Privilege.READ)),
+            Operation("POST", f"{table}/tasks", self.tasks, asks=on_table(Privilege.READ)),
         )
 
     def plan(self, served: Served, call: Call) -> Answer:
@@ -81,7 +87,9 @@ class ScanPlanning:
         version = served.tables.newest(call.table())
         body = orjson.dumps(call.document(), option=orjson.OPT_SORT_KEYS)
         # a token names a snapshot: later tasks are of the same one, whatever was committed since
-        asked = _Asked(version.metadata_location, _with_snapshot(version.metadata, body))
+        asked = _Asked(
+            version.identifier, version.metadata_location, _with_snapshot(version.metadata, body)
+        )
         plan = self._planned(served, call, version, asked)
         return json_answer({"status": "completed", **self._page(plan, version, asked, 0)})
 
@@ -89,7 +97,7 @@ class ScanPlanning:
         """Further files of a plan."""
         document = call.document()
         token = call.read(lambda: require_str(document, "plan-task", "body"))
-        asked, begin = _from_token(token)
+        asked, begin = _from_token(call.table(), token)
         version = served.tables.newest(call.table())
         plan = self._planned(served, call, version, asked)
         return json_answer(self._page(plan, version, asked, begin))
@@ -105,6 +113,8 @@ class ScanPlanning:
         try:
             request, after = call.read(lambda: _request(document, version.metadata))
             storage = served.catalog.storage(version.metadata.location)
+            read = _snapshots_read(version.metadata, request, after)
+            check_manifests(served.caller, version.identifier, version.metadata, read, storage)
             plan = (
                 plan_scan(request, storage)
                 if after is None
@@ -192,6 +202,18 @@ def _request(
     return request, start
 
 
+def _snapshots_read(
+    metadata: TableMetadata, request: ScanRequest, after: int | None
+) -> Iterator[Snapshot]:
+    """The snapshots whose manifests are planned."""
+    for snapshot in metadata.ancestors(request.snapshot_id):
+        if snapshot.snapshot_id == after:
+            return
+        yield snapshot
+        if after is None:
+            return
+
+
 def _partition_types(metadata: TableMetadata) -> dict[int, tuple[IcebergType | None, ...]]:
     types = types_of(metadata)
     found: dict[int, tuple[IcebergType | None, ...]] = {}
@@ -206,7 +228,7 @@ def _token(asked: _Asked, begin: int) -> str:
     return base64.urlsafe_b64encode(orjson.dumps(parts)).decode()
 
 
-def _from_token(token: str) -> tuple[_Asked, int]:
+def _from_token(identifier: Identifier, token: str) -> tuple[_Asked, int]:
     try:
         location, body, begin = orjson.loads(base64.urlsafe_b64decode(token))
         document = orjson.loads(body)
@@ -214,4 +236,4 @@ def _from_token(token: str) -> tuple[_Asked, int]:
         raise InvalidInputError("plan-task is none that this server gave.") from error
     if not (isinstance(document, dict) and isinstance(location, str) and isinstance(begin, int)):
         raise InvalidInputError("plan-task is none that this server gave.")
-    return _Asked(location, body.encode()), max(begin, 0)
+    return _Asked(identifier, location, body.encode()), max(begin, 0)

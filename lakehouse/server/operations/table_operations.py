@@ -19,6 +19,18 @@ from lakehouse.errors import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from lakehouse.server.access.asked_privileges import (
+    of_commit,
+    of_registering,
+    of_renaming,
+    on_namespace,
+    on_new,
+    on_table,
+    path_of,
+    signed,
+)
+from lakehouse.server.access.confined_tables import check_location, check_updates
+from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.error_answers import HttpError
 from lakehouse.server.http_messages import (
     Answer,
@@ -43,7 +55,7 @@ from lakehouse.spec.metadata.commit_json import requirement_from_json, update_fr
 from lakehouse.spec.metadata.metadata_json import serialize
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
 from lakehouse.spec.metadata.table_requirements import Requirement
-from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.metadata.table_updates import SetLocation, SetProperties, Update
 from lakehouse.spec.partitioning.spec_json import sort_order_from_json, spec_from_json
 from lakehouse.spec.schema.schema_json import schema_from_json
 from lakehouse.spec.table_properties import parse_format_version
@@ -52,10 +64,11 @@ from lakehouse.spec.table_properties import parse_format_version
 def list_tables(served: Served, call: Call) -> Answer:
     """Of one namespace."""
     namespace = call.namespace()
-    names = [(one.name,) for one in served.catalog.list_tables(namespace)]
+    found = served.catalog.list_tables(namespace)
+    names = [(one.name,) for one in found if served.caller.sees(path_of(one))]
     shown, token = page(call, names)
-    found = [identifier_to_json(Identifier(namespace, name)) for (name,) in shown]
-    return json_answer({"identifiers": found, "next-page-token": token})
+    listed = [identifier_to_json(Identifier(namespace, name)) for (name,) in shown]
+    return json_answer({"identifiers": listed, "next-page-token": token})
 
 
 def create_table(served: Served, call: Call) -> Answer:
@@ -72,9 +85,12 @@ def create_table(served: Served, call: Call) -> Answer:
     if location is None:
         location = served.catalog.default_location(identifier, staged=is_staged)
     else:
+        check_location(served.catalog, served.caller, identifier, location)
         storage = served.catalog.storage(location)
         location = unused_folder(location, storage, served.environment)
     metadata = call.read(lambda: _first_metadata(served, document, location))
+    first: list[Update] = [SetLocation(metadata.location), SetProperties(metadata.properties)]
+    check_updates(served.catalog, served.tables, served.caller, identifier, None, first)
     if is_staged:
         return Answer(
             200,
@@ -132,15 +148,18 @@ def commit_table(served: Served, call: Call) -> Answer:
     named = document.get("identifier")
     if named is not None and call.read(lambda: identifier_from_json(named, "body")) != identifier:
         raise InvalidInputError(f"The body names another table than the path, {identifier}.")
-    requirements, updates = changes_from_json(call, document)
+    requirements, updates = changes_from_json(served, call, identifier, document)
     done = served.commits.commit(identifier, requirements, updates)
     return _table_answer(served, done)
 
 
 def changes_from_json(
-    call: Call, document: Mapping[str, Any]
+    served: Served, call: Call, identifier: Identifier, document: Mapping[str, Any]
 ) -> tuple[list[Requirement], list[Update]]:
-    """Requirements and updates of a commit. Raises InvalidInputError."""
+    """Requirements and updates of a commit to a table, in the name of the caller.
+
+    Raises InvalidInputError; InvalidLocationError, HttpError for files that are not the table's.
+    """
 
     def read() -> tuple[list[Requirement], list[Update]]:
         asked = optional_list(document, "requirements", "body")
@@ -150,7 +169,13 @@ def changes_from_json(
             [update_from_json(one, f"updates[{n}]") for n, one in enumerate(wanted)],
         )
 
-    return call.read(read)
+    requirements, updates = call.read(read)
+    try:
+        base = served.tables.newest(identifier).metadata
+    except NoSuchTableError:  # it is to be created, or the commit says so
+        base = None
+    check_updates(served.catalog, served.tables, served.caller, identifier, base, updates)
+    return requirements, signed(updates, served.caller)
 
 
 def drop_table(served: Served, call: Call) -> Answer:
@@ -217,18 +242,26 @@ def _table_answer(served: Served, version: TableVersion) -> Answer:
 _ALL = "/namespaces/{namespace}/tables"
 _ONE = f"{_ALL}/{{table}}"
 TABLE_OPERATIONS = (
-    Operation("GET", _ALL, list_tables),
-    Operation("POST", _ALL, create_table, changes=True, again=named_table_is_there),
-    Operation("HEAD", _ONE, table_exists),
-    Operation("GET", _ONE, load_table),
-    Operation("POST", _ONE, commit_table, changes=True, again=table_is_there),
-    Operation("DELETE", _ONE, drop_table, changes=True),
+    Operation("GET", _ALL, list_tables, asks=on_namespace(None)),
+    Operation(
+        "POST",
+        _ALL,
+        create_table,
+        changes=True,
+        again=named_table_is_there,
+        asks=on_new(Privilege.CREATE),
+    ),
+    Operation("HEAD", _ONE, table_exists, asks=on_table(Privilege.READ)),
+    Operation("GET", _ONE, load_table, asks=on_table(Privilege.READ)),
+    Operation("POST", _ONE, commit_table, changes=True, again=table_is_there, asks=of_commit),
+    Operation("DELETE", _ONE, drop_table, changes=True, asks=on_table(Privilege.DROP)),
     Operation(
         "POST",
         "/namespaces/{namespace}/register",
         register_table,
         changes=True,
         again=named_table_is_there,
+        asks=of_registering,
     ),
-    Operation("POST", "/tables/rename", rename_table, changes=True),
+    Operation("POST", "/tables/rename", rename_table, changes=True, asks=of_renaming),
 )

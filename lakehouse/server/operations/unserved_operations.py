@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.server.access.asked_privileges import nothing
 from lakehouse.server.http_messages import Answer, Call
 from lakehouse.server.rest_operation import Operation, Served
 
@@ -15,7 +16,6 @@ def refuse(_served: Served, _call: Call) -> Answer:
 _NAMESPACE = "/namespaces/{namespace}"
 _TABLE = f"{_NAMESPACE}/tables/{{table}}"
 _NAMES = (
-    ("POST", "/oauth/tokens"),
     ("GET", f"{_NAMESPACE}/functions"),
     ("GET", f"{_NAMESPACE}/functions/{{function}}"),
     ("GET", f"{_TABLE}/plan/{{plan_id}}"),
@@ -25,5 +25,5 @@ _NAMES = (
     ("POST", f"{_TABLE}/sign"),
 )
 UNSERVED_OPERATIONS = tuple(
-    Operation(method, path, refuse, listed=False) for method, path in _NAMES
+    Operation(method, path, refuse, listed=False, asks=nothing) for method, path in _NAMES
 )

@@ -14,6 +14,16 @@ from lakehouse.errors import (
     NoSuchFileError,
     NoSuchViewError,
 )
+from lakehouse.server.access.asked_privileges import (
+    of_registering,
+    of_renaming,
+    on_namespace,
+    on_new,
+    on_view,
+    path_of,
+)
+from lakehouse.server.access.confined_tables import check_location
+from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.http_messages import (
     Answer,
     Call,
@@ -26,6 +36,7 @@ from lakehouse.server.paging import page
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import optional_list, optional_str, require_str, string_map
+from lakehouse.spec.metadata.table_updates import SetLocation
 from lakehouse.spec.schema.schema_json import schema_from_json
 from lakehouse.spec.views.view_commit_json import (
     view_requirement_from_json,
@@ -44,10 +55,11 @@ _ATTEMPTS = 20
 def list_views(served: Served, call: Call) -> Answer:
     """Of one namespace."""
     namespace = call.namespace()
-    names = [(one.name,) for one in served.catalog.views.names(namespace)]
+    found = served.catalog.views.names(namespace)
+    names = [(one.name,) for one in found if served.caller.sees(path_of(one))]
     shown, token = page(call, names)
-    found = [identifier_to_json(Identifier(namespace, name)) for (name,) in shown]
-    return json_answer({"identifiers": found, "next-page-token": token})
+    listed = [identifier_to_json(Identifier(namespace, name)) for (name,) in shown]
+    return json_answer({"identifiers": listed, "next-page-token": token})
 
 
 def create_view(served: Served, call: Call) -> Answer:
@@ -59,6 +71,8 @@ def create_view(served: Served, call: Call) -> Answer:
     schema = call.read(lambda: schema_from_json(document.get("schema"), "body.schema"))
     version = call.read(lambda: version_from_json(document.get("view-version"), "view-version"))
     location = call.read(lambda: optional_str(document, "location", "body"))
+    if location is not None:
+        check_location(served.catalog, served.caller, identifier, location)
     properties = call.read(lambda: string_map(document.get("properties"), "properties"))
     metadata = new_view_metadata(
         view_uuid=str(served.environment.new_uuid()),
@@ -94,6 +108,9 @@ def replace_view(served: Served, call: Call) -> Answer:
     wanted = call.read(lambda: optional_list(document, "updates", "body"))
     requirements = call.read(lambda: [view_requirement_from_json(one) for one in asked])
     updates = call.read(lambda: [view_update_from_json(one) for one in wanted])
+    for one in updates:
+        if isinstance(one, SetLocation):
+            check_location(served.catalog, served.caller, identifier, one.location)
     return _answer(served, _change(served, identifier, requirements, updates))
 
 
@@ -184,18 +201,33 @@ def _answer(served: Served, view: StoredView) -> Answer:
 _ALL = "/namespaces/{namespace}/views"
 _ONE = f"{_ALL}/{{view}}"
 VIEW_OPERATIONS = (
-    Operation("GET", _ALL, list_views),
-    Operation("POST", _ALL, create_view, changes=True, again=named_view_is_there),
-    Operation("HEAD", _ONE, view_exists),
-    Operation("GET", _ONE, load_view),
-    Operation("POST", _ONE, replace_view, changes=True, again=load_view),
-    Operation("DELETE", _ONE, drop_view, changes=True),
+    Operation("GET", _ALL, list_views, asks=on_namespace(None)),
+    Operation(
+        "POST",
+        _ALL,
+        create_view,
+        changes=True,
+        again=named_view_is_there,
+        asks=on_new(Privilege.CREATE),
+    ),
+    Operation("HEAD", _ONE, view_exists, asks=on_view(Privilege.READ)),
+    Operation("GET", _ONE, load_view, asks=on_view(Privilege.READ)),
+    Operation(
+        "POST",
+        _ONE,
+        replace_view,
+        changes=True,
+        again=load_view,
+        asks=on_view(Privilege.WRITE),
+    ),
+    Operation("DELETE", _ONE, drop_view, changes=True, asks=on_view(Privilege.DROP)),
     Operation(
         "POST",
         "/namespaces/{namespace}/register-view",
         register_view,
         changes=True,
         again=named_view_is_there,
+        asks=of_registering,
     ),
-    Operation("POST", "/views/rename", rename_view, changes=True),
+    Operation("POST", "/views/rename", rename_view, changes=True, asks=of_renaming),
 )

@@ -14,6 +14,7 @@ from lakehouse.catalog.catalog_walk import walk_namespaces
 from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.curation.checkup import statements_about
 from lakehouse.errors import InvalidIdentifierError, LakehouseError, NoSuchTableError
+from lakehouse.server.access.asked_privileges import PRINCIPAL, path_of
 from lakehouse.server.http_messages import SEPARATOR, Answer, Call
 from lakehouse.server.rest_operation import Served
 from lakehouse.spec.identifier import Identifier
@@ -35,7 +36,7 @@ _SUMMARY = (
     ("rows", "total-records"),
     ("files", "total-data-files"),
     ("bytes", "total-files-size"),
-    ("committed by", "lakehouse.principal"),
+    ("committed by", PRINCIPAL),
 )
 
 
@@ -61,7 +62,11 @@ def catalog_page(served: Served, _call: Call) -> Answer:
     spaces: list[tuple[str, list[tuple[str, str]]]] = []
     shown = left = 0
     for namespace in sorted(walk_namespaces(served.catalog)):
-        tables = served.catalog.list_tables(namespace)
+        if not served.caller.sees(namespace):
+            continue
+        tables = [
+            one for one in served.catalog.list_tables(namespace) if served.caller.sees(path_of(one))
+        ]
         taken = tables[: max(TABLES_MAX - shown, 0)]
         shown, left = shown + len(taken), left + len(tables) - len(taken)
         spaces.append((".".join(namespace), [(one.name, _path(one)) for one in taken]))

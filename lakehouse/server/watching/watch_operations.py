@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 
 from lakehouse.errors import LakehouseError
+from lakehouse.server.access.asked_privileges import nothing, on_table
+from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.meters import CONTENT_TYPE
 from lakehouse.server.rest_operation import Operation, Served
@@ -29,9 +31,16 @@ def metrics(served: Served, _call: Call) -> Answer:
 
 
 WATCH_OPERATIONS = (
-    Operation("GET", "/health", health, root="", listed=False),
-    Operation("GET", "/metrics", metrics, root="", listed=False),
-    Operation("GET", "/", catalog_page, root="", listed=False),
-    Operation("GET", "/style.css", style_sheet, root="", listed=False),
-    Operation("GET", "/tables/{namespace}/{table}", table_page, root="", listed=False),
+    Operation("GET", "/health", health, root="", listed=False, for_anybody=True),
+    Operation("GET", "/metrics", metrics, root="", listed=False, asks=nothing),
+    Operation("GET", "/", catalog_page, root="", listed=False, asks=nothing),
+    Operation("GET", "/style.css", style_sheet, root="", listed=False, for_anybody=True),
+    Operation(
+        "GET",
+        "/tables/{namespace}/{table}",
+        table_page,
+        root="",
+        listed=False,
+        asks=on_table(Privilege.READ),
+    ),
 )

@@ -1,0 +1,127 @@
+"""From a request to its answer: who asks, whether they may, what they get, and a note of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+from anyio import CapacityLimiter, to_thread
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from lakehouse.server.access.asked_privileges import check_asks
+from lakehouse.server.access.privileges import ANYONE, Caller
+from lakehouse.server.error_answers import HttpError, error_answer
+from lakehouse.server.http_messages import Answer, Call
+from lakehouse.server.repeated_requests import RepeatedRequests
+from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.server.watching.access_log import log_request
+
+_THREADS = 32
+_CLIENT_LEFT = 499
+"""Counted for a request whose client left before it was there."""
+
+
+class RequestAnswers:
+    """Answers requests by operations, in threads.
+
+    Args:
+        served: what the operations work on.
+    """
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._repeated = RepeatedRequests()
+        self._threads = CapacityLimiter(_THREADS)
+
+    def endpoint(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+        """What a route calls."""
+
+        async def endpoint(request: Request) -> Response:
+            return await self._answer(operation, request)
+
+        return endpoint
+
+    async def _answer(self, operation: Operation, request: Request) -> Response:
+        began, at_ms = time.perf_counter(), self._served.environment.now_ms()
+        status, caller, names = _CLIENT_LEFT, ANYONE, list(request.path_params.values())
+        try:
+            caller = await self._caller(operation, request)
+            # of callers that are not known nothing more is read
+            call = Call(
+                request.path_params,
+                dict(request.query_params),
+                dict(request.headers),
+                await _body(request, operation.body_max),
+            )
+            answer = await to_thread.run_sync(
+                self._run, operation, call, caller, names, limiter=self._threads
+            )
+            status = answer.status
+        except ClientDisconnect:
+            raise
+        # every error has an answer, and none may end the server
+        except Exception as error:  # noqa: BLE001
+            answer = _with_challenge(operation, error_answer(error, changes=operation.changes))
+            status = answer.status
+        finally:
+            seconds = time.perf_counter() - began
+            self._served.meters.answered(operation.endpoint, status, seconds)
+            log_request(
+                at_ms=at_ms,
+                principal=caller.name,
+                operation=operation.endpoint,
+                names=tuple(names),
+                status=status,
+                seconds=seconds,
+            )
+        return response(answer)
+
+    async def _caller(self, operation: Operation, request: Request) -> Caller:
+        doorkeeper = self._served.doorkeeper
+        if doorkeeper is None or operation.for_anybody:
+            return ANYONE
+        authorization = request.headers.get("authorization")
+        known = doorkeeper.remembered(authorization)
+        if known is not None:
+            return known
+        return await to_thread.run_sync(doorkeeper.caller, authorization, limiter=self._threads)
+
+    def _run(self, operation: Operation, call: Call, caller: Caller, names: list[str]) -> Answer:
+        served = self._served
+        if not operation.for_anybody:
+            asks = operation.asks(call)
+            names[:] = dict.fromkeys(".".join(one.path) for one in asks)
+            if caller is not ANYONE:
+                check_asks(caller, asks)
+                served = served.for_caller(caller)
+        return self._repeated.answer(operation, served, call)
+
+
+def response(answer: Answer) -> Response:
+    """As Starlette sends it."""
+    headers = dict(answer.headers)
+    if answer.body:
+        headers["Content-Type"] = answer.content_type
+    return Response(answer.body, answer.status, headers)
+
+
+async def _body(request: Request, bytes_max: int) -> bytes:
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > bytes_max:
+            raise HttpError(
+                413, "BadRequestException", f"The body has more than {bytes_max} bytes."
+            )
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _with_challenge(operation: Operation, answer: Answer) -> Answer:
+    """A refusal says what to bring: browsers a name and a secret, programs a token."""
+    if answer.status != 401:
+        return answer
+    scheme = "Bearer" if operation.root else "Basic"
+    headers = {**answer.headers, "WWW-Authenticate": f'{scheme} realm="lakehouse"'}
+    return Answer(answer.status, answer.body, headers, answer.content_type)

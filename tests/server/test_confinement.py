@@ -1,0 +1,231 @@
+"""Callers who try to leave their folders, or to have others' files read for them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import requests
+from pyiceberg.catalog.rest import RestCatalog
+
+from lakehouse.server.operations import scan_operations
+from lakehouse.server.rest_operation import BODY_BYTES_MAX
+from tests.server.conftest import SCHEMA, Rest, open_lake, serve
+from tests.server.guarded import guarded, rules_file
+from tests.server.test_rest_protocol import append, error
+
+ROWS = pa.table({"id": [1, 2, 3]})
+
+
+@pytest.fixture(scope="module", params=["filesystem", "sqlite"])
+def server(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("confined")
+    lake = open_lake(request.param, folder / "lake")
+    lake.create_table("bank.secret", ROWS.schema).append(ROWS)
+    lake.create_table("ann.t", ROWS.schema).append(ROWS)
+    with guarded(lake, rules_file(folder)) as found:
+        yield found
+
+
+def outside(server):
+    """Places that are not Ann's, in every spelling."""
+    home, bank = server.lake.warehouse, server.lake.load_table("bank.secret").location
+    return [
+        bank,
+        f"{bank}/deeper",
+        f"{home}/bank/new",
+        f"{home}/annex/new",
+        f"{home}/ann/../bank/secret",
+        f"{home}/ann/%2e%2e/../bank",
+        f"file://{bank}",
+        f"FILE://localhost{bank}",
+        f"{home}//bank///secret",
+        home,
+        "/",
+        "/etc",
+        "relative",
+        "s3://elsewhere/x",
+        "",
+        f"{home}/ann/\x00",
+    ]
+
+
+def test_locations_outside_are_refused(server):
+    token, root = server.token("ann"), server.token("root")
+    tables, table = "/namespaces/ann/tables", "/namespaces/ann/tables/t"
+    before = server.lake.load_table("ann.t").metadata_location
+    for n, place in enumerate(outside(server)):
+        body = {"name": f"n{n}", "schema": SCHEMA, "location": place}
+        for more in ({}, {"stage-create": True}):
+            assert server.ask(token, "POST", tables, body | more).status_code in (400, 403), place
+        moved = {"updates": [{"action": "set-location", "location": place}]}
+        assert server.ask(token, "POST", table, moved).status_code in (400, 403), place
+        for key in ("write.metadata.path", "write.data.path"):
+            properties = {"action": "set-properties", "updates": {key: place}}
+            change = {"updates": [properties]}
+            assert server.ask(token, "POST", table, change).status_code in (400, 403), place
+            made = {"name": f"n{n}", "schema": SCHEMA, "properties": {key: place}}
+            assert server.ask(token, "POST", tables, made).status_code in (400, 403), place
+            creates = {
+                "requirements": [{"type": "assert-create"}],
+                "updates": [
+                    {"action": "assign-uuid", "uuid": "0199aaaa-7c00-7000-8000-000000000001"},
+                    {"action": "upgrade-format-version", "format-version": 2},
+                    {"action": "add-schema", "schema": SCHEMA},
+                    {"action": "set-current-schema", "schema-id": -1},
+                    {"action": "set-location", "location": place},
+                ],
+            }
+            assert server.ask(token, "POST", f"{tables}/n{n}", creates).status_code in (400, 403)
+    assert server.lake.load_table("ann.t").metadata_location == before
+    assert server.lake.list_tables("ann") == ["ann.t"]
+    # whoever manages the catalog may not take another table's folder either
+    for place in outside(server)[:2]:
+        moved = {"updates": [{"action": "set-location", "location": place}]}
+        answer = server.ask(root, "POST", table, moved)
+        assert (answer.status_code, "bank.secret" in answer.text) == (400, True)
+
+
+def test_anybody_s_set_location_leaves_other_tables_alone(tmp_path):
+    """Also where nobody is asked who they are."""
+    lake = open_lake("sqlite", tmp_path)
+    with serve(lake) as server, requests.Session() as session:
+        rest = Rest(server.url, lake, session)
+        other = rest.table("ns", "other")["metadata"]["location"]
+        rest.table("ns", "t")
+        free = f"{lake.warehouse}/ns/free"
+        for place, status in ((other, 400), (f"{other}/metadata", 400), (free, 200)):
+            moved = {"updates": [{"action": "set-location", "location": place}]}
+            assert rest.post("/namespaces/ns/tables/t", moved).status_code == status
+        data = {"action": "set-properties", "updates": {"write.metadata.path": f"{other}/x"}}
+        assert rest.post("/namespaces/ns/tables/t", {"updates": [data]}).status_code == 400
+        # what was refused left no trace
+        assert lake.load_table("ns.t").location == free
+
+
+def test_what_lies_in_the_own_folder_is_allowed(server):
+    token = server.token("ann")
+    home = server.lake.load_table("ann.t").location
+    for key, place in (("write.data.path", "d"), ("write.metadata.path", "metadata")):
+        properties = {"action": "set-properties", "updates": {key: f"{home}/{place}"}}
+        done = server.ask(token, "POST", "/namespaces/ann/tables/t", {"updates": [properties]})
+        assert done.status_code == 200, done.text
+
+
+def test_manifests_of_another_table_are_not_taken_for_ones_own(server):
+    token = server.token("ann")
+    stolen = server.lake.load_table("bank.secret").current_snapshot().manifest_list
+    made = server.ask(
+        token, "POST", "/namespaces/ann/tables", {"name": "thief", "schema": SCHEMA}
+    ).json()
+    asked = append(made["metadata"]["location"], 5)
+    asked["updates"][0]["snapshot"]["manifest-list"] = stolen
+    answer = server.ask(token, "POST", "/namespaces/ann/tables/thief", asked)
+    assert error(answer) == (403, "ForbiddenException")
+    # and a manifest list of one's own that names the manifests of another is not planned
+    own = server.lake.load_table("ann.t")
+    path = Path(own.current_snapshot().manifest_list.removeprefix("file://"))
+    kept = path.read_bytes()
+    try:
+        path.write_bytes(Path(stolen.removeprefix("file://")).read_bytes())
+        answer = server.ask(token, "POST", "/namespaces/ann/tables/t/plan", {})
+        assert error(answer) == (403, "ForbiddenException")
+        assert "data-file" not in answer.text
+    finally:
+        path.write_bytes(kept)
+    assert server.ask(token, "POST", "/namespaces/ann/tables/t/plan", {}).status_code == 200
+
+
+def test_plan_tasks_of_another_table_are_not_handed_out(server, monkeypatch):
+    monkeypatch.setattr(scan_operations, "TASKS_MAX", 1)
+    bank = server.lake.load_table("bank.secret")
+    bank.append(ROWS)
+    whole = server.ask(server.token("root"), "POST", "/namespaces/bank/tables/secret/plan", {})
+    task = whole.json()["plan-tasks"][0]
+    ann = server.token("ann")
+    body = {"plan-task": task}
+    refused = server.ask(ann, "POST", "/namespaces/bank/tables/secret/tasks", body)
+    assert refused.status_code == 403
+    answer = server.ask(ann, "POST", "/namespaces/ann/tables/t/tasks", body)
+    assert "/bank/" not in answer.text
+    location, asked, _ = json.loads(base64.urlsafe_b64decode(task))
+    for begin in (0, 1, -5):
+        forged = base64.urlsafe_b64encode(json.dumps([location, asked, begin]).encode()).decode()
+        answer = server.ask(ann, "POST", "/namespaces/ann/tables/t/tasks", {"plan-task": forged})
+        assert "/bank/" not in answer.text
+
+
+def test_scans_of_the_own_table_are_planned(server):
+    client = RestCatalog(
+        "c", uri=server.url, token=server.token("ann"), **{"scan-planning-mode": "server"}
+    )
+    assert client.load_table("ann.t").scan().to_arrow().num_rows == 3
+
+
+def test_names_that_climb(server):
+    token = server.token("ann")
+    for space in ("ann%1F..%1Fbank", "..", "%2e%2e", "ann%2f..%2fbank", "ann%1F%2e%2e", "ann%00"):
+        for name in ("secret", "..%2fbank%2fsecret", "%2e%2e", "..%1Fbank%1Fsecret"):
+            answer = server.ask(token, "GET", f"/namespaces/{space}/tables/{name}")
+            assert answer.status_code in (400, 403, 404), (space, name)
+            assert "metadata-location" not in answer.text
+
+
+DEEP = b"[" * 100_000
+BODIES = [
+    DEEP,
+    b'{"name":' + DEEP,
+    b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    b'{"name": "x", "schema": ' + b'{"type":"list","element":' * 900 + b"1" + b"}" * 901,
+    b'{"name": "x", "schema": {"type":"struct","fields":['
+    + b'{"id":1,"name":"a","required":false,"type":{"type":"struct","fields":[' * 300
+    + b"]}}" * 300
+    + b"]}}",
+    b'{"name": "x", "schema": {"fields": "' + b"a" * 1_000_000 + b'", "type": "struct"}}',
+    b'{"filter":' + b'{"type":"not","child":' * 900 + b"true" + b"}" * 901,
+    b'{"requirements":[],"updates":[' + b'{"action":"?"},' * 10_000 + b"1]}",
+]
+
+
+@pytest.mark.parametrize("number", range(len(BODIES)))
+def test_deep_and_strange_bodies_are_refused(server, number):
+    token = server.token("ann")
+    for path in ("tables", "tables/t", "tables/t/plan", "tables/t/metrics", "properties"):
+        answer = requests.post(
+            f"{server.url}/v1/namespaces/ann/{path}",
+            data=BODIES[number],
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=60,
+        )
+        assert 400 <= answer.status_code < 500 or answer.status_code == 200, answer.text[:300]
+        assert len(answer.content) < 2_500_000
+    assert requests.get(f"{server.url}/health", timeout=30).status_code == 200
+
+
+def test_a_hundred_megabytes_are_not_taken(server):
+    """Nor anything of a caller who is not known."""
+
+    def chunks(sent):
+        for _ in range(100):
+            sent.append(1)
+            yield b"x" * 2**20
+
+    url = f"{server.url}/v1/namespaces/ann/tables"
+    for token, expected in ((server.token("ann"), 413), ("wrong", 401)):
+        sent = []
+        try:
+            answer = requests.post(
+                url,
+                data=chunks(sent),
+                headers={"Authorization": f"Bearer {token}"},
+                timeout=60,
+            )
+        except requests.ConnectionError:
+            continue  # the server hung up while the rest was sent
+        assert answer.status_code == expected
+    assert BODY_BYTES_MAX < 100 * 2**20
+    assert threading.active_count() < 100
