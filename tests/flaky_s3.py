@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,6 +31,8 @@ class Server(ThreadingHTTPServer):
         self.objects: dict[str, tuple[bytes, dict[str, str]]] = {}
         self.script: list[str | None] = []
         self.puts: list[str] = []
+        self.gets = 0
+        self.honours_if_none_match = True
         self.lock = Lock()
 
     @property
@@ -62,7 +65,8 @@ class Handler(BaseHTTPRequestHandler):
             if plan in CODES:
                 self._answer(int(plan), CODES[plan])
                 return
-            if key in server.objects and self.headers.get("If-None-Match") == "*":
+            exclusive = self.headers.get("If-None-Match") == "*" and server.honours_if_none_match
+            if key in server.objects and exclusive:
                 self._answer(412, "PreconditionFailed")
                 return
             meta = {
@@ -80,6 +84,7 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(200, None)
 
     def do_GET(self) -> None:
+        self.server.gets += 1
         found = self.server.objects.get(self.path.partition("?")[0])
         if found is None:
             self._answer(404, "NoSuchKey")
@@ -100,12 +105,19 @@ class Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self.do_GET()
 
-    def _answer(self, status: int, code: str | None) -> None:
-        body = (
-            f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
-            if code
-            else b""
-        )
+    def do_POST(self) -> None:
+        """DeleteObjects."""
+        asked = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+        bucket = self.path.partition("?")[0].rstrip("/")
+        keys = re.findall("<Key>([^<]*)</Key>", asked)
+        for key in keys:
+            self.server.objects.pop(f"{bucket}/{key}", None)
+        told = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
+        self._answer(200, None, f"<DeleteResult>{told}</DeleteResult>".encode())
+
+    def _answer(self, status: int, code: str | None, body: bytes = b"") -> None:
+        if code:
+            body = f"<Error><Code>{code}</Code><Message>as told</Message></Error>".encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.send_header("ETag", '"x"')

@@ -6,38 +6,44 @@ Properties (the names pyiceberg uses): `s3.endpoint`, `s3.region`, `s3.access-ke
 `s3.secret-access-key`, `s3.session-token`, `s3.anonymous`, `s3.force-virtual-addressing`,
 `gcs.service-account-key`, `gcs.service-account-path`, `gcs.endpoint`, `adls.account-name`,
 `adls.account-key`, `adls.sas-token`, `adls.tenant-id`, `adls.client-id`, `adls.client-secret`,
-`adls.endpoint`; and `storage.timeout-ms`, `storage.retry-timeout-ms`, `storage.max-retries`. What
-is not given comes from the environment as the cloud's own tools read it.
+`adls.endpoint`; and `storage.timeout-ms` (of a request, 30000) and `storage.retry-timeout-ms` (how
+long what failed for a transient reason is repeated, 60000). What is not given comes from the
+environment as the cloud's own tools read it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import random
+import math
 import re
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from threading import Lock
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import obstore
 import pyarrow.fs as pafs
 from obstore import exceptions as obstore_errors
 from obstore.store import AzureStore, GCSStore, S3Store
 
+from lakehouse.environment import Environment
 from lakehouse.errors import (
     FileAlreadyExistsError,
     InvalidLocationError,
+    LakehouseError,
     NoSuchFileError,
     StorageError,
 )
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.location import parse
 from lakehouse.storage.output_stream import WriteOnlyStream
+from lakehouse.storage.patience import patience
 from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
+
+T = TypeVar("T")
 
 WRITER_ID = "lakehousewriterid"
 """Metadata of created objects.
@@ -91,8 +97,10 @@ _FINAL_TEXT = re.compile(
     r"|non-2xx status code: (?:4(?!08|09|25|29)\d\d|501|505|507)"
 )
 _PLAIN_HTTP = "HTTP error: builder error"
-_RETRIES = "storage.max-retries"
-_CREATE_ATTEMPTS = 8
+_CONFLICT = "409 Conflict"
+RETRY_TIMEOUT = "storage.retry-timeout-ms"
+"""How long a request that failed for a transient reason is repeated."""
+_RETRIES_MAX = 1_000_000
 _DELETE_BATCH = 1000
 _CONCURRENT_WRITES = 16
 
@@ -103,19 +111,19 @@ class ObjectStorage:
     Args:
         properties: see the module.
         connect: makes the client of a bucket; tests pass one that loses replies.
-        sleep: pauses between attempts, seconds.
+        environment: clock, sleep and jitter of repetitions.
     """
 
     def __init__(
         self,
         properties: Mapping[str, str] | None = None,
         *,
-        connect: Callable[[str, str, Mapping[str, str]], Any] | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        connect: Callable[[str, str, Mapping[str, str], int], Any] | None = None,
+        environment: Environment | None = None,
     ) -> None:
         self._properties = dict(properties or {})
         self._connect = connect if connect is not None else _connect
-        self._sleep = sleep
+        self._patience = patience(self._properties, RETRY_TIMEOUT, environment)
         self._stores: dict[tuple[str, str, bool], Any] = {}
         self._lock = Lock()
 
@@ -127,29 +135,24 @@ class ObjectStorage:
     def read(self, location: str) -> bytes:
         """The whole file."""
         store, key = self._locate(location)
-        try:
-            return bytes(obstore.get(store, key).bytes())
-        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
-            _fail("read", location, error)
+        return self._patiently("read", location, lambda: bytes(obstore.get(store, key).bytes()))
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
         """Bytes [offset, offset+length), fewer only at the end of the file."""
         store, key = self._locate(location)
         if length <= 0:
             return b""
-        try:
-            return bytes(obstore.get_range(store, key, start=offset, length=length))
-        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
-            _fail("read", location, error)
+        return self._patiently(
+            "read",
+            location,
+            lambda: bytes(obstore.get_range(store, key, start=offset, length=length)),
+        )
 
     # A PUT is durable.
     def write(self, location: str, data: bytes, *, durable: bool = True) -> None:  # noqa: ARG002
         """Create or replace a file."""
         store, key = self._locate(location)
-        try:
-            obstore.put(store, key, data, mode="overwrite")
-        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
-            _fail("write", location, error)
+        self._patiently("write", location, lambda: obstore.put(store, key, data, mode="overwrite"))
 
     def write_new(self, files: Mapping[str, bytes]) -> None:
         """Write new files under names that nobody refers to yet. Several at a time."""
@@ -169,9 +172,13 @@ class ObjectStorage:
         An attempt that finds our own object is a success: a request before it landed, and its reply
         was lost.
         """
-        store, key = self._locate(location, repeats=False)
+        store, key = self._locate(location)
         writer_id = uuid.uuid4().hex
-        for attempt in range(_CREATE_ATTEMPTS):
+        is_s3 = parse(location).scheme in _S3_SCHEMES
+        outcome = "failed"
+
+        def attempt() -> None:
+            nonlocal outcome
             try:
                 obstore.put(
                     store,
@@ -182,29 +189,29 @@ class ObjectStorage:
                     use_multipart=False,
                 )
             except obstore_errors.AlreadyExistsError as error:
-                writer = self._writer_of(location)
+                # S3's 409 is another request for this key that is under way and may yet fail; its
+                # 412 is an object.
+                writer = None if is_s3 and _CONFLICT in str(error) else self._writer_of(location)
                 if writer == writer_id:
                     return
                 if writer is not None:
                     raise FileAlreadyExistsError(
                         f"An object exists at {location}.", location=location
                     ) from error
-                # S3's 409: another request for this key is under way, which may yet fail.
-                self._wait(attempt, "create", location, error)
+                _fail("create", location, error, outcome=outcome)
             except (obstore_errors.BaseError, OSError) as error:
-                if _is_final(error):
-                    outcome = "failed" if attempt == 0 else "unknown"
-                    _fail("create", location, error, outcome=outcome)
-                self._wait(attempt, "create", location, error)
-            else:
-                return
+                if not _is_final(error):
+                    outcome = "unknown"
+                _fail("create", location, error, outcome=outcome)
+
+        self._patience.call(attempt)
 
     def settle(self, location: str) -> None:
         """Make the name of a file that was found durable. What a store shows is durable."""
 
     def open_output(self, location: str) -> ObjectOutput:
         """A stream to a new file. Uploads in parts of 10 MB."""
-        store, key = self._locate(location)
+        store, key = self._locate(location, repeats=True)
         return ObjectOutput(location, obstore.open_writer(store, key))
 
     def exists(self, location: str) -> bool:
@@ -218,14 +225,11 @@ class ObjectStorage:
     def size(self, location: str) -> int:
         """Bytes of the file."""
         store, key = self._locate(location)
-        try:
-            return int(obstore.head(store, key)["size"])
-        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
-            _fail("look at", location, error)
+        return self._patiently("look at", location, lambda: int(obstore.head(store, key)["size"]))
 
     def list(self, prefix: str) -> Iterator[FileInfo]:
         """All files below the folder `prefix`."""
-        store, key = self._locate(prefix)
+        store, key = self._locate(prefix, repeats=True)
         root, spelled = key.rstrip("/"), prefix.rstrip("/")
         try:
             for batch in obstore.list(store, f"{root}/" if root else None):
@@ -237,17 +241,18 @@ class ObjectStorage:
                         int(found["size"]),
                         int(found["last_modified"].timestamp() * 1000),
                     )
-        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
+        except (obstore_errors.BaseError, OSError) as error:
             _fail("list", prefix, error)
 
     def list_folders(self, prefix: str) -> Sequence[str]:
         """Sorted names of the folders directly below `prefix`."""
         store, key = self._locate(prefix)
         root = key.rstrip("/")
-        try:
-            found = obstore.list_with_delimiter(store, f"{root}/" if root else None)
-        except (obstore_errors.BaseError, FileNotFoundError, OSError) as error:
-            _fail("list", prefix, error)
+        found = self._patiently(
+            "list",
+            prefix,
+            lambda: obstore.list_with_delimiter(store, f"{root}/" if root else None),
+        )
         return sorted(folder.rstrip("/").rpartition("/")[2] for folder in found["common_prefixes"])
 
     def delete(self, locations: Iterable[str]) -> DeleteReport:
@@ -272,7 +277,9 @@ class ObjectStorage:
         parsed = parse(location)
         if parsed.scheme not in _S3_SCHEMES:
             return pafs.PyFileSystem(StorageHandler(self)), location
-        return _arrow_s3(self._properties), f"{parsed.authority}/{parsed.path}"
+        return _arrow_s3(
+            self._properties, self._patience.total_ms
+        ), f"{parsed.authority}/{parsed.path}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return (ObjectStorage, (self._properties,))
@@ -291,9 +298,9 @@ class ObjectStorage:
             spelled.append(location)
         for store, keys, spelled in by_store.values():
             try:
-                obstore.delete(store, keys)
+                self._patiently("delete", spelled[0], partial(obstore.delete, store, keys))
                 deleted.extend(spelled)
-            except (obstore_errors.BaseError, FileNotFoundError, OSError):
+            except LakehouseError:
                 for key, location in zip(keys, spelled, strict=True):
                     self._delete_one(store, key, location, deleted, failed)
 
@@ -313,11 +320,16 @@ class ObjectStorage:
         except (obstore_errors.BaseError, OSError) as error:
             failed[location] = _reason(error)
 
-    def _wait(self, attempt: int, action: str, location: str, error: Exception) -> None:
-        """Before the next attempt; after the last one raise StorageError, outcome unknown."""
-        if attempt + 1 == _CREATE_ATTEMPTS:
-            _fail(action, location, error)
-        self._sleep(min(0.05 * 2**attempt, 4.0) * (0.5 + random.random()))  # noqa: S311 - jitter
+    def _patiently(self, action: str, location: str, request: Callable[[], T]) -> T:
+        """The answer to one request that can be repeated."""
+
+        def attempt() -> T:
+            try:
+                return request()
+            except (obstore_errors.BaseError, OSError) as error:
+                _fail(action, location, error)
+
+        return self._patience.call(attempt)
 
     def _writer_of(self, location: str) -> str | None:
         """The writer's id of an object, empty where it has none; None: there is no object."""
@@ -329,19 +341,23 @@ class ObjectStorage:
         except (obstore_errors.BaseError, OSError) as error:
             _fail("tell who wrote", location, error)
 
-    def _locate(self, location: str, *, repeats: bool = True) -> tuple[Any, str]:
-        """Client and key; `repeats`: whether the client itself repeats what failed."""
+    def _locate(self, location: str, *, repeats: bool = False) -> tuple[Any, str]:
+        """Client and key; `repeats`: whether the client itself repeats what failed.
+
+        It does so for streams, of which only it knows the parts.
+        """
         parsed = parse(location)
         if parsed.scheme not in SCHEMES:
             raise InvalidLocationError(f"No object store serves {location!r}.", location=location)
         name = (parsed.scheme, parsed.authority, repeats)
         store = self._stores.get(name)
         if store is None:
-            properties = self._properties if repeats else {**self._properties, _RETRIES: "0"}
+            retry_ms = self._patience.total_ms if repeats else 0
             try:
                 with self._lock:
                     store = self._stores.setdefault(
-                        name, self._connect(parsed.scheme, parsed.authority, properties)
+                        name,
+                        self._connect(parsed.scheme, parsed.authority, self._properties, retry_ms),
                     )
             except (obstore_errors.BaseError, OSError) as error:
                 _fail("open the store of", location, error, outcome="failed")
@@ -395,14 +411,12 @@ class ObjectOutput(WriteOnlyStream):
         self._writer = None
 
 
-def _connect(scheme: str, authority: str, properties: Mapping[str, str]) -> Any:
+def _connect(scheme: str, authority: str, properties: Mapping[str, str], retry_ms: int) -> Any:
     # Not as `client_options`, which would replace the environment's (AWS_ALLOW_HTTP, proxies).
     client = {"timeout": f"{int(properties.get('storage.timeout-ms', '30000'))} ms"}
     retry: Any = {
-        "max_retries": int(properties.get(_RETRIES, "10")),
-        "retry_timeout": timedelta(
-            milliseconds=int(properties.get("storage.retry-timeout-ms", "180000"))
-        ),
+        "max_retries": _RETRIES_MAX if retry_ms else 0,
+        "retry_timeout": timedelta(milliseconds=retry_ms),
     }
     options: Any
     if scheme in _S3_SCHEMES:
@@ -424,8 +438,12 @@ def _options(properties: Mapping[str, str], names: Mapping[str, str]) -> dict[st
     return {option: properties[name] for name, option in names.items() if name in properties}
 
 
-def _arrow_s3(properties: Mapping[str, str]) -> pafs.FileSystem:
-    options: dict[str, Any] = {}
+def _arrow_s3(properties: Mapping[str, str], retry_ms: int) -> pafs.FileSystem:
+    # its waits begin with 25 ms and double: so many are over just before the total
+    attempts = max(1, int(math.log2(max(retry_ms, 1) / 25)))
+    options: dict[str, Any] = {
+        "retry_strategy": pafs.AwsDefaultS3RetryStrategy(max_attempts=attempts)
+    }
     endpoint = properties.get("s3.endpoint")
     if endpoint:
         scheme, found, host = endpoint.partition("://")

@@ -127,7 +127,7 @@ def test_servers_that_do_not_answer_or_refuse(said, tmp_path):
         "s3.access-key-id": "me",
         "s3.secret-access-key": CANARY,
     }
-    quick = {"storage.max-retries": "0", "storage.timeout-ms": "500"}
+    quick = {"storage.retry-timeout-ms": "0", "storage.timeout-ms": "500"}
     lake = lh.load_catalog("s3://bucket/warehouse", **gone, **quick)
     fails(said, lambda: lake.load_table("raw.events"))
     fails(said, lambda: lake.catalog.storage("s3://bucket/x").read("s3://bucket/x"))

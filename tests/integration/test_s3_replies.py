@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import re
 import traceback
+from dataclasses import replace
 
 import pytest
 
-from lakehouse.errors import FileAlreadyExistsError, StorageError
+from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
+from lakehouse.environment import Environment
+from lakehouse.errors import (
+    FileAlreadyExistsError,
+    InvalidPropertyError,
+    StorageError,
+    UnsupportedFeatureError,
+)
+from lakehouse.spec.identifier import Identifier
 from lakehouse.storage.object_store import WRITER_ID, ObjectStorage
 from tests.flaky_s3 import flaky_s3
 
@@ -22,7 +31,7 @@ def server():
 
 @pytest.fixture
 def storage(server):
-    return ObjectStorage(server.properties, sleep=lambda _seconds: None)
+    return ObjectStorage(server.properties, environment=Environment.seeded(1))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +80,7 @@ def test_an_endless_outage_is_unknown_and_shows_no_secret(server, storage):
         storage.create(KEY, b"mine")
     assert caught.value.context.get("outcome") != "failed"
     assert caught.value.retryable
-    assert len(server.puts) < 20
+    assert 10 < len(server.puts) < 40
     assert "canary" not in "".join(traceback.format_exception(caught.value)) + repr(
         caught.value.context
     )
@@ -85,6 +94,80 @@ def test_what_no_repetition_helps_is_sent_once(server, storage, refusal):
     assert server.puts == [refusal]
     assert not caught.value.retryable
     assert caught.value.context["outcome"] == "failed"
+
+
+@pytest.mark.parametrize("reply", ["503", "lost"])
+def test_an_outage_is_waited_out_and_told_in_one_line(server, storage, caplog, reply):
+    server.script = [reply] * 15  # more than any number of retries that was ever set
+    storage.write(KEY, b"mine")
+    assert server.script == []
+    assert [content for content, _ in server.objects.values()] == [b"mine"]
+    (line,) = caplog.records
+    assert "Trying again for up to 60 s" in line.getMessage()
+
+
+@pytest.mark.parametrize("total_ms", [0, 2_000, 30_000])
+def test_an_outage_is_waited_out_until_the_total(server, caplog, total_ms):
+    server.script = ["503"] * 1000
+    environment = Environment.seeded(7)
+    began = environment.now_ms()
+    properties = {**server.properties, "storage.retry-timeout-ms": str(total_ms)}
+    storage = ObjectStorage(properties, environment=environment)
+    for change in (storage.create, storage.write):
+        with pytest.raises(StorageError, match="503") as caught:
+            change(KEY, b"mine")
+        assert caught.value.retryable
+        assert environment.now_ms() - began <= total_ms + 100
+        assert environment.now_ms() - began >= total_ms * 0.5
+        began = environment.now_ms()
+    assert len(caplog.records) == (0 if total_ms == 0 else 2)
+
+
+def test_a_refusal_of_a_write_is_told_at_once(server, storage, caplog):
+    server.script = ["403"]
+    with pytest.raises(StorageError) as caught:
+        storage.write(KEY, b"mine")
+    assert (server.puts, caught.value.retryable, caplog.records) == (["403"], False, [])
+
+
+def test_a_patience_that_is_no_number_is_refused():
+    with pytest.raises(InvalidPropertyError, match=r"storage\.retry-timeout-ms"):
+        ObjectStorage({"storage.retry-timeout-ms": "a minute"})
+
+
+def test_a_request_that_is_under_way_is_no_object(server, storage):
+    """S3's 409: the other request may fail, so it is asked again without looking."""
+    server.script = ["409"] * 3
+    storage.create(KEY, b"mine")
+    assert server.gets == 0
+    with pytest.raises(FileAlreadyExistsError):  # a 412
+        storage.create(KEY, b"mine")
+    assert server.gets == 1
+
+
+def table_in(server):
+    """The first commit of a filesystem catalog, which lists nothing yet."""
+    catalog = FilesystemCatalog("s3://lake/warehouse", properties=server.properties)
+    version = f"{catalog.warehouse}/raw/events/metadata/v1.metadata.json"
+    catalog._swap(Identifier.parse("raw.events"), version, b"{}")
+    return catalog
+
+
+def test_a_store_that_creates_an_object_twice_is_refused_at_the_first_commit(server):
+    server.honours_if_none_match = False
+    with pytest.raises(UnsupportedFeatureError, match="If-None-Match") as caught:
+        table_in(server)
+    assert caught.value.context["outcome"] == "failed"
+    assert server.objects == {}
+
+
+def test_a_store_is_proved_once_and_keeps_nothing_of_it(server):
+    catalog = table_in(server)
+    assert [key.rpartition("/")[2] for key in server.objects] == ["v1.metadata.json"]
+    assert len(server.puts) == 3
+    second = f"{catalog.warehouse}/raw/events/metadata/v2.metadata.json"
+    catalog._swap(Identifier.parse("raw.events"), second, b"{}")
+    assert len(server.puts) == 4
 
 
 ENDPOINT_IN_ENVIRONMENT = {
@@ -105,7 +188,7 @@ def test_the_environment_may_allow_http(server, monkeypatch):
     assert storage.read(KEY) == b"mine"
     monkeypatch.delenv("AWS_ALLOW_HTTP")
     pauses = []
-    storage = ObjectStorage(sleep=pauses.append)
+    storage = ObjectStorage(environment=replace(Environment.system(), sleep=pauses.append))
     with pytest.raises(StorageError, match="AWS_ALLOW_HTTP") as caught:
         storage.create(KEY, b"mine")
     assert not caught.value.retryable

@@ -98,7 +98,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
     ) -> None:
         super().__init__(warehouse, name, properties, environment, storage_factory)
         self._store = storage_factory(self._warehouse, self._properties)
-        self._versions = VersionFiles(self._store)
+        self._versions = VersionFiles(self._store, self._environment.new_uuid)
         self._settled: dict[str, int] = {}
         self._takes_turns = (
             storage_factory is storage_for and self._properties.get(TURNS, "true") == "true"

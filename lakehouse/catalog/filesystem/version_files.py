@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from enum import Enum
+from uuid import UUID
 
 import orjson
 
-from lakehouse.catalog.commit_outcome import after_the_swap
+from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
 from lakehouse.catalog.metadata_files import create_resolved, version_name
 from lakehouse.errors import (
     CommitConflictError,
@@ -28,7 +29,9 @@ from lakehouse.errors import (
     StorageError,
 )
 from lakehouse.spec.views.view_json import BEGINNING as VIEW_BEGINNING
-from lakehouse.storage.location import join
+from lakehouse.storage.exclusive_create import check_create_is_exclusive
+from lakehouse.storage.location import join, parent
+from lakehouse.storage.object_store import ObjectStorage
 from lakehouse.storage.storage_protocol import Storage
 
 HINT = "version-hint.text"
@@ -55,10 +58,12 @@ class VersionFiles:
 
     Args:
         storage: keeps them.
+        new_uuid: gives names that no object has.
     """
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, storage: Storage, new_uuid: Callable[[], UUID]) -> None:
+        self._storage, self._new_uuid = storage, new_uuid
+        self._is_exclusive = not isinstance(storage, ObjectStorage)
 
     def location(self, folder: str, number: int, codec: str = "none") -> str:
         """Where version `number` is written."""
@@ -113,7 +118,7 @@ class VersionFiles:
         return (None, VersionKind.NOTHING) if found is None else (found[0], kind_of(found[2]))
 
     def swap(self, name: str, location: str, data: bytes, **context: object) -> None:
-        """Write the next version, if it is absent.
+        """Write the next version, if it is absent; the first time prove that a store can tell.
 
         Args:
             name: for messages, such as "Table raw.events".
@@ -125,7 +130,12 @@ class VersionFiles:
             CommitConflictError: certainly not written: others wrote that version.
             CommitStateUnknownError: perhaps written.
             StorageError: with context `outcome="failed"` certainly not written.
+            UnsupportedFeatureError: the object store overwrites what it should refuse.
         """
+        if not self._is_exclusive:
+            with before_the_swap():
+                check_create_is_exclusive(self._storage, parent(location), str(self._new_uuid()))
+            self._is_exclusive = True
         try:
             create_resolved(self._storage, location, data)
         except FileAlreadyExistsError as error:

@@ -57,8 +57,12 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import Update
 from lakehouse.storage.location import join
+from lakehouse.storage.patience import patience
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
+
+RETRY_TIMEOUT = "catalog.retry-timeout-ms"
+"""Catalog property: how long a database that is away is waited for."""
 
 
 class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
@@ -85,7 +89,8 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         database: Database | None = None,
     ) -> None:
         super().__init__(warehouse, name, properties, environment, storage_factory)
-        self._database = database if database is not None else Database(uri)
+        wait = patience(self._properties, RETRY_TIMEOUT, self._environment)
+        self._database = database if database is not None else Database(uri, wait)
         self._database.create_tables()
         self._requests = SqlRequests(self._database, name)
         self._tables = TableLocations(self._database, self.storage)

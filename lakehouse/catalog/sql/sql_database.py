@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 import sqlite3
 import threading
 import time
@@ -26,15 +27,16 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import (
     ArgumentError,
-    DataError,
     DBAPIError,
     IntegrityError,
-    ProgrammingError,
+    OperationalError,
     SQLAlchemyError,
 )
+from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
 
 from lakehouse.catalog.filesystem.machine_turns import WAIT_SECONDS_MAX, machine_turn
 from lakehouse.errors import InvalidInputError, StorageError
+from lakehouse.storage.patience import Patience
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,13 @@ VALUE_MAX = 1000
 """Characters of locations and of property values."""
 _LOST_RACE = frozenset({"40001", "40P01", "55P03"})
 """SQLSTATE of transactions given up because of others: serialization, deadlock, lock timeout."""
+_TRANSIENT = frozenset({"53300", "57P01", "57P02", "57P03"})
+"""SQLSTATE of a server that has too many connections, stops or starts."""
+_REFUSED = re.compile(
+    r"FATAL:\s+(?!the database system|sorry, too many|remaining connection|terminating connection)"
+    r"|no password supplied|certificate"
+)
+"""What says that a connection is refused whenever it is tried; it has no SQLSTATE."""
 _BUSY_MS = 60_000
 _ATTEMPTS = 5
 
@@ -62,9 +71,10 @@ class Database:
 
     Args:
         uri: SQLAlchemy URL; `postgresql://` means psycopg.
+        patience: how long a server that is away is waited for.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, patience: Patience | None = None) -> None:
         url = _parsed(uri)
         if url.drivername in {"postgresql", "postgres"}:
             url = url.set(drivername="postgresql+psycopg")
@@ -74,6 +84,7 @@ class Database:
                 f"No SQL catalog on {url.get_backend_name()}: use sqlite:///<file> or "
                 "postgresql+psycopg://..."
             )
+        self._patience = Patience(0) if self._is_sqlite else patience or Patience()
         self._path = url.database
         if self._is_sqlite:
             if not self._path or self._path == ":memory:":
@@ -115,7 +126,7 @@ class Database:
     def read(self) -> Iterator[Connection]:
         """A connection outside a transaction. Raises StorageError."""
         try:
-            with self._engine.connect() as connection:
+            with self._connected() as connection:
                 yield connection.execution_options(
                     isolation_level="AUTOCOMMIT", lakehouse_read=True
                 )
@@ -129,7 +140,7 @@ class Database:
         Raises StorageError; IntegrityError passes.
         """
         try:
-            with self._engine.begin() as connection:
+            with self._connected() as connection, connection.begin():
                 yield connection
         except IntegrityError:
             raise
@@ -147,11 +158,10 @@ class Database:
         Raises:
             StorageError: certainly not committed.
         """
-        try:
-            connection = self._engine.connect()
-        except SQLAlchemyError as error:
-            raise self._failed(error) from error
-        with connection:
+        return self._patience.call(lambda: self._attempt_once(change))
+
+    def _attempt_once(self, change: Callable[[Connection], int]) -> int | None:
+        with self._connect() as connection:
             transaction = None
             try:
                 transaction = connection.begin()
@@ -205,6 +215,16 @@ class Database:
         """Close pooled connections."""
         self._engine.dispose()
 
+    def _connected(self) -> Connection:
+        """A connection; a server that is away is waited for. Raises StorageError."""
+        return self._patience.call(self._connect)
+
+    def _connect(self) -> Connection:
+        try:
+            return self._engine.connect()
+        except SQLAlchemyError as error:
+            raise self._failed(error) from error
+
     @contextmanager
     def _advisory_turn(self, key: str) -> Iterator[None]:
         with self._threads_lock:
@@ -244,7 +264,7 @@ class Database:
         )
         return StorageError(
             f"The catalog database {self.display_uri} failed: {reason}",
-            retryable=not isinstance(error, DataError | ProgrammingError),
+            retryable=_is_transient(error),
             uri=self.display_uri,
         )
 
@@ -282,6 +302,19 @@ def _engine(url: URL, *, is_sqlite: bool) -> Engine:
     if is_sqlite:
         _prepare_sqlite(engine)
     return engine
+
+
+def _is_transient(error: SQLAlchemyError) -> bool:
+    """Whether the same can succeed later: a server that is away, full, or gave way to others."""
+    if not isinstance(error, DBAPIError):
+        return isinstance(error, NoConnectionLeftError)
+    if error.connection_invalidated:
+        return True
+    state = _sqlstate(error)
+    if state is not None:
+        return state in _TRANSIENT | _LOST_RACE or state.startswith("08")
+    # a connection that failed, or SQLite
+    return isinstance(error, OperationalError) and _REFUSED.search(str(error.orig)) is None
 
 
 def _sqlstate(error: SQLAlchemyError) -> str | None:

@@ -16,6 +16,7 @@ from lakehouse.environment import Environment
 from lakehouse.errors import CommitConflictError, CommitStateUnknownError, StorageError
 from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.storage.local import LocalStorage
+from lakehouse.storage.patience import Patience
 from lakehouse.transaction import Transaction
 from tests.faulty_storage import Fault, FaultyStorage
 from tests.tables import EVENTS, create_table, data_file, live_files
@@ -248,7 +249,7 @@ def test_sql_database_gone_after_the_lost_reply(sql, monkeypatch):
 
 
 def test_passwords_are_not_shown():
-    database = Database("postgresql://me:canary-secret@localhost:1/db")
+    database = Database("postgresql://me:canary-secret@localhost:1/db", Patience(0))
     assert "canary-secret" not in database.display_uri
     with pytest.raises(StorageError) as caught, database.read():
         pass

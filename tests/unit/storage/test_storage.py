@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from obstore.store import MemoryStore
 
+from lakehouse.environment import Environment
 from lakehouse.errors import (
     FileAlreadyExistsError,
     InvalidLocationError,
@@ -128,7 +129,7 @@ def test_parquet_through_the_stream_and_the_file_system(place):
 
 def test_an_own_success_reported_as_412_is_recognised(monkeypatch):
     store = MemoryStore()
-    storage = ObjectStorage(connect=lambda *_: store, sleep=lambda _: None)
+    storage = ObjectStorage(connect=lambda *_: store, environment=Environment.seeded(1))
     put = obstore.put
     calls = []
 
@@ -147,7 +148,7 @@ def test_an_own_success_reported_as_412_is_recognised(monkeypatch):
 
 
 def test_an_outage_leaves_the_outcome_open(monkeypatch):
-    storage = ObjectStorage(connect=lambda *_: MemoryStore(), sleep=lambda _: None)
+    storage = ObjectStorage(connect=lambda *_: MemoryStore(), environment=Environment.seeded(1))
 
     def dead(*_args, **_options):
         raise obstore.exceptions.GenericError("timed out\nsecret configuration dump")
