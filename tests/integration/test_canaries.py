@@ -127,7 +127,11 @@ def test_servers_that_do_not_answer_or_refuse(said, tmp_path):
         "s3.access-key-id": "me",
         "s3.secret-access-key": CANARY,
     }
-    quick = {"storage.retry-timeout-ms": "0", "storage.timeout-ms": "500"}
+    quick = {
+        "storage.retry-timeout-ms": "0",
+        "storage.timeout-ms": "500",
+        "catalog.retry-timeout-ms": "0",
+    }
     lake = lh.load_catalog("s3://bucket/warehouse", **gone, **quick)
     fails(said, lambda: lake.load_table("raw.events"))
     fails(said, lambda: lake.catalog.storage("s3://bucket/x").read("s3://bucket/x"))
@@ -143,19 +147,21 @@ def test_servers_that_do_not_answer_or_refuse(said, tmp_path):
     ):
         fails(
             said,
-            lambda uri=uri: lh.load_catalog(uri, warehouse=str(tmp_path)).load_table("raw.events"),
+            lambda uri=uri: lh.load_catalog(uri, warehouse=str(tmp_path), **quick).load_table(
+                "raw.events"
+            ),
         )
     fails(
         said,
-        lambda: lh.load_catalog("gs://bucket/x", **{"gcs.service-account-key": CANARY}).load_table(
-            "raw.events"
-        ),
+        lambda: lh.load_catalog(
+            "gs://bucket/x", **{"gcs.service-account-key": CANARY}, **quick
+        ).load_table("raw.events"),
     )
     fails(
         said,
-        lambda: lh.load_catalog("abfss://c@account/x", **{"adls.account-key": CANARY}).load_table(
-            "raw.events"
-        ),
+        lambda: lh.load_catalog(
+            "abfss://c@account/x", **{"adls.account-key": CANARY}, **quick
+        ).load_table("raw.events"),
     )
 
 

@@ -53,7 +53,7 @@ def test_runs_keep_no_secret(
     capfd: pytest.CaptureFixture[str],
     reachable: bool,
 ) -> None:
-    secrets = {"s3.secret-access-key": CANARY, "token": CANARY}
+    secrets = {"s3.secret-access-key": CANARY, "token": CANARY, "catalog.retry-timeout-ms": "0"}
     url = (
         f"sqlite:///{tmp_path}/catalog.db"
         if reachable

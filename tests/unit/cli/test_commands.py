@@ -334,6 +334,8 @@ def test_secrets_are_never_shown(run, table, tmp_path):
         f"postgresql+psycopg://user:{canary}@127.0.0.1:1/nope",
         "--warehouse",
         tmp_path,
+        "--property",
+        "catalog.retry-timeout-ms=0",
         catalog=False,
     )
     assert failed.code == 1
