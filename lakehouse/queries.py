@@ -1,8 +1,9 @@
 """SQL over tables without a JVM: DataFusion executes, our planner and reader serve it rows.
 
 Table names are replaced in the text of the query, so that DataFusion sees the query as it was
-written. A comparison of a column with a literal prunes files when the query reads that one table
-directly; DataFusion filters rows in any case.
+written; a view's name is replaced by its SELECT, translated where it has none for DataFusion. A
+comparison of a column with a literal prunes files when the query reads that one table directly;
+DataFusion filters rows in any case.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import count
 from typing import Any
 
 import datafusion
@@ -19,21 +21,29 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import sqlglot
 from pyiceberg.schema import Schema
-from pyiceberg.types import FloatType
+from pyiceberg.types import DecimalType, DoubleType, FloatType, NestedField
 from sqlglot import exp
 
 from lakehouse.environment import Environment
-from lakehouse.errors import InvalidExpressionError, InvalidInputError, NoSuchTableError
+from lakehouse.errors import (
+    InvalidExpressionError,
+    InvalidInputError,
+    InvalidViewError,
+    NoSuchTableError,
+)
 from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
 from lakehouse.expressions.filter_binding import Names, to_bound
+from lakehouse.expressions.sql.dialects import for_datafusion
 from lakehouse.expressions.sql.sql_terms import read_parsed
 from lakehouse.inspect.metadata_tables import METADATA_TABLES
 from lakehouse.lake import Lakehouse
 from lakehouse.spec.types.arrow_types import schema_to_arrow
 from lakehouse.table import Table
 from lakehouse.table.times import moment_ms
+from lakehouse.view import CATALOG_NAME, View
 
 _SHOWN = 5
+_OWN_DIALECT = "datafusion"
 _VERSION_CLAUSE = re.compile(
     r"\s+(?:FOR\s+)?(?:SYSTEM_)?(VERSION|TIMESTAMP|TIME)\s+AS\s+OF\s+('(?:[^']|'')*'|\d+)",
     re.IGNORECASE,
@@ -41,8 +51,64 @@ _VERSION_CLAUSE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
+class _Place:
+    """What names in a SELECT mean.
+
+    Attributes:
+        namespace: of names of one part; None where they need one.
+        catalogs: names of this lakehouse as a catalog.
+        elsewhere: another catalog, whose are the names that say no catalog.
+        view: for messages.
+    """
+
+    namespace: tuple[str, ...] | None = None
+    catalogs: frozenset[str] = frozenset()
+    elsewhere: str | None = None
+    view: str = ""
+
+    @classmethod
+    def of(cls, view: View, lake: str) -> _Place:
+        """That of a view's SELECT."""
+        version = view.metadata.current_version()
+        catalogs = frozenset({lake, version.summary.get(CATALOG_NAME, lake)})
+        default = version.default_catalog
+        elsewhere = None if default in catalogs else default
+        return cls(version.default_namespace, catalogs, elsewhere, view.name)
+
+    def resolved(self, parts: list[str]) -> list[str]:
+        """Namespace and name of a table. Raises InvalidViewError for one of another catalog."""
+        if len(parts) > 2 and parts[0] in self.catalogs:
+            return parts[1:]
+        if self.elsewhere is not None:
+            raise InvalidViewError(
+                f"{'.'.join(parts)} is in catalog {self.elsewhere}, which cannot be read here.",
+                view=self.view,
+            )
+        return [*(self.namespace or ()), *parts] if len(parts) == 1 else parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What belongs to one query.
+
+    Attributes:
+        context: executes it.
+        failures: errors of reading, which the engine passes on as text alone.
+        numbers: of its sources.
+        place: what names mean.
+        views: that are being resolved, the outermost first.
+    """
+
+    context: Any
+    failures: list[Exception]
+    numbers: Iterator[int]
+    place: _Place = _Place()
+    views: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class QueryEngine:
-    """Runs SELECT over a lakehouse's tables and metadata tables (`raw.events.files`)."""
+    """Runs SELECT over a lakehouse's tables, views and metadata tables (`raw.events.files`)."""
 
     lake: Lakehouse
     environment: Environment
@@ -53,23 +119,15 @@ class QueryEngine:
         Raises:
             InvalidInputError: no SELECT, several statements, or an error that DataFusion reports.
             NoSuchTableError: a table `namespace.name` does not exist.
+            InvalidViewError: a view's SELECT cannot be translated, reads itself or another catalog.
             NoSuchSnapshotError, NoSuchRefError: a version that does not exist.
             StorageError, NoSuchFileError, CorruptMetadataError: a file could not be read.
         """
-        tree = _parse(query)
         context = datafusion.SessionContext(
             datafusion.SessionConfig().set("datafusion.execution.time_zone", "UTC")
         )
-        text = query
         failures: list[Exception] = []
-        names = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
-        sources = [node for node in tree.find_all(exp.Table) if node.db or node.name not in names]
-        for number, node in sorted(enumerate(sources), key=lambda item: -_start(item[1])):
-            name = f"__source_{number}"
-            version, end = _version(query, node)
-            self._register(context, name, node, version, failures)
-            alias = "" if node.alias else f' AS "{node.name}"'
-            text = text[: _start(node)] + name + alias + text[end:]
+        text = self._resolved(query, _Reading(context, failures, count()))
         options = (
             datafusion.SQLOptions()
             .with_allow_ddl(False)
@@ -83,15 +141,60 @@ class QueryEngine:
                 raise failures[0] from error
             raise InvalidInputError(f"Query failed: {_message(error)}") from error
 
+    def _resolved(self, query: str, reading: _Reading) -> str:
+        """The query with names that DataFusion knows in place of tables and views."""
+        tree = _parse(query)
+        text = query
+        names = {cte.alias_or_name for cte in tree.find_all(exp.CTE)}
+        sources = [node for node in tree.find_all(exp.Table) if node.db or node.name not in names]
+        for node in sorted(sources, key=_start, reverse=True):
+            version, end = _version(query, node)
+            parts = reading.place.resolved([part.name for part in node.parts])
+            view = self._view(parts)
+            if view is None:
+                source = f"__source_{next(reading.numbers)}"
+                self._register(reading, source, node, parts, version)
+            elif version is not None:
+                raise InvalidInputError(f"{view.name} is a view: it has no versions of rows.")
+            else:
+                source = self._select(view, reading)
+            alias = "" if node.alias else f' AS "{node.name}"'
+            text = text[: _start(node)] + source + alias + text[end:]
+        return text
+
+    def _view(self, parts: Sequence[str]) -> View | None:
+        if len(parts) < 2 or self.lake.table_exists(tuple(parts)):
+            return None
+        return self.lake.load_view(tuple(parts)) if self.lake.view_exists(tuple(parts)) else None
+
+    def _select(self, view: View, reading: _Reading) -> str:
+        """A view as a subquery with its own names of columns."""
+        if view.name in reading.views:
+            cycle = " -> ".join((*reading.views, view.name))
+            raise InvalidViewError(f"View {view.name} reads itself: {cycle}.", view=view.name)
+        fields = view.schema().fields
+        names = ", ".join(_quoted(field.name) for field in fields)
+        shown = ", ".join(_typed(field) for field in fields)
+        inside = replace(
+            reading, views=(*reading.views, view.name), place=_Place.of(view, self.lake.name)
+        )
+        found = view.representation(_OWN_DIALECT)
+        dialect = found.dialect.lower()
+        try:
+            sql = found.sql if dialect == _OWN_DIALECT else for_datafusion(found.sql, dialect)
+            inner = self._resolved(sql, inside)
+        except InvalidInputError as error:
+            raise type(error)(f"View {view.name}: {error.message}", **error.context) from error
+        return f"(SELECT {shown} FROM ({inner}\n) AS __view ({names}))"
+
     def _register(
         self,
-        context: Any,
+        reading: _Reading,
         name: str,
         node: exp.Table,
+        parts: Sequence[str],
         version: tuple[str, str] | None,
-        failures: list[Exception],
     ) -> None:
-        parts = [part.name for part in node.parts]
         if len(parts) < 2:
             raise InvalidInputError(
                 f"Table {parts[0]!r} in the query has no namespace: write namespace.name. "
@@ -107,15 +210,16 @@ class QueryEngine:
             raise NoSuchTableError(f"{error.message} {self._known(parts)}") from error
         snapshot_id = None if version is None else self._snapshot_id(table, *version)
         if len(identifier) < len(parts):
-            context.register_record_batches(
+            reading.context.register_record_batches(
                 name, [_batches(table.inspect.table(str(metadata_table), snapshot_id))]
             )
             return
-        context.register_dataset(name, ScannedTable(table, snapshot_id, node, failures))
+        scanned = ScannedTable(table, snapshot_id, node, reading.failures)
+        reading.context.register_dataset(name, scanned)
 
     def _known(self, parts: Sequence[str]) -> str:
         """Names that may have been meant, or else some that there are."""
-        names = self.lake.list_tables()
+        names = [*self.lake.list_tables(), *self.lake.list_views()]
         if not names:
             return "The catalog holds no tables."
         wanted = ".".join(parts).lower()
@@ -237,6 +341,20 @@ def _parse(query: str) -> exp.Query:
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
         raise InvalidInputError("Only one SELECT statement can be run here")
     return trees[0]
+
+
+def _typed(field: NestedField) -> str:
+    """A column of a view with its type, where engines divide and round in types of their own."""
+    name, kind = _quoted(field.name), field.field_type
+    if isinstance(kind, DecimalType):
+        return f"CAST({name} AS DECIMAL({kind.precision}, {kind.scale})) AS {name}"
+    if isinstance(kind, DoubleType):
+        return f"CAST({name} AS DOUBLE) AS {name}"
+    return name
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _start(node: exp.Table) -> int:

@@ -20,6 +20,8 @@ from lakehouse.spec.views.view_updates import AssertViewUUID, ViewUpdate, versio
 Sql = str | Mapping[str, str]
 """A SELECT in Spark's dialect, or SELECTs by dialect."""
 SPARK = "spark"
+CATALOG_NAME = "spark.catalog-name"
+"""In a version's summary: the name that the catalog of the view had in the SELECT."""
 _ATTEMPTS = 20
 
 
@@ -95,6 +97,21 @@ class View:
         """
         return self.metadata.schema()
 
+    def representation(self, dialect: str = SPARK) -> SqlRepresentation:
+        """Its SELECT in a dialect; where there is none in Spark's, or else in another.
+
+        >>> view = lake.create_view("raw.one", {"trino": "SELECT 1 AS n"}, more.schema)
+        >>> view.representation("duckdb").dialect
+        'trino'
+
+        Raises InvalidViewError where it has no SQL at all.
+        """
+        known = self.metadata.current_version().dialects()
+        for wanted in (dialect.lower(), SPARK, *sorted(known)):
+            if wanted in known:
+                return known[wanted]
+        raise InvalidViewError(f"View {self.name} has no SQL.", view=self.name)
+
     def sql(self, dialect: str = SPARK) -> str:
         """Its SELECT in a dialect: as written, or translated from Spark's or another by sqlglot.
 
@@ -104,15 +121,12 @@ class View:
 
         Raises InvalidViewError where it cannot be translated.
         """
-        known = self.metadata.current_version().dialects()
-        wanted = dialect.lower()
-        if not known:
-            raise InvalidViewError(f"View {self.name} has no SQL.", view=self.name)
-        if wanted in known:
-            return known[wanted].sql
-        source = SPARK if SPARK in known else sorted(known)[0]
+        found, wanted = self.representation(dialect), dialect.lower()
+        source = found.dialect.lower()
+        if source == wanted:
+            return found.sql
         try:
-            return translated(known[source].sql, source, wanted)
+            return translated(found.sql, source, wanted)
         except InvalidViewError as error:
             raise InvalidViewError(
                 f"View {self.name} has no SQL in {dialect}: {error.message}", view=self.name

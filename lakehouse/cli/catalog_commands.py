@@ -34,10 +34,10 @@ def tables(
         str | None, typer.Option("--namespace", "-n", help="Only tables of this namespace.")
     ] = None,
 ) -> None:
-    """List the tables with rows, files, bytes and current snapshot."""
-    rows = [
-        table_line(session.lake.load_table(name)) for name in session.lake.list_tables(namespace)
-    ]
+    """List the tables with rows, files, bytes and current snapshot; and the views."""
+    lake = session.lake
+    rows = [table_line(lake.load_table(name)) for name in lake.list_tables(namespace)]
+    views = lake.list_views(namespace)
     pretty = listing(
         ("table", "#rows", "#files", "#size", "#snapshot"),
         [
@@ -49,10 +49,12 @@ def tables(
                 row["snapshot_id"] or "-",
             )
             for row in rows
-        ],
-        limit=len(rows),
+        ]
+        + [(name, "view", "-", "-", "-") for name in views],
+        limit=len(rows) + len(views),
     )
-    session.show(rows, pretty if rows else Text("No tables."))
+    told = [*rows, *({"name": name, "type": "view"} for name in views)]
+    session.show(told, pretty if told else Text("No tables."))
 
 
 def table_line(table: Table) -> dict[str, object]:

@@ -28,7 +28,7 @@ COMMANDS = {
     ),
     "tables": Listed(
         "lakehouse.cli.catalog_commands",
-        "List the tables with rows, files, bytes and current snapshot.",
+        "List the tables with rows, files, bytes and current snapshot; and the views.",
     ),
     "describe": Listed(
         "lakehouse.cli.catalog_commands",

@@ -7,6 +7,10 @@ from sqlglot import exp
 
 from lakehouse.errors import InvalidViewError
 
+_LIKE_DATAFUSION = "postgres"
+"""What sqlglot writes that DataFusion reads."""
+_SHOWN = 60
+
 
 def translated(sql: str, read: str, write: str) -> str:
     """The statement in another dialect.
@@ -27,6 +31,34 @@ def translated(sql: str, read: str, write: str) -> str:
     if len(found) != 1:
         raise InvalidViewError(f"SQL of {read} is {len(found)} statements, not one.")
     return found[0]
+
+
+def for_datafusion(sql: str, read: str) -> str:
+    """The statement as DataFusion reads it.
+
+    >>> for_datafusion("SELECT `a b` FROM t", "spark")
+    'SELECT "a b" FROM t'
+
+    Raises InvalidViewError where it cannot be translated, or would mean something else: DataFusion
+    formats times in another way, and counts characters otherwise where a substring does not begin
+    at a positive number.
+    """
+    found = translated(sql, read, _LIKE_DATAFUSION)
+    for node in sqlglot.parse_one(sql, read=read).walk():
+        if _means_something_else(node):
+            raise InvalidViewError(
+                f"{node.sql(read)[:_SHOWN]} of {read} would mean something else in DataFusion."
+            )
+    return found
+
+
+def _means_something_else(node: exp.Expr) -> bool:
+    if isinstance(node, exp.Substring):
+        start = node.args.get("start")
+        return not (isinstance(start, exp.Literal) and start.is_int and int(start.name) > 0)
+    if isinstance(node, exp.Cast):
+        return node.is_type(*exp.DataType.TEXT_TYPES) and not isinstance(node.this, exp.Literal)
+    return isinstance(node, exp.TimeToStr | exp.ToChar)
 
 
 def output_names(sql: str, dialect: str) -> list[str] | None:

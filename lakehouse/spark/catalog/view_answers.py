@@ -28,7 +28,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_updates import RemoveProperties, SetProperties
 from lakehouse.spec.views.view_metadata import SqlRepresentation, ViewVersion
 from lakehouse.spec.views.view_updates import ViewUpdate, new_view_metadata, version_updates
-from lakehouse.view import SPARK, View
+from lakehouse.view import CATALOG_NAME, SPARK, View
 
 QUERY_COLUMNS = "spark.query-column-names"
 CONFIGS = "spark.sql-configs"
@@ -144,6 +144,7 @@ class ViewAnswers:
                 f"ones, not {told['properties']['table_type']}."
             )
         summary = {"engine-name": "Spark", "engine-version": pyspark.__version__}
+        summary[CATALOG_NAME] = self._name
         summary[CONFIGS] = json.dumps(told["configs"], sort_keys=True)
         if told["schema_mode"] is not None:
             summary[SCHEMA_MODE] = told["schema_mode"]
