@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import sqlglot
-from sqlglot import exp
+from typing import TYPE_CHECKING, Any
 
 from lakehouse.errors import InvalidViewError
+
+if TYPE_CHECKING:
+    from sqlglot import exp
 
 _LIKE_DATAFUSION = "postgres"
 """What sqlglot writes that DataFusion reads."""
 _SHOWN = 60
+
+
+def _sqlglot() -> Any:
+    """The library, which takes long to load."""
+    import sqlglot  # noqa: PLC0415
+
+    return sqlglot
 
 
 def translated(sql: str, read: str, write: str) -> str:
@@ -20,8 +29,9 @@ def translated(sql: str, read: str, write: str) -> str:
 
     Raises InvalidViewError where sqlglot does not know a dialect or cannot express the statement.
     """
+    sqlglot = _sqlglot()
     try:
-        found = sqlglot.transpile(
+        found: list[str] = sqlglot.transpile(
             sql, read=read, write=write, unsupported_level=sqlglot.ErrorLevel.RAISE
         )
     except (sqlglot.errors.SqlglotError, ValueError) as error:
@@ -44,15 +54,16 @@ def for_datafusion(sql: str, read: str) -> str:
     at a positive number.
     """
     found = translated(sql, read, _LIKE_DATAFUSION)
+    sqlglot = _sqlglot()
     for node in sqlglot.parse_one(sql, read=read).walk():
-        if _means_something_else(node):
+        if _means_something_else(node, sqlglot.exp):
             raise InvalidViewError(
                 f"{node.sql(read)[:_SHOWN]} of {read} would mean something else in DataFusion."
             )
     return found
 
 
-def _means_something_else(node: exp.Expr) -> bool:
+def _means_something_else(node: exp.Expr, exp: Any) -> bool:
     if isinstance(node, exp.Substring):
         start = node.args.get("start")
         return not (isinstance(start, exp.Literal) and start.is_int and int(start.name) > 0)
@@ -67,9 +78,10 @@ def output_names(sql: str, dialect: str) -> list[str] | None:
     >>> output_names("SELECT a, b + 1 AS c FROM t", "spark")
     ['a', 'c']
     """
+    sqlglot = _sqlglot()
     try:
         tree = sqlglot.parse_one(sql, read=dialect)
     except (sqlglot.errors.SqlglotError, ValueError):
         return None
-    names = tree.named_selects if isinstance(tree, exp.Query) else []
+    names = tree.named_selects if isinstance(tree, sqlglot.exp.Query) else []
     return None if not names or "" in names or "*" in names else list(names)
