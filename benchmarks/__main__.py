@@ -43,6 +43,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "spark_write": ("--rows", "200000", "--days", "3", "--repeat", "1"),
     "ingest": ("--rows", "20000", "--days", "2", "--files", "2", "--repeat", "1"),
     "spark_join": ("--rows", "200000", "--buckets", "2", "--repeat", "1"),
+    "rest": ("--seconds", "0.3", "--rounds", "1", "--files", "5376", "--repeat", "1"),
 }
 """Every benchmark in the order of running, with what makes it quick."""
 
@@ -186,6 +187,18 @@ def sensor_tick(kept: dict[str, Any]) -> Iterator[Ratio]:
             yield Ratio(case, "an object for each file", times, "memory")
 
 
+def rest(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for row in kept["rows"]:
+        if "times_the_rate" in row:
+            yield Ratio(row["case"], "Iceberg's reference", row["times_the_rate"], "rate")
+            yield Ratio(row["case"], "Iceberg's reference", 1 / row["p99_to_it"], "p99")
+    plans = kept["planning"]
+    if "reference" in plans:
+        ours, theirs = plans["lakehouse"], plans["reference"]
+        case = f"plan of {ours['files']:,} files"
+        yield Ratio(case, "Iceberg's reference", theirs["next_s"] / ours["next_s"])
+
+
 def spark(kept: dict[str, Any]) -> Iterator[Ratio]:
     for row in kept["rows"]:
         if row["contender"] != "lakehouse":
@@ -216,6 +229,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "spark_join": spark,
     "spark_write": spark,
     "ingest": spark,
+    "rest": rest,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from lakehouse.catalog.catalog_protocol import (
@@ -57,6 +57,10 @@ class BaseCatalog:
     def commits_to_newest(self) -> bool:
         """Whether commits are applied to the newest version, which may be newer than `base`."""
         return False
+
+    def change_mark(self) -> Hashable | None:
+        """What changes with every change; None: ask about each table."""
+        return None
 
     @property
     def commits_together(self) -> bool:

@@ -5,7 +5,7 @@ It knows requirements and updates, never `Table`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -177,6 +177,13 @@ class Catalog(Protocol):
         """The newest version of the table.
 
         The same object, without reading the metadata again, when nothing was committed since.
+        """
+
+    def change_mark(self) -> Hashable | None:
+        """What is never the same again once anybody changed any table, told at once.
+
+        As long as it is the same, what was the newest version of a table is it still. None where it
+        cannot be told without asking about each table.
         """
 
     def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:

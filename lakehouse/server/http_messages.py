@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import orjson
@@ -17,6 +18,7 @@ SEPARATOR = "\x1f"
 """Between the levels of a namespace in a URL."""
 DEPTH_MAX = 250
 """Levels of objects and lists in a body."""
+_NAMES_MAX = 4096
 T = TypeVar("T")
 
 
@@ -38,11 +40,11 @@ class Call:
 
     def namespace(self) -> tuple[str, ...]:
         """The namespace that the path names. Raises InvalidIdentifierError."""
-        return parse_namespace(tuple(self.names["namespace"].split(SEPARATOR)))
+        return _namespace(self.names["namespace"])
 
     def table(self) -> Identifier:
         """The table that the path names. Raises InvalidIdentifierError."""
-        return Identifier(self.namespace(), self.names["table"])
+        return _identifier(self.names["namespace"], self.names["table"])
 
     def document(self) -> Mapping[str, Any]:
         """The body, a JSON object. Raises InvalidInputError."""
@@ -107,6 +109,16 @@ def identifier_from_json(document: Any, where: str) -> Identifier:
 def identifier_to_json(identifier: Identifier) -> dict[str, object]:
     """A table's or view's name as bodies have it."""
     return {"namespace": list(identifier.namespace), "name": identifier.name}
+
+
+@lru_cache(_NAMES_MAX)
+def _namespace(text: str) -> tuple[str, ...]:
+    return parse_namespace(tuple(text.split(SEPARATOR)))
+
+
+@lru_cache(_NAMES_MAX)
+def _identifier(namespace: str, name: str) -> Identifier:
+    return Identifier(_namespace(namespace), name)
 
 
 def _check_depth(document: object) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from starlette.requests import ClientDisconnect, Request
@@ -17,6 +19,7 @@ from lakehouse.server.repeated_requests import RepeatedRequests
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.watching.access_log import log_request
 
+T = TypeVar("T")
 _THREADS = 32
 _CLIENT_LEFT = 499
 """Counted for a request whose client left before it was there."""
@@ -54,9 +57,19 @@ class RequestAnswers:
                 dict(request.headers),
                 await _body(request, operation.body_max),
             )
-            answer = await to_thread.run_sync(
-                self._run, operation, call, caller, names, limiter=self._threads
-            )
+            answer = None
+            if operation.at_once is not None:
+                answer = self._run(operation.at_once, operation, call, caller, names)
+            if answer is None:
+                answer = await to_thread.run_sync(
+                    self._run,
+                    partial(self._repeated.answer, operation),
+                    operation,
+                    call,
+                    caller,
+                    names,
+                    limiter=self._threads,
+                )
             status = answer.status
         except ClientDisconnect:
             raise
@@ -87,7 +100,15 @@ class RequestAnswers:
             return known
         return await to_thread.run_sync(doorkeeper.caller, authorization, limiter=self._threads)
 
-    def _run(self, operation: Operation, call: Call, caller: Caller, names: list[str]) -> Answer:
+    def _run(
+        self,
+        run: Callable[[Served, Call], T],
+        operation: Operation,
+        call: Call,
+        caller: Caller,
+        names: list[str],
+    ) -> T:
+        """What `run` answers, once the caller may have it; notes what it is about."""
         served = self._served
         if not operation.for_anybody:
             asks = operation.asks(call)
@@ -95,7 +116,7 @@ class RequestAnswers:
             if caller is not ANYONE:
                 check_asks(caller, asks)
                 served = served.for_caller(caller)
-        return self._repeated.answer(operation, served, call)
+        return run(served, call)
 
 
 def response(answer: Answer) -> Response:
@@ -107,6 +128,8 @@ def response(answer: Answer) -> Response:
 
 
 async def _body(request: Request, bytes_max: int) -> bytes:
+    if request.method in ("GET", "HEAD"):
+        return b""
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)

@@ -50,9 +50,11 @@ def rest_app(
     configuration = Operation(
         "GET", "/config", _configuration(operations), listed=False, asks=nothing
     )
+    # they are tried one after the other: what is asked for most often comes first
+    often = sorted(operations, key=lambda one: one.path != "/namespaces/{namespace}/tables/{table}")
     routes = [
         Route(f"{one.root}{one.path}", answers.endpoint(one), methods=[one.method])
-        for one in (configuration, *operations, *TOKEN_OPERATIONS, *WATCH_OPERATIONS)
+        for one in (*often, configuration, *TOKEN_OPERATIONS, *WATCH_OPERATIONS)
     ]
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
 

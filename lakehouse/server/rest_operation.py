@@ -83,6 +83,7 @@ class Operation:
         path: below `root`, with the names of its parts in braces.
         run: does it.
         changes: whether it may change something.
+        at_once: the same answer, where that needs no waiting; None where it does.
         again: the answer to the same request once it was carried out.
         listed: whether `endpoints` in the configuration names it.
         asks: the privileges that a request needs; everything, where nothing is said.
@@ -95,6 +96,7 @@ class Operation:
     path: str
     run: Callable[[Served, Call], Answer]
     changes: bool = field(default=False, kw_only=True)
+    at_once: Callable[[Served, Call], Answer | None] | None = field(default=None, kw_only=True)
     again: Callable[[Served, Call], Answer] = field(default=_no_content, kw_only=True)
     listed: bool = field(default=True, kw_only=True)
     asks: Asks = field(default=on_catalog(Privilege.MANAGE), kw_only=True)

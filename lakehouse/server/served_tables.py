@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
@@ -22,6 +22,7 @@ ALL, REFS = "all", "refs"
 @dataclass(slots=True)
 class _Known:
     version: TableVersion
+    mark: Hashable | None = None
     bodies: dict[str, bytes] = field(default_factory=dict)
 
 
@@ -57,6 +58,17 @@ class ServedTables:
             known.bodies[snapshots] = self.document(known.version, snapshots)
         return known.version, known.bodies[snapshots]
 
+    def known_body(
+        self, identifier: Identifier, snapshots: str
+    ) -> tuple[TableVersion, bytes] | None:
+        """What `body` gives, if that can be told without waiting; None otherwise."""
+        known = self._known.get(identifier)
+        if known is None or known.mark is None or snapshots not in known.bodies:
+            return None
+        if known.mark != self._catalog.change_mark():
+            return None
+        return known.version, known.bodies[snapshots]
+
     def keep(self, version: TableVersion) -> None:
         """Take a version that was committed just now for the newest."""
         self._keep(version)
@@ -73,6 +85,9 @@ class ServedTables:
     def _newest(self, identifier: Identifier) -> _Known:
         with self._lock:
             known = self._known.get(identifier)
+        mark = self._catalog.change_mark()
+        if known is not None and mark is not None and known.mark == mark:
+            return known
         try:
             version = (
                 self._catalog.load(identifier)
@@ -84,11 +99,12 @@ class ServedTables:
                 self._known.pop(identifier, None)
             raise
         if known is not None and version is known.version:
+            known.mark = mark  # of before it was asked
             return known
-        return self._keep(version)
+        return self._keep(version, mark)
 
-    def _keep(self, version: TableVersion) -> _Known:
-        known = _Known(version)
+    def _keep(self, version: TableVersion, mark: Hashable | None = None) -> _Known:
+        known = _Known(version, mark)
         with self._lock:
             self._known[version.identifier] = known
             self._known.move_to_end(version.identifier)

@@ -7,7 +7,7 @@ pointer to it by one conditional UPDATE.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 
 from sqlalchemy import Connection
@@ -142,6 +142,10 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
             if location == version.metadata_location
             else self._read(version.identifier, location)
         )
+
+    def change_mark(self) -> Hashable | None:
+        """What changes whenever anybody commits anything to this database."""
+        return self._database.change_mark()
 
     # nobody else is ever given it, staged or not
     def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:  # noqa: ARG002

@@ -9,8 +9,9 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from sqlalchemy import (
     URL,
     Connection,
     Engine,
+    TextClause,
     Transaction,
     create_engine,
     event,
@@ -35,6 +37,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
 
 from lakehouse.catalog.filesystem.machine_turns import WAIT_SECONDS_MAX, machine_turn
+from lakehouse.catalog.sql.sqlite_changes import SqliteChanges
 from lakehouse.errors import InvalidInputError, StorageError
 from lakehouse.storage.patience import Patience
 
@@ -94,10 +97,13 @@ class Database:
             Path(self._path).parent.mkdir(parents=True, exist_ok=True)
         self.display_uri = url.set(password=None, query={}).render_as_string(hide_password=True)
         self._engine = _engine(url, is_sqlite=self._is_sqlite)
+        self._changes = SqliteChanges(str(self._path)) if self._is_sqlite else None
         self._typed: bool | None = None
         self._threads: dict[str, threading.Lock] = {}
         self._threads_lock = threading.Lock()
         weakref.finalize(self, self._engine.dispose)
+        if self._changes is not None:
+            weakref.finalize(self, self._changes.close)
 
     @property
     def row_lock(self) -> str:
@@ -182,11 +188,11 @@ class Database:
 
     def run(self, connection: Connection, statement: str, **values: Any) -> int:
         """Execute with bound values; returns the number of rows touched."""
-        return connection.execute(text(statement), values).rowcount
+        return connection.execute(_parsed_sql(statement), values).rowcount
 
     def rows(self, connection: Connection, statement: str, **values: Any) -> Sequence[Any]:
         """Query with bound values."""
-        return connection.execute(text(statement), values).fetchall()
+        return connection.execute(_parsed_sql(statement), values).fetchall()
 
     def has_type_column(self, connection: Connection) -> bool:
         """Whether `iceberg_tables` has the later schema's `iceberg_type`."""
@@ -211,9 +217,15 @@ class Database:
         """Wait for a turn. A file lock beside SQLite, an advisory lock in PostgreSQL."""
         return machine_turn(f"{self._path}:{key}") if self._is_sqlite else self._advisory_turn(key)
 
+    def change_mark(self) -> Hashable | None:
+        """What changes whenever anybody commits; None where that is not told without a query."""
+        return None if self._changes is None else self._changes.mark()
+
     def close(self) -> None:
         """Close pooled connections."""
         self._engine.dispose()
+        if self._changes is not None:
+            self._changes.close()
 
     def _connected(self) -> Connection:
         """A connection; a server that is away is waited for. Raises StorageError."""
@@ -267,6 +279,11 @@ class Database:
             retryable=_is_transient(error),
             uri=self.display_uri,
         )
+
+
+@lru_cache(128)
+def _parsed_sql(statement: str) -> TextClause:
+    return text(statement)
 
 
 def _parsed(uri: str) -> URL:
