@@ -18,7 +18,7 @@ WORKERS ?= 2
 VERSION ?= 4.1
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/property/test_spark_statements.py
 
-.PHONY: help install demo dev test test-spark check format hostile simulate bench race conformance-java conformance-rest clean
+.PHONY: help install demo dev test test-spark check format hostile simulate bench race conformance-java conformance-rest cluster cluster-jars clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,19 @@ conformance-rest: .venv/installed ## Iceberg's REST Compatibility Kit against ou
 
 bench: .venv/installed ## Every benchmark beside its peers, results in benchmarks/results/
 	$(RUN) python -m benchmarks
+
+# Go's checksum database vouches for the version, as in deploy/Dockerfile.
+.tools/bin/versitygw:
+	@if command -v go > /dev/null; then
+		echo "building the S3 server"
+		GOBIN=$(CURDIR)/.tools/bin go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+	fi
+
+cluster: .venv/installed .tools/bin/versitygw ## docker-compose.yml as processes, killed one by one: CLUSTER="--calm"
+	$(RUN) python -m deploy.cluster $(CLUSTER)
+
+cluster-jars: ## Hadoop's s3a for `make cluster`: 660 MB by Maven
+	mvn -B -q -f deploy/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.tools/jars
 
 clean: ## Remove the demo warehouse and Dagster's local state (not .venv)
 	rm -rf .lakehouse

@@ -26,6 +26,13 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def listens(port: int) -> bool:
+    """Whether somebody accepts connections on a port of 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
 class LoopbackPostgres:
     """PostgreSQL with the binaries of a wheel; the superuser `postgres` needs no password.
 
@@ -44,22 +51,43 @@ class LoopbackPostgres:
         self._log = folder.with_name(f"{folder.name}.log")
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def command(self) -> list[str]:
+        """What runs the server."""
+        return [
+            str(self._server.bin_path / "postgres"), "-D", str(self.folder), "-k", "",
+            "-h", "127.0.0.1", "-p", str(self._port),
+        ]  # fmt: skip
+
+    @property
+    def user(self) -> str | None:
+        """The user that must run it, where this one may not: PostgreSQL refuses root."""
+        return self._server.system_user
+
     def uri(self, database: str) -> str:
         """The SQLAlchemy URL of a database."""
         return f"postgresql+psycopg://postgres@127.0.0.1:{self._port}/{database}"
 
+    def dsn(self, database: str) -> str:
+        """The same for psycopg."""
+        return self.uri(database).replace("+psycopg", "")
+
+    def is_ready(self) -> bool:
+        """Whether it accepts connections."""
+        try:
+            psycopg.connect(self.dsn("postgres"), connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
     def start(self) -> None:
         """Start the server and wait until it accepts connections. Raises TimeoutError."""
-        command = [
-            str(self._server.bin_path / "postgres"), "-D", str(self.folder), "-k", "",
-            "-h", "127.0.0.1", "-p", str(self._port),
-        ]  # fmt: skip
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the wheel's binary
-                command, stdout=log, stderr=log, user=self._server.system_user
+                self.command, stdout=log, stderr=log, user=self.user
             )
         until = time.monotonic() + _START_SECONDS
-        while not self._is_ready():
+        while not self.is_ready():
             if time.monotonic() > until or self._process.poll() is not None:
                 self.kill()
                 raise TimeoutError(f"PostgreSQL did not start: see {self._log}")
@@ -80,10 +108,3 @@ class LoopbackPostgres:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(ending)
             self._process.wait(_START_SECONDS)
-
-    def _is_ready(self) -> bool:
-        try:
-            psycopg.connect(self.uri("postgres").replace("+psycopg", ""), connect_timeout=2).close()
-        except psycopg.OperationalError:
-            return False
-        return True

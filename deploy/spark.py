@@ -1,13 +1,17 @@
-"""Runs a Spark standalone daemon: `python -m deploy.spark master`, or `worker MASTER_URL`."""
+"""A daemon of standalone Spark: `deploy.spark master OPTIONS`, `worker MASTER_URL OPTIONS`.
+
+The options are Spark's own (`--port`, `--webui-port`, `--cores`, `--memory`, `--work-dir`).
+"""
 
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from pathlib import Path
 
 import pyspark
+
+from lakehouse.spark.spark_session import prepare_environment
 
 MAIN = {
     "master": "org.apache.spark.deploy.master.Master",
@@ -16,21 +20,18 @@ MAIN = {
 
 
 def command(arguments: list[str]) -> list[str]:
-    """The `spark-class` call for `["master"]` or `["worker", MASTER_URL]`.
+    """The `spark-class` call for a daemon's name and options.
 
     Raises:
-        SystemExit: usage, when the arguments are neither.
+        SystemExit: usage, when there is no such daemon.
     """
-    if (
-        not arguments
-        or arguments[0] not in MAIN
-        or (arguments[0] == "worker") != (len(arguments) == 2)
-    ):
+    if not arguments or arguments[0] not in MAIN:
         raise SystemExit(__doc__)
     spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
-    return [spark_class, MAIN[arguments[0]], "--host", socket.gethostname(), *arguments[1:]]
+    return [spark_class, MAIN[arguments[0]], *arguments[1:]]
 
 
 if __name__ == "__main__":
+    prepare_environment(local=False)
     call = command(sys.argv[1:])
     os.execv(call[0], call)  # noqa: S606 - the container's main process is Spark itself

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakehouse.storage.location import parse
+from lakehouse.storage.s3_client import s3_endpoint, s3_region
 
 _AWS = "org.apache.hadoop.fs.s3a"
 _AZURE = "org.apache.hadoop.fs.azurebfs.oauth2"
-_S3_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
-_S3_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 def hadoop_settings(
@@ -49,8 +48,8 @@ def hadoop_settings(
 
 def _s3(properties: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     found: dict[str, str] = {}
-    endpoint = properties.get("s3.endpoint") or _first(environ, _S3_ENDPOINTS)
-    region = properties.get("s3.region") or _first(environ, _S3_REGIONS)
+    endpoint = s3_endpoint(properties, environ)
+    region = s3_region(properties, environ)
     if endpoint:
         found["endpoint"] = endpoint
         virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
@@ -92,7 +91,3 @@ def _azure(host: str, properties: Mapping[str, str]) -> dict[str, str]:
             f"fs.azure.account.oauth2.client.secret.{host}": properties["adls.client-secret"],
         }
     return {}
-
-
-def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
-    return next((environ[name] for name in names if environ.get(name)), None)

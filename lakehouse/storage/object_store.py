@@ -14,7 +14,7 @@ environment as the cloud's own tools read it.
 from __future__ import annotations
 
 import contextlib
-import math
+import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
@@ -41,6 +41,7 @@ from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.location import parse
 from lakehouse.storage.output_stream import WriteOnlyStream
 from lakehouse.storage.patience import patience
+from lakehouse.storage.s3_client import arrow_s3
 from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
 
 T = TypeVar("T")
@@ -277,9 +278,8 @@ class ObjectStorage:
         parsed = parse(location)
         if parsed.scheme not in _S3_SCHEMES:
             return pafs.PyFileSystem(StorageHandler(self)), location
-        return _arrow_s3(
-            self._properties, self._patience.total_ms
-        ), f"{parsed.authority}/{parsed.path}"
+        filesystem = arrow_s3(self._properties, os.environ, self._patience.total_ms)
+        return filesystem, f"{parsed.authority}/{parsed.path}"
 
     def __reduce__(self) -> tuple[object, ...]:
         return (ObjectStorage, (self._properties,))
@@ -436,34 +436,6 @@ def _connect(scheme: str, authority: str, properties: Mapping[str, str], retry_m
 
 def _options(properties: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
     return {option: properties[name] for name, option in names.items() if name in properties}
-
-
-def _arrow_s3(properties: Mapping[str, str], retry_ms: int) -> pafs.FileSystem:
-    # its waits begin with 25 ms and double: so many are over just before the total
-    attempts = max(1, int(math.log2(max(retry_ms, 1) / 25)))
-    options: dict[str, Any] = {
-        "retry_strategy": pafs.AwsDefaultS3RetryStrategy(max_attempts=attempts)
-    }
-    endpoint = properties.get("s3.endpoint")
-    if endpoint:
-        scheme, found, host = endpoint.partition("://")
-        options |= {
-            "endpoint_override": host.rstrip("/") if found else endpoint,
-            "scheme": scheme if found else "https",
-        }
-    for name, option in (
-        ("s3.access-key-id", "access_key"),
-        ("s3.secret-access-key", "secret_key"),
-        ("s3.session-token", "session_token"),
-        ("s3.region", "region"),
-    ):
-        if name in properties:
-            options[option] = properties[name]
-    if properties.get("s3.anonymous", "false").lower() == "true":
-        options["anonymous"] = True
-    if properties.get("s3.force-virtual-addressing", "false").lower() == "true":
-        options["force_virtual_addressing"] = True
-    return pafs.S3FileSystem(**options)
 
 
 def _fail(action: str, location: str, error: Exception, **context: object) -> NoReturn:

@@ -186,6 +186,8 @@ def test_the_environment_may_allow_http(server, monkeypatch):
     storage.create(KEY, b"mine")
     storage.write(f"{KEY}.other", b"other")
     assert storage.read(KEY) == b"mine"
+    filesystem, path = storage.filesystem(KEY)  # pyarrow's own client
+    assert filesystem.open_input_stream(path).read() == b"mine"
     monkeypatch.delenv("AWS_ALLOW_HTTP")
     pauses = []
     storage = ObjectStorage(environment=replace(Environment.system(), sleep=pauses.append))

@@ -1,0 +1,158 @@
+"""What docker-compose.yml ships, as processes of this machine, run for real and killed.
+
+`python -m deploy.cluster [--calm] [--days N]`: the services start with the commands, settings and
+health checks of the compose file (without a container engine); files land; the sensors do the rest.
+Then a Spark worker, the daemon, PostgreSQL and the S3 server are killed, each while a run is under
+way, and come back after some seconds. In the end every landed line is accounted for, each derived
+table is computed again from the snapshots that it was made of, and the REST catalog shows the same
+rows. The exit code is 0 if nothing was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import yaml
+from rich.console import Console
+
+from deploy.cluster_rounds import Rounds
+from deploy.compose_services import Loopback, Service, services
+from deploy.loopback import LoopbackPostgres, free_port, listens
+from deploy.supervisor import Supervisor
+
+ROOT = Path(__file__).resolve().parents[1]
+VICTIMS = ("spark-worker-1", "daemon", "postgres", "s3")
+_OURS = ("LAKEHOUSE_", "AWS_", "DAGSTER_", "PG", "SPARK_")
+
+
+def main(arguments: list[str]) -> int:
+    """Run it all; 0: nothing was lost."""
+    parser = argparse.ArgumentParser(prog="make cluster")
+    parser.add_argument("--calm", action="store_true", help="kill nothing")
+    parser.add_argument("--days", type=int, default=2, help="days of flights that land a round")
+    given = parser.parse_args(arguments)
+    console = Console(soft_wrap=True)
+    folder = Path(tempfile.mkdtemp(prefix="lakehouse-cluster-"))
+    began = time.monotonic()
+
+    def say(text: str) -> None:
+        console.print(f"[{time.monotonic() - began:4.0f} s] {text}", markup=False, highlight=False)
+
+    say(f"everything is kept in {folder}: logs, tables, Dagster's home")
+    cluster = Cluster(folder, say)
+    with cluster.running() as supervisor:
+        rounds = Rounds(supervisor, say, given.days)
+        rounds.run(None)
+        for victim in () if given.calm else cluster.victims:
+            rounds.run(victim)
+        lost = rounds.verdict(f"http://127.0.0.1:{cluster.place.ports[8181]}")
+    console.print(rounds.shown())
+    for problem in lost:
+        console.print(f"LOST: {problem}", style="bold red", markup=False)
+    if lost:
+        return 1
+    console.print(f"Nothing was lost, in {time.monotonic() - began:.0f} s.", style="bold green")
+    shutil.rmtree(folder)
+    return 0
+
+
+class Cluster:
+    """The services of the compose file on this machine.
+
+    Args:
+        folder: of everything that they keep.
+        say: told what happens.
+
+    Attributes:
+        place: where the services are.
+        victims: those that are killed.
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self._folder, self._say = folder, say
+        names = ("POSTGRES_PASSWORD", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY")
+        given = {name: secrets.token_hex(16) for name in names}
+        self._home = folder / "dagster"
+        for one in (self._home, folder / "logs", folder / "data/s3", folder / "data/landing"):
+            one.mkdir(parents=True)
+        compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+        folders = {"/opt/dagster": self._home, "/data": folder / "data"}
+        self._services: list[Service]
+        self.place: Loopback
+        self._services, self.place = services(compose, given, folders, free_port)
+        self._database = LoopbackPostgres(folder / "postgres", self.place.ports[5432])
+        search = f"{ROOT / '.tools/bin'}:{os.environ['PATH']}"
+        self._has_s3 = shutil.which("versitygw", path=search) is not None
+        self.victims = VICTIMS if self._has_s3 else VICTIMS[:-1]
+
+    @contextmanager
+    def running(self) -> Iterator[Supervisor]:
+        """All services run inside the block; this process has the settings of the code location."""
+        for name in ("dagster.yaml", "workspace.yaml"):
+            told = yaml.safe_load((ROOT / "deploy" / name).read_text())
+            (self._home / name).write_text(yaml.safe_dump(self.place.translate(told)))
+        environment = self._environment()
+        commands, ready = {"postgres": self._database.command}, {}
+        ready["postgres"] = self._database.is_ready
+        if not self._has_s3:
+            self._say("versitygw is not there: moto instead, in memory, which is not killed")
+            port = self.place.ports[7070]
+            serve = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
+            commands["s3"] = [sys.executable, "-c", serve]
+            ready["s3"] = lambda: listens(port)
+        with Supervisor(
+            environment,
+            self._folder / "logs",
+            self._say,
+            commands=commands,
+            users={"postgres": self._database.user},
+            ready=ready,
+        ) as supervisor:
+            for service in self._services:
+                supervisor.start(service)
+                if service.name == "postgres":
+                    self._create_databases(service)
+                if service.name == "code":
+                    for name in set(os.environ) - set(environment):
+                        del os.environ[name]
+                    os.environ.update({**environment, **service.environment})
+            yield supervisor
+
+    def _environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+        jars = ROOT / ".tools/jars"
+        if jars.is_dir():
+            self._say(f"Hadoop's s3a comes from {jars}")
+            kept["SPARK_DIST_CLASSPATH"] = f"{jars}/*"
+        else:
+            self._say("Hadoop's s3a is not there (`make cluster-jars`): Python workers read S3")
+        return kept | {
+            "PATH": f"{Path(sys.executable).parent}:{ROOT / '.tools/bin'}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "DAGSTER_DISABLE_TELEMETRY": "1",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_HOSTNAME": "127.0.0.1",
+        }
+
+    def _create_databases(self, service: Service) -> None:
+        """What the image does at its first start."""
+        user, database = (service.environment[f"POSTGRES_{name}"] for name in ("USER", "DB"))
+        with psycopg.connect(self._database.dsn("postgres"), autocommit=True) as connection:
+            connection.execute(f'CREATE ROLE "{user}" SUPERUSER LOGIN')
+            connection.execute(f'CREATE DATABASE "{database}" OWNER "{user}"')
+            connection.execute((ROOT / "deploy/create-dagster-database.sql").read_text())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,64 @@
+"""Pyarrow's own S3 client, which looks for an endpoint nowhere by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow.fs as pafs
+
+_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
+
+
+def s3_endpoint(properties: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
+    """The endpoint that properties or environment name; None: Amazon's."""
+    return properties.get("s3.endpoint") or _first(environ, _ENDPOINTS)
+
+
+def s3_region(properties: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
+    """The region that properties or environment name."""
+    return properties.get("s3.region") or _first(environ, _REGIONS)
+
+
+def arrow_s3(
+    properties: Mapping[str, str], environ: Mapping[str, str], retry_ms: int
+) -> pafs.FileSystem:
+    """Pyarrow's file system for the storage with these properties.
+
+    Args:
+        properties: of an object storage; credentials that they lack are found as by Amazon's tools.
+        environ: where endpoint and region may be.
+        retry_ms: how long what failed for a transient reason is repeated, about.
+    """
+    # its waits begin with 25 ms and double: so many are over just before the total
+    attempts = max(1, int(math.log2(max(retry_ms, 1) / 25)))
+    options: dict[str, Any] = {
+        "retry_strategy": pafs.AwsDefaultS3RetryStrategy(max_attempts=attempts)
+    }
+    endpoint, region = s3_endpoint(properties, environ), s3_region(properties, environ)
+    if endpoint:
+        scheme, found, host = endpoint.partition("://")
+        options |= {
+            "endpoint_override": host.rstrip("/") if found else endpoint,
+            "scheme": scheme if found else "https",
+        }
+    if region:
+        options["region"] = region
+    for name, option in (
+        ("s3.access-key-id", "access_key"),
+        ("s3.secret-access-key", "secret_key"),
+        ("s3.session-token", "session_token"),
+    ):
+        if name in properties:
+            options[option] = properties[name]
+    if properties.get("s3.anonymous", "false").lower() == "true":
+        options["anonymous"] = True
+    if properties.get("s3.force-virtual-addressing", "false").lower() == "true":
+        options["force_virtual_addressing"] = True
+    return pafs.S3FileSystem(**options)
+
+
+def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((environ[name] for name in names if environ.get(name)), None)

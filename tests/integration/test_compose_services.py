@@ -1,0 +1,111 @@
+"""`make cluster` runs the compose file: each service, its command, settings and health check."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.compose_services import Loopback, services
+from deploy.spark import command
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SECRETS = {"POSTGRES_PASSWORD": "pw", "S3_ACCESS_KEY_ID": "id", "S3_SECRET_ACCESS_KEY": "key"}
+FOLDERS = {"/opt/dagster": Path("/here/home"), "/data": Path("/here/data")}
+FOUND, PLACE = services(COMPOSE, SECRETS, FOLDERS, count(50_001).__next__)
+
+
+def told(service):
+    """Everything that the process of a service is given."""
+    return [*service.command, *service.health, *map(str, service.environment.values())]
+
+
+def test_every_service_is_there_as_often_as_it_is_replicated_after_what_it_needs():
+    names = [service.name for service in FOUND]
+    assert sorted(names) == sorted(
+        [
+            "postgres", "s3", "bucket", "spark-master", "spark-worker-1", "spark-worker-2",
+            "migrate", "code", "webserver", "daemon", "rest",
+        ]
+    )  # fmt: skip
+    for number, service in enumerate(FOUND):
+        kind = COMPOSE["services"][re.sub(r"-\d$", "", service.name)]
+        before = {re.sub(r"-\d$", "", name) for name in names[:number]}
+        assert set(kind.get("depends_on", ())) <= before, service.name
+        assert len(service.command) == len(kind.get("command", ()))
+        assert set(service.environment) == set(kind.get("environment", {}))
+        assert service.is_one_shot == (kind["restart"] == "no")
+
+
+@pytest.mark.parametrize("service", FOUND, ids=lambda service: service.name)
+def test_nothing_of_the_containers_is_left(service):
+    exposed = {str(port) for port in PLACE.ports}
+    for text in told(service):
+        assert not re.search(r"/opt/dagster|(^|=)/data|0\.0\.0\.0|\$\{", text), text
+        assert not re.search(rf"\b({'|'.join(PLACE.hosts)}):\d", text), text
+        assert not exposed & set(re.findall(r"\d{4}", text)), text
+
+
+def test_services_that_talk_to_each_other_agree_on_the_port():
+    by_name = {service.name: service for service in FOUND}
+    code = by_name["code"].environment
+    for name, port, text in (
+        ("postgres", 5432, code["LAKEHOUSE_CATALOG"]),
+        ("postgres", 5432, code["DAGSTER_POSTGRES_PORT"]),
+        ("s3", 7070, code["AWS_ENDPOINT_URL"]),
+        ("spark-master", 7077, code["LAKEHOUSE_SPARK_MASTER"]),
+    ):
+        assert str(by_name[name].ports[port]) in text
+    assert code["DAGSTER_POSTGRES_HOST"] == "127.0.0.1"
+    assert by_name["spark-worker-1"].ports[8081] != by_name["spark-worker-2"].ports[8081]
+    workspace = yaml.safe_load((ROOT / "deploy/workspace.yaml").read_text())
+    (server,) = (one["grpc_server"] for one in PLACE.translate(workspace)["load_from"])
+    assert (server["host"], server["port"]) == ("127.0.0.1", by_name["code"].ports[4000])
+
+
+def test_every_port_that_a_service_listens_on_is_exposed():
+    for name, service in COMPOSE["services"].items():
+        options = " ".join(map(str, service.get("command", ())))
+        listens = set(re.findall(r"(?:-p|port) (?:0\.0\.0\.0:)?(\d{4})", options))
+        listens |= {port.rpartition(":")[2] for port in service.get("ports", ())}
+        assert listens <= set(service.get("expose", ())), name
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("s3", "s3"),
+        ({"S3_HOST": "s3", "name": "s3"}, {"S3_HOST": "127.0.0.1", "name": "s3"}),
+        ("http://s3:7070/x", "http://127.0.0.1:50/x"),
+        ("my-s3:7070", "my-s3:50"),
+        ("17070", "17070"),
+        ("0.0.0.0:7070", "127.0.0.1:50"),
+        ("s3://lake/data", "s3://lake/data"),
+        ("/data/landing", "/here/landing"),
+        ("/database", "/database"),
+        (7070, 50),
+        (True, True),
+        ({"a": ["s3:7070", 1]}, {"a": ["127.0.0.1:50", 1]}),
+    ],
+)
+def test_what_is_translated_and_what_is_not(text, expected):
+    place = Loopback(frozenset({"s3"}), {7070: 50}, {"/data": Path("/here")})
+    assert place.translate(text) == expected
+
+
+def test_a_daemon_of_spark_takes_sparks_own_options():
+    call = command(["worker", "spark://m:7077", "--cores", "2"])
+    assert call[1:] == [
+        "org.apache.spark.deploy.worker.Worker", "spark://m:7077", "--cores", "2",
+    ]  # fmt: skip
+    usage = subprocess.run(
+        [sys.executable, "-m", "deploy.spark", "slave"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert usage.returncode == 1
+    assert "worker MASTER_URL" in usage.stderr
