@@ -8,6 +8,8 @@ from lakehouse.orchestration.ingestion.source import Column, EventTime, Source
 
 FLIGHTS = Source(
     name="flights",
+    owners=("team:flights",),
+    tags={"domain": "aviation"},
     pattern="*.jsonl.gz",
     # local wall time, so an evening flight belongs to the next day of UTC: every file carries
     # events of two days

@@ -44,12 +44,13 @@ class Pipeline:
     feeds: tuple[ChangeFeed, ...] = ()
     others: tuple[str, ...] = ()
 
-    def assets(self) -> list[dg.AssetsDefinition]:
-        """The Dagster assets.
+    def assets(self) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+        """The Dagster assets, and what lands as external assets.
 
         Raises:
-            InvalidInputError: two tables have one name, tables depend on each other in a circle, or
-                a daily table has no source that tells its days.
+            InvalidInputError: two tables have one name, tables depend on each other in a circle, a
+                daily table has no source that tells its days, or a table without an automation
+                condition reads one that has one.
         """
         found = [asset for source in self.sources for asset in SourceAssets(source).build()]
         found += [feed_assets(feed) for feed in self.feeds]
@@ -82,6 +83,14 @@ class Pipeline:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise InvalidInputError(f"two definitions write the same table: {', '.join(twice)}")
+        by_condition = {table.name for table in self.derived if table.automation is not None}
+        for table in self.derived:
+            read = by_condition.intersection(table.inputs)
+            if read and table.automation is None:
+                raise InvalidInputError(
+                    f"{table.name} reads {', '.join(sorted(read))}, which Dagster computes by an "
+                    "automation condition: give it one, too, such as AutomationCondition.eager()"
+                )
         ordered: list[DerivedTable] = []
         while left:
             ready = [one for one in left.values() if not any(name in left for name in one.inputs)]
@@ -103,8 +112,15 @@ class Pipeline:
         return tuple(one for one in self.sources if one.table in seen)
 
     def derived_from(self, source: Source) -> list[DerivedTable]:
-        """The tables that follow from this source and no other, each after those that it reads."""
-        return [table for table in self.in_order() if self.sources_of(table) == (source,)]
+        """The tables that follow from this source and no other, each after those that it reads.
+
+        Without those that Dagster computes by a condition of their own.
+        """
+        return [
+            table
+            for table in self.in_order()
+            if table.automation is None and self.sources_of(table) == (source,)
+        ]
 
     def partitions(self, table: DerivedTable) -> dg.DailyPartitionsDefinition | None:
         """The days of a daily table: those of its sources together. Raises InvalidInputError."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -40,6 +40,9 @@ CLICKS = Source(
     bucket="user_id",
     natural_key=("id",),
     columns=(Column("id", "long"), Column("user_id", "string"), Column("at", "string")),
+    fresh_within=timedelta(days=1),
+    owners=("team:clicks",),
+    tags={"domain": "web"},
 )
 YAML = f"""
 type: {ROOM}.SourceComponent
@@ -53,6 +56,9 @@ attributes:
     - {{name: id, type: long}}
     - {{name: user_id, type: string}}
     - {{name: at, type: string}}
+  fresh_within: P1D
+  owners: [team:clicks]
+  tags: {{domain: web}}
 ---
 type: {ROOM}.ChangeFeedComponent
 attributes: {{name: users, keys: [id], sequence_by: [source.lsn], envelope: debezium}}

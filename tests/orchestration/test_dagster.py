@@ -10,6 +10,8 @@ import dagster as dg
 import orjson
 import pyarrow.parquet as pq
 import pytest
+from dagster._core.definitions.data_version import CachingStaleStatusResolver
+from dagster._core.loader import LoadingContextForTest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
 
 from lakehouse.errors import CommitConflictError, InvalidInputError, NotFoundError
@@ -206,6 +208,41 @@ def test_a_run_over_days_records_snapshots_inputs_counts_schema_and_checks(
     assert by_day == {"2026-06-01": 20, "2026-06-02": 20, "2026-06-03": 20, "2026-06-04": 0}
     record = deployment.instance.get_latest_materialization_event(dg.AssetKey(["marts", "users"]))
     assert record.asset_materialization.tags["dagster/data_version"] == users[SNAPSHOT_ID]
+
+
+def test_only_days_whose_files_changed_are_out_of_sync(deployment: Deployment) -> None:
+    """Dagster's own judgement of each partition."""
+    pipe, graph = deployment.pipe, deployment.definitions.resolve_asset_graph()
+
+    def behind(asset: str) -> dict[int, str]:
+        resolver = CachingStaleStatusResolver(
+            deployment.instance, graph, LoadingContextForTest(deployment.instance)
+        )
+        found = {
+            n: resolver.get_status(dg.AssetKey.from_user_string(asset), f"2026-06-{n:02}")
+            for n in range(1, 6)
+        }
+        return {n: status.value for n, status in found.items() if status.value != "FRESH"}
+
+    index = "index_events"
+    pipe.land("1.jsonl.gz", [event(n, 1 + n % 3) for n in range(6)])
+    deployment.ingest(1, 3)
+    missing = {4: "MISSING", 5: "MISSING"}
+    assert behind("raw/events") == behind("clean/events") == missing
+    pipe.land("2.jsonl.gz", [event(10, 2), event(11, 4)])
+    deployment.run(index)
+    assert behind("raw/events") == missing | {2: "STALE"}
+    deployment.ingest(4, 4, IngestMode.INCREMENT)
+    assert behind("raw/events") == {2: "STALE", 5: "MISSING"}
+    deployment.ingest(2, 2, IngestMode.INCREMENT)
+    assert behind("raw/events") == behind("clean/events") == {5: "MISSING"}
+    deployment.run(index)
+    assert behind("raw/events") == {5: "MISSING"}, "nothing has landed"
+    pipe.land("1.jsonl.gz", [event(n, 1 + n % 3) for n in range(6)] + [event(20, 3)])
+    deployment.run(index)
+    assert behind("raw/events") == {1: "STALE", 2: "STALE", 3: "STALE", 5: "MISSING"}, (
+        "another version of the file that carries them"
+    )
 
 
 def test_good_days_are_written_and_reported_when_one_is_bad(deployment: Deployment) -> None:

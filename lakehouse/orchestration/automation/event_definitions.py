@@ -18,6 +18,7 @@ def event_definitions(pipeline: Pipeline) -> dg.Definitions:
         InvalidInputError: the pipeline's tables contradict each other.
     """
     jobs = ingestion_jobs(pipeline)
+    conditions = [table.key for table in pipeline.derived if table.automation is not None]
     return dg.Definitions(
         assets=pipeline.assets(),
         asset_checks=landing_checks(pipeline),
@@ -25,6 +26,19 @@ def event_definitions(pipeline: Pipeline) -> dg.Definitions:
         sensors=[
             *landing_sensors(pipeline, jobs),
             *(feed_sensor(feed) for feed in pipeline.feeds),
+            *([_conditions_sensor(conditions)] if conditions else []),
         ],
         schedules=nightly_schedules(pipeline, jobs),
+    )
+
+
+def _conditions_sensor(keys: list[dg.AssetKey]) -> dg.AutomationConditionSensorDefinition:
+    return dg.AutomationConditionSensorDefinition(
+        "automation_conditions",
+        target=dg.AssetSelection.assets(*keys),
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            "Computes derived tables by their automation conditions. The switch beside its name "
+            "stops it."
+        ),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
 import dagster as dg
-from pydantic import BaseModel, ConfigDict, create_model
+from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from lakehouse.orchestration.automation.event_definitions import event_definitions
 from lakehouse.orchestration.derived.derived_table import DerivedTable
@@ -113,7 +113,14 @@ def _model_of(value_type: type) -> type[BaseModel]:
     """A dataclass as a model that allows no other attributes."""
     hints = get_type_hints(value_type)
     attributes: dict[str, Any] = {
-        one.name: (hints[one.name], ... if one.default is MISSING else one.default)
+        one.name: (
+            hints[one.name],
+            Field(default_factory=one.default_factory)
+            if one.default_factory is not MISSING
+            else ...
+            if one.default is MISSING
+            else one.default,
+        )
         for one in fields(value_type)
     }
     return create_model(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import date, timedelta
 from enum import Enum
 
 import dagster as dg
@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakehouse.errors import NoSuchTableError
 from lakehouse.lake import Lakehouse
+from lakehouse.orchestration.asset_attributes import asset_attributes, code_reference
 from lakehouse.orchestration.asset_results import (
     RETRY,
     audit_failure,
@@ -90,6 +91,10 @@ class DerivedTable:
         columns: output column -> (input table, input column) pairs.
         suites: what must hold before it is published.
         description: for people.
+        automation: when Dagster computes the table; None: the sensors of its only source do.
+        fresh_within: the table is late when it was not computed for so long; None: never.
+        owners: e-mail addresses, or teams as `team:name`.
+        tags: of the asset.
     """
 
     name: str
@@ -102,6 +107,10 @@ class DerivedTable:
     columns: ColumnSources = field(default_factory=dict)
     suites: tuple[Suite, ...] = ()
     description: str = ""
+    automation: dg.AutomationCondition[dg.AssetKey] | None = None
+    fresh_within: timedelta | None = None
+    owners: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def _suites(self) -> tuple[Suite, ...]:
@@ -211,7 +220,12 @@ class DerivedTable:
                     kinds={"iceberg", "spark"},
                     description=self.description,
                     partitions_def=partitions if self.day_column else None,
-                    metadata={PARTITION_EXPR: self.day_column} if self.day_column else None,
+                    metadata={
+                        **({PARTITION_EXPR: self.day_column} if self.day_column else {}),
+                        **code_reference(self.transform),
+                    },
+                    automation_condition=self.automation,
+                    **asset_attributes(self.owners, self.tags, self.fresh_within),
                 )
             ],
             backfill_policy=dg.BackfillPolicy.single_run() if self.day_column else None,

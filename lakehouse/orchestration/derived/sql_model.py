@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 
 import sqlglot
 from pyspark.sql import DataFrame
@@ -35,6 +36,9 @@ class SqlModel:
         partition_by: partition terms of the table.
         sort_by: sort terms of the table.
         description: for people.
+        fresh_within: the table is late when it was not computed for so long; None: never.
+        owners: e-mail addresses, or teams as `team:name`.
+        tags: of the asset.
     """
 
     name: str
@@ -44,6 +48,9 @@ class SqlModel:
     partition_by: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
     description: str = ""
+    fresh_within: timedelta | None = None
+    owners: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     def table(self) -> DerivedTable:
         """The derived table.
@@ -74,6 +81,9 @@ class SqlModel:
             partition_by=self.partition_by,
             sort_by=self.sort_by,
             description=self.description or f"```sql\n{self.sql.strip()}\n```",
+            fresh_within=self.fresh_within,
+            owners=self.owners,
+            tags=self.tags,
         )
 
     def _query(self) -> tuple[str, tuple[str, ...]]:

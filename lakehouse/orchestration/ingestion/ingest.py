@@ -9,8 +9,8 @@ behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 
 import orjson
@@ -46,6 +46,7 @@ from lakehouse.orchestration.ingestion.landing_ledger import (
     LandingFile,
     LedgerRow,
     LineCount,
+    day_versions,
     landing_folder,
     ledger_to_arrow,
 )
@@ -96,6 +97,8 @@ class IndexOutcome:
         undated: lines among them without a usable event time, now in quarantine.
         problems: file -> what is wrong with it as a whole, over all files that the ledger knows.
         days: days that have pending lines now.
+        landed: days whose lines are other ones now -> what they are, as text that is equal for
+            equal files (`day_versions`).
     """
 
     snapshot: Snapshot | None
@@ -104,6 +107,7 @@ class IndexOutcome:
     undated: int
     problems: dict[str, str]
     days: tuple[date, ...]
+    landed: Mapping[date, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,7 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
     undated = sum(row.lines for row in rows if row.event_day is None)
     problems = file_problems(ledger)
     problems |= {o.file.path: o.problem or "" for o in found.found if o.lost == UNREADABLE}
+    changed = sorted({row.event_day for row in rows if row.event_day is not None})
     work.say(files_indexed(len(fresh), sum(row.lines for row in rows), undated, problems))
     return IndexOutcome(
         ledger.current_snapshot(),
@@ -201,6 +206,7 @@ def index_landing(work: Workplace, source: Source) -> IndexOutcome:
         undated,
         problems,
         pending_days(ledger),
+        day_versions(read_ledger(ledger, day_in(changed))) if changed else {},
     )
 
 

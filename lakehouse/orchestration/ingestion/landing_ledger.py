@@ -8,6 +8,7 @@ day D, and which of those are not in the raw table yet (`pending`).
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
@@ -129,6 +130,20 @@ def day_ranges(days: Sequence[date]) -> list[tuple[date, date]]:
         else:
             ranges.append((day, day))
     return ranges
+
+
+def day_versions(rows: Sequence[LedgerRow]) -> dict[date, str]:
+    """What landed of each day, as text that is equal for equal versions of the files."""
+    files: dict[date, list[tuple[str, int, int, int]]] = {}
+    for row in rows:
+        if row.event_day is not None and row.lines:
+            version = (row.landing_file, row.size_bytes, row.modified_ms, row.lines)
+            files.setdefault(row.event_day, []).append(version)
+    days = {row.event_day for row in rows if row.event_day is not None}
+    return {
+        day: hashlib.sha256(orjson.dumps(sorted(files.get(day, ())))).hexdigest()[:16]
+        for day in sorted(days)
+    }
 
 
 def ledger_to_arrow(rows: Sequence[LedgerRow]) -> pa.Table:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from datetime import date
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -98,6 +99,10 @@ class Source:
         max_fields: so many columns the raw table has at most; a file with more different fields is
             quarantined as a whole.
         quarantined_percent_max: a warning is raised above this share of quarantined lines in a run.
+        fresh_within: the expected rhythm: the raw table is late when nothing was ingested for so
+            long; None: no rhythm is expected.
+        owners: e-mail addresses, or teams as `team:name`.
+        tags: of the assets.
     """
 
     name: str
@@ -115,6 +120,9 @@ class Source:
     max_rejects: int = 100_000
     max_fields: int = 1_000
     quarantined_percent_max: float = 1.0
+    fresh_within: timedelta | None = None
+    owners: tuple[str, ...] = ()
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         where = f"source {self.name!r}"

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import dagster as dg
 
+from lakehouse.orchestration.asset_attributes import asset_attributes
 from lakehouse.orchestration.asset_results import (
     RETRY,
     audit_failure,
@@ -107,9 +108,29 @@ class SourceAssets:
             ),
         )
 
-    def build(self) -> list[dg.AssetsDefinition]:
-        """The ledger asset, and the raw and quarantine assets."""
-        return [self._ledger_asset(), self._raw_assets()]
+    @property
+    def landing_key(self) -> dg.AssetKey:
+        """Key of what lands, by day."""
+        return dg.AssetKey(["landing", self.source.name])
+
+    def build(self) -> list[dg.AssetsDefinition | dg.AssetSpec]:
+        """What lands, the ledger asset, and the raw and quarantine assets."""
+        return [self._landing(), self._ledger_asset(), self._raw_assets()]
+
+    def _landing(self) -> dg.AssetSpec:
+        """What others write: files of events, seen day by day when they are indexed.
+
+        It tells Dagster which days of the raw table are behind. The ledger could not: it changes
+        with every file, and with it every day would be.
+        """
+        return dg.AssetSpec(
+            self.landing_key,
+            group_name="raw",
+            kinds={"file"},
+            partitions_def=self.partitions,
+            **asset_attributes(self.source.owners, self.source.tags),
+            description=f"Files of `{self.source.name}` that have landed, by day of event time.",
+        )
 
     def _ledger_asset(self) -> dg.AssetsDefinition:
         source, key = self.source, self.ledger_key
@@ -117,7 +138,10 @@ class SourceAssets:
         @dg.asset(
             key=key,
             group_name="raw",
+            deps=[self.landing_key],
             kinds={"iceberg", "spark"},
+            owners=list(source.owners),
+            tags=dict(source.tags),
             pool=pool(source.table),
             retry_policy=RETRY,
             description=(
@@ -146,6 +170,11 @@ class SourceAssets:
             )
             with explained():
                 found = index_landing(work, source)
+            for day, version in found.landed.items():
+                tags = {DATA_VERSION_TAG: version}
+                context.log_event(
+                    dg.AssetObservation(self.landing_key, partition=str(day), tags=tags)
+                )
             yield _ledger_result(work, source, key, found)
 
         return ledger
@@ -153,16 +182,19 @@ class SourceAssets:
     def _raw_assets(self) -> dg.AssetsDefinition:
         source = self.source
 
-        def spec(key: dg.AssetKey, description: str, day: str) -> dg.AssetSpec:
+        def spec(
+            key: dg.AssetKey, description: str, day: str, fresh_within: timedelta | None = None
+        ) -> dg.AssetSpec:
             kinds = {"iceberg", "spark"}
             return dg.AssetSpec(
                 key,
-                deps=[self.ledger_key],
+                deps=[self.ledger_key, self.landing_key],
                 description=description,
                 group_name="raw",
                 kinds=kinds,
                 partitions_def=self.partitions,
                 metadata={PARTITION_EXPR: day},
+                **asset_attributes(source.owners, source.tags, fresh_within),
             )
 
         @dg.multi_asset(
@@ -173,6 +205,7 @@ class SourceAssets:
                     f"Events of `{source.name}` by day of event time and bucket of "
                     f"`{source.bucket}`.",
                     EVENT_TS,
+                    source.fresh_within,
                 ),
                 spec(
                     self.quarantine_key,
@@ -364,7 +397,8 @@ def _ledger_result(
         )
     return dg.MaterializeResult(
         asset_key=key,
-        data_version=data_version(found.snapshot),
+        # what follows from it follows from `landing`, which has a version for each day
+        data_version=dg.DataVersion("see landing"),
         metadata={
             **materialization_metadata(
                 work.lake.load_table(source.ledger_table), found.snapshot, {}

@@ -1,0 +1,37 @@
+"""What Dagster shows and watches of an asset beside its data: owners, tags, freshness, code."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import dagster as dg
+
+
+def asset_attributes(
+    owners: Sequence[str], tags: Mapping[str, str], fresh_within: timedelta | None = None
+) -> dict[str, Any]:
+    """Arguments of `dg.AssetSpec`.
+
+    Args:
+        owners: e-mail addresses, or teams as `team:name`.
+        tags: shown, and to select assets by.
+        fresh_within: the asset fails its freshness policy when it was not materialized for so
+            long; None: it has none.
+    """
+    policy = None if fresh_within is None else dg.FreshnessPolicy.time_window(fresh_within)
+    return {"owners": list(owners), "tags": dict(tags), "freshness_policy": policy}
+
+
+def code_reference(function: Callable[..., object]) -> dict[str, dg.MetadataValue]:
+    """Metadata that names the file and line of a user's function; none for one of this package."""
+    if function.__module__.startswith("lakehouse."):
+        return {}
+    file = inspect.getsourcefile(function)
+    if file is None:
+        return {}
+    line = inspect.getsourcelines(function)[1]
+    where = dg.LocalFileCodeReference(file_path=file, line_number=line)
+    return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[where])}
