@@ -28,6 +28,8 @@ def test_the_definitions_load_and_are_these() -> None:
             for source in ("flights", "wiki_edits")
             for part in ("", "_landing", "_quarantine")
         ),
+        "landing/flights",
+        "landing/wiki_edits",
         "clean/flights",
         "marts/carrier_day",
         "marts/aircraft",
