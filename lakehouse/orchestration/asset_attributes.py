@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -33,5 +34,7 @@ def code_reference(function: Callable[..., object]) -> dict[str, dg.MetadataValu
     if file is None:
         return {}
     line = inspect.getsourcelines(function)[1]
-    where = dg.LocalFileCodeReference(file_path=file, line_number=line)
-    return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[where])}
+    with warnings.catch_warnings():  # what a user cannot change is not to be warned of
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        where = dg.LocalFileCodeReference(file_path=file, line_number=line)
+        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[where])}

@@ -18,10 +18,6 @@ from lakehouse.orchestration.project import Pipeline
 from tests.orchestration.conftest import EVENTS, Pipe, event
 from tests.orchestration.test_dagster import CLEAN, USERS, deploy
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::dagster.BetaWarning"),
-    pytest.mark.filterwarnings("ignore::dagster.PreviewWarning"),
-]
 DAY = timedelta(days=1)
 
 
@@ -54,6 +50,7 @@ def test_dagster_sees_owners_tags_freshness_and_the_code(pipe: Pipe) -> None:
     assert "dagster/code_references" not in graph.get(dg.AssetKey(["marts", "many"])).metadata
 
 
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")  # of Dagster's own tester
 def test_a_table_with_a_condition_is_computed_by_dagster_and_not_by_the_landing_sensor(
     pipe: Pipe,
 ) -> None:

@@ -84,8 +84,8 @@ def test_sources_tables_and_plain_assets_are_found_wherever_they_lie(package: Pa
     dg.Definitions.validate_loadable(defs)
     keys = {key.to_user_string() for key in defs.resolve_all_asset_keys()}
     assert keys == {
-        "landing/shop", "raw/shop", "raw/shop_landing", "raw/shop_quarantine", "marts/shop", "report",
-        "lakehouse/state",
+        "landing/shop", "raw/shop", "raw/shop_landing", "raw/shop_quarantine", "marts/shop",
+        "report", "lakehouse/state",
     }  # fmt: skip
     assert "daily" in {one.name for one in defs.get_repository_def().schedule_defs}
 
