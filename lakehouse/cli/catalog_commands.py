@@ -18,6 +18,7 @@ from lakehouse.maintenance.health.table_health import health
 from lakehouse.maintenance.shown_plan import human_bytes, listing
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
+from lakehouse.view import View
 
 TableArgument = Annotated[str, typer.Argument(help="Table, as namespace.name.")]
 
@@ -100,9 +101,16 @@ def describe(
         bool, typer.Option("--edit", help="Edit the statements about the table as YAML.")
     ] = False,
 ) -> None:
-    """Show a table: schema, partitions, sort order, refs, properties, location, statements."""
+    """Show a table: schema, partitions, sort order, refs, properties, location, statements.
+
+    Or a view: its SQL, columns, versions, properties.
+    """
     if edit:
         edit_statements(session, table)
+        return
+    if not session.lake.table_exists(table) and session.lake.view_exists(table):
+        shown = view_description(session.lake.load_view(table))
+        session.show(shown, Group(*_view_lines(shown)))
         return
     found = session.table(table)
     data = description(found)
@@ -189,4 +197,49 @@ def _description_lines(data: dict[str, Any]) -> list[RenderableType]:
         for one in data["columns"]
     ]
     shown = listing(("#id", "column", "type", "", "#distinct", "doc"), rows, limit=len(rows))
+    return [Text(data["name"], style="bold"), grid, shown]
+
+
+def view_description(view: View) -> dict[str, Any]:
+    """What `describe --json` prints of a view."""
+    metadata = view.metadata
+    version = metadata.current_version()
+    return {
+        "name": view.name,
+        "type": "view",
+        "view_uuid": metadata.view_uuid,
+        "location": metadata.location,
+        "metadata_location": view.metadata_location,
+        "version_id": version.version_id,
+        "versions": len(metadata.versions),
+        "default_catalog": version.default_catalog,
+        "default_namespace": ".".join(version.default_namespace),
+        "sql": {one.dialect: one.sql for one in version.dialects().values()},
+        "columns": [
+            {
+                "id": field.field_id,
+                "name": field.name,
+                "type": str(field.field_type),
+                "doc": field.doc,
+            }
+            for field in view.schema().fields
+        ],
+        "properties": hide_secrets(metadata.properties),
+    }
+
+
+def _view_lines(data: dict[str, Any]) -> list[RenderableType]:
+    """The same to be read."""
+    grid = RichTable.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(overflow="fold")
+    facts = [(key, str(one)) for key, one in data.items() if not isinstance(one, list | dict)]
+    for name, text in (
+        *((key.replace("_", " "), text) for key, text in facts),
+        *(data["sql"].items()),
+        *(("property", f"{key} = {text}") for key, text in sorted(data["properties"].items())),
+    ):
+        grid.add_row(Text(name, style="dim"), Text(text))
+    rows = [(one["id"], one["name"], one["type"], one["doc"] or "") for one in data["columns"]]
+    shown = listing(("#id", "column", "type", "doc"), rows, limit=len(rows))
     return [Text(data["name"], style="bold"), grid, shown]

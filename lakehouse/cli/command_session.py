@@ -77,6 +77,10 @@ class Session:
         try:
             return self.lake.load_table(name)
         except NoSuchTableError as error:
+            if self.lake.view_exists(name):
+                raise NoSuchTableError(
+                    f"{name} is a view, not a table: query it with lakehouse sql.", table=name
+                ) from error
             known = self.lake.list_tables()
             listed = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
             where = self.options.redact(self.options.uri)

@@ -133,5 +133,12 @@ def test_the_list_has_them(lake, tmp_path):
     assert [one["name"] for one in rows] == ["raw.events", "raw.seen"]
     assert rows[1] == {"name": "raw.seen", "type": "view"}
     assert "raw.seen" in command("tables").out
+    told = command("describe", "raw.seen", "--json").json
+    assert told["sql"] == {"spark": "SELECT id FROM events"}
+    assert [one["name"] for one in told["columns"]] == ["id"]
+    assert "SELECT id FROM events" in command("describe", "raw.seen").out
+    refused = command("history", "raw.seen")
+    assert refused.code != 0
+    assert "raw.seen is a view" in refused.err
     answer = command("sql", "SELECT max(id) AS m FROM raw.seen", "--json")
     assert answer.json == [{"m": 3}]
