@@ -229,7 +229,7 @@ def orphaned_head_when_the_swap_ignores_the_base(patch: Patch) -> None:
     def overwriting(storage, location, data):
         storage.write(location, data)
 
-    patch.setattr("lakehouse.catalog.filesystem.filesystem_catalog.create_resolved", overwriting)
+    patch.setattr("lakehouse.catalog.filesystem.version_files.create_resolved", overwriting)
 
 
 @mutant(
