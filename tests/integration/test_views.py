@@ -297,6 +297,26 @@ def test_a_table_does_not_lie_where_a_view_does(tmp_path):
     assert json.loads(catalog.storage(made.metadata_location).read(made.metadata_location))
 
 
+def test_a_view_does_not_write_into_the_folder_of_a_table(tmp_path):
+    """Its metadata would be an orphan of the table, and go with those."""
+    catalog = open_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "warehouse"))
+    table = create_table(catalog, OTHER)
+    made = make(catalog)
+    there = SetProperties({"write.metadata.path": f"{table.metadata.location}/metadata"})
+    with pytest.raises(InvalidLocationError, match=r"raw\.other"):
+        catalog.views.commit(made, (), [there])
+    with pytest.raises(InvalidLocationError, match=r"raw\.other"):
+        catalog.views.commit(made, (), [SetLocation(f"{table.metadata.location}/below")])
+    own = SetProperties({"write.metadata.path": "own"})
+    changed = catalog.views.commit(made, (), [own])
+    assert changed.metadata_location.startswith(f"{made.metadata.location}/own/00001-")
+    catalog.views.drop(SEEN)
+    sneaking = metadata_of(f"{catalog.warehouse}/raw/seen")
+    sneaking = apply_view_updates(sneaking, [there], now_ms=NOW_MS)
+    with pytest.raises(InvalidLocationError, match=r"raw\.other"):
+        catalog.views.create(SEEN, sneaking)
+
+
 def test_a_database_without_the_column_has_tables_only(tmp_path):
     with sqlite3.connect(tmp_path / "old.db") as database:
         database.execute(

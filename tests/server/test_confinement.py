@@ -17,6 +17,7 @@ from lakehouse.server.rest_operation import BODY_BYTES_MAX
 from tests.server.conftest import SCHEMA, Rest, open_lake, serve
 from tests.server.guarded import guarded, rules_file
 from tests.server.test_rest_protocol import append, error
+from tests.server.test_view_operations import version
 
 ROWS = pa.table({"id": [1, 2, 3]})
 
@@ -88,6 +89,30 @@ def test_locations_outside_are_refused(server):
         moved = {"updates": [{"action": "set-location", "location": place}]}
         answer = server.ask(root, "POST", table, moved)
         assert (answer.status_code, "bank.secret" in answer.text) == (400, True)
+
+
+def test_metadata_of_views_is_not_written_outside(server):
+    token = server.token("ann")
+    views, view = "/namespaces/ann/views", "/namespaces/ann/views/seen"
+    body = {"name": "seen", "schema": SCHEMA, "view-version": version()}
+    assert server.ask(token, "POST", views, body).status_code == 200
+    before = server.lake.load_view("ann.seen").metadata_location
+    for place in outside(server):
+        named = {"write.metadata.path": place}
+        made = body | {"name": "other", "properties": named}
+        assert server.ask(token, "POST", views, made).status_code in (400, 403), place
+        if place:  # without one the server chooses
+            moved = body | {"name": "other", "location": place}
+            assert server.ask(token, "POST", views, moved).status_code in (400, 403), place
+        for update in (
+            {"action": "set-properties", "updates": named},
+            {"action": "set-location", "location": place},
+        ):
+            answer = server.ask(token, "POST", view, {"updates": [update]})
+            assert answer.status_code in (400, 403), place
+    assert server.lake.list_views("ann") == ["ann.seen"]
+    assert server.lake.load_view("ann.seen").metadata_location == before
+    assert server.ask(token, "DELETE", view).status_code == 204
 
 
 def test_anybody_s_set_location_leaves_other_tables_alone(tmp_path):

@@ -5,7 +5,7 @@ Tables and views share the rows of `iceberg_tables`, so that a name is one of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,6 +106,15 @@ class SqlPointers:
             # looked up last: its own location is no overlap
             self._check_name(connection, identifier)
         check_no_overlap(folder, others)
+
+    def check_folders(self, identifier: Identifier, folders: Iterable[str]) -> None:
+        """Raise InvalidLocationError where a folder is that of another table or view."""
+        with self._database.read() as connection:
+            others = [
+                found for found in self._tables.locations(connection) if found[0] != str(identifier)
+            ]
+        for folder in folders:
+            check_no_overlap(folder, others)
 
     def swap(self, moves: Sequence[PointerMove]) -> None:
         """Move all pointers or none.

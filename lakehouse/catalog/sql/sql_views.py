@@ -21,7 +21,7 @@ from lakehouse.errors import LakehouseError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.views.view_metadata import ViewMetadata
 from lakehouse.spec.views.view_updates import AssertViewUUID, ViewUpdate
-from lakehouse.storage.location import join
+from lakehouse.storage.location import is_within, join
 from lakehouse.storage.storage_protocol import Storage
 
 
@@ -66,6 +66,7 @@ class SqlViews:
         check_locations(metadata, self._roots)
         self._namespaces.require(identifier.namespace)
         self._pointers.check_free(identifier, metadata.location)
+        self._check_new_folders(identifier, metadata, [])
         return self._write_and_swap(identifier, metadata, None)
 
     def commit(
@@ -80,6 +81,8 @@ class SqlViews:
             if new is base.metadata:
                 return base
             check_locations(new, self._roots)
+            own = [base.metadata.location, metadata_folder(base.metadata)]
+            self._check_new_folders(base.identifier, new, own)
         return self._write_and_swap(base.identifier, new, base.metadata_location)
 
     def drop(self, identifier: Identifier) -> None:
@@ -100,6 +103,15 @@ class SqlViews:
         self._pointers.check_free(identifier, metadata.location)
         self._pointers.swap([PointerMove(identifier, None, metadata_location, metadata.location)])
         return StoredView(identifier, metadata, metadata_location)
+
+    def _check_new_folders(
+        self, identifier: Identifier, metadata: ViewMetadata, own: Sequence[str]
+    ) -> None:
+        """What lies in a table's folders is deleted as an orphan of the table."""
+        folders = {metadata.location, metadata_folder(metadata)}
+        new = [one for one in folders if not any(is_within(one, known) for known in own)]
+        if new:
+            self._pointers.check_folders(identifier, new)
 
     def _write_and_swap(
         self, identifier: Identifier, metadata: ViewMetadata, expected: str | None

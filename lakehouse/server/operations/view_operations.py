@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.confinement import allowed_roots, check_within
@@ -36,8 +36,9 @@ from lakehouse.server.paging import page
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import optional_list, optional_str, require_str, string_map
-from lakehouse.spec.metadata.table_updates import SetLocation
+from lakehouse.spec.metadata.table_updates import SetLocation, SetProperties
 from lakehouse.spec.schema.schema_json import schema_from_json
+from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.views.view_commit_json import (
     view_requirement_from_json,
     view_update_from_json,
@@ -74,6 +75,7 @@ def create_view(served: Served, call: Call) -> Answer:
     if location is not None:
         check_location(served.catalog, served.caller, identifier, location)
     properties = call.read(lambda: string_map(document.get("properties"), "properties"))
+    _check_path(served, identifier, properties)
     metadata = new_view_metadata(
         view_uuid=str(served.environment.new_uuid()),
         location=location or served.catalog.default_location(identifier),
@@ -111,7 +113,16 @@ def replace_view(served: Served, call: Call) -> Answer:
     for one in updates:
         if isinstance(one, SetLocation):
             check_location(served.catalog, served.caller, identifier, one.location)
+        if isinstance(one, SetProperties):
+            _check_path(served, identifier, one.updates)
     return _answer(served, _change(served, identifier, requirements, updates))
+
+
+def _check_path(served: Served, identifier: Identifier, properties: Mapping[str, str]) -> None:
+    """Raise HttpError, 403, where the caller may not have metadata files written there."""
+    path = properties.get(TableProperties.metadata_path.name)
+    if path is not None:
+        check_location(served.catalog, served.caller, identifier, path)
 
 
 def _change(
