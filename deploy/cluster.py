@@ -14,6 +14,7 @@ import argparse
 import os
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -48,6 +49,7 @@ def main(arguments: list[str]) -> int:
     def say(text: str) -> None:
         console.print(f"[{time.monotonic() - began:4.0f} s] {text}", markup=False, highlight=False)
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no process is left
     say(f"everything is kept in {folder}: logs, tables, Dagster's home")
     cluster = Cluster(folder, say)
     with cluster.running() as supervisor:
