@@ -20,7 +20,8 @@ from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.watching.access_log import log_request
 
 T = TypeVar("T")
-_THREADS = 32
+_THREADS, _DOOR_THREADS = 32, 2
+_SCRIPTED = frozenset({"cors", "same-origin"})
 _CLIENT_LEFT = 499
 """Counted for a request whose client left before it was there."""
 
@@ -36,6 +37,8 @@ class RequestAnswers:
         self._served = served
         self._repeated = RepeatedRequests()
         self._threads = CapacityLimiter(_THREADS)
+        # whoever guesses secrets waits for others who do, and nobody else does
+        self._door = CapacityLimiter(_DOOR_THREADS)
 
     def endpoint(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
         """What a route calls."""
@@ -49,6 +52,7 @@ class RequestAnswers:
         began, at_ms = time.perf_counter(), self._served.environment.now_ms()
         status, caller, names = _CLIENT_LEFT, ANYONE, list(request.path_params.values())
         try:
+            _check_not_scripted(request)
             caller = await self._caller(operation, request)
             # of callers that are not known nothing more is read
             call = Call(
@@ -57,19 +61,10 @@ class RequestAnswers:
                 dict(request.headers),
                 await _body(request, operation.body_max),
             )
-            answer = None
+            found: Answer | None = None
             if operation.at_once is not None:
-                answer = self._run(operation.at_once, operation, call, caller, names)
-            if answer is None:
-                answer = await to_thread.run_sync(
-                    self._run,
-                    partial(self._repeated.answer, operation),
-                    operation,
-                    call,
-                    caller,
-                    names,
-                    limiter=self._threads,
-                )
+                found = self._run(operation.at_once, operation, call, caller, names)
+            answer = found or await self._in_thread(operation, call, caller, names)
             status = answer.status
         except ClientDisconnect:
             raise
@@ -98,7 +93,18 @@ class RequestAnswers:
         known = doorkeeper.remembered(authorization)
         if known is not None:
             return known
-        return await to_thread.run_sync(doorkeeper.caller, authorization, limiter=self._threads)
+        hashes = (authorization or "").lower().startswith("basic")
+        limiter = self._door if hashes else self._threads
+        return await to_thread.run_sync(doorkeeper.caller, authorization, limiter=limiter)
+
+    async def _in_thread(
+        self, operation: Operation, call: Call, caller: Caller, names: list[str]
+    ) -> Answer:
+        once: Callable[[Served, Call], Answer] = partial(self._repeated.answer, operation)
+        limiter = self._door if operation.hashes else self._threads
+        return await to_thread.run_sync(
+            self._run, once, operation, call, caller, names, limiter=limiter
+        )
 
     def _run(
         self,
@@ -125,6 +131,17 @@ def response(answer: Answer) -> Response:
     if answer.body:
         headers["Content-Type"] = answer.content_type
     return Response(answer.body, answer.status, headers)
+
+
+def _check_not_scripted(request: Request) -> None:
+    """Raise HttpError, 403, for what the script or the form of a web page sends.
+
+    A browser adds the name and secret that it knows to requests of any page, and reaches servers
+    on its own machine. Browsers may open our pages; nothing else here is for them.
+    """
+    headers = request.headers
+    if "origin" in headers or headers.get("sec-fetch-mode") in _SCRIPTED:
+        raise HttpError(403, "ForbiddenException", "Web pages may not send requests here.")
 
 
 async def _body(request: Request, bytes_max: int) -> bytes:

@@ -88,6 +88,7 @@ class Operation:
         listed: whether `endpoints` in the configuration names it.
         asks: the privileges that a request needs; everything, where nothing is said.
         for_anybody: whether it is answered to anybody, unasked.
+        hashes: whether it hashes secrets, which is slow on purpose: few of these run at a time.
         body_max: bytes of a body, at most.
         root: what stands before its path; empty for what is no part of the protocol.
     """
@@ -101,6 +102,7 @@ class Operation:
     listed: bool = field(default=True, kw_only=True)
     asks: Asks = field(default=on_catalog(Privilege.MANAGE), kw_only=True)
     for_anybody: bool = field(default=False, kw_only=True)
+    hashes: bool = field(default=False, kw_only=True)
     body_max: int = field(default=BODY_BYTES_MAX, kw_only=True)
     root: str = field(default="/v1", kw_only=True)
 

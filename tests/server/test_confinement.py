@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import shutil
+import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +15,7 @@ import pytest
 import requests
 from pyiceberg.catalog.rest import RestCatalog
 
+from lakehouse.server.access import hashed_secrets
 from lakehouse.server.operations import scan_operations
 from lakehouse.server.rest_operation import BODY_BYTES_MAX
 from tests.server.conftest import SCHEMA, Rest, open_lake, serve
@@ -198,6 +202,76 @@ def test_names_that_climb(server):
             answer = server.ask(token, "GET", f"/namespaces/{space}/tables/{name}")
             assert answer.status_code in (400, 403, 404), (space, name)
             assert "metadata-location" not in answer.text
+
+
+PAGE = """<script>
+const at = "{url}/v1/namespaces";
+const asked = [
+  fetch(at, {{method: "POST", mode: "no-cors", credentials: "include",
+    body: '{{"namespace": ["by_fetch"]}}'}}),
+  fetch(at, {{method: "POST", body: '{{"namespace": ["by_cors"]}}'}}),
+  fetch(at + "/ann/tables/t", {{method: "DELETE"}}),
+];
+Promise.allSettled(asked).then(() => document.title = "asked");
+</script>
+<form method="POST" enctype="text/plain" action="{url}/v1/namespaces">
+<input name='{{"namespace": ["by_form"], "properties": {{"a": "' value='"}}}}'></form>"""
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no Chromium here")
+@pytest.mark.parametrize("end", ["", "<script>document.forms[0].submit()</script>"])
+def test_pages_of_others_change_nothing(tmp_path, end):
+    """A page somewhere on the web, and a server that asks nobody on the reader's machine."""
+    lake = open_lake("filesystem", tmp_path / "lake")
+    lake.create_table("ann.t", ROWS.schema)
+    with serve(lake) as server:
+        page = tmp_path / "page.html"
+        page.write_text(PAGE.format(url=server.url) + end)
+        options = ("--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=8000")
+        done = subprocess.run(
+            ["chromium", *options, "--dump-dom", page.as_uri()],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        told = requests.get(f"{server.url}/metrics", timeout=30).text
+    assert lake.list_namespaces() == ["ann"]
+    assert lake.list_tables() == ["ann.t"]
+    refused = [line for line in told.splitlines() if "_count" in line and 'status="403"' in line]
+    assert refused, told  # it was asked
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "null"}, {"Origin": "http://x"}, {"Sec-Fetch-Mode": "cors"}]
+)
+def test_what_scripts_send_is_refused(server, headers):
+    for path in ("/", "/v1/config", "/v1/namespaces", "/metrics"):
+        answer = requests.get(server.url + path, headers=headers, timeout=30)
+        assert answer.status_code == 403
+    opened = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Site": "none"}
+    assert requests.get(f"{server.url}/health", headers=opened, timeout=30).status_code == 200
+
+
+def test_guessing_secrets_keeps_nobody_waiting(server):
+    """Whatever hashing takes: here it takes until the end of the block."""
+    token = server.token("ann")
+    url = f"{server.url}/v1/oauth/tokens"
+    form = {"grant_type": "client_credentials", "client_id": "ann", "client_secret": "wrong"}
+
+    def guess() -> None:
+        requests.post(url, data=form, timeout=60)
+        requests.get(server.url, auth=("ann", "wrong"), timeout=60)
+
+    guesses = [threading.Thread(target=guess) for _ in range(80)]
+    with hashed_secrets._turn:
+        for one in guesses:
+            one.start()
+        time.sleep(0.5)
+        for _ in range(3):
+            assert server.ask(token, "GET", "/namespaces/ann/tables").status_code == 200
+    for one in guesses:
+        one.join()
 
 
 DEEP = b"[" * 100_000

@@ -35,6 +35,12 @@ def _refused(error: OAuthError) -> Answer:
 
 TOKEN_OPERATIONS = (
     Operation(
-        "POST", "/oauth/tokens", get_token, listed=False, for_anybody=True, body_max=64 * 1024
+        "POST",
+        "/oauth/tokens",
+        get_token,
+        listed=False,
+        for_anybody=True,
+        hashes=True,
+        body_max=64 * 1024,
     ),
 )
