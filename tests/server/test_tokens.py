@@ -15,6 +15,7 @@ import time
 import pyarrow as pa
 import pytest
 import requests
+import yaml
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, OctKey, RSAKey
 
@@ -273,6 +274,31 @@ def test_secrets_are_compared_whatever_the_name(server, monkeypatch):
         assert requests.get(server.url, auth=(name, "wrong"), timeout=30).status_code == 401
     assert len(compared) == 2
     assert compared[0] == compared[1]
+
+
+def test_a_principal_of_the_command_line_is_let_in(tmp_path):
+    cli = [sys.executable, "-c", "from lakehouse.cli import app; app()", "new-principal"]
+
+    def made(*arguments):
+        done = subprocess.run([*cli, *arguments], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    told = json.loads(made("eve", "--role", "analyst", "--json"))
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(json.dumps({"roles": ROLES, "principals": told["principals"]}))
+    lake = open_lake("filesystem", tmp_path / "lake")
+    lake.create_table("ann.t", pa.schema({"id": pa.int64()}))
+    with guarded(lake, rules) as server:
+        name, _, secret = told["credential"].partition(":")
+        answer = requests.get(f"{server.url}/v1{TABLE}", auth=(name, secret), timeout=30)
+        assert answer.status_code == 200
+    # the lines that people copy
+    text = made("eve", "--role", "analyst")
+    document = yaml.safe_load(text)
+    secret = text.split("credential=eve:")[1].split()[0]
+    assert HashedSecret.parse(document["principals"]["eve"]["secret"]).matches(secret)
+    assert document["principals"]["eve"]["roles"] == ["analyst"]
 
 
 def test_no_secret_is_in_logs_errors_or_metadata(tmp_path):
