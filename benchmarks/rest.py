@@ -2,8 +2,7 @@
 
 python -m benchmarks.rest [--seconds 6] [--rounds 3] [--files 200000]. Rounds alternate between the
 two; of each case the median round is kept. The clients run on the same two cores. The reference
-(`RESTCatalogAdapter` over `JdbcCatalog`, from Maven Central) needs a JDK and Maven. It does not
-sync what it writes; ours does.
+(`RESTCatalogAdapter` over `JdbcCatalog`, from Maven Central) needs a JDK and Maven.
 """
 
 from __future__ import annotations
