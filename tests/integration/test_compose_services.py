@@ -109,3 +109,20 @@ def test_a_daemon_of_spark_takes_sparks_own_options():
     )
     assert usage.returncode == 1
     assert "worker MASTER_URL" in usage.stderr
+
+
+def test_the_rest_catalog_starts_on_the_interface_that_the_container_has(tmp_path):
+    """On 0.0.0.0 it asks for principals, unless told otherwise; on loopback it does not."""
+    given = [one.replace("8181", "0") for one in COMPOSE["services"]["rest"]["command"]]
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name(given[0]), *given[1:]],
+        env={"PATH": "/usr/bin:/bin", "LAKEHOUSE_CATALOG": str(tmp_path / "warehouse")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert "Iceberg REST" in process.stdout.readline()
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
