@@ -12,8 +12,10 @@ import dagster as dg
 from rich.console import Console
 from rich.table import Table as Grid
 
+from assets import flights
 from assets.flights.source import FLIGHTS
 from assets.flights.tables import AIRCRAFT
+from examples.demo import meaning
 from examples.demo.flights_data import (
     CUT_OFF_DAY,
     DAYS,
@@ -49,6 +51,7 @@ from lakehouse.orchestration.ingestion.source_tables import read_ledger
 from lakehouse.orchestration.project import Pipeline
 from lakehouse.spec.metadata.snapshot import Snapshot
 
+STATEMENTS = Path(flights.__file__).with_name("statements.yaml")
 _NUMBERS = frozenset({"rows", "files", "size", "files before", "after", "on disk"})
 
 
@@ -135,13 +138,16 @@ def run(
         _say(console, "nothing new: every landing file is ingested")
     first = lake.load_table(FLIGHTS.table).history()[0]
     if not options.synthetic:
+        _heading(console, "3. What the tables mean is written down, and checked against them")
+        meaning.keep(lake, STATEMENTS, console)
         _heading(
-            console, "3. Late files arrive, in small pieces, with a column that nobody announced"
+            console, "4. Late files arrive, in small pieces, with a column that nobody announced"
         )
         _land_late(tour, late)
         if not tour.catch_up("late files"):
             _say(console, "nothing new: the late files are ingested")
-    _heading(console, "4. Maintenance")
+        meaning.look_again(lake, console)
+    _heading(console, f"{3 if options.synthetic else 5}. Maintenance")
     _maintain(tour)
     _heading(console, "What there is now")
     _show_tables(tour)
@@ -317,6 +323,10 @@ def _show_next(console: Console, seconds: float) -> None:
         console,
         "  lakehouse tables                               every table; describe, history and "
         "files show more of one",
+    )
+    _say(
+        console,
+        "  lakehouse describe clean.flights               what it means, and which statements hold",
     )
     _say(
         console,

@@ -14,10 +14,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lakehouse.cli.command_session import Session, command
-from lakehouse.curation.checkup import Checked, Survey, accept, check, check_statements, survey
+from lakehouse.curation.checkup import Checked, Survey, accept, check_statements, survey
 from lakehouse.curation.profiles import profile
 from lakehouse.curation.proposals import propose
 from lakehouse.curation.standard_fields import standard_fields, write_standard_fields
+from lakehouse.curation.statement_import import keep_statements
 from lakehouse.curation.statement_store import NAMESPACE, StatementStore
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.shown_plan import listing
@@ -126,13 +127,12 @@ def import_(
     covered = set() if keep_others else {one.table for one in drafts}
     plan = _plan(seen, statements, covered)
     if not dry_run:
-        StatementStore(session.lake).put(statements, replace=not keep_others)
-        accept(session.lake, statements, by)
-        checked, kept = check(survey(session.lake))
-        StatementStore(session.lake).record(kept)
+        done = keep_statements(
+            session.lake, statements, by, replace=not keep_others, documents=not no_docs
+        )
         if not no_docs:
-            plan["documented"] = write_standard_fields(session.lake, standard_fields(checked))
-        contradicted = [one for one in checked if one.standing.state is State.CONTRADICTED]
+            plan["documented"] = list(done.documented)
+        contradicted = [one for one in done.checked if one.standing.state is State.CONTRADICTED]
         plan["contradicted"] = [one.draft.statement_id for one in contradicted]
     counts = {key: len(found) for key, found in plan.items()}
     lines = [

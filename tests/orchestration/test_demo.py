@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from datetime import date
+from datetime import UTC, date, datetime
 from itertools import takewhile
 from pathlib import Path
 
@@ -19,9 +19,11 @@ from rich.console import Console
 
 import assets
 from examples.demo import flights_data, tour
+from lakehouse.curation.checkup import check_statements
 from lakehouse.orchestration.code_location import build_definitions
 from lakehouse.orchestration.discovery import discover
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.semantics.states import State
 from lakehouse.spark import LakehouseSession, attach
 from lakehouse.table import Table
 from tests.integration.spark_support import run
@@ -42,6 +44,10 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
     for module in (flights_data, tour):
         monkeypatch.setattr(module, "LATE_DAYS", frozenset({date(2013, 1, 2)}))
     monkeypatch.setattr(tour, "CUT_OFF_DAY", date(2013, 1, 3))
+    # the day that comes late here is said to be without flights, as those of the storm are
+    text = tour.STATEMENTS.read_text().replace("2013-02-08", "2013-01-02")
+    (tmp_path / "statements.yaml").write_text(text.replace("2013-02-10T12", "2013-01-03T04"))
+    monkeypatch.setattr(tour, "STATEMENTS", tmp_path / "statements.yaml")
     monkeypatch.setattr(
         tour,
         "landed_days",
@@ -52,7 +58,7 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
         catalog=(tmp_path / "warehouse").as_uri(), landing=pipeline.landing_root
     )
     definitions = build_definitions(pipeline, resource, LakehouseSpark())
-    counts = []
+    counts, statements = [], []
     with dg.DagsterInstance.ephemeral() as instance:
         for _ in range(2):
             out = io.StringIO()
@@ -60,6 +66,8 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
             tour.run(pipeline, resource.lake(), definitions, instance, console, tour.DemoOptions())
             shown = out.getvalue()
             assert ": conserved" in shown
+            statements.append([line for line in shown.splitlines() if "statements about" in line])
+            assert "the blizzard had closed the airports" in shown
             lake = resource.lake()
             counts.append(
                 {
@@ -70,6 +78,18 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
             )
     assert "nothing new" in shown
     assert counts[0] == counts[1]
+    before, after = statements[0]
+    assert "contradicted" not in before
+    assert ": 1 contradicted, " in after
+    assert statements[1] == [after, after], "and it stays so"
+    (wrong,) = (one for one in check_statements(lake) if one.standing.state is State.CONTRADICTED)
+    assert wrong.draft.statement_id == "no_flights_in_the_storm"
+    first, last = (datetime(2013, 1, 2, 12, tzinfo=UTC), datetime(2013, 1, 3, 4, tzinfo=UTC))
+    happened = lake.load_table("raw.flights").scan(select=["event_ts"]).to_arrow()
+    late = sum(first <= one < last for one in happened["event_ts"].to_pylist())
+    assert str(late) in wrong.standing.reason
+    docs = {one.name: one.doc for one in lake.load_table("raw.flights").schema().fields}
+    assert docs["distance"] == "Great-circle distance in miles."
 
     expected = [
         row for row in flights.slice(0, 4000).to_pylist() if (row["month"], row["day"]) <= (1, DAYS)
