@@ -67,7 +67,7 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
             shown = out.getvalue()
             assert ": conserved" in shown
             statements.append([line for line in shown.splitlines() if "statements about" in line])
-            assert "the blizzard had closed the airports" in shown
+            assert "blizzard" in shown
             lake = resource.lake()
             counts.append(
                 {
