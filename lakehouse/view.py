@@ -12,7 +12,7 @@ from lakehouse.catalog.view_protocol import StoredView
 from lakehouse.engines import to_schema
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitConflictError, InvalidViewError
-from lakehouse.expressions.sql.dialects import translated
+from lakehouse.expressions.sql.dialects import check_select, translated
 from lakehouse.spec.metadata.table_updates import RemoveProperties, SetProperties
 from lakehouse.spec.views.view_metadata import SqlRepresentation, ViewMetadata, ViewVersion
 from lakehouse.spec.views.view_updates import AssertViewUUID, ViewUpdate, version_updates
@@ -211,6 +211,8 @@ def first_version(sql: Sql, default_namespace: tuple[str, ...], now_ms: int) -> 
     by_dialect = {SPARK: sql} if isinstance(sql, str) else dict(sql)
     if not by_dialect or not all(text.strip() for text in by_dialect.values()):
         raise InvalidViewError("A view needs a SELECT.")
+    for dialect, text in by_dialect.items():
+        check_select(text, dialect)
     return ViewVersion(
         version_id=1,
         schema_id=0,

@@ -72,6 +72,30 @@ def _means_something_else(node: exp.Expr, exp: Any) -> bool:
     return isinstance(node, exp.TimeToStr | exp.ToChar)
 
 
+def check_select(sql: str, dialect: str) -> None:
+    """Raise InvalidViewError unless the text is one query; nothing is known of other dialects.
+
+    >>> check_select("SELECT `a b` FROM t", "spark")
+    >>> check_select("DROP TABLE t", "spark")
+    Traceback (most recent call last):
+    ...
+    lakehouse.errors.InvalidViewError: SQL of spark is no SELECT: DROP TABLE t
+    """
+    sqlglot = _sqlglot()
+    known = {"datafusion": _LIKE_DATAFUSION}.get(dialect.lower(), dialect.lower())
+    if known not in sqlglot.Dialects.__members__.values():
+        return
+    try:
+        found = sqlglot.parse(sql, read=known)
+    except sqlglot.errors.SqlglotError as error:
+        raise InvalidViewError(
+            f"SQL of {dialect} does not parse: {str(error).splitlines()[0]}"
+        ) from error
+    exp = sqlglot.exp
+    if len(found) != 1 or not isinstance(found[0], exp.Query | exp.Values):
+        raise InvalidViewError(f"SQL of {dialect} is no SELECT: {sql.strip()[:_SHOWN]}")
+
+
 def output_names(sql: str, dialect: str) -> list[str] | None:
     """Names of the columns that a SELECT gives; None where they cannot be told from its text.
 
