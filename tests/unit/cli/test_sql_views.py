@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -88,7 +89,13 @@ def test_what_cannot_be_read_is_said(lake, ask):
     lake.create_view("raw.b", "SELECT id FROM raw.a", IDS)
     lake.create_view("raw.bad", "SELECT nothing FROM events", IDS)
     lake.create_view("raw.gone", "SELECT id FROM raw.dropped", IDS)
-    lake.create_view("raw.write", "INSERT INTO events VALUES (1)", IDS)
+    write = lake.create_view("raw.write", "SELECT 1 AS id", IDS)
+    (said,) = write.metadata.current_version().representations
+    theirs = replace(  # another engine's
+        write.metadata.current_version(),
+        representations=(replace(said, sql="INSERT INTO events VALUES (1)"),),
+    )
+    write.change(version_updates(write.schema(), theirs))
     for name, kind, reason in (
         ("odd", InvalidViewError, "klingon"),
         ("a", InvalidViewError, r"raw\.a -> raw\.b -> raw\.a"),
