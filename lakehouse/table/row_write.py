@@ -132,6 +132,9 @@ class RowWrite:
         changes none. So when nothing but such snapshots came between, the decision is made again on
         the new files, at most `commit.retry.num-retries` times.
 
+        Where nothing is to do in a version that others have left behind, the decision is made again
+        on the newest: what they added may match.
+
         Args:
             decide: looks at the table as it is then.
             rows_inserted: for the result.
@@ -142,11 +145,15 @@ class RowWrite:
             ValidationConflictError: something else came between.
         """
         most = TableProperties(self._table.properties).retry_count
-        for again in range(most + 1):
+        again, newest = 0, False
+        while True:
             before = self._table.metadata
             decision = decide()
             if decision is None:
-                return None
+                if newest or not self._left_behind():
+                    return None
+                newest = True
+                continue
             kept = len(self.files)
             self.files += decision.written
             try:
@@ -165,7 +172,21 @@ class RowWrite:
             self._discard(self.files[kept:])
             del self.files[kept:]
             self._table.move_to(found)
-        raise AssertionError("the last round returns or raises")
+            again, newest = again + 1, True
+
+    def _left_behind(self) -> bool:
+        """Whether others have committed since the table was read; it moves to what they made."""
+        version = self._table.version
+        found = self._table.catalog.refresh(version)
+        if found.metadata_location == version.metadata_location:
+            return False
+        if found.metadata.table_uuid != version.metadata.table_uuid:
+            raise ValidationConflictError(
+                f"Table {self._table.name} was dropped, and another has its name: load it again",
+                table=self._table.name,
+            )
+        self._table.move_to(found)
+        return True
 
     def _discard(self, files: Sequence[DataFile]) -> None:
         """Delete files that no snapshot names; what cannot be deleted is left to orphan removal."""

@@ -7,7 +7,7 @@ import sqlite3
 import uuid
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import lakehouse as lh
@@ -159,7 +159,22 @@ STEPS = st.lists(
 MODES = [("copy-on-write", "file"), ("merge-on-read", "file"), ("merge-on-read", "partition")]
 
 
+NOTHING = (None, None, None)
+
+
 @settings(max_examples=40)
+@example(  # the first handle finds nothing where it looks; the other has added a row since
+    first=[NOTHING],
+    second=[NOTHING],
+    steps=[
+        ("delete", "a is null", [NOTHING], 0),
+        ("delete", "not (a is null)", [NOTHING], 0),
+        ("overwrite", "a = 0", [NOTHING], 1),
+        ("delete", "a is null", [NOTHING], 0),
+    ],
+    partition_by=[],
+    mode=("copy-on-write", "file"),
+)
 @given(
     first=records,
     second=records,

@@ -189,11 +189,12 @@ class WriteVerbs(LoadedTable):
         Returns:
             None when no row matched and nothing was committed.
         """
-        condition = bind(where, self.schema())
-        merge_on_read = TableProperties(self.properties).delete_mode == "merge-on-read"
-        remove = delete_matching_rows if merge_on_read else remove_matching_rows
+        bind(where, self.schema())
 
         def decide() -> Decision | None:
+            condition = bind(where, self.schema())
+            merge_on_read = TableProperties(self.properties).delete_mode == "merge-on-read"
+            remove = delete_matching_rows if merge_on_read else remove_matching_rows
             gone = remove(
                 self.metadata, self._head(branch), condition, self.write_request(), self.storage
             )
