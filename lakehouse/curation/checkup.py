@@ -6,7 +6,8 @@ from metadata alone. `check_statements` runs the evidence that is missing and re
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from lakehouse.curation.evidence_run import EvidenceRunner
@@ -144,25 +145,68 @@ class Checked:
 def survey(
     lake: Lakehouse, tables: Iterable[str] | None = None, *, as_of_ms: int | None = None
 ) -> Survey:
-    """Look at a lakehouse.
+    """Look at a lakehouse, every table of it.
 
     Args:
         lake: the lakehouse.
         tables: dotted names; only statements about these. None: all.
         as_of_ms: what was said and verified then; the tables are always those of now.
     """
-    store = StatementStore(lake)
-    statements = store.statements(as_of_ms)
-    if tables is not None:
-        chosen = set(tables)
-        statements = [one for one in statements if one.subject.table in chosen]
+    found = _all_tables(lake)
+    names = None if tables is None else set(tables)
+    uuids = {uuid for uuid, table in found.items() if names and table.name in names}
+    return _survey(lake, lambda _: found, names, uuids, as_of_ms)
+
+
+def survey_of(lake: Lakehouse, tables: Iterable[str]) -> Survey:
+    """Look at tables, at what is said of them, and at the tables that this mentions; no others."""
+    names = set(tables)
     found = {
+        table.metadata.table_uuid: table
+        for name in names
+        if lake.table_exists(name)
+        for table in (lake.load_table(name),)
+    }
+
+    def with_mentioned(statements: Sequence[Statement]) -> dict[str, Table]:
+        references = [one for statement in statements for one in statement.references]
+        mentioned = {one.table_uuid: one.table for one in references}
+        for uuid, name in mentioned.items():
+            if uuid not in found and lake.table_exists(name):
+                table = lake.load_table(name)
+                found[table.metadata.table_uuid] = table
+        # one that has another name now, or is gone
+        return found if mentioned.keys() <= found.keys() else _all_tables(lake)
+
+    return _survey(lake, with_mentioned, names, set(found), None)
+
+
+def _survey(
+    lake: Lakehouse,
+    tables_for: Callable[[Sequence[Statement]], Mapping[str, Table]],
+    names: AbstractSet[str] | None,
+    uuids: AbstractSet[str],
+    as_of_ms: int | None,
+) -> Survey:
+    """Statements about tables of these names, also those that were given another name since."""
+    store = StatementStore(lake)
+    statements = [
+        one
+        for one in store.statements(as_of_ms)
+        if names is None or one.subject.table in names or one.subject.table_uuid in uuids
+    ]
+    now_ms = lake.environment.now_ms()
+    return Survey(lake, tables_for(statements), statements, store.verifications(as_of_ms), now_ms)
+
+
+def _all_tables(lake: Lakehouse) -> dict[str, Table]:
+    """By uuid."""
+    return {
         table.metadata.table_uuid: table
         for name in lake.list_tables()
         if not name.startswith(f"{NAMESPACE}.")
         for table in (lake.load_table(name),)
     }
-    return Survey(lake, found, statements, store.verifications(as_of_ms), lake.environment.now_ms())
 
 
 def check_statements(
@@ -183,7 +227,8 @@ def check_statements(
     Returns:
         One result a statement, in the order of ids.
     """
-    results, kept = check(survey(lake, tables), run_evidence=run_evidence)
+    seen = survey(lake) if tables is None else survey_of(lake, tables)
+    results, kept = check(seen, run_evidence=run_evidence)
     if record:
         StatementStore(lake).record(kept)
     return results
@@ -196,7 +241,7 @@ def statements_about(lake: Lakehouse, table: Table) -> list[Checked]:
     """
     if DIGEST not in table.properties:
         return []
-    results, _ = check(survey(lake, [table.name]), run_evidence=False)
+    results, _ = check(survey_of(lake, [table.name]), run_evidence=False)
     return results
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.curation import evidence_run
-from lakehouse.curation.checkup import accept, check_statements, survey
+from lakehouse.curation.checkup import accept, check_statements, statements_about, survey
 from lakehouse.curation.gathering import table_names
 from lakehouse.curation.statement_store import DIGEST, STATEMENTS, StatementStore
 from lakehouse.semantics.binding import bind
@@ -188,3 +188,46 @@ statements:
     found = states(lake)
     assert found["out"].standing.reason == "3 of 3 values are not in raw.codes.code"
     assert found["in"].standing.state is State.VERIFIED
+
+
+JOINED = """
+table: raw.events
+statements:
+- id: joined
+  kind: warning
+  evidence: {check: references, column: code, to: raw.codes.code}
+"""
+
+
+def test_only_tables_that_statements_mention_are_looked_at(lake):
+    """An unrelated table that cannot even be opened is nobody's business."""
+    lake.create_table("raw.codes", pa.schema([("code", pa.string())])).append(
+        pa.table({"code": ["A", "B"]})
+    )
+    put(lake, JOINED)
+    broken = lake.create_table("raw.broken", SCHEMA)
+    broken.storage.write(broken.metadata_location, b"{}")
+    checked = check_statements(lake, ["raw.events"])
+    assert "joined" in {one.draft.statement_id for one in checked}
+    assert {one.standing.state for one in checked} == {State.VERIFIED}
+    about = statements_about(lake, lake.load_table("raw.events"))
+    assert [one.standing.state for one in about] == [State.VERIFIED] * len(checked)
+    with pytest.raises(lh.LakehouseError):
+        check_statements(lake)
+
+
+@pytest.mark.parametrize("which", ["raw.events", "raw.codes"])
+def test_a_table_of_another_name_keeps_what_is_said(tmp_path, which):
+    lake = lh.load_catalog(f"sqlite:///{tmp_path}/c.db", warehouse=str(tmp_path / "w"))
+    lake.create_table("raw.events", SCHEMA).append(rows("AB"))
+    lake.create_table("raw.codes", pa.schema([("code", pa.string())])).append(
+        pa.table({"code": ["A", "B"]})
+    )
+    put(lake, JOINED)
+    check_statements(lake)
+    lake.rename_table(which, "raw.renamed")
+    name = "raw.renamed" if which == "raw.events" else "raw.events"
+    (one,) = statements_about(lake, lake.load_table(name))
+    assert (one.draft.table, one.standing.state) == (name, State.VERIFIED)
+    (one,) = check_statements(lake, [name])
+    assert (one.draft.table, one.standing.state) == (name, State.VERIFIED)
