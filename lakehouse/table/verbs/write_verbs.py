@@ -189,7 +189,6 @@ class WriteVerbs(LoadedTable):
         Returns:
             None when no row matched and nothing was committed.
         """
-        bind(where, self.schema())
 
         def decide() -> Decision | None:
             condition = bind(where, self.schema())
