@@ -22,6 +22,7 @@ from examples.demo.landing_zone import count_lines, lay_down
 from lakehouse.errors import LakehouseError
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.orchestration.automation.landing_state import source_work
+from lakehouse.orchestration.automation.run_requests import UNFINISHED
 from lakehouse.orchestration.checkout import load_module
 from lakehouse.orchestration.dagster_instance import open_instance
 from lakehouse.orchestration.ingestion.ingest_plan import combined
@@ -36,12 +37,6 @@ _DOWN_SECONDS = 10.0
 _CATCH_UP_SECONDS = 900.0
 _LOOK_SECONDS = 2.0
 _AWAY = (LakehouseError, SQLAlchemyError, dg.DagsterError, DagsterPostgresException)
-_UNFINISHED = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +103,9 @@ class Rounds:
             time.sleep(_INTO_THE_RUN_SECONDS)
             killed = time.monotonic()
             service = self.supervisor.kill(victim, down_seconds=_DOWN_SECONDS)
-            self.say(f"{victim} was killed while {_INGEST} runs; it stays away for 10 s")
+            self.say(
+                f"{victim} was killed while {_INGEST} runs; it stays away for {_DOWN_SECONDS:.0f} s"
+            )
             time.sleep(_DOWN_SECONDS)
             self.supervisor.wait_until_ready(service)
             ready = time.monotonic() - killed
@@ -137,11 +134,13 @@ class Rounds:
         rows = {name: lake.load_table(name).scan().count() for name in self._tables()}
         lost = self._conservation(lake, rows) + self._derived(lake, rows)
         served = load_catalog(rest_uri, warehouse=lake.warehouse)
-        for name, count in rows.items():
-            told = served.load_table(name).scan().count()
-            if told != count:
-                lost.append(f"the REST catalog shows {told} rows of {name}, not {count}")
-        self.say(f"the REST catalog shows {len(rows)} tables with the same rows")
+        told = {name: served.load_table(name).scan().count() for name in rows}
+        self.say(f"the REST catalog shows {len(told)} tables with {sum(told.values()):,} rows")
+        lost += [
+            f"the REST catalog shows {told[name]} rows of {name}, not {count}"
+            for name, count in rows.items()
+            if told[name] != count
+        ]
         return lost + self._replays(lake)
 
     def _replays(self, lake: Lakehouse) -> list[str]:
@@ -178,8 +177,9 @@ class Rounds:
     def _derived(self, lake: Lakehouse, rows: dict[str, int]) -> list[str]:
         flights = lake.load_table("marts.carrier_day").scan().to_arrow()["flights"]
         counted = sum(flights.to_pylist())
-        self.say(f"marts.carrier_day counts {counted:,} flights, as clean.flights has rows")
-        if counted == rows["clean.flights"] == rows[FLIGHTS.table]:
+        clean = rows["clean.flights"]
+        self.say(f"marts.carrier_day counts {counted:,} flights, clean.flights has {clean:,} rows")
+        if counted == clean == rows[FLIGHTS.table]:
             return []
         return [f"marts.carrier_day counts {counted} flights of {rows}"]
 
@@ -191,7 +191,7 @@ class Rounds:
         return lake
 
     def _is_caught_up(self) -> bool:
-        if self._runs(_UNFINISHED):
+        if self._runs(UNFINISHED):
             return False
         derived = self._pipeline.derived_from(FLIGHTS)
         return not source_work(self._lake(), self._pipeline.landing_root, FLIGHTS, derived, 0)

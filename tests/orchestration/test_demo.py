@@ -20,6 +20,7 @@ from rich.console import Console
 import assets
 from examples.demo import flights_data, tour
 from lakehouse.curation.checkup import check_statements
+from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.code_location import build_definitions
 from lakehouse.orchestration.discovery import discover
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
@@ -78,18 +79,7 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
             )
     assert "nothing new" in shown
     assert counts[0] == counts[1]
-    before, after = statements[0]
-    assert "contradicted" not in before
-    assert ": 1 contradicted, " in after
-    assert statements[1] == [after, after], "and it stays so"
-    (wrong,) = (one for one in check_statements(lake) if one.standing.state is State.CONTRADICTED)
-    assert wrong.draft.statement_id == "no_flights_in_the_storm"
-    first, last = (datetime(2013, 1, 2, 12, tzinfo=UTC), datetime(2013, 1, 3, 4, tzinfo=UTC))
-    happened = lake.load_table("raw.flights").scan(select=["event_ts"]).to_arrow()
-    late = sum(first <= one < last for one in happened["event_ts"].to_pylist())
-    assert str(late) in wrong.standing.reason
-    docs = {one.name: one.doc for one in lake.load_table("raw.flights").schema().fields}
-    assert docs["distance"] == "Great-circle distance in miles."
+    what_was_said_became_untrue(lake, statements)
 
     expected = [
         row for row in flights.slice(0, 4000).to_pylist() if (row["month"], row["day"]) <= (1, DAYS)
@@ -123,6 +113,22 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
     )
     assert None in now
     assert len(now) > 1
+
+
+def what_was_said_became_untrue(lake: Lakehouse, statements: list[list[str]]) -> None:
+    """One statement, when the late day came; the rows say the same. `statements`: a list a run."""
+    before, after = statements[0]
+    assert "contradicted" not in before
+    assert ": 1 contradicted, " in after
+    assert statements[1] == [after, after], "and it stays so"
+    (wrong,) = (one for one in check_statements(lake) if one.standing.state is State.CONTRADICTED)
+    assert wrong.draft.statement_id == "no_flights_in_the_storm"
+    first, last = (datetime(2013, 1, 2, 12, tzinfo=UTC), datetime(2013, 1, 3, 4, tzinfo=UTC))
+    happened = lake.load_table("raw.flights").scan(select=["event_ts"]).to_arrow()
+    late = sum(first <= one < last for one in happened["event_ts"].to_pylist())
+    assert str(late) in wrong.standing.reason
+    docs = {one.name: one.doc for one in lake.load_table("raw.flights").schema().fields}
+    assert docs["distance"] == "Great-circle distance in miles."
 
 
 def same_in_every_engine(
