@@ -2,6 +2,7 @@
 
     python -m benchmarks.merge [--rows 5000000] [--keys 20000] [--repeat 3] [--only lakehouse]
     python -m benchmarks.merge --merges 2000 [--rows 200000] [--keys 200]
+    python -m benchmarks.merge --filters 500 [--rows 5000000] [--keys 20]
 
 Contenders take turns, each time in a process and a folder of their own, on tables of equal rows:
 ours (format version 3, merge on read; and copy on write), pyiceberg's `upsert`, delta-rs' `merge`
@@ -14,6 +15,9 @@ the call; the tables are made in another one. Results go to benchmarks/results/m
 With --merges that many upserts follow each other on one table (merge on read, format version 3),
 each in the table's own random order of keys; after each hundred the table is compacted and old
 snapshots expire. Printed: seconds of a hundred, and memory of the process, first and last.
+
+With --filters the table has that many files, and keys that lie anywhere in them. Few keys, half of
+them there, are upserted with key filters and without, in turns, into the same version of the table.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -62,10 +66,10 @@ def rows(ids: np.ndarray, value: int) -> pa.Table:
     )
 
 
-def parts(count: int) -> list[pa.Table]:
+def parts(count: int) -> Iterator[pa.Table]:
     """The table's rows, a file each."""
     edges = [count * one // FILES for one in range(FILES + 1)]
-    return [rows(np.arange(a, b), 0) for a, b in itertools.pairwise(edges)]
+    return (rows(np.arange(a, b), 0) for a, b in itertools.pairwise(edges))
 
 
 def source(count: int, keys: int) -> pa.Table:
@@ -193,6 +197,39 @@ def series(folder: str, count: int, keys: int, merges: int) -> list[dict[str, fl
     return found
 
 
+def with_filters(folder: str, count: int, keys: int, files: int, repeat: int) -> None:
+    """Print what upserts of few keys take with key filters and without, in turns."""
+    anywhere = np.random.default_rng(1).permutation(count)
+    tables = {}
+    for name in ("without", "with"):
+        tables[name] = lh.load_catalog(f"file://{folder}/warehouse").create_table(
+            f"bench.{name}",
+            rows(np.arange(1), 0).schema,
+            format_version=3,
+            properties={"write.merge.mode": "merge-on-read"},
+        )
+        for part in np.array_split(anywhere, files):
+            tables[name].append(rows(part, 0))
+    start = time.perf_counter()
+    made = tables["with"].compute_key_filters(KEYS)
+    seconds = time.perf_counter() - start
+    print(f"filters of {count:,} keys in {files} files: {made.bytes / 1e6:.1f} MB, {seconds:.1f} s")
+    found: dict[str, list[float]] = {name: [] for name in tables}
+    opened: dict[str, list[int]] = {name: [] for name in tables}
+    for number in range(repeat):
+        there = np.random.default_rng(number).choice(count, keys // 2, replace=False)
+        fresh = np.arange(count, count + keys - keys // 2) + number * keys
+        data = rows(np.concatenate([there, fresh]), 1)
+        for name, table in tables.items():
+            opened[name].append(table.plan_upsert(data, keys=KEYS).files_opened)
+            start = time.perf_counter()
+            table.upsert(data, keys=KEYS)
+            found[name].append(time.perf_counter() - start)
+    for name, times in found.items():
+        print(f"{name:8s} filters: {min(times):.3f} s at best, files opened: {opened[name]}")
+    print(f"without takes {min(found['without']) / min(found['with']):.1f} x as long")
+
+
 def in_a_process(*arguments: str) -> str:
     """What this module prints for the arguments in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.merge", *arguments]
@@ -219,6 +256,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--only", choices=CONTENDERS, help="one contender, nothing is kept")
     parser.add_argument("--merges", type=int, help="so many upserts in a row, ours alone")
+    parser.add_argument("--filters", type=int, help="so many files, with key filters and without")
     parser.add_argument("--prepare", choices=CONTENDERS, help="the tables, in --folder")
     parser.add_argument("--measure", choices=CONTENDERS, help="one upsert, in --folder")
     parser.add_argument("--folder", default="")
@@ -235,6 +273,11 @@ def main() -> None:
         for what in ("seconds", "memory_mb"):
             first, last = found[0][what], found[-1][what]
             print(f"{what} of a hundred: {first:.1f} first, {last:.1f} last, x {last / first:.2f}")
+        return
+    if options.filters:
+        with tempfile.TemporaryDirectory() as folder:
+            sizes = (options.rows, min(options.keys, 1000), options.filters, options.repeat)
+            with_filters(folder, *sizes)
         return
     there = [
         one for one in CONTENDERS if one != "delta-rs" or importlib.util.find_spec("deltalake")

@@ -92,8 +92,8 @@ COMMANDS = {
     ),
     "analyze": Listed(
         "lakehouse.cli.health_commands",
-        "Count the distinct values of columns; keep the sketches as the snapshot's statistics "
-        "file.",
+        "Count the distinct values of columns, or make filters of keys, in the snapshot's "
+        "statistics file.",
     ),
     "compact": Listed(
         "lakehouse.cli.maintenance_commands",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,8 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.advice.table_survey import advise_table
 from lakehouse.maintenance.column_sketches import compute_statistics, plan_statistics
 from lakehouse.maintenance.health.table_health import health as measure
+from lakehouse.maintenance.key_filter_build import compute_key_filters, plan_key_filters
+from lakehouse.table import Table
 
 
 def register(app: typer.Typer) -> None:
@@ -110,6 +113,14 @@ def analyze(
             "--column", help="A column to count, repeatable; all of a primitive type by default."
         ),
     ] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keys",
+            help="Make filters of this column's values instead, repeatable: upserts of few keys "
+            "then leave out the files that surely lack them.",
+        ),
+    ] = None,
     snapshot_id: Annotated[
         int | None, typer.Option("--snapshot-id", help="The current snapshot by default.")
     ] = None,
@@ -117,6 +128,11 @@ def analyze(
 ) -> None:
     """Count the distinct values of columns; keep the sketches as the snapshot's statistics file."""
     found = session.table(table)
+    if keys and column:
+        raise InvalidInputError("--keys makes filters and --column counts values: one at a time")
+    if keys:
+        _filter_keys(session, found, keys, snapshot_id, dry_run=dry_run)
+        return
     if dry_run:
         session.report(
             plan_statistics(
@@ -133,6 +149,18 @@ def analyze(
         environment=session.environment,
     )
     session.show(result.to_dict(), result)
+
+
+def _filter_keys(
+    session: Session, table: Table, keys: Sequence[str], snapshot_id: int | None, *, dry_run: bool
+) -> None:
+    place = (table.catalog, table.identifier, keys)
+    if dry_run:
+        session.report(plan_key_filters(*place, snapshot_id=snapshot_id))
+        session.confirm_dry_run()
+        return
+    made = compute_key_filters(*place, snapshot_id=snapshot_id, environment=session.environment)
+    session.show(made.to_dict(), made)
 
 
 def _scan_reports(session: Session, source: str | None) -> list[dict[str, Any]] | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,31 +13,21 @@ from rich.console import RenderableType
 
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.catalog.own_folders import check_table
-from lakehouse.data.deletes.puffin import PuffinWriter
 from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
-from lakehouse.data.writing.theta_sketch import BLOB_TYPE, ThetaSketch
+from lakehouse.data.statistics.theta_sketch import BLOB_TYPE, ThetaSketch
 from lakehouse.environment import Environment
-from lakehouse.errors import (
-    CommitStateUnknownError,
-    InvalidInputError,
-    InvalidSchemaError,
-    LakehouseError,
-)
+from lakehouse.errors import InvalidInputError, InvalidSchemaError
 from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
+from lakehouse.maintenance.statistics_file import NewBlob, attach_statistics, statistics_snapshot
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.bounds_columns import encode_bounds
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_updates import SetStatistics
-from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.physical_types import physical_type
-from lakehouse.storage.location import join
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.transaction import Transaction
-
-_CREATED_BY = "lakehouse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +131,7 @@ def plan_statistics(
     """What `compute_statistics` would read; changes nothing. Arguments and errors as there."""
     table = Identifier.parse(identifier)
     metadata = catalog.load(table).metadata
-    snapshot = _snapshot(metadata, snapshot_id, table)
+    snapshot = statistics_snapshot(metadata, snapshot_id, table)
     fields = _countable(metadata.schema_for(snapshot), columns, str(table))
     scan = ScanRequest(metadata=metadata, snapshot_id=snapshot.snapshot_id)
     files = plan_scan(scan, catalog.storage(metadata.location)).files
@@ -164,10 +153,10 @@ def compute_statistics(
     snapshot_id: int | None = None,
     environment: Environment | None = None,
 ) -> StatisticsResult:
-    """Count the distinct values of columns; the snapshot's statistics file is replaced.
+    """Count the distinct values of columns, into the snapshot's statistics file.
 
-    Every live row is read, of the columns asked for alone; memory is that of a streamed scan and
-    some kilobytes a column.
+    What the file says of other columns, or besides these counts, stays. Every live row is read, of
+    the columns asked for alone; memory is that of a streamed scan and some kilobytes a column.
 
     Args:
         catalog: where the table is.
@@ -187,27 +176,24 @@ def compute_statistics(
     version = catalog.load(table)
     metadata = version.metadata
     check_table(catalog, metadata)
-    snapshot = _snapshot(metadata, snapshot_id, table)
+    snapshot = statistics_snapshot(metadata, snapshot_id, table)
     storage = catalog.storage(metadata.location)
     fields = _countable(metadata.schema_for(snapshot), columns, str(table))
     sketches = _sketches(metadata, snapshot, fields, storage)
-    data, record = _puffin(snapshot, sketches)
-    folder = TableProperties(metadata.properties).metadata_location(metadata.location)
-    location = join(folder, f"{snapshot.snapshot_id}-{env.new_uuid()}.stats")
-    storage.write(location, data)
-    _attach(
-        Transaction(catalog, table, base=version, environment=env),
-        storage,
-        {"statistics-path": location, **record},
-    )
+    blobs = [
+        NewBlob(BLOB_TYPE, field_id, sketch.to_bytes(), {"ndv": str(sketch.estimate)})
+        for field_id, sketch in sketches.items()
+    ]
+    transaction = Transaction(catalog, table, base=version, environment=env)
+    written = attach_statistics(transaction, snapshot, blobs, storage, env)
     names = {field.field_id: field.name for field in fields}
     distinct = {names[field_id]: sketch.estimate for field_id, sketch in sketches.items()}
     return StatisticsResult(
         identifier=table,
         snapshot_id=snapshot.snapshot_id,
         distinct=distinct,
-        location=location,
-        bytes=len(data),
+        location=written.location,
+        bytes=written.bytes,
     )
 
 
@@ -226,15 +212,6 @@ def distinct_counts(metadata: TableMetadata, snapshot_id: int | None = None) -> 
             if blob.get("type") == BLOB_TYPE and name is not None and ndv.isdigit():
                 found[name] = int(ndv)
     return found
-
-
-def _snapshot(metadata: TableMetadata, snapshot_id: int | None, table: Identifier) -> Snapshot:
-    snapshot = (
-        metadata.current_snapshot() if snapshot_id is None else metadata.snapshot(snapshot_id)
-    )
-    if snapshot is None:
-        raise InvalidInputError(f"{table} has no snapshot yet: there is nothing to count")
-    return snapshot
 
 
 def _countable(schema: Schema, columns: Sequence[str] | None, table: str) -> list[NestedField]:
@@ -276,42 +253,3 @@ def _serialized(column: pa.Array, field: NestedField) -> pa.BinaryArray:
             values.cast(target) if not pa.types.is_temporal(values.type) else values.view(target)
         )
     return encode_bounds(values)
-
-
-def _puffin(
-    snapshot: Snapshot, sketches: Mapping[int, ThetaSketch]
-) -> tuple[bytes, dict[str, Any]]:
-    """The statistics file, and its entry in the table's metadata."""
-    writer = PuffinWriter(_CREATED_BY)
-    blobs = []
-    for field_id, sketch in sketches.items():
-        properties = {"ndv": str(sketch.estimate)}
-        bound = {"snapshot_id": snapshot.snapshot_id, "sequence_number": snapshot.sequence_number}
-        writer.add(sketch.to_bytes(), BLOB_TYPE, [field_id], properties, **bound)
-        blobs.append(
-            {
-                "type": BLOB_TYPE,
-                "snapshot-id": snapshot.snapshot_id,
-                "sequence-number": snapshot.sequence_number,
-                "fields": [field_id],
-                "properties": properties,
-            }
-        )
-    data = writer.finish()
-    record = {
-        "snapshot-id": snapshot.snapshot_id,
-        "file-size-in-bytes": len(data),
-        "file-footer-size-in-bytes": len(writer.footer()),
-        "blob-metadata": blobs,
-    }
-    return data, record
-
-
-def _attach(transaction: Transaction, storage: Storage, record: Mapping[str, Any]) -> None:
-    try:
-        transaction.update((SetStatistics(record),)).commit()
-    except CommitStateUnknownError:
-        raise
-    except LakehouseError:
-        storage.delete([str(record["statistics-path"])])
-        raise

@@ -12,13 +12,13 @@ import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, NestedField
 
+from lakehouse.dml.merge.key_files import files_with_keys
 from lakehouse.dml.merge.key_split import KeySplit, row_numbers, split_source
 from lakehouse.dml.merge.merge_binding import BoundClause, BoundMerge
 from lakehouse.dml.merge.source_match import (
     KeyColumns,
     KeyFilter,
     KeyRange,
-    KeysInOrder,
     Pairs,
     Rows,
     SourcePart,
@@ -100,7 +100,9 @@ class _Merging:
         known.add(hashes(part.keys))
         if rows.num_rows or self._whole:
             self._conflict(limits, part)
-            choose = None if self._whole else KeysInOrder(self._merge, part.values).tasks
+            choose = (
+                None if self._whole else partial(files_with_keys, self._target, self._merge, part)
+            )
             tasks = self._target.tasks(self._changes.conflict_filter, choose)
             for together in _together(self._found(tasks, known)):
                 yield from self._decide(part, together)

@@ -185,10 +185,7 @@ class KeysInOrder:
 
     def __init__(self, merge: BoundMerge, values: Sequence[pa.Array]) -> None:
         self._columns: list[tuple[int, IcebergType, npt.NDArray[Any]]] = []
-        for pair, keys in zip(merge.keys, values, strict=True):
-            column = _column_of(pair.target)
-            if column is None or pair.nulls_match or not _alike(column.type, pair.source):
-                continue
+        for column, keys in compared_columns(merge, values):
             ordered = sorted_keys(keys, column.type)
             if ordered is not None:
                 self._columns.append((column.field_id, column.type, ordered))
@@ -207,6 +204,21 @@ class KeysInOrder:
         for field_id, kind, ordered in self._columns:
             found &= may_hold_key(entries, field_id, kind, ordered)
         return found
+
+
+def compared_columns(
+    merge: BoundMerge, values: Sequence[pa.Array]
+) -> Iterator[tuple[Column, pa.Array]]:
+    """Columns of the target whose value has to be a key, with the keys of the source.
+
+    Args:
+        merge: what makes rows belong together.
+        values: the source's side of each key.
+    """
+    for pair, keys in zip(merge.keys, values, strict=True):
+        column = _column_of(pair.target)
+        if column is not None and not pair.nulls_match and _alike(column.type, pair.source):
+            yield column, keys
 
 
 def key_test(columns: KeyColumns, known: SourcePart | KeyFilter) -> KeyTest:

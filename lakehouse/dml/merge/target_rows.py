@@ -12,10 +12,11 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StructType
 
 from lakehouse.data.reading.scan_reader import METADATA_COLUMNS, ReadRequest, read_tasks
+from lakehouse.data.statistics.key_filters import KeyFilters, load_key_filters
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.dml.merge.term_columns import PairedRows
 from lakehouse.expressions.bound_filter import TRUE, Bound
-from lakehouse.expressions.filter_terms import Term
+from lakehouse.expressions.filter_terms import Column, Term
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import FileScanTask
@@ -111,6 +112,17 @@ class TargetRows:
         )
         plan = plan_scan(request, self._storage)
         yield from plan.tasks if choose is None else choose(plan)
+
+    def key_filters(self, field: Column, most_bytes: int) -> KeyFilters:
+        """The key filters of a column, see `load_key_filters`."""
+        return load_key_filters(
+            self.metadata,
+            self._snapshot_id,
+            field.field_id,
+            field.type,
+            self._storage,
+            most_bytes=most_bytes,
+        )
 
     def columns(self, field_ids: Iterable[int]) -> Schema:
         """What `batches` gives: whole top-level columns, the row id from v3 on, the position."""

@@ -12,6 +12,7 @@ from lakehouse.maintenance.column_sketches import StatisticsResult, compute_stat
 from lakehouse.maintenance.compaction.compaction import CompactionResult, compact
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.health.table_health import TableHealth, health
+from lakehouse.maintenance.key_filter_build import KeyFilterResult, compute_key_filters
 from lakehouse.maintenance.maintenance_policy import policy_of
 from lakehouse.maintenance.manifests.manifest_rewrite import (
     ManifestRewriteOptions,
@@ -180,6 +181,36 @@ class UpkeepVerbs(LoadedTable):
             self.identifier,
             columns=columns,
             snapshot_id=counted,
+            environment=self.environment,
+        )
+        self.refresh()
+        return result
+
+    def compute_key_filters(
+        self, columns: Sequence[str], *, snapshot_id: int | None = None, ref: str = "main"
+    ) -> KeyFilterResult:
+        """Make filters that tell upserts and merges which files surely lack their keys.
+
+        They are part of the snapshot's statistics file, and serve its successors as well: files
+        that come later have none and are read. Run again, it reads those alone.
+
+        >>> events.compute_key_filters(["user_id"]).files
+        2
+
+        Args:
+            columns: their names: whole numbers, text, binary, uuid or dates.
+            snapshot_id: whose files; those of `ref` by default.
+            ref: a branch or tag.
+
+        Raises:
+            InvalidSchemaError: a name is no such column.
+        """
+        chosen = chosen_point(self.metadata, self.name, snapshot_id, ref).snapshot_id
+        result = compute_key_filters(
+            self.catalog,
+            self.identifier,
+            columns,
+            snapshot_id=chosen,
             environment=self.environment,
         )
         self.refresh()

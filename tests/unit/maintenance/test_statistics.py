@@ -15,7 +15,7 @@ from pyiceberg.table import StaticTable
 from pyiceberg.table.puffin import PuffinFile
 
 import lakehouse as lh
-from lakehouse.data.writing.theta_sketch import BLOB_TYPE, ThetaSketch
+from lakehouse.data.statistics.theta_sketch import BLOB_TYPE, ThetaSketch
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, NoSuchSnapshotError
 from lakehouse.maintenance.column_sketches import compute_statistics, distinct_counts
 

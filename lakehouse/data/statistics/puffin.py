@@ -9,6 +9,8 @@ from typing import Any
 
 import orjson
 
+from lakehouse.errors import CorruptMetadataError
+
 _MAGIC = b"PFA1"
 _TRAILER = 12
 _COMPRESSED_FOOTER = 1
@@ -27,6 +29,7 @@ class Blob:
         offset: first byte in the file.
         length: bytes.
         properties: free text.
+        compression_codec: None, or `lz4` or `zstd`.
     """
 
     type: str
@@ -36,6 +39,7 @@ class Blob:
     offset: int
     length: int
     properties: Mapping[str, str] = field(default_factory=dict)
+    compression_codec: str | None = None
 
 
 class PuffinWriter:
@@ -60,8 +64,9 @@ class PuffinWriter:
         *,
         snapshot_id: int = -1,
         sequence_number: int = -1,
+        compression_codec: str | None = None,
     ) -> Blob:
-        """Append an uncompressed blob, not bound to a snapshot unless told; returns its place."""
+        """Append a blob as it is, not bound to a snapshot unless told; returns its place."""
         blob = Blob(
             type=kind,
             fields=tuple(fields),
@@ -70,6 +75,7 @@ class PuffinWriter:
             offset=self._size,
             length=len(payload),
             properties=dict(properties),
+            compression_codec=compression_codec,
         )
         self._data.append(payload)
         self._size += len(payload)
@@ -91,8 +97,43 @@ class PuffinWriter:
         return b"".join([_MAGIC, text, struct.pack("<i", len(text)), bytes(4), _MAGIC])
 
 
+def parse_footer(data: bytes, location: str) -> list[Blob]:
+    """The blobs that the footer at the end of some bytes tells of.
+
+    Args:
+        data: the end of the file, with the whole footer in it.
+        location: of the file, for messages.
+
+    Raises:
+        CorruptMetadataError: it is no footer, or a compressed one.
+    """
+    size, flags = struct.unpack("<iB", data[-_TRAILER:].ljust(_TRAILER)[:5])
+    text = data[-_TRAILER - size : -_TRAILER]
+    if data[-4:] != _MAGIC or not 0 <= size <= _MOST_FOOTER_BYTES or len(text) != size:
+        raise CorruptMetadataError(f"{location} has no footer of Puffin", location=location)
+    if flags & _COMPRESSED_FOOTER:
+        raise CorruptMetadataError(f"{location}: its footer is compressed", location=location)
+    try:
+        return [_from_json(one) for one in orjson.loads(text)["blobs"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptMetadataError(f"{location}: its footer is damaged: {error!r}") from error
+
+
+def _from_json(blob: Mapping[str, Any]) -> Blob:
+    return Blob(
+        type=blob["type"],
+        fields=tuple(blob["fields"]),
+        snapshot_id=blob["snapshot-id"],
+        sequence_number=blob["sequence-number"],
+        offset=blob["offset"],
+        length=blob["length"],
+        properties=blob.get("properties", {}),
+        compression_codec=blob.get("compression-codec"),
+    )
+
+
 def _to_json(blob: Blob) -> dict[str, Any]:
-    return {
+    said = {
         "type": blob.type,
         "fields": list(blob.fields),
         "snapshot-id": blob.snapshot_id,
@@ -101,3 +142,6 @@ def _to_json(blob: Blob) -> dict[str, Any]:
         "length": blob.length,
         "properties": dict(blob.properties),
     }
+    if blob.compression_codec is not None:
+        said["compression-codec"] = blob.compression_codec
+    return said

@@ -1,0 +1,1 @@
+"""What statistics files say of columns: sketches of distinct values, filters of keys."""

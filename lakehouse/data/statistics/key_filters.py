@@ -1,0 +1,193 @@
+"""Which data files surely lack a key: filters of a column's values, one a data file, in Puffin.
+
+The blob type `lakehouse-key-filter-v1` is ours; readers that do not know it pass it over. Data
+files never change, so what a filter says of a file stays true in every snapshot; a file that has
+no filter may hold any key. A filter knows the values of all rows of its file, deleted ones too.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import mmh3
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.types import (
+    BinaryType,
+    DateType,
+    FixedType,
+    IcebergType,
+    IntegerType,
+    LongType,
+    StringType,
+    UUIDType,
+)
+
+from lakehouse.data.statistics.puffin import parse_footer
+from lakehouse.data.statistics.split_block_filter import Hashes, SplitBlockFilter
+from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
+from lakehouse.spec.manifests.bounds_columns import encode_bounds
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.types.physical_types import physical_type
+from lakehouse.storage.storage_protocol import Storage
+
+BLOB_TYPE = "lakehouse-key-filter-v1"
+KEYS_AS, CHECKSUM = "keys-as", "crc32"
+
+_LOG = logging.getLogger(__name__)
+_SEED = 0
+_SCHEMA = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False),
+        pa.field("filter", pa.binary(), nullable=False),
+    ]
+)
+_WHOLE = (IntegerType, LongType)
+_TYPES = (*_WHOLE, StringType, BinaryType, FixedType, UUIDType, DateType)
+
+
+def keys_as(kind: IcebergType) -> str | None:
+    """The type as which keys of a column are hashed; None where there are no filters of it.
+
+    An `int` is hashed as the `long` that it may become.
+
+    >>> keys_as(IntegerType()), keys_as(StringType())
+    ('long', 'string')
+    """
+    if not isinstance(kind, _TYPES):
+        return None
+    return str(LongType()) if isinstance(kind, _WHOLE) else str(kind)
+
+
+def key_hashes(values: pa.Array, kind: IcebergType) -> Hashes:
+    """A number for each distinct value: MurmurHash3 of its single-value serialization.
+
+    Args:
+        values: of the type, or of another one of whole numbers; nulls are left out.
+        kind: one that `keys_as` knows.
+    """
+    stored = values.storage if isinstance(values, pa.ExtensionArray) else values
+    distinct = pc.unique(stored).drop_null()
+    target = pa.int64() if isinstance(kind, _WHOLE) else physical_type(kind)
+    if distinct.type != target:
+        whole = pa.types.is_temporal(distinct.type)
+        distinct = distinct.view(target) if whole else distinct.cast(target)
+    hash64 = mmh3.hash64
+    serialized = encode_bounds(distinct).to_pylist()
+    return np.array([hash64(one, seed=_SEED, signed=False)[0] for one in serialized], np.uint64)
+
+
+def encode_filters(filters: Mapping[str, SplitBlockFilter]) -> bytes:
+    """The payload of a blob: an Arrow IPC stream of `file_path` and `filter`."""
+    rows = {"file_path": list(filters), "filter": [one.to_bytes() for one in filters.values()]}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _SCHEMA) as writer:
+        writer.write_table(pa.table(rows, schema=_SCHEMA))
+    return bytes(sink.getvalue())
+
+
+def checksum(payload: bytes) -> str:
+    """What the blob's property `crc32` says of its payload."""
+    return f"{zlib.crc32(payload):08x}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFilters:
+    """Filters of one column, by the location of the data file."""
+
+    by_file: Mapping[str, SplitBlockFilter]
+
+    def may_hold(self, file_path: str, hashes: Hashes) -> bool:
+        """Whether a file may hold one of the keys; one without a filter may."""
+        known = self.by_file.get(file_path)
+        return known is None or bool(known.may_hold(hashes).any())
+
+
+NO_FILTERS = KeyFilters({})
+
+
+def load_key_filters(
+    metadata: TableMetadata,
+    snapshot_id: int | None,
+    field_id: int,
+    kind: IcebergType,
+    storage: Storage,
+    *,
+    most_bytes: int | None = None,
+) -> KeyFilters:
+    """The newest filters of a column that a snapshot's history has; none where there are none.
+
+    Statistics are informational (spec: Table Statistics): what cannot be read, or is damaged, is
+    not used, and the log says so.
+
+    Args:
+        metadata: of the table.
+        snapshot_id: whose history is looked through.
+        field_id: of the column.
+        kind: of the column; filters of a column that had another type are not used.
+        storage: where the statistics file is.
+        most_bytes: filters of more than that are not read.
+    """
+    wanted = keys_as(kind)
+    records = {
+        one["snapshot-id"]: one
+        for one in metadata.statistics
+        if any(_is_about(blob, field_id, wanted) for blob in one.get("blob-metadata", ()))
+    }
+    if not records or wanted is None:
+        return NO_FILTERS
+    record = next(
+        (
+            records[one.snapshot_id]
+            for one in metadata.ancestors(snapshot_id)
+            if one.snapshot_id in records
+        ),
+        None,
+    )
+    if record is None:
+        return NO_FILTERS
+    location = str(record["statistics-path"])
+    try:
+        return _read(record, location, field_id, wanted, storage, most_bytes)
+    except (StorageError, NoSuchFileError, CorruptMetadataError, pa.ArrowException) as error:
+        _LOG.warning("key filters in %s are not used: %s", location, error)
+        return NO_FILTERS
+
+
+def _is_about(blob: Mapping[str, Any], field_id: int, wanted: str | None) -> bool:
+    return (
+        blob.get("type") == BLOB_TYPE
+        and list(blob.get("fields", ())) == [field_id]
+        and blob.get("properties", {}).get(KEYS_AS) == wanted
+    )
+
+
+def _read(
+    record: Mapping[str, Any],
+    location: str,
+    field_id: int,
+    wanted: str,
+    storage: Storage,
+    most_bytes: int | None,
+) -> KeyFilters:
+    size, footer = record["file-size-in-bytes"], record["file-footer-size-in-bytes"]
+    blobs = parse_footer(storage.read_range(location, size - footer, footer), location)
+    for blob in blobs:
+        said = {"type": blob.type, "fields": blob.fields, "properties": blob.properties}
+        if not _is_about(said, field_id, wanted):
+            continue
+        if most_bytes is not None and blob.length > most_bytes:
+            return NO_FILTERS
+        payload = storage.read_range(location, blob.offset, blob.length)
+        if checksum(payload) != blob.properties.get(CHECKSUM):
+            raise CorruptMetadataError(f"{location}: a key filter is damaged", location=location)
+        rows = pa.ipc.open_stream(payload).read_all()
+        paths, filters = rows["file_path"].to_pylist(), rows["filter"].to_pylist()
+        pairs = zip(paths, filters, strict=True)
+        return KeyFilters({path: SplitBlockFilter.from_bytes(one) for path, one in pairs})
+    raise CorruptMetadataError(f"{location}: the key filter is not in the file", location=location)
