@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pyiceberg.schema import Schema
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
@@ -23,11 +23,12 @@ from lakehouse.scan.planner import (
 from lakehouse.scan.pruning.metadata_aggregates import Aggregate
 from lakehouse.scan.reports.listeners import ENGINE_SPARK, Listeners
 from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.scan_tasks import TaskGroup
 from lakehouse.scan.task_splits import combine
 from lakehouse.spark.jvm.answers import Answers, Arguments, Raw, Verb
 from lakehouse.spark.reading.catalyst_filters import translate_filters
 from lakehouse.spark.reading.file_answer import file_answer, parquet_only
-from lakehouse.spark.reading.table_facts import table_facts
+from lakehouse.spark.reading.table_facts import FILE_HASH, table_facts
 from lakehouse.spark.reading.worker_reader import read_on_workers
 from lakehouse.spark.spark_types import quoted, shown_schema
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
@@ -105,13 +106,16 @@ class TableAnswers(Answers):
 
     def rows(self, told: Arguments, _thing: object) -> Any:
         """A frame of these `columns` of the planned files, read by Python workers."""
-        spark = self._spark()
         plan = self.plan(told["filters"])
-        groups = list(combine(plan.tasks, plan.split_options))
-        schema = project_schema(self.schema, told["columns"], beside=METADATA_COLUMNS)
+        return self.frame(list(combine(plan.tasks, plan.split_options)), told["columns"])._jdf
+
+    def frame(self, groups: Sequence[TaskGroup], columns: Sequence[str]) -> DataFrame:
+        """A frame of these columns of the groups' rows, read by Python workers."""
+        read = ["_file" if name == FILE_HASH else name for name in columns]
+        schema = project_schema(self.schema, read, beside=METADATA_COLUMNS)
         shown = shown_schema(schema)
-        frame = read_on_workers(spark, groups, self.request, self.storage, schema, shown)
-        return frame.select(*(F.col(quoted(name)) for name in told["columns"]))._jdf
+        frame = read_on_workers(self._spark(), groups, self.request, self.storage, schema, shown)
+        return frame.select(*(_shown(name) for name in columns))
 
     def condition(self, filters: str) -> Bound:
         """What is true of every row that the filters of a query leave, and perhaps of more."""
@@ -126,3 +130,10 @@ class TableAnswers(Answers):
         logger.debug("planned %s for Spark: %s", self.name, plan.report)
         self.listeners.planned(self.name, plan.report, engine=ENGINE_SPARK)
         return plan
+
+
+def _shown(name: str) -> Column:
+    """A column of what workers read; a file is told by the number that `FileHash.java` makes."""
+    if name == FILE_HASH:
+        return F.xxhash64(F.col("_file")).alias(name)
+    return F.col(quoted(name))

@@ -218,9 +218,9 @@ def _metadata_columns(metadata: TableMetadata, *, by_workers: bool) -> list[dict
         for one in METADATA_COLUMNS.values()
         if metadata.format_version >= 3 or one.name not in (ROW_ID, LAST_UPDATED)
     ]
+    found.append(_metadata_column(FILE_HASH, sp.LongType(), required=True))
     if not by_workers:
         found.append(_metadata_column(PARTITION, partition_type(metadata), required=False))
-        found.append(_metadata_column(FILE_HASH, sp.LongType(), required=True))
         found.append(_metadata_column(FILE_METADATA, _FILE_FIELDS, required=True))
     return found
 

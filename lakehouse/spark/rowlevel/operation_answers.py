@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import base64
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pyroaring import BitMap64
+from pyspark.sql import SparkSession
 
 from lakehouse.dml.merge_on_read import decided_rows, delete_positions
-from lakehouse.errors import UnsupportedFeatureError
-from lakehouse.expressions.bound_filter import FALSE, Bound, disjunction
+from lakehouse.expressions.bound_filter import FALSE, TRUE, Bound, disjunction
 from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.scan.task_splits import SplitOptions, combine
 from lakehouse.spark.jvm.answers import Answers, Arguments, Raw
 from lakehouse.spark.reading.file_answer import file_answer, parquet_only
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.reading.table_facts import FILE_HASH
-from lakehouse.spark.writing.row_order import AS_THEY_COME, is_sorted, row_order
-from lakehouse.spark.writing.told_files import ToldFiles
-from lakehouse.spark.writing.write_order import write_order
-from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
+from lakehouse.spark.writing.task_files import TaskFiles
+from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID, with_lineage
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.row_write import RowWrite
@@ -40,6 +39,7 @@ class OperationAnswers(Answers):
     with: whatever was committed since is looked at when it commits.
 
     Args:
+        spark: the session.
         reading: answers for the table's rows.
         table: the table, at the version of `reading`.
         branch: written to.
@@ -49,6 +49,7 @@ class OperationAnswers(Answers):
 
     def __init__(
         self,
+        spark: Callable[[], SparkSession],
         reading: TableAnswers,
         table: Table,
         branch: str,
@@ -60,9 +61,11 @@ class OperationAnswers(Answers):
             {
                 "facts": self.facts,
                 "plan": self.plan,
+                "rows": self.rows,
                 "write_plan": self.write_plan,
                 "commit": self.commit,
                 "discard": self.discard,
+                "by_workers": self.by_workers,
             },
         )
         self._reading = reading
@@ -80,9 +83,9 @@ class OperationAnswers(Answers):
         self._distribution: str | None = getattr(properties, f"{self._command}_distribution")
         self._lineage = table.metadata.format_version >= 3
         request = table.write_request()
-        self._request = replace(
-            request, schema=with_lineage(request.schema, table.metadata.format_version)
-        )
+        lineage = with_lineage(request.schema, table.metadata.format_version)
+        self._files = TaskFiles(spark, replace(request, schema=lineage), table.storage)
+        self._splits: SplitOptions
 
     def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
         """The way rows are changed, and the metadata columns that go with it."""
@@ -95,16 +98,20 @@ class OperationAnswers(Answers):
     def plan(self, told: Arguments, _thing: object) -> Raw:
         """The files in which rows may change."""
         plan = self._reading.plan(told["filters"])
-        parquet_only(self._table.name, plan)
+        if not self._reading.by_workers:
+            parquet_only(self._table.name, plan)
         self._where = disjunction((self._where, self._reading.condition(told["filters"])))
         self._tasks |= {task.data_file.file_path: task for task in plan.tasks}
-        if any(_by_equality(task.deletes) for task in self._tasks.values()):
-            raise UnsupportedFeatureError(
-                f"{self._table.name} has equality deletes, which Spark's reader cannot apply: "
-                f"compact it first (`lakehouse compact {self._table.name}`), then change its rows",
-                table=self._table.name,
-            )
+        self._splits = plan.split_options
         return Raw(file_answer(plan, told["columns"], self._table.metadata.specs()))
+
+    def rows(self, told: Arguments, _thing: object) -> Any:
+        """A frame of these `columns` of planned `files`, read by Python workers.
+
+        All their rows: those that a filter leaves out are written again with the others.
+        """
+        tasks = (replace(self._tasks[one], residual=TRUE) for one in told["files"])
+        return self._reading.frame(list(combine(tasks, self._splits)), told["columns"])._jdf
 
     def write_plan(self, _told: Arguments, _thing: object) -> dict[str, Any]:
         """How rows come to tasks, and what tasks do with them."""
@@ -116,13 +123,15 @@ class OperationAnswers(Answers):
             order = AS_THEY_COME
         else:
             order = row_order(self._table.write_request(), mode)
-        written = write_order(self._request, grouped=is_sorted(order))
-        return {**order, "order": json.dumps({**written, "lineage": self._lineage})}
+        return self._files.plan(order, lineage=self._lineage)
+
+    def by_workers(self, _told: Arguments, rows: Any) -> Any:
+        """The frame of files that Python workers make of a frame of rows."""
+        return self._files.by_workers(rows)
 
     def commit(self, told: Arguments, _thing: object) -> None:
         """Publish `files` in place of the `removed` ones, or beside `deletes` by position."""
-        files = ToldFiles(self._request)
-        added = [files.data_file(one) for one in told["files"]]
+        added = self._files.data_files(told["files"])
         if self._mode == MERGE_ON_READ:
             self._add_delta(added, told["deletes"])
         else:
@@ -130,8 +139,7 @@ class OperationAnswers(Answers):
 
     def discard(self, told: Arguments, _thing: object) -> None:
         """Delete `files` of tasks of a job that failed."""
-        files = ToldFiles(self._request)
-        self._table.storage.delete([files.location(json.loads(one)) for one in told["files"]])
+        self._files.discard(told["files"])
 
     def _replace(self, added: Sequence[DataFile], removed: Iterable[str]) -> None:
         gone = [self._tasks[one].data_file for one in removed]
@@ -170,7 +178,3 @@ def _positions(told: Sequence[str]) -> npt.NDArray[np.int64]:
     for one in told:
         bitmap |= BitMap64.deserialize(base64.b64decode(one))
     return np.frombuffer(bitmap.to_array(), dtype=np.uint64).astype(np.int64)
-
-
-def _by_equality(deletes: Iterable[DataFile]) -> bool:
-    return any(one.content == CONTENT_EQUALITY_DELETES for one in deletes)

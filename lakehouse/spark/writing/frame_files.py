@@ -64,11 +64,16 @@ def written_files(frame: DataFrame, request: WriteRequest, storage: Storage) -> 
     Raises:
         PySparkException: what workers raised, to be found by `failure_of`.
     """
-    written = frame.mapInArrow(_writer(request, storage.properties), "record binary").toArrow()
+    written = file_records(frame, request, storage).toArrow()
     return [
         DataFile.from_record(orjson.loads(record))
         for record in written.column("record").to_pylist()
     ]
+
+
+def file_records(frame: DataFrame, request: WriteRequest, storage: Storage) -> DataFrame:
+    """A frame of one `record`, JSON, for each file that the tasks write when it is computed."""
+    return frame.mapInArrow(_writer(request, storage.properties), "record binary")
 
 
 def _writer(

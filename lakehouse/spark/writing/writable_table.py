@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
+from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
@@ -16,7 +16,6 @@ from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.rowlevel.operation_answers import OperationAnswers
 from lakehouse.spark.writing.exact_conditions import exact_condition
 from lakehouse.spark.writing.write_answers import WriteAnswers, head_of_branch, table_commit
-from lakehouse.spark.writing.write_order import obstacle
 from lakehouse.table.table import Table
 
 
@@ -46,7 +45,6 @@ class WritableTableAnswers(TableAnswers):
         )
         self._table = table
         self._branch = branch
-        self._obstacle = obstacle(table.write_request(), table.storage)
 
     def _verbs_of_table(self) -> Mapping[str, Verb]:
         return {
@@ -59,8 +57,7 @@ class WritableTableAnswers(TableAnswers):
 
     def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
         """What Spark has to know of the table, as JSON."""
-        native = self._obstacle is None and not self.by_workers
-        return {**super().facts(told, thing), "writable": True, "native_write": native}
+        return {**super().facts(told, thing), "writable": True}
 
     def write(self, told: Arguments, _thing: object) -> WriteAnswers:
         """A write in a `mode`, of rows that replace those of `filters`."""
@@ -101,14 +98,9 @@ class WritableTableAnswers(TableAnswers):
 
     def operation(self, told: Arguments, _thing: object) -> OperationAnswers:
         """DELETE, UPDATE or MERGE by rows."""
-        if self.by_workers or self._obstacle is not None:
-            raise UnsupportedFeatureError(
-                f"{told['command']} {self.name}: rows are changed by Spark's own tasks, and "
-                f"{self._obstacle or 'they cannot read this storage'}; use the table's methods in "
-                "Python (delete, overwrite)",
-                table=self.name,
-            )
-        return OperationAnswers(self, self._table, self._branch, told["command"], self._summary())
+        return OperationAnswers(
+            self._spark, self, self._table, self._branch, told["command"], self._summary()
+        )
 
     def _summary(self) -> dict[str, str]:
         spark = self._spark()

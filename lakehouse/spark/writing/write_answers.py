@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.dml.copy_on_write import remove_matching_rows
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.expressions.bound_filter import Bound
 from lakehouse.spark.jvm.answers import Answers, Arguments
-from lakehouse.spark.writing.frame_files import write_data_files
-from lakehouse.spark.writing.row_order import is_sorted, row_order
-from lakehouse.spark.writing.told_files import ToldFiles
-from lakehouse.spark.writing.write_order import write_order
+from lakehouse.spark.writing.row_order import row_order
+from lakehouse.spark.writing.task_files import TaskFiles
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.table.row_write import Decision, RowWrite
 from lakehouse.table.table import Table
@@ -49,34 +46,28 @@ class WriteAnswers(Answers):
                 "plan": self.plan,
                 "commit": self.commit,
                 "discard": self.discard,
-                "insert": self.insert,
+                "by_workers": self.by_workers,
             },
         )
-        self._spark = spark
         self._request = request
         self._commit = commit
-        self._table = table
+        self._files = TaskFiles(spark, request, table.storage)
 
     def plan(self, _told: Arguments, _thing: object) -> dict[str, Any]:
         """How rows come to tasks, and what tasks do with them."""
-        order = row_order(self._request)
-        written = write_order(self._request, grouped=is_sorted(order))
-        return {**order, "order": json.dumps(written)}
+        return self._files.plan(row_order(self._request))
 
     def commit(self, told: Arguments, _thing: object) -> None:
         """Publish `files` of all tasks."""
-        files = ToldFiles(self._request)
-        self._commit([files.data_file(one) for one in told["files"]])
+        self._commit(self._files.data_files(told["files"]))
 
     def discard(self, told: Arguments, _thing: object) -> None:
         """Delete `files` of tasks of a job that failed."""
-        files = ToldFiles(self._request)
-        self._table.storage.delete([files.location(json.loads(one)) for one in told["files"]])
+        self._files.discard(told["files"])
 
-    def insert(self, _told: Arguments, rows: Any) -> None:
-        """Write and publish a frame, by Python workers."""
-        frame = DataFrame(rows, self._spark())
-        self._commit(write_data_files(frame, self._request, self._table.storage))
+    def by_workers(self, _told: Arguments, rows: Any) -> Any:
+        """The frame of files that Python workers make of a frame of rows."""
+        return self._files.by_workers(rows)
 
 
 def table_commit(

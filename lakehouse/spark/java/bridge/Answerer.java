@@ -86,6 +86,10 @@ public final class Answerer {
         return ask(verb, arguments, null);
     }
 
+    Object object(String verb, Object arguments, Object thing) {
+        return ask(verb, arguments, thing);
+    }
+
     static Object parsed(String json, Class type) {
         try {
             return JSON.readValue(json, type);

@@ -22,14 +22,9 @@ class WritableTable extends LakehouseTable
     }
 
     public Set capabilities() {
-        if (is("native_write")) {
-            return EnumSet.of(
-                TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE,
-                TableCapability.OVERWRITE_BY_FILTER, TableCapability.OVERWRITE_DYNAMIC);
-        }
         return EnumSet.of(
-            TableCapability.BATCH_READ, TableCapability.V1_BATCH_WRITE, TableCapability.TRUNCATE,
-            TableCapability.OVERWRITE_BY_FILTER);
+            TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE,
+            TableCapability.OVERWRITE_BY_FILTER, TableCapability.OVERWRITE_DYNAMIC);
     }
 
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {

@@ -42,6 +42,12 @@ public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
         this.rowGroupFilters = rowGroupFilters;
     }
 
+    /** The files of another scan, planned already or not, for other columns. */
+    LakehouseScan(LakehouseScan asked, StructType required) {
+        this(asked.table, required, asked.filters, asked.description, asked.rowGroupFilters);
+        this.plan = asked.plan;
+    }
+
     public StructType readSchema() {
         return required;
     }

@@ -87,19 +87,21 @@ final class LakehouseScanBuilder
             return answered;
         }
         if (change != null) {
-            return change.scanned(new RowLevelScan(
-                table, required, filters, description, rowGroupFilters, change.answerer));
-        }
-        if (table.is("by_workers")) {
-            return new WorkerScan(table, OutputColumns.whole(required, table), filters);
+            RowLevelScan scan = new RowLevelScan(
+                table, required, filters, description, rowGroupFilters, change.answerer);
+            return change.scanned(isForWorkers(scan) ? new WorkerRowLevelScan(scan) : scan);
         }
         LakehouseScan scan = GroupedScan.isAskedFor(table)
             ? new GroupedScan(table, required, filters, description, rowGroupFilters)
             : new LakehouseScan(table, required, filters, description, rowGroupFilters);
-        if (table.is("may_have_equality_deletes") && scan.plan().equalityDeletes) {
-            return new WorkerScan(table, OutputColumns.whole(required, table), filters);
-        }
-        return scan;
+        return isForWorkers(scan)
+            ? (Scan) new WorkerScan(table, OutputColumns.whole(required, table), filters) : scan;
+    }
+
+    /** Whether Spark cannot read the files itself. */
+    private boolean isForWorkers(LakehouseScan scan) {
+        return table.is("by_workers")
+            || table.is("may_have_equality_deletes") && scan.plan().equalityDeletes;
     }
 
     /**

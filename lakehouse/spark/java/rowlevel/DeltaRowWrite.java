@@ -1,5 +1,7 @@
 package lakehouse.spark;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.spark.sql.connector.write.DeltaBatchWrite;
@@ -37,7 +39,7 @@ final class DeltaRowWrite extends LakehouseWrite implements DeltaWrite, DeltaBat
     }
 
     public DeltaWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
-        return new Factory(order());
+        return new Factory(writing());
     }
 
     static final class Builder implements DeltaWriteBuilder {
@@ -53,14 +55,18 @@ final class DeltaRowWrite extends LakehouseWrite implements DeltaWrite, DeltaBat
     }
 
     static final class Factory implements DeltaWriterFactory {
-        private final WriteOrder order;
+        private final FileWriting writing;
 
-        Factory(WriteOrder order) {
-            this.order = order;
+        Factory(FileWriting writing) {
+            this.writing = writing;
         }
 
         public DeltaWriter createWriter(int partition, long task) {
-            return new DeltaRowWriter(order, partition, task);
+            try {
+                return new DeltaRowWriter(writing, partition, task);
+            } catch (IOException error) {
+                throw new UncheckedIOException(error);
+            }
         }
     }
 }

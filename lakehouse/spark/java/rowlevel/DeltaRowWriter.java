@@ -13,8 +13,8 @@ final class DeltaRowWriter extends RowWriter implements DeltaWriter {
     private long last;
     private DeletedPositions positions;
 
-    DeltaRowWriter(WriteOrder order, int partition, long task) {
-        super(order, partition, task);
+    DeltaRowWriter(FileWriting writing, int partition, long task) throws IOException {
+        super(writing, partition, task);
     }
 
     public void delete(Object metadata, Object id) {

@@ -15,7 +15,7 @@ import org.apache.spark.sql.types.StructType;
  * The scan of rows that may change. Spark finds out while it runs which files have one, and leaves
  * out the others.
  */
-final class RowLevelScan extends LakehouseScan implements SupportsRuntimeV2Filtering {
+class RowLevelScan extends LakehouseScan implements SupportsRuntimeV2Filtering {
     private final Answerer operation;
     private HashSet touched;
 
@@ -24,6 +24,12 @@ final class RowLevelScan extends LakehouseScan implements SupportsRuntimeV2Filte
             List rowGroupFilters, Answerer operation) {
         super(table, required, filters, description, rowGroupFilters);
         this.operation = operation;
+    }
+
+    /** The same files, for other columns. */
+    RowLevelScan(RowLevelScan asked, StructType required) {
+        super(asked, required);
+        this.operation = asked.operation;
     }
 
     Answerer planner() {

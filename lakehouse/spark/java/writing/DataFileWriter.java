@@ -24,7 +24,7 @@ import org.apache.spark.sql.types.StructType;
  * all of them are; a task that fails deletes its own. When too many partitions would be open, the
  * rows of further ones are sorted, on disk where memory is short, and written at the end.
  */
-final class DataFileWriter {
+final class DataFileWriter implements RowFiles {
     private final WriteOrder order;
     private final String name;
     private final PartitionKey key;
@@ -61,7 +61,7 @@ final class DataFileWriter {
         return settings;
     }
 
-    void write(InternalRow row) throws IOException {
+    public void write(InternalRow row) throws IOException {
         if (key == null) {
             if (last == null) {
                 last = lane(null);
@@ -91,8 +91,7 @@ final class DataFileWriter {
         later.add(row);
     }
 
-    /** Completes all files; each is told as a JSON object. */
-    List finish() throws IOException {
+    public List finish() throws IOException {
         finishAll();
         if (later != null) {
             java.util.Iterator sorted = later.sorted();
@@ -180,8 +179,7 @@ final class DataFileWriter {
         }
     }
 
-    /** Leaves nothing behind. */
-    void abort() {
+    public void abort() {
         for (Object lane : lanes.values()) {
             if (((Lane) lane).file != null) {
                 ((Lane) lane).file.forget();

@@ -32,8 +32,12 @@ class LakehouseWrite implements BatchWrite, RequiresDistributionAndOrdering {
         this.plan = answerer.map(verb, null);
     }
 
-    WriteOrder order() {
-        return WriteOrder.parse((String) plan.get("order"));
+    /** By the tasks' own JVMs where they can, else by Python workers. */
+    FileWriting writing() {
+        String order = (String) plan.get("order");
+        return order != null ? (FileWriting) new NativeWriting(WriteOrder.parse(order))
+            : (FileWriting) new WorkerWriting(
+                answerer, (String) plan.get("rows"), Boolean.TRUE.equals(plan.get("lineage")));
     }
 
     public String description() {
@@ -100,7 +104,7 @@ class LakehouseWrite implements BatchWrite, RequiresDistributionAndOrdering {
     // Writing
 
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
-        return new RowWriterFactory(order());
+        return new RowWriterFactory(writing());
     }
 
     /**

@@ -51,7 +51,6 @@ final class LakehouseWriteBuilder
         asked.put("filters", filters);
         asked.put("options", info.options().asCaseSensitiveMap());
         Answerer write = table.answerer.answerer("write", asked);
-        return table.is("native_write") ? (Write) new LakehouseWrite(table.name(), write, "plan")
-            : (Write) new WorkerWrite(write);
+        return new LakehouseWrite(table.name(), write, "plan");
     }
 }

@@ -13,14 +13,14 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
  * before.
  */
 class RowWriter implements DataWriter {
-    private final DataFileWriter files;
+    private final RowFiles files;
     private final JoinedRow joined;
     private final InternalRow fresh;
     private final GenericInternalRow lineage;
 
-    RowWriter(WriteOrder order, int partition, long task) {
-        this.files = new DataFileWriter(order, partition, task);
-        this.joined = order.lineage ? new JoinedRow() : null;
+    RowWriter(FileWriting writing, int partition, long task) throws IOException {
+        this.files = writing.open(partition, task);
+        this.joined = writing.lineage() ? new JoinedRow() : null;
         this.fresh = new GenericInternalRow(new Object[2]);
         this.lineage = new GenericInternalRow(new Object[2]);
     }
@@ -58,7 +58,7 @@ class RowWriter implements DataWriter {
     public void close() {
     }
 
-    DataFileWriter files() {
+    RowFiles files() {
         return files;
     }
 }

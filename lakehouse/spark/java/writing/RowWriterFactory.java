@@ -1,17 +1,23 @@
 package lakehouse.spark;
 
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
 
 /** Makes the writers of tasks. */
 final class RowWriterFactory implements DataWriterFactory {
-    private final WriteOrder order;
+    private final FileWriting writing;
 
-    RowWriterFactory(WriteOrder order) {
-        this.order = order;
+    RowWriterFactory(FileWriting writing) {
+        this.writing = writing;
     }
 
     public DataWriter createWriter(int partition, long task) {
-        return new RowWriter(order, partition, task);
+        try {
+            return new RowWriter(writing, partition, task);
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
     }
 }
