@@ -11,7 +11,7 @@ from pyiceberg.schema import Schema
 
 from lakehouse.agents.lines import statement_line
 from lakehouse.agents.ranking import Document, Embed, Ranking
-from lakehouse.agents.words import clean, token_estimate, words
+from lakehouse.agents.words import clean, quoted, token_estimate, words
 from lakehouse.semantics.binding import split_column
 from lakehouse.semantics.claims import SLOTS, Kind, Shape
 from lakehouse.semantics.sql_names import sql_mentions
@@ -19,7 +19,7 @@ from lakehouse.semantics.statements import Draft
 from lakehouse.semantics.states import Standing, State
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Stated:
     """A statement as it is served.
 
@@ -41,8 +41,24 @@ class Stated:
         """Whether nobody should rely on it."""
         return self.standing is not None and self.standing.state is State.CONTRADICTED
 
+    @cached_property
+    def line(self) -> tuple[str, int]:
+        """It as a line, and its tokens."""
+        text = statement_line(self.draft, self.standing)
+        return text, token_estimate(text)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+    @cached_property
+    def phrases(self) -> list[tuple[str, ...]]:
+        """Names of what it is about, as stems: labels, synonyms, metrics, filters."""
+        return statement_phrases(self.draft)
+
+    @cached_property
+    def document(self) -> Document:
+        """What it is found by."""
+        return statement_document(self.draft)
+
+
+@dataclass(frozen=True, kw_only=True)
 class MappedTable:
     """A table as agents see it.
 
@@ -64,10 +80,39 @@ class MappedTable:
     docs: Mapping[str, str] = field(default_factory=dict)
     samples: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def columns(self) -> list[str]:
         """Names of its top-level columns."""
         return [one.name for one in self.schema.fields]
+
+    @cached_property
+    def paths(self) -> frozenset[str]:
+        """Its columns, nested ones by their dotted path."""
+        return frozenset(self.schema.column_names)
+
+    @cached_property
+    def head(self) -> tuple[str, int]:
+        """The line that a block about it begins with, and its tokens."""
+        snapshot = f" snapshot={self.snapshot_id}" if self.snapshot_id else ""
+        rows = f" rows={self.rows}" if self.rows is not None else ""
+        said = f" {quoted(self.comment)}" if self.comment else ""
+        text = f"# {self.name}{snapshot}{rows}{said}"
+        return text, token_estimate(text)
+
+    @cached_property
+    def cells(self) -> dict[str, tuple[str, int]]:
+        """Each column as text, and its tokens: `st int`, with its comment and samples."""
+        texts = {one: self._cell(one) for one in self.columns}
+        return {column: (text, token_estimate(text)) for column, text in texts.items()}
+
+    def _cell(self, column: str) -> str:
+        field_ = self.schema.find_field(column)
+        text = f"{column} {field_.field_type}"
+        if doc := self.docs.get(column):
+            text += f" {quoted(doc, 600)}"
+        if values := self.samples.get(column):
+            text += f" e.g. {', '.join(quoted(one, 40) for one in values)}"
+        return text
 
 
 @dataclass(frozen=True)
@@ -103,10 +148,9 @@ class CatalogMap:
         return {one.key: one for one in self.statements}
 
     @cached_property
-    def lines(self) -> dict[str, tuple[str, int]]:
-        """Each statement as a line, and its tokens, by id."""
-        texts = {one.key: statement_line(one.draft, one.standing) for one in self.statements}
-        return {key: (text, token_estimate(text)) for key, text in texts.items()}
+    def places(self) -> dict[str, int]:
+        """The order of statements, by id."""
+        return {one.key: place for place, one in enumerate(self.statements)}
 
     @cached_property
     def notices(self) -> dict[str, list[Stated]]:
@@ -121,25 +165,77 @@ class CatalogMap:
         }
 
     @cached_property
+    def table_documents(self) -> list[Document]:
+        """What tables are found by."""
+        return [self._table_document(table) for table in self.tables.values()]
+
+    @cached_property
     def table_ranking(self) -> Ranking:
         """Tables by all that is said of them."""
-        documents = [self._table_document(table) for table in self.tables.values()]
-        return Ranking(documents, hybrid=self.hybrid, embed=self.embed)
+        return Ranking(self.table_documents, hybrid=self.hybrid, embed=self.embed)
+
+    @cached_property
+    def statement_documents(self) -> list[Document]:
+        """What statements are found by."""
+        return [one.document for one in self.statements]
 
     @cached_property
     def statement_ranking(self) -> Ranking:
         """Statements by what they say."""
-        return Ranking([statement_document(one.draft) for one in self.statements])
+        return Ranking(self.statement_documents)
 
     @cached_property
-    def phrases(self) -> dict[str, list[tuple[str, ...]]]:
-        """Names of what a statement is about, as stems: labels, synonyms, metrics, filters."""
-        return {one.key: statement_phrases(one.draft) for one in self.statements}
+    def by_phrase(self) -> dict[tuple[str, ...], list[Stated]]:
+        """Statements by what names them, see `Stated.phrases`."""
+        found: dict[tuple[str, ...], list[Stated]] = {}
+        for one in self.statements:
+            for phrase in one.phrases:
+                found.setdefault(phrase, []).append(one)
+        return found
+
+    @cached_property
+    def absences(self) -> list[Stated]:
+        """What is said to be nowhere."""
+        return [
+            one
+            for one in self.statements
+            if one.draft.kind is Kind.ABSENCE and one.draft.table in self.tables
+        ]
 
     @cached_property
     def mentions(self) -> dict[str, frozenset[tuple[str, str | None]]]:
         """What each statement's claim mentions beside its own subject: (table, column) pairs."""
-        return {one.key: frozenset(self._mentions(one.draft)) for one in self.statements}
+        return {one.key: self._mentioned(one) for one in self.statements}
+
+    def prepare(self, earlier: CatalogMap | None = None) -> None:
+        """Make all that answers need, so that none of them waits for it.
+
+        Args:
+            earlier: a map of the same catalog; what has not changed since is taken from it.
+        """
+        if earlier is not None:
+            self._take(earlier)
+        for table in self.tables.values():
+            _ = table.head, table.cells
+        for one in self.statements:
+            _ = one.line, one.phrases
+        _ = self.by_key, self.places, self.by_phrase, self.absences, self.notices
+        _ = self.mentions, self.table_ranking, self.statement_ranking
+
+    def _take(self, earlier: CatalogMap) -> None:
+        """What comes out the same for both, by the name that it is kept under."""
+        if self.statement_documents == earlier.statement_documents:
+            self.__dict__["statement_ranking"] = earlier.statement_ranking
+        if self.table_documents == earlier.table_documents:
+            self.__dict__["table_ranking"] = earlier.table_ranking
+        paths = {name: one.paths for name, one in self.tables.items()}
+        if paths == {name: one.paths for name, one in earlier.tables.items()}:
+            self.__dict__["mentions"] = {
+                one.key: earlier.mentions[one.key]
+                if (old := earlier.by_key.get(one.key)) is not None and old.draft is one.draft
+                else self._mentioned(one)
+                for one in self.statements
+            }
 
     def _table_document(self, table: MappedTable) -> Document:
         fields = [(table.name, 3.0), (table.comment, 2.0)]
@@ -150,6 +246,9 @@ class CatalogMap:
             if not stated.contradicted:
                 fields += _fields(stated.draft)
         return Document(table.name, tuple(fields))
+
+    def _mentioned(self, stated: Stated) -> frozenset[tuple[str, str | None]]:
+        return frozenset(self._mentions(stated.draft))
 
     def _mentions(self, draft: Draft) -> Iterable[tuple[str, str | None]]:
         for name, value in draft.claim.items():
@@ -174,7 +273,7 @@ class CatalogMap:
 
     def _columns(self, table: str) -> frozenset[str] | None:
         found = self.tables.get(table)
-        return None if found is None else frozenset(found.schema.column_names)
+        return None if found is None else found.paths
 
 
 _DOTTED = re.compile(r"\b[a-z_]\w*\.[a-z_]\w*\b")

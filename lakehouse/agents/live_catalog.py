@@ -1,22 +1,39 @@
-"""A lakehouse as agents see it: its map, made again when it is older than a few seconds."""
+"""A lakehouse as agents see it: its map, made again before it is older than a few seconds."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
-from threading import Lock
+from dataclasses import dataclass
+from threading import Lock, Thread
 
 from lakehouse.agents.catalog_map import CatalogMap, MappedTable
 from lakehouse.agents.mapping import MapOptions, catalog_map
 from lakehouse.curation.checkup import Survey, survey
+from lakehouse.curation.lookout import Lookout
 from lakehouse.errors import NoSuchTableError
 from lakehouse.lake import Lakehouse
 from lakehouse.table import Table
 
+log = logging.getLogger(__name__)
+
 FRESH_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A survey, its map, and the table versions that both are of, by name."""
+
+    seen: Survey
+    map: CatalogMap
+    tables: Mapping[str, Table]
 
 
 class LiveCatalog:
     """Serves answers about a lakehouse that others change meanwhile.
+
+    A map that is half as old as it may be is made again beside the answers; they wait only for one
+    that is too old, such as the first.
 
     Args:
         lake: the lakehouse.
@@ -30,19 +47,25 @@ class LiveCatalog:
         self.lake = lake
         self._options = options or MapOptions()
         self._fresh_ms = fresh_ms
-        self._lock = Lock()
-        self._seen: Survey | None = None
-        self._map: CatalogMap | None = None
+        self._lookout = Lookout(lake)
+        self._looking = Lock()
+        self._beside = Lock()
+        self._view: _View | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the next answer waits for the catalog to be read."""
+        return self._age_ms() > self._fresh_ms
 
     @property
     def map(self) -> CatalogMap:
         """The map, of a survey that is fresh."""
-        return self._fresh()[1]
+        return self._fresh().map
 
     @property
     def tables(self) -> Mapping[str, Table]:
         """The table versions that the map is of, by name."""
-        return {table.name: table for table in self._fresh()[0].tables.values()}
+        return self._fresh().tables
 
     def table(self, name: str, snapshot_id: int | None = None) -> MappedTable:
         """A table of the map; with a snapshot its columns and rows as they were then.
@@ -50,14 +73,14 @@ class LiveCatalog:
         Raises:
             NoSuchTableError, NoSuchSnapshotError: there is none of that name or id.
         """
-        seen, found = self._fresh()
-        mapped = found.tables.get(name)
+        view = self._fresh()
+        mapped = view.map.tables.get(name)
         if mapped is None:
-            listed = ", ".join(list(found.tables)[:10])
+            listed = ", ".join(list(view.map.tables)[:10])
             raise NoSuchTableError(f"There is no table {name}; there are {listed}", table=name)
         if snapshot_id is None or snapshot_id == mapped.snapshot_id:
             return mapped
-        table = next(one for one in seen.tables.values() if one.name == name)
+        table = view.tables[name]
         snapshot = table.metadata.snapshot(snapshot_id)
         total = snapshot.summary.get("total-records", "")
         return MappedTable(
@@ -83,10 +106,34 @@ class LiveCatalog:
             statements=earlier.statements,
         )
 
-    def _fresh(self) -> tuple[Survey, CatalogMap]:
-        with self._lock:
-            now = self.lake.environment.now_ms()
-            if self._seen is None or self._map is None or now - self._seen.now_ms > self._fresh_ms:
-                self._seen = survey(self.lake)
-                self._map = catalog_map(self._seen, self._options)
-            return self._seen, self._map
+    def _age_ms(self) -> float:
+        view = self._view
+        return float("inf") if view is None else self.lake.environment.now_ms() - view.seen.now_ms
+
+    def _fresh(self) -> _View:
+        age_ms, view = self._age_ms(), self._view
+        if view is None or age_ms > self._fresh_ms:
+            with self._looking:
+                view = self._view  # somebody else may have looked while this one waited
+                if view is None or self._age_ms() > self._fresh_ms:
+                    view = self._look()
+        elif age_ms > self._fresh_ms / 2 and self._beside.acquire(blocking=False):
+            Thread(target=self._look_beside, name="catalog-look", daemon=True).start()
+        return view
+
+    def _look_beside(self) -> None:
+        try:
+            with self._looking:
+                self._look()
+        except Exception:  # noqa: BLE001 - the next answer that waits for the catalog meets it
+            log.warning("The catalog could not be read again", exc_info=True)
+        finally:
+            self._beside.release()
+
+    def _look(self) -> _View:
+        seen = self._lookout.look()
+        before = None if self._view is None else self._view.map
+        found = catalog_map(seen, self._options, earlier=before)
+        tables = {table.name: table for table in seen.tables.values()}
+        self._view = _View(seen, found, tables)
+        return self._view

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ from lakehouse.agents.ranking import Embed
 from lakehouse.agents.words import clean
 from lakehouse.curation.checkup import Survey
 from lakehouse.curation.standard_fields import COMMENT
+from lakehouse.semantics.statements import Draft
 from lakehouse.semantics.states import Standing
 from lakehouse.table import Table
 
@@ -45,32 +46,44 @@ class MapOptions:
 def catalog_map(
     seen: Survey,
     options: MapOptions | None = None,
-    standings: Mapping[str, Standing] | None = None,
+    earlier: CatalogMap | None = None,
 ) -> CatalogMap:
-    """The map of a survey.
+    """The map of a survey, ready to be searched.
 
     Args:
         seen: the survey.
         options: what to show.
-        standings: states by statement id, when they are known already.
+        earlier: a map with the same options; of what has not changed since its parts are taken.
     """
     wanted = options or MapOptions()
     stated: list[Stated] = []
     if wanted.statements:
-        known = standings or (seen.standings() if wanted.states else {})
+        known = seen.standings() if wanted.states else {}
+        before = {} if earlier is None else earlier.by_key
         stated = [
-            Stated(seen.draft(one), known[one.statement_id] if wanted.states else None)
+            _stated(seen.draft(one), known.get(one.statement_id), before.get(one.statement_id))
             for one in seen.statements
         ]
     about = {(one.draft.table, one.draft.column) for one in stated}
     tables = [_mapped(table, wanted, about) for table in seen.tables.values()]
-    return CatalogMap(
+    if earlier is not None:
+        tables = [old if (old := earlier.tables.get(one.name)) == one else one for one in tables]
+    made = CatalogMap(
         name=seen.lake.name,
         tables={one.name: one for one in sorted(tables, key=lambda one: one.name)},
         statements=tuple(stated),
         hybrid=wanted.hybrid,
         embed=wanted.embed,
     )
+    made.prepare(earlier)
+    return made
+
+
+def _stated(draft: Draft, standing: Standing | None, before: Stated | None) -> Stated:
+    """The earlier one where it says the same: its line and its words are known."""
+    if before is not None and before.draft is draft and before.standing == standing:
+        return before
+    return Stated(draft, standing)
 
 
 def sample_values(table: Table) -> dict[str, list[str]]:

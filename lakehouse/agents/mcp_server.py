@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from functools import wraps
+from functools import partial, wraps
 from typing import Annotated, Any, ParamSpec
 
+from anyio import to_thread
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
@@ -55,16 +56,22 @@ class _Tools:
         self._bounds = bounds
 
     def add_to(self, server: MCPServer[Any]) -> None:
-        for tool in (
-            self.search,
-            self.describe,
-            self.join_path,
-            self.metric,
-            self.freshness,
-            self.check_sql,
-            self.run_sql,
-        ):
-            server.add_tool(_told(tool), annotations=_READS, structured_output=False)
+        for tool in (self.search, self.join_path, self.metric, self.freshness, self.check_sql):
+            self._add(server, tool, at_once=True)
+        for tool in (self.describe, self.run_sql):
+            self._add(server, tool, at_once=False)
+
+    def _add(self, server: MCPServer[Any], tool: Callable[..., str], *, at_once: bool) -> None:
+        """Add a tool.
+
+        Args:
+            server: to it.
+            tool: what it does.
+            at_once: it takes a few milliseconds once the catalog is read: a thread of its own would
+                wait longer for its turn than that.
+        """
+        waits = (lambda: self._catalog.waits) if at_once else (lambda: True)
+        server.add_tool(_told(tool, waits), annotations=_READS, structured_output=False)
 
     def whole_map(self) -> str:
         """All tables, a line each."""
@@ -142,12 +149,17 @@ class _Tools:
         )
 
 
-def _told(tool: Callable[P, str]) -> Callable[P, str]:
-    """The tool with its errors as text for the agent; anything else is a crash of ours."""
+def _told(tool: Callable[P, str], waits: Callable[[], bool]) -> Callable[P, Awaitable[str]]:
+    """The tool with its errors as text for the agent; anything else is a crash of ours.
+
+    It runs in a thread where it waits.
+    """
 
     @wraps(tool)
-    def call(*args: P.args, **kwargs: P.kwargs) -> str:
+    async def call(*args: P.args, **kwargs: P.kwargs) -> str:
         try:
+            if waits():
+                return await to_thread.run_sync(partial(tool, *args, **kwargs))
             return tool(*args, **kwargs)
         except LakehouseError as error:
             raise ToolError(error.message) from error

@@ -54,9 +54,7 @@ def metric_answer(catalog: CatalogMap, name: str) -> str:
     """Metrics of a name or synonym, with the filters that hold for their tables."""
     asked = tuple(words(name))
     found = [
-        one
-        for one in catalog.statements
-        if one.draft.kind is Kind.METRIC and asked in catalog.phrases[one.key]
+        one for one in catalog.statements if one.draft.kind is Kind.METRIC and asked in one.phrases
     ]
     if not found:
         ranked = catalog.statement_ranking.scores(name)

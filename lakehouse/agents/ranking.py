@@ -19,9 +19,11 @@ from lakehouse.agents.words import abbreviates, words
 Vectors = npt.NDArray[np.float64]
 Embed = Callable[[Sequence[str]], Vectors]
 """Texts to vectors, one row a text."""
+ScoresByWord = Mapping[str, Mapping[str, float]]
+"""Word -> key of a document -> what the word adds to its score."""
 
 _K1, _B = 1.2, 0.6
-_WORDS_KEPT = 20_000
+_WORDS_KEPT = 5_000
 _ABBREVIATION = 0.6
 _DIMENSIONS = 48
 
@@ -49,7 +51,7 @@ class Bm25:
     def __init__(self, documents: Sequence[Document]) -> None:
         self._keys = [one.key for one in documents]
         self._postings: dict[str, dict[int, float]] = {}
-        self._known: dict[str, list[tuple[str, dict[int, float]]]] = {}
+        self._known: dict[str, Mapping[str, float]] = {}
         lengths = []
         for number, document in enumerate(documents):
             counts: Counter[str] = Counter()
@@ -62,22 +64,20 @@ class Bm25:
         mean = sum(lengths) / len(lengths) if lengths else 1.0
         self._norms = [_K1 * (1 - _B + _B * length / (mean or 1.0)) for length in lengths]
 
-    def by_word(self, question: str) -> dict[str, dict[str, float]]:
-        """Word of the question -> key -> what the word adds to the document's score."""
-        return {
-            word: {self._keys[number]: score for number, score in self._of_word(word).items()}
-            for word in dict.fromkeys(words(question))
-        }
+    def by_word(self, asked: Sequence[str]) -> ScoresByWord:
+        """Word of a question -> key -> what the word adds to the document's score."""
+        return {word: self._of_word(word) for word in asked}
 
-    def scores(self, question: str) -> dict[str, float]:
-        """Key -> score, of the documents that share a word with the question."""
-        found: dict[str, float] = {}
-        for scores in self.by_word(question).values():
-            for key, score in scores.items():
-                found[key] = found.get(key, 0.0) + score
-        return found
+    def _of_word(self, word: str) -> Mapping[str, float]:
+        known = self._known.get(word)
+        if known is None:
+            found = self._scored(word)
+            known = {self._keys[number]: score for number, score in found.items()}
+            if len(self._known) < _WORDS_KEPT:
+                self._known[word] = known
+        return known
 
-    def _of_word(self, word: str) -> dict[int, float]:
+    def _scored(self, word: str) -> dict[int, float]:
         """Scores of one word: the best of itself and of what abbreviates it."""
         found: dict[int, float] = {}
         for term, postings in self._terms(word):
@@ -89,8 +89,6 @@ class Bm25:
         return found
 
     def _terms(self, word: str) -> list[tuple[str, dict[int, float]]]:
-        if word in self._known:
-            return self._known[word]
         exact = self._postings.get(word)
         found = [] if exact is None else [(word, exact)]
         if len(word) > 2:
@@ -99,8 +97,6 @@ class Bm25:
                 for term, postings in self._postings.items()
                 if term != word and abbreviates(term, word)
             ]
-        if len(self._known) < _WORDS_KEPT:
-            self._known[word] = found
         return found
 
 
@@ -165,9 +161,19 @@ class Ranking:
             self._embed = LatentEmbedding.of(texts) if embed is None else embed
             self._vectors = self._embed(texts)
 
-    def scores(self, question: str) -> dict[str, float]:
-        """Key -> score, the higher the nearer."""
-        found = self.lexical.scores(question)
+    def scores(self, question: str, by_word: ScoresByWord | None = None) -> dict[str, float]:
+        """Key -> score, the higher the nearer.
+
+        Args:
+            question: any text.
+            by_word: what `lexical.by_word` gives for its words, where that is known already.
+        """
+        if by_word is None:
+            by_word = self.lexical.by_word(words(question))
+        found: dict[str, float] = {}
+        for scores in by_word.values():
+            for key, score in scores.items():
+                found[key] = found.get(key, 0.0) + score
         if self._embed is None:
             return found
         near = self._vectors @ self._embed([question])[0]

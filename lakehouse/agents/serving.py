@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain
 
 from lakehouse.agents.catalog_map import CatalogMap, MappedTable, Stated
 from lakehouse.agents.lines import LEGEND
-from lakehouse.agents.words import abbreviates, quoted, token_estimate, words
+from lakehouse.agents.words import abbreviates, token_estimate, words
 from lakehouse.semantics.claims import Kind
 
 _TABLES_MOST = 8
@@ -51,6 +51,7 @@ _PHRASE_KINDS = (
     Kind.ABSENCE,
     Kind.DESCRIPTION,
 )
+_LEGEND_TOKENS = token_estimate(LEGEND)
 _LINKED_KINDS = (Kind.UNIT, Kind.CODES, Kind.VALIDITY)
 _JOINED_KINDS = (Kind.UNIT, Kind.CODES, Kind.GRAIN, Kind.JOIN)
 
@@ -82,13 +83,38 @@ class _Block:
 
     table: MappedTable
     columns: list[str] = field(default_factory=list)
-    lines: list[tuple[Stated, str]] = field(default_factory=list)
+    said: list[Stated] = field(default_factory=list)
 
-    def head(self) -> str:
-        snapshot = f" snapshot={self.table.snapshot_id}" if self.table.snapshot_id else ""
-        rows = f" rows={self.table.rows}" if self.table.rows is not None else ""
-        said = f" {quoted(self.table.comment)}" if self.table.comment else ""
-        return f"# {self.table.name}{snapshot}{rows}{said}"
+
+class _Asked:
+    """A question, and which names it has."""
+
+    def __init__(self, question: str) -> None:
+        self.question = question
+        self.words = words(question)
+        self._distinct = frozenset(self.words)
+        self._parts: dict[str, bool] = {}
+
+    def names(self, column: str, shortest: int = 1) -> bool:
+        """Whether a part of a column's name, of so many letters, stands for a word of it."""
+        return any(len(one) >= shortest and self._names(one) for one in _name_words(column))
+
+    def named(self, catalog: CatalogMap) -> dict[str, int]:
+        """Statement that has a name of its own in it -> words of the longest such name."""
+        found: dict[str, int] = {}
+        for length in range(1, min(_LONGEST, len(self.words)) + 1):
+            for at in range(len(self.words) - length + 1):
+                for one in catalog.by_phrase.get(tuple(self.words[at : at + length]), ()):
+                    if one.draft.kind in _PHRASE_KINDS:
+                        found[one.key] = length
+        return found
+
+    def _names(self, part: str) -> bool:
+        if part not in self._parts:
+            self._parts[part] = part in self._distinct or any(
+                abbreviates(part, word) for word in self._distinct
+            )
+        return self._parts[part]
 
 
 def search_answer(catalog: CatalogMap, question: str, budget: int) -> Answer:
@@ -96,12 +122,13 @@ def search_answer(catalog: CatalogMap, question: str, budget: int) -> Answer:
 
     What is left of the budget goes to names and types of the other tables.
     """
-    ranked = ranked_tables(catalog, question)
+    asked = _Asked(question)
+    named = asked.named(catalog)
+    ranked = _ranked_tables(catalog, asked, named)
+    worth = _statement_worth(catalog, dict(ranked), asked, named)
     chosen = [name for name, _ in ranked]
-    relevance = catalog.statement_ranking.scores(question)
-    worth = statement_worth(catalog, dict(ranked), relevance, question)
     others = [name for name in catalog.tables if name not in chosen]
-    return _packed(catalog, chosen, worth, question, budget, others)
+    return _packed(catalog, chosen, worth, asked, budget, others)
 
 
 def describe_answer(catalog: CatalogMap, table: MappedTable, budget: int) -> Answer:
@@ -110,24 +137,24 @@ def describe_answer(catalog: CatalogMap, table: MappedTable, budget: int) -> Ans
         one.key: _STANDING[one.draft.kind] + _ALWAYS * bool(one.draft.claim.get("mandatory"))
         for one in catalog.by_table[table.name]
     }
-    return _packed(catalog, [table.name], worth, " ".join(table.columns), budget)
+    return _packed(catalog, [table.name], worth, _Asked(" ".join(table.columns)), budget)
 
 
-def ranked_tables(catalog: CatalogMap, question: str) -> list[tuple[str, float]]:
+def _ranked_tables(
+    catalog: CatalogMap, asked: _Asked, named: Mapping[str, int]
+) -> list[tuple[str, float]]:
     """Tables that fit the question with scores, the best first; what they point to comes along."""
-    scores = dict(catalog.table_ranking.scores(question))
-    asked = words(question)
+    by_word = catalog.table_ranking.lexical.by_word(asked.words)
+    scores = catalog.table_ranking.scores(asked.question, by_word)
     best = max(scores.values(), default=0.0)
-    runs = _runs(asked)
-    for key, phrases in catalog.phrases.items():
-        stated = catalog.by_key[key]
-        length = _longest(phrases, runs)
-        if length and stated.draft.table in scores and stated.draft.kind in _PHRASE_KINDS:
-            scores[stated.draft.table] += (0.06 if length == 1 else 0.12) * best
+    for key in sorted(named, key=catalog.places.__getitem__):
+        table = catalog.by_key[key].draft.table
+        if table in scores:
+            scores[table] += (0.06 if named[key] == 1 else 0.12) * best
     if not scores:
         return []
     best = max(scores.values())
-    for found_by_word in catalog.table_ranking.lexical.by_word(question).values():
+    for found_by_word in by_word.values():
         if 0 < len(found_by_word) <= _TELLING:
             name = max(found_by_word, key=lambda one: (found_by_word[one], one))
             scores[name] = max(scores[name], _COVERED * best)
@@ -142,27 +169,26 @@ def ranked_tables(catalog: CatalogMap, question: str) -> list[tuple[str, float]]
     return sorted(kept.items(), key=lambda item: (-item[1], item[0]))
 
 
-def statement_worth(
-    catalog: CatalogMap, tables: dict[str, float], relevance: dict[str, float], question: str
+def _statement_worth(
+    catalog: CatalogMap, tables: Mapping[str, float], asked: _Asked, named: Mapping[str, int]
 ) -> dict[str, float]:
     """Statement -> worth: by its kind, its table, its own fit, and what it is linked to."""
+    ranking = catalog.statement_ranking
+    relevance = ranking.scores(asked.question, ranking.lexical.by_word(asked.words))
     best_table = max(tables.values(), default=1.0)
     best = max(relevance.values(), default=1.0) or 1.0
-    asked = words(question)
-    distinct = list(dict.fromkeys(asked))
-    runs = _runs(asked)
     worth: dict[str, float] = {}
-    for one in catalog.statements:
+    for one in _candidates(catalog, tables):
         draft = one.draft
         share = (tables.get(draft.table, 0.0) / best_table) ** 1.5
-        if draft.table not in catalog.tables or (not share and draft.kind is not Kind.ABSENCE):
+        if not share and draft.kind is not Kind.ABSENCE:
             continue
         fits = relevance.get(one.key, 0.0) / best
-        length = _longest(catalog.phrases[one.key], runs) if draft.kind in _PHRASE_KINDS else 0
-        named = draft.column is not None and _names(draft.column, distinct)
+        length = named.get(one.key, 0)
+        column_named = draft.column is not None and asked.names(draft.column, 2)
         standing = _STANDING[draft.kind] + _ALWAYS * bool(draft.claim.get("mandatory"))
         worth[one.key] = (
-            share * (standing + _COLUMN_NAMED * named)
+            share * (standing + _COLUMN_NAMED * column_named)
             + _RELEVANT * fits * (0.4 + 0.6 * share)
             + (_PHRASE * (0.7 if length == 1 else 1.0) * (0.3 + 0.7 * share) if length else 0.0)
         )
@@ -170,10 +196,11 @@ def statement_worth(
     return worth
 
 
-@lru_cache(maxsize=50_000)
-def _tokens(text: str) -> int:
-    """Of short texts that come again with each question."""
-    return token_estimate(text)
+def _candidates(catalog: CatalogMap, tables: Iterable[str]) -> list[Stated]:
+    """Statements about these tables, and about what there is nowhere, in their order."""
+    found = [one for name in tables for one in catalog.by_table.get(name, ())]
+    found += [one for one in catalog.absences if one.draft.table not in tables]
+    return sorted(found, key=lambda one: catalog.places[one.key])
 
 
 @lru_cache(maxsize=50_000)
@@ -182,26 +209,9 @@ def _name_words(column: str) -> tuple[str, ...]:
     return tuple(words(column))
 
 
-def _runs(asked: Sequence[str]) -> set[tuple[str, ...]]:
-    """Every run of up to _LONGEST words of a question."""
-    return {
-        tuple(asked[at : at + length])
-        for length in range(1, _LONGEST + 1)
-        for at in range(len(asked) - length + 1)
-    }
-
-
-def _longest(phrases: Sequence[tuple[str, ...]], runs: Container[tuple[str, ...]]) -> int:
-    """Words of the longest phrase that the question has, word after word."""
-    return max((len(phrase) for phrase in phrases if phrase in runs), default=0)
-
-
-def _names(column: str, asked: Sequence[str]) -> bool:
-    parts = [part for part in _name_words(column) if len(part) > 1]
-    return any(part == word or abbreviates(part, word) for part in parts for word in asked)
-
-
-def _follow_links(catalog: CatalogMap, tables: dict[str, float], worth: dict[str, float]) -> None:
+def _follow_links(
+    catalog: CatalogMap, tables: Mapping[str, float], worth: dict[str, float]
+) -> None:
     """What a valuable statement mentions (a rate, a joined table) is worth knowing as well."""
     valuable = sorted(worth, key=lambda key: -worth[key])[:24]
     for key in valuable:
@@ -212,23 +222,23 @@ def _follow_links(catalog: CatalogMap, tables: dict[str, float], worth: dict[str
                 if near and linked.draft.kind in kinds:
                     gained = (0.35 if column is None else 0.7) * worth[key]
                     worth[linked.key] = max(worth.get(linked.key, 0.0), gained)
-    for one in catalog.statements:
-        if one.key in worth and one.draft.kind in (Kind.WARNING, Kind.FRESHNESS):
-            others = {table for table, _ in catalog.mentions[one.key]} & set(tables)
-            worth[one.key] += 0.8 * bool(others - {one.draft.table})
+    for key in worth:
+        draft = catalog.by_key[key].draft
+        if draft.kind in (Kind.WARNING, Kind.FRESHNESS):
+            others = {table for table, _ in catalog.mentions[key]} & tables.keys()
+            worth[key] += 0.8 * bool(others - {draft.table})
 
 
 def _packed(
     catalog: CatalogMap,
     chosen: list[str],
     worth: dict[str, float],
-    question: str,
+    asked: _Asked,
     budget: int,
     others: Sequence[str] = (),
 ) -> Answer:
     blocks: dict[str, _Block] = {}
-    spent = token_estimate(LEGEND) + 1
-    asked = set(words(question))
+    spent = _LEGEND_TOKENS + 1
     rest = [catalog.tables[name] for name in others]
     queue = chain(
         _interleaved(catalog, chosen, worth, asked),
@@ -236,30 +246,26 @@ def _packed(
     )
     served: dict[str, None] = {}
     for table, place in queue:
-        block = blocks.get(table.name)
+        if isinstance(place, Stated) and place.key in served:
+            continue
+        block, notices = blocks.get(table.name), catalog.notices[table.name]
         cost = 0
         if block is None:
-            block = _Block(table)
-            notices = catalog.notices[table.name]
-            cost = _tokens(block.head()) + 1 + sum(catalog.lines[o.key][1] + 1 for o in notices)
-            block.lines += [(one, catalog.lines[one.key][0]) for one in notices]
-        if isinstance(place, Stated):
-            if place.key in served:
-                continue
-            text, tokens = catalog.lines[place.key]
-            noticed = place in catalog.notices[table.name]
-            cost += 0 if noticed else tokens + 1
-        else:
-            cost += _tokens(column_text(table, place)) + 2
+            cost = table.head[1] + 1 + sum(one.line[1] + 1 for one in notices)
+        if isinstance(place, str):
+            cost += table.cells[place][1] + 2
+        elif place not in notices:
+            cost += place.line[1] + 1
         if spent + cost > budget:
             continue
         spent += cost
-        blocks[table.name] = block
-        served |= dict.fromkeys(one.key for one, _ in block.lines)
-        if not isinstance(place, Stated):
+        if block is None:
+            block = blocks[table.name] = _Block(table, said=list(notices))
+            served |= dict.fromkeys(one.key for one in notices)
+        if isinstance(place, str):
             block.columns.append(place)
         elif place.key not in served:
-            block.lines.append((place, text))
+            block.said.append(place)
             served[place.key] = None
     ordered = [blocks[name] for name in chosen if name in blocks]
     ordered += [block for name, block in blocks.items() if name not in chosen]
@@ -268,7 +274,7 @@ def _packed(
 
 
 def _interleaved(
-    catalog: CatalogMap, chosen: list[str], worth: dict[str, float], asked: set[str]
+    catalog: CatalogMap, chosen: list[str], worth: dict[str, float], asked: _Asked
 ) -> Iterable[tuple[MappedTable, Stated | str]]:
     """What to say, the most valuable first; columns that the question does not name come last."""
     items: list[tuple[float, int, MappedTable, Stated | str]] = []
@@ -277,9 +283,7 @@ def _interleaved(
         table = catalog.tables[name]
         share = 1.0 - place / (len(chosen) + 1)
         for at, column in enumerate(table.columns):
-            near = any(
-                p in asked or any(abbreviates(p, w) for w in asked) for p in _name_words(column)
-            )
+            near = asked.names(column)
             if near or place < 2:
                 items.append(((2.2 if near else 1.1) * share, at, table, column))
             else:
@@ -293,29 +297,17 @@ def _interleaved(
     yield from rest
 
 
-def column_text(table: MappedTable, column: str) -> str:
-    """`st int`, with its comment and samples where the map has them."""
-    field_ = table.schema.find_field(column)
-    text = f"{column} {field_.field_type}"
-    if doc := table.docs.get(column):
-        text += f" {quoted(doc, 600)}"
-    if values := table.samples.get(column):
-        text += f" e.g. {', '.join(quoted(one, 40) for one in values)}"
-    return text
-
-
 def _block_lines(block: _Block) -> list[str]:
-    lines = [block.head()]
+    lines = [block.table.head[0]]
     order = block.table.columns
     if block.columns:
         shown = sorted(block.columns, key=order.index)
-        lines.append("cols: " + ", ".join(column_text(block.table, one) for one in shown))
+        lines.append("cols: " + ", ".join(block.table.cells[one][0] for one in shown))
     ranks = {Kind.DESCRIPTION: -2, Kind.DEPRECATION: -3}
     lines += [
-        text
-        for stated, text in sorted(
-            block.lines,
-            key=lambda item: (ranks.get(item[0].draft.kind, 0), item[0].draft.column or ""),
+        stated.line[0]
+        for stated in sorted(
+            block.said, key=lambda one: (ranks.get(one.draft.kind, 0), one.draft.column or "")
         )
     ]
     return lines

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from lakehouse.curation.evidence_run import EvidenceRunner
 from lakehouse.curation.gathering import Gatherer, table_names
@@ -18,8 +18,30 @@ from lakehouse.semantics.binding import TableNames, under_present_names
 from lakehouse.semantics.facts import Change
 from lakehouse.semantics.judgement import Extent, Outcome, Verdict
 from lakehouse.semantics.statements import Draft, Statement
-from lakehouse.semantics.states import Mark, Standing, State, Verification, standing
+from lakehouse.semantics.states import (
+    Mark,
+    Standing,
+    State,
+    Verification,
+    depends_on_the_clock,
+    standing,
+)
 from lakehouse.table import Table
+
+
+@dataclass
+class Findings:
+    """What a survey found out so far, for itself and for later looks.
+
+    Attributes:
+        gatherers: of metadata, by table uuid.
+        drafts: statements under present names, by id.
+        standings: states, by id.
+    """
+
+    gatherers: dict[str, Gatherer] = field(default_factory=dict)
+    drafts: dict[str, Draft] = field(default_factory=dict)
+    standings: dict[str, Standing] = field(default_factory=dict)
 
 
 @dataclass
@@ -32,6 +54,10 @@ class Survey:
         statements: what is said.
         verifications: the last one of each statement, by id.
         now_ms: when it was looked at.
+        earlier: an earlier look at the same lakehouse; what it found out about tables and
+            statements that are the same objects here is not found out again.
+        names: of the tables and their columns, by uuid.
+        found: what was found out so far.
     """
 
     lake: Lakehouse
@@ -39,26 +65,49 @@ class Survey:
     statements: Sequence[Statement]
     verifications: dict[str, Verification]
     now_ms: int
-    names: Mapping[str, TableNames] = field(default_factory=dict)
-    _gatherers: dict[str, Gatherer] = field(default_factory=dict, repr=False)
+    earlier: InitVar[Survey | None] = None
+    names: dict[str, TableNames] = field(default_factory=dict)
+    found: Findings = field(default_factory=Findings, repr=False)
 
-    def __post_init__(self) -> None:
-        self.names = {uuid: table_names(table) for uuid, table in self.tables.items()}
+    def __post_init__(self, earlier: Survey | None) -> None:
         wanted: dict[str, set[int]] = {}
         for statement in self.statements:
             for uuid in statement.tables:
                 wanted.setdefault(uuid, set()).update(statement.fields_of(uuid))
-        self._gatherers = {
-            uuid: Gatherer(table, wanted.get(uuid, set())) for uuid, table in self.tables.items()
-        }
+        for uuid, table in self.tables.items():
+            fields = wanted.get(uuid, set())
+            known = None if earlier is None else earlier.found.gatherers.get(uuid)
+            if earlier and known and known.table is table and known.wanted == fields:
+                self.found.gatherers[uuid], self.names[uuid] = known, earlier.names[uuid]
+            else:
+                self.found.gatherers[uuid] = Gatherer(table, fields)
+                self.names[uuid] = table_names(table)
+        if earlier is not None:
+            self._carry(earlier)
+
+    def _carry(self, earlier: Survey) -> None:
+        """Take over what neither tables, nor words, nor verifications, nor time have changed."""
+        before, now = earlier.found, self.found
+        same_words = {id(one) for one in earlier.statements}
+        for one in self.statements:
+            key = one.statement_id
+            if id(one) not in same_words or any(
+                before.gatherers.get(uuid) is not now.gatherers.get(uuid) for uuid in one.tables
+            ):
+                continue
+            if key in before.drafts:
+                now.drafts[key] = before.drafts[key]
+            seen_alike = self.verifications.get(key) == earlier.verifications.get(key)
+            if key in before.standings and seen_alike and not depends_on_the_clock(one):
+                now.standings[key] = before.standings[key]
 
     def changes(self, statement: Statement) -> dict[str, Change]:
         """Changes to the tables since the verification, by uuid; dropped tables are left out."""
         marks = self._marks(statement)
         return {
-            uuid: self._gatherers[uuid].change(marks.get(uuid))
+            uuid: self.found.gatherers[uuid].change(marks.get(uuid))
             for uuid in statement.tables
-            if uuid in self._gatherers
+            if uuid in self.found.gatherers
         }
 
     def standing(self, statement: Statement) -> Standing:
@@ -68,11 +117,23 @@ class Survey:
 
     def standings(self) -> dict[str, Standing]:
         """The states of all statements now, by id."""
-        return {one.statement_id: self.standing(one) for one in self.statements}
+        known = self.found.standings
+        for one in self.statements:
+            if one.statement_id not in known:
+                known[one.statement_id] = self.standing(one)
+        return dict(known)
 
     def draft(self, statement: Statement) -> Draft:
-        """The statement under present names."""
-        return under_present_names(statement, self.names)
+        """The statement, one of these, under present names."""
+        known = self.found.drafts
+        if statement.statement_id not in known:
+            known[statement.statement_id] = under_present_names(statement, self.names)
+        return known[statement.statement_id]
+
+    def keep(self, verification: Verification) -> None:
+        """Take a verification for the last one of its statement."""
+        self.verifications[verification.statement_id] = verification
+        self.found.standings.pop(verification.statement_id, None)
 
     def run_evidence(self, statement: Statement, extent: Extent) -> Verdict:
         """The verdict of the data on a statement."""
@@ -257,7 +318,7 @@ def check(seen: Survey, *, run_evidence: bool = True) -> tuple[list[Checked], li
         if verdict is not None and (by == "evidence" or not seen.is_current(statement)):
             made = seen.verification(statement, verdict, by)
             kept.append(made)
-            seen.verifications[statement.statement_id] = made
+            seen.keep(made)
             now = seen.standing(statement)
         results.append(Checked(statement, seen.draft(statement), now, by))
     return results, kept

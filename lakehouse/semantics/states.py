@@ -157,6 +157,14 @@ def standing(
     return Standing(state=State.UNVERIFIED, reason=reason, since=since, trust=0.5, verdict=found)
 
 
+def depends_on_the_clock(statement: Statement) -> bool:
+    """Whether its state can change though nothing else does."""
+    check = statement.evidence
+    return statement.draft.expires is not None or (
+        check is not None and "within" in check.arguments
+    )
+
+
 def _without_evidence(
     statement: Statement, last: Verification | None, changes: Changes, found: Verdict
 ) -> Standing:

@@ -37,6 +37,7 @@ def mcp(
     running = server.mcp_server(live.LiveCatalog(session.lake), bounds)
     if http:
         session.console.print(f"MCP: http://{host}:{port}/mcp. Ctrl-C stops it.")
-        running.run("streamable-http", host=host, port=port)
+        # answers are whole at once: as JSON they cost less than as a stream of one event
+        running.run("streamable-http", host=host, port=port, json_response=True)
     else:
         running.run("stdio")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import threading
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -113,3 +116,59 @@ def test_a_change_is_seen_when_the_map_is_old(tmp_path):
     more = pa.Table.from_pylist([order(4)], lake.load_table("shop.orders").schema().as_arrow())
     lake.load_table("shop.orders").append(more)
     assert always.table("shop.orders").rows == 4
+
+
+class _SlowCatalog:
+    """A catalog whose lists of tables wait until they may come."""
+
+    def __init__(self, catalog):
+        self._catalog = catalog
+        self.may_come = threading.Event()
+        self.asked = threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._catalog, name)
+
+    def list_tables(self, namespace):
+        self.asked.set()
+        assert self.may_come.wait(20)
+        return self._catalog.list_tables(namespace)
+
+
+def test_answers_do_not_wait_for_the_catalog_while_the_map_is_fresh_enough(tmp_path):
+    now = [1_800_000_000_000]
+    lake = build(tmp_path / "warehouse")
+    lake.environment = replace(lake.environment, now_ms=lambda: now[0])
+    lake.catalog = slow = _SlowCatalog(lake.catalog)
+    slow.may_come.set()
+    served = LiveCatalog(lake, fresh_ms=2_000)
+    assert served.waits
+    assert served.table("shop.orders").rows == 3
+    more = pa.Table.from_pylist([order(4)], lake.load_table("shop.orders").schema().as_arrow())
+    lake.load_table("shop.orders").append(more)
+    slow.may_come.clear()
+    slow.asked.clear()
+    now[0] += 1_500  # half as old as it may be: it is made again beside the answers
+    assert not served.waits
+    assert served.table("shop.orders").rows == 3
+    assert slow.asked.wait(20)
+    assert served.table("shop.orders").rows == 3
+    now[0] += 1_000  # too old: this one waits for what is under way
+    assert served.waits
+    threading.Timer(0.2, slow.may_come.set).start()
+    assert served.table("shop.orders").rows == 4
+
+
+def test_a_catalog_that_does_not_answer_is_told_to_whoever_waits_for_it(tmp_path):
+    now = [1_800_000_000_000]
+    lake = build(tmp_path / "warehouse")
+    lake.environment = replace(lake.environment, now_ms=lambda: now[0])
+    served = LiveCatalog(lake, fresh_ms=2_000)
+    assert served.table("shop.orders").rows == 3
+    shutil.rmtree(tmp_path / "warehouse")
+    (tmp_path / "warehouse").write_text("no folder")
+    now[0] += 1_500
+    assert served.table("shop.orders").rows == 3
+    now[0] += 1_000
+    with pytest.raises(lh.LakehouseError):
+        served.table("shop.orders")

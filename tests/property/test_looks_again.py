@@ -1,0 +1,56 @@
+"""A look that is made of the one before says what a look from nothing says, whatever happened."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakehouse.agents.catalog_map import CatalogMap
+from lakehouse.agents.mapping import catalog_map
+from lakehouse.agents.narrow_answers import map_answer
+from lakehouse.agents.serving import describe_answer, search_answer
+from lakehouse.curation.checkup import check, survey
+from lakehouse.curation.lookout import Lookout
+from lakehouse.curation.statement_store import StatementStore
+from tests.property.statement_worlds import World
+
+STEPS = 25
+QUESTIONS = ("amount of booked orders per customer", "what did the customer write", "total by day")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_look_again_says_what_a_first_look_says(tmp_path, seed):
+    world = World(seed, tmp_path)
+    lookout, found = Lookout(world.lake), None
+    for number in range(STEPS):
+        change, _ = world.step()
+        if number % 3 == 1:  # verifications change, tables do not
+            StatementStore(world.lake).record(check(survey(world.lake))[1])
+        if number % 5 == 4:  # words change
+            _reword(world, f"said {number}")
+        seen, fresh = lookout.look(), survey(world.lake)
+        where = f"seed {seed}, step {number}: {change}"
+        assert seen.standings() == fresh.standings(), where
+        drafts = {one.statement_id: seen.draft(one) for one in seen.statements}
+        assert drafts == {one.statement_id: fresh.draft(one) for one in fresh.statements}, where
+        found = catalog_map(seen, earlier=found)
+        assert _texts(found) == _texts(catalog_map(fresh)), where
+
+
+def _reword(world: World, text: str) -> None:
+    store = StatementStore(world.lake)
+    (one,) = [one for one in store.statements() if one.statement_id == "described"]
+    if text.endswith("9"):
+        store.remove([one.statement_id])
+        store.put([one])
+        return
+    store.put([replace(one, draft=replace(one.draft, text=text))])
+
+
+def _texts(catalog: CatalogMap) -> list[str]:
+    return [
+        map_answer(catalog),
+        *(describe_answer(catalog, one, 4_000).text for one in catalog.tables.values()),
+        *(search_answer(catalog, one, budget).text for one in QUESTIONS for budget in (300, 1_500)),
+    ]
