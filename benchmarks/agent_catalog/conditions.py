@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from benchmarks.agent_catalog.lakes import Tables, World, build, evolve
 from lakehouse.agents.catalog_map import CatalogMap, Stated
 from lakehouse.agents.mapping import MapOptions, catalog_map
-from lakehouse.curation.checkup import survey
+from lakehouse.curation.checkup import Survey, survey
 from lakehouse.curation.standard_fields import standard_fields, write_standard_fields
 
 CONDITIONS = {
@@ -33,10 +33,12 @@ class Shown:
     Attributes:
         catalog: what is served from.
         tables: the rows that answers are graded on.
+        seen: the table versions that the catalog is of; None where no query is run on them.
     """
 
     catalog: CatalogMap
     tables: Tables
+    seen: Survey | None = None
 
 
 def conditions(seed: int, scale: float, names: list[str]) -> dict[str, Shown]:
@@ -58,7 +60,7 @@ def _before(world: World, seed: int) -> dict[str, Shown]:
     }
     write_standard_fields(world.lake, standard_fields(world.checked))
     maps["B"] = catalog_map(survey(world.lake), _PLAIN)
-    return {name: Shown(one, world.tables) for name, one in maps.items()}
+    return {name: Shown(one, world.tables, seen) for name, one in maps.items()}
 
 
 def _after(world: World) -> dict[str, Shown]:
@@ -69,7 +71,7 @@ def _after(world: World) -> dict[str, Shown]:
         "D": catalog_map(seen, replace(options, states=False)),
         "D states": catalog_map(seen, options),
     }
-    return {name: Shown(one, world.tables) for name, one in maps.items()}
+    return {name: Shown(one, world.tables, seen) for name, one in maps.items()}
 
 
 def shuffled(catalog: CatalogMap, seed: int) -> CatalogMap:

@@ -79,6 +79,17 @@ def evaluate(
             for question in questions:
                 _ask(tallies[name], name, one, question, state, told, seed, stored=scale == 1.0)
     parts = {name: _part(questions, tally) for name, tally in tallies.items()}
+    return result_of(questions, seeds, scale, tallies, parts)
+
+
+def result_of(
+    questions: Sequence[Question],
+    seeds: Sequence[int],
+    scale: float,
+    tallies: Mapping[str, Tally],
+    parts: Mapping[str, dict[str, Any]],
+) -> dict[str, Any]:
+    """The conditions' parts with what is said of all of them together."""
     return {
         "questions": len(questions),
         "kinds": dict(Counter(one.kind for one in questions)),
@@ -87,7 +98,7 @@ def evaluate(
         "frozen": frozen_digest(),
         "conditions": {name: {"what": CONDITIONS[name], **part} for name, part in parts.items()},
         "compared": {
-            f"{one} against {other}": mcnemar(_right(tallies[one]), _right(tallies[other]))
+            f"{one} against {other}": mcnemar(right_ones(tallies[one]), right_ones(tallies[other]))
             for one, other in PAIRS
             if one in tallies and other in tallies
         },
@@ -128,11 +139,11 @@ def _ask(
         )
         tally.size[budget].append((len(answer.text.encode()), answer.tokens))
         if budget == HEADLINE and question.tables:
-            tally.choice.append(_chosen(question, reading.tables))
-            tally.served.append(_chosen(question, answer.tables))
+            tally.choice.append(tables_chosen(question, reading.tables))
+            tally.served.append(tables_chosen(question, answer.tables))
 
 
-def _chosen(question: Question, tables: Iterable[str]) -> tuple[float, float]:
+def tables_chosen(question: Question, tables: Iterable[str]) -> tuple[float, float]:
     """(precision, recall) of the tables taken; nothing taken is nothing right."""
     taken, right = set(tables), set(question.tables)
     both = len(taken & right)
@@ -164,42 +175,50 @@ def _whole(shown: Shown) -> tuple[int, int]:
     return len(text.encode()), token_estimate(text)
 
 
-def _right(tally: Tally, budget: int = HEADLINE) -> dict[str, bool]:
+def right_ones(tally: Tally, budget: int = HEADLINE) -> dict[str, bool]:
     """Whether a question was answered rightly at every seed."""
     return {key: all(one.correct for one in got) for key, got in tally.graded[budget].items()}
 
 
-def _part(questions: Sequence[Question], tally: Tally) -> dict[str, Any]:
-    right = _right(tally)
+def answered_part(questions: Sequence[Question], tally: Tally) -> dict[str, Any]:
+    """What came of the answers: accuracy, tables, refusals."""
+    right = right_ones(tally)
     kinds: dict[str, list[bool]] = defaultdict(list)
     for question in questions:
         kinds[question.kind].append(right[question.key])
     results = [one for got in tally.graded[HEADLINE].values() for one in got]
     outcomes = Counter(one.outcome for one in results)
-    precision, recall = (_mean(pair[at] for pair in tally.choice) for at in (0, 1))
-    served = [_mean(pair[at] for pair in tally.served) for at in (0, 1)]
+    precision, recall = (mean(pair[at] for pair in tally.choice) for at in (0, 1))
     count = sum(right.values())
     return {
         "reader": {
             "right": count,
             "accuracy": round(count / len(right), 4),
             "wilson_95": wilson(count, len(right)),
-            "by_budget": {
-                str(budget): round(_mean(map(float, _right(tally, budget).values())), 4)
-                for budget in BUDGETS
-            },
             "by_kind": {kind: f"{sum(got)}/{len(got)}" for kind, got in sorted(kinds.items())},
             "outcomes": dict(sorted(outcomes.items())),
         },
         "table_choice": {"precision": precision, "recall": recall, "f1": _f1(precision, recall)},
-        "tables_served": {"precision": served[0], "recall": served[1]},
         "refusals": {
             "right": outcomes["refused rightly"],
             "wrong": outcomes["refused wrongly"],
             "missed": outcomes["not refused"],
             "answers": len(results),
         },
-        "fact_recall": {str(budget): _mean(tally.recall[budget]) for budget in BUDGETS},
+    }
+
+
+def _part(questions: Sequence[Question], tally: Tally) -> dict[str, Any]:
+    answered = answered_part(questions, tally)
+    answered["reader"]["by_budget"] = {
+        str(budget): round(mean(map(float, right_ones(tally, budget).values())), 4)
+        for budget in BUDGETS
+    }
+    served = [mean(pair[at] for pair in tally.served) for at in (0, 1)]
+    return {
+        **answered,
+        "tables_served": {"precision": served[0], "recall": served[1]},
+        "fact_recall": {str(budget): mean(tally.recall[budget]) for budget in BUDGETS},
         "harmful": {
             str(budget): {
                 "false_unmarked": tally.harm[budget]["unmarked"],
@@ -210,19 +229,19 @@ def _part(questions: Sequence[Question], tally: Tally) -> dict[str, Any]:
         },
         "size": {
             str(budget): {
-                "bytes": round(_mean(float(one) for one, _ in tally.size[budget])),
-                "tokens": round(_mean(float(one) for _, one in tally.size[budget])),
+                "bytes": round(mean(float(one) for one, _ in tally.size[budget])),
+                "tokens": round(mean(float(one) for _, one in tally.size[budget])),
             }
             for budget in BUDGETS
         },
         "whole_text": {
-            "bytes": round(_mean(float(one) for one, _ in tally.whole)),
-            "tokens": round(_mean(float(one) for _, one in tally.whole)),
+            "bytes": round(mean(float(one) for one, _ in tally.whole)),
+            "tokens": round(mean(float(one) for _, one in tally.whole)),
         },
     }
 
 
-def _mean(values: Iterable[float]) -> float:
+def mean(values: Iterable[float]) -> float:
     known = list(values)
     return round(fmean(known), 4) if known else 0.0
 
@@ -236,13 +255,13 @@ def _controls(questions: Sequence[Question], tallies: Mapping[str, Tally]) -> di
     """Checks of the evaluation itself; they may fail, and then say so."""
     found: dict[str, Any] = {}
     if {"A", "C shuffled"} <= set(tallies):
-        shuffled, bare = (sum(_right(tallies[one]).values()) for one in ("C shuffled", "A"))
+        shuffled, bare = (sum(right_ones(tallies[one]).values()) for one in ("C shuffled", "A"))
         found["shuffled falls to A or below"] = {
             "holds": shuffled <= bare, "shuffled": shuffled, "A": bare,
         }  # fmt: skip
     keys = [one.key for one in questions if one.kind == "control"]
     by_name = {
-        name: [key for key in keys if _right(tally)[key]]
+        name: [key for key in keys if right_ones(tally)[key]]
         for name, tally in tallies.items()
         if name in ("A", "B", "C")
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,8 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.semantics.claims import Kind
 
 CRASHED = "the reader crashed: "
+SECONDS = 60.0
+"""A query may take."""
 SHORT_ID = 4
 """`S070b` belongs to the owners' statement `S070`."""
 
@@ -60,8 +63,13 @@ class Rows:
         self._connection.execute("set enable_external_access = false")
 
     def figure(self, sql: str) -> Any:
-        """The single value of a query. Raises duckdb.Error."""
-        rows = self._connection.execute(sql).fetchall()
+        """The single value of a query. Raises duckdb.Error, also after SECONDS."""
+        timer = threading.Timer(SECONDS, self._connection.interrupt)
+        timer.start()
+        try:
+            rows = self._connection.execute(sql).fetchmany(2)
+        finally:
+            timer.cancel()
         value = rows[0][0] if len(rows) == 1 and len(rows[0]) == 1 else None
         if isinstance(value, decimal.Decimal):
             return float(value)

@@ -73,14 +73,13 @@ class LiveCatalog:
         Raises:
             NoSuchTableError, NoSuchSnapshotError: there is none of that name or id.
         """
-        view = self._fresh()
-        mapped = view.map.tables.get(name)
-        if mapped is None:
-            listed = ", ".join(list(view.map.tables)[:10])
+        known = self.map.tables
+        mapped, table = known.get(name), self.tables.get(name)
+        if mapped is None or table is None:
+            listed = ", ".join(list(known)[:10])
             raise NoSuchTableError(f"There is no table {name}; there are {listed}", table=name)
         if snapshot_id is None or snapshot_id == mapped.snapshot_id:
             return mapped
-        table = view.tables[name]
         snapshot = table.metadata.snapshot(snapshot_id)
         total = snapshot.summary.get("total-records", "")
         return MappedTable(
