@@ -23,6 +23,9 @@ class MergeResult:
             counts are 0 then.
         decided_again: how often the rows were decided on again, because others had changed them, or
             had added such rows.
+        rows_decided_again: how many rows of the source that took, all times together: those with
+            keys that others had touched, or all of them where these cannot be told apart; 0 for
+            an update, which has no source.
     """
 
     snapshot: Snapshot | None
@@ -32,6 +35,7 @@ class MergeResult:
     retries: int = 0
     replayed: bool = False
     decided_again: int = 0
+    rows_decided_again: int = 0
 
     @property
     def snapshot_id(self) -> int | None:

@@ -26,13 +26,15 @@ class Decision:
 
     Attributes:
         transaction: based on that version.
-        written: files written for this decision; another decision has no use for them.
+        written: files written for this decision; the next one may have a use for some of them.
         rows_deleted: how many rows go; None when nobody counted.
+        source_rows: how many rows of a source it was made about.
     """
 
     transaction: Transaction
     written: Sequence[DataFile]
     rows_deleted: int | None = None
+    source_rows: int = 0
 
 
 class RowWrite:
@@ -145,34 +147,42 @@ class RowWrite:
             ValidationConflictError: something else came between.
         """
         most = TableProperties(self._table.properties).retry_count
-        again, newest = 0, False
+        again, rows_again, newest = 0, 0, False
+        first = len(self.files)
         while True:
             before = self._table.metadata
             decision = decide()
+            self._keep_of_decisions(first, () if decision is None else decision.written)
             if decision is None:
                 if newest or not self._left_behind():
                     return None
                 newest = True
                 continue
-            kept = len(self.files)
-            self.files += decision.written
+            rows_again += decision.source_rows if again else 0
             try:
                 done = self.commit(
                     decision.transaction,
                     rows_inserted=rows_inserted,
                     rows_deleted=decision.rows_deleted,
                 )
-                return replace(done, decided_again=again)
+                return replace(done, decided_again=again, rows_decided_again=rows_again)
             except ValidationConflictError:
                 found = self._table.catalog.load(self._table.identifier)
                 same = before.table_uuid == found.metadata.table_uuid
                 may = whatever_came or only_moved_rows(before, found.metadata, self._branch)
                 if not (again < most and same and may):
                     raise
-            self._discard(self.files[kept:])
-            del self.files[kept:]
             self._table.move_to(found)
             again, newest = again + 1, True
+
+    def _keep_of_decisions(self, first: int, written: Sequence[DataFile]) -> None:
+        """Delete the files of the decision before, from number `first` on, that are not `written`.
+
+        That is done when the next decision is made: it may have kept some of them.
+        """
+        kept = {one.file_path for one in written}
+        self._discard([one for one in self.files[first:] if one.file_path not in kept])
+        self.files[first:] = written
 
     def _left_behind(self) -> bool:
         """Whether others have committed since the table was read; it moves to what they made."""

@@ -27,6 +27,8 @@ class WriteResult:
         replayed: whether an earlier run with the same `commit_id` had committed already.
         decided_again: how often the rows were decided on again, because others had changed them, or
             had added such rows.
+        rows_decided_again: how many rows of a source that took, all times together; see
+            MergeResult.
     """
 
     snapshot: Snapshot
@@ -35,6 +37,7 @@ class WriteResult:
     retries: int = 0
     replayed: bool = False
     decided_again: int = 0
+    rows_decided_again: int = 0
 
     @property
     def snapshot_id(self) -> int:

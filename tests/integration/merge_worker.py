@@ -36,6 +36,7 @@ def main() -> None:
                 "base": base,
                 "snapshot": made.snapshot_id,
                 "again": made.decided_again,
+                "rows_again": made.rows_decided_again,
                 "retries": made.retries,
             }
         )

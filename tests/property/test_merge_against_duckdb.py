@@ -227,8 +227,8 @@ class World:
             assert len(set(ids)) == len(ids), "a row id was given twice"
 
 
-def a_world(draw, folder):
-    mode = draw(st.sampled_from(["merge-on-read", "copy-on-write"]))
+def a_world(draw, folder, modes=("merge-on-read", "copy-on-write")):
+    mode = draw(st.sampled_from(modes))
     lake = lh.load_catalog(f"file://{folder}/warehouse")
     table = lake.create_table(
         "raw.t",

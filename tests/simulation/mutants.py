@@ -22,10 +22,12 @@ from lakehouse.catalog.own_folders import OwnFolders
 from lakehouse.catalog.sql import sql_catalog as sql
 from lakehouse.data.reading import column_projection as projection
 from lakehouse.data.reading import scan_columns
+from lakehouse.dml.merge import overlapped_keys
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
 from lakehouse.spec.metadata.metadata_draft import MetadataDraft
 from lakehouse.spec.metadata.table_updates import RemoveSnapshots
 from lakehouse.storage.local import LocalStorage
+from lakehouse.table import past_decision
 from lakehouse.transaction.attempt.pending_operation import Attempt
 from lakehouse.transaction.attempt.snapshot_summary import COMMIT_ID
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
@@ -417,3 +419,86 @@ def moved_rows_taken_as_they_are_now(patch: Patch) -> None:
     """A row that another writer changed before it was moved is found by its id."""
     read = moved_rows._read
     patch.setattr(moved_rows, "_read", lambda file, _, *rest: read(file, 1 << 62, *rest))
+
+
+UPSERTS = dataclasses.replace(MERGES, operations=8, kinds=("upsert", "upsert", "merge", "remove"))
+
+
+@mutant(UPSERTS, "I4")
+def neighbours_left_out_for_rows_decided_again(patch: Patch) -> None:
+    """What the first decision wrote for a key stays beside what the second writes."""
+
+    def beside(task, without, *rest):
+        return staying_rows(task, (without + 1) % task.data_file.record_count, *rest)
+
+    staying_rows = overlapped_keys.staying_rows
+    patch.setattr(overlapped_keys, "staying_rows", beside)
+
+
+@mutant(UPSERTS, "I4")
+def files_of_the_first_decision_that_stay_as_they_are(patch: Patch) -> None:
+    def untouched(changes, first, part, files, touched, *rest):
+        yield from rows(changes, first, part, files, touched, *rest)
+        changes.kept = [(one, files.origins[one.file_path]) for one in files.added]
+
+    rows = overlapped_keys._rows
+    patch.setattr(overlapped_keys, "_rows", untouched)
+
+
+@mutant(UPSERTS, "I4")
+def rows_of_the_first_decision_that_are_forgotten(patch: Patch) -> None:
+    """What stays of its rows that go does not go."""
+    patch.setattr(overlapped_keys, "_untouched", lambda decided, touched: ([], []))
+
+
+@mutant(UPSERTS, "I4")
+def kept_rows_that_are_not_judged(patch: Patch) -> None:
+    """Of the first decision all stays that no row added since is about."""
+
+    def only_added(attempt, rows, where, keys):
+        found = overlap_since(attempt, rows, where, keys)
+        nothing = {one.path: one.gone[:0] for one in rows}
+        return found and dataclasses.replace(found, removed=frozenset(), deleted=nothing)
+
+    overlap_since = past_decision.overlap_since
+    patch.setattr(past_decision, "overlap_since", only_added)
+
+
+@mutant(dataclasses.replace(UPSERTS, format_version=2), "I4", since=3)
+def keys_added_since_that_are_not_looked_for(patch: Patch) -> None:
+    def none_added(attempt, rows, where, keys):
+        found = overlap_since(attempt, rows, where, keys)
+        return found and dataclasses.replace(found, added=())
+
+    overlap_since = past_decision.overlap_since
+    patch.setattr(past_decision, "overlap_since", none_added)
+
+
+@mutant(UPSERTS, "I4", since=6)
+def kept_rows_that_the_second_commit_does_not_check(patch: Patch) -> None:
+    """Its base is newer than theirs: what others did between is to be found by then."""
+
+    def later(self, table, target, branch):
+        table.refresh()
+        return again(self, table, target, branch)
+
+    again = past_decision.PastDecision.again
+    patch.setattr(past_decision.PastDecision, "again", later)
+
+
+@mutant(UPSERTS, "says that rows were")
+def counts_of_the_first_decision_alone(patch: Patch) -> None:
+    decide_again = past_decision.decide_again
+
+    def said(first, *rest):
+        changes = decide_again(first, *rest)
+        rows = changes.rows
+
+        def counted():
+            yield from rows
+            changes.inserted, changes.updated = first.inserted, first.updated
+
+        changes.rows = counted()
+        return changes
+
+    patch.setattr(past_decision, "decide_again", said)

@@ -44,14 +44,22 @@ KEYS = range(12)
 Found = Mapping[int, tuple[str, int]]
 """Key -> partition and value."""
 Change = Callable[[Found], Found]
+Counts = tuple[int, int, int]
+"""Rows inserted, updated, deleted."""
 MODES = [f"write.{verb}.mode" for verb in ("delete", "update", "merge")]
 
 
 @dataclass
 class RowIntent(Intent):
-    """What an operation does to the rows that it finds."""
+    """What an operation does to the rows that it finds, and what it says to have done.
+
+    Attributes:
+        change: the rows after it.
+        count: what it has to say of the rows before it; None where nobody asks.
+    """
 
     change: Change = dict
+    count: Callable[[Found], Counts] | None = None
 
 
 @dataclass
@@ -77,9 +85,23 @@ class RowModel(Model):
         super().__init__(storage, elsewhere)
         self._states = {None: RowState()}  # type: ignore[dict-item]
         self._ids_seen: set[int] = set()
+        self._counts: dict[int, Counts] = {}
+
+    def check_counts(self, op: str, snapshot: Snapshot, said: Counts) -> None:
+        """I4: what a writer says is what its operation did, when its turn came."""
+        counted = self._counts.get(snapshot.snapshot_id, said)
+        if counted != said:
+            raise InvariantBrokenError(
+                f"I4: {op} says that rows were inserted, updated, deleted: {said}, serially "
+                f"{counted}"
+            )
 
     def _check_content(self, version: TableVersion, snapshot: Snapshot, state: RowState) -> None:
         """I1, I4, I10, I17: rows of a reader are those of the serial model, with stable ids."""
+        intent = self.intents[snapshot.summary[OP]]
+        if intent.count is not None:
+            before = self._states[snapshot.parent_snapshot_id]
+            self._counts[snapshot.snapshot_id] = intent.count(before.rows)
         self._check_vectors(version, snapshot)
         found = _read(version.metadata, snapshot.snapshot_id, self._storage)
         rows = {one["id"]: (one["p"], one["v"]) for one in found}
@@ -134,7 +156,11 @@ class RowWriter(Actor):
         source = {key: (self._partition(), self._value()) for key in self._keys()}
         data = _source([(key, p, v) for key, (p, v) in source.items()])
         self._write(
-            op, base, lambda t: t.upsert(data, ["id"], summary={OP: op}), lambda s: {**s, **source}
+            op,
+            base,
+            lambda t: t.upsert(data, ["id"], summary={OP: op}),
+            lambda rows: {**rows, **source},
+            lambda rows: (len(source.keys() - rows), len(source.keys() & rows), 0),
         )
 
     def change(self, op: str, base: TableVersion) -> None:
@@ -149,7 +175,13 @@ class RowWriter(Actor):
                 for key, (p, v) in rows.items()
             }
 
-        self._write(op, base, lambda t: t.update(values, _among(keys), summary={OP: op}), change)
+        self._write(
+            op,
+            base,
+            lambda t: t.update(values, _among(keys), summary={OP: op}),
+            change,
+            lambda rows: (0, len(keys & rows.keys()), 0),
+        )
 
     def above(self, op: str, base: TableVersion) -> None:
         """An update by what others change: rows may pass the filter, or no longer, by them."""
@@ -185,6 +217,11 @@ class RowWriter(Actor):
                     found[key] = (rows[key][0], rows[key][1] + by)
             return found
 
+        def count(rows: Found) -> Counts:
+            deleted = {key for key, by in source.items() if key in rows and by % 3 == 0}
+            updated = {key for key, by in source.items() if key in rows and rows[key][1] > by}
+            return len(source.keys() - rows), len(updated - deleted), len(deleted)
+
         def write(table: Table) -> MergeResult:
             data = _source([(key, where, v) for key, v in source.items()])
             merge = table.merge(data, "t.id = s.id", summary={OP: op})
@@ -192,7 +229,7 @@ class RowWriter(Actor):
             merge = merge.when_matched_update({"v": "t.v + s.v"}, "t.v > s.v")
             return merge.when_not_matched_insert_all().execute()
 
-        self._write(op, base, write, change)
+        self._write(op, base, write, change, count)
 
     def compact(self, op: str, base: TableVersion) -> None:
         """All rows into one file a partition, as compaction commits it."""
@@ -215,8 +252,9 @@ class RowWriter(Actor):
         base: TableVersion,
         write: Callable[[Table], MergeResult | WriteResult | None],
         change: Change,
+        count: Callable[[Found], Counts] | None = None,
     ) -> None:
-        self.model.intents[op] = RowIntent(op, "rows", change=change)
+        self.model.intents[op] = RowIntent(op, "rows", change=change, count=count)
         table = self._table(base)
         for _ in range(self.rng.randint(0, 20)):
             self.process.pause()
@@ -227,12 +265,16 @@ class RowWriter(Actor):
             self.world.retries += done.retries
         self.note(f"{op} done {done and done.snapshot_id}")
         self.world.look()
+        if isinstance(done, MergeResult) and done.snapshot is not None:
+            said = done.rows_inserted, done.rows_updated, done.rows_deleted
+            self.model.check_counts(op, done.snapshot, said)
+            self.world.rows_decided_again += done.rows_decided_again
 
     def _table(self, base: TableVersion) -> Table:
         return _TableOf(self.world, self.catalog, base, self.environment)
 
     def _keys(self) -> set[int]:
-        return set(self.rng.sample(KEYS, self.rng.randint(1, 3)))
+        return set(self.rng.sample(KEYS, self.rng.randint(1, 4)))
 
     def _partition(self) -> str:
         return self.rng.choice(PARTITIONS)

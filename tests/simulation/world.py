@@ -85,7 +85,7 @@ class World:
         """Whether somebody has dropped the table, or tried to."""
         self.trace: list[str] = []
         self.outage = self.delivering = False
-        self.decided_again = self.retries = 0
+        self.decided_again = self.rows_decided_again = self.retries = 0
         self.databases: list[Database] = []
         self.folder = (
             tempfile.TemporaryDirectory(dir=_FAST if Path(_FAST).is_dir() else None)

@@ -159,6 +159,8 @@ def _show_result(session: Session, table: Table, done: MergeResult) -> None:
         "rows_updated": done.rows_updated,
         "rows_deleted": done.rows_deleted,
         "retries": done.retries,
+        "decided_again": done.decided_again,
+        "rows_decided_again": done.rows_decided_again,
         "replayed": done.replayed,
     }
     if done.replayed:

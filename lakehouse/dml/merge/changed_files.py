@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
 
@@ -13,7 +13,8 @@ from pyiceberg.schema import Schema
 
 from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_data_files
-from lakehouse.dml.merge.target_rows import POSITION, Positions, RowChanges, positions_of
+from lakehouse.data.writing.fan_out import RowNumbers
+from lakehouse.dml.merge.target_rows import POSITION, Origins, Positions, RowChanges, positions_of
 from lakehouse.dml.merge_on_read import RowDeletes, decided_rows, delete_positions
 from lakehouse.expressions.bound_filter import TRUE, Bound
 from lakehouse.scan.scan_tasks import FileScanTask
@@ -40,6 +41,8 @@ class ChangedFiles:
         conflict_filter: see RowChanges.
         keys: see RowChanges.
         seen: by copy on write, rows of files that stay; see RowChanges.
+        origins: by merge on read, of added files by location: for each row, in their order, the
+            source row that it follows from, where `RowChanges` tells.
     """
 
     added: tuple[DataFile, ...]
@@ -48,6 +51,7 @@ class ChangedFiles:
     conflict_filter: Bound
     keys: KeyTest | None = None
     seen: tuple[DecidedRows, ...] = ()
+    origins: Mapping[str, Origins] = field(default_factory=dict)
 
     @property
     def written(self) -> tuple[DataFile, ...]:
@@ -97,13 +101,21 @@ def write_changes(
     """
     lineage = replace(request, schema=with_lineage(request.schema, request.format_version))
     added: list[DataFile] = []
+    numbers: dict[str, RowNumbers] = {}
     try:
-        added.extend(_fresh_files(changes, request, lineage, storage))
+        added.extend(_fresh_files(changes, request, lineage, storage, numbers))
         if mode == "merge-on-read":
             deletes = delete_positions(_decided(changes), metadata, request, storage)
-            return ChangedFiles(tuple(added), (), deletes, changes.conflict_filter, changes.keys)
+            return ChangedFiles(
+                (*(one for one, _ in changes.kept), *added),
+                (),
+                deletes,
+                changes.conflict_filter,
+                changes.keys,
+                origins=_origins(changes, numbers),
+            )
         for index, (task, positions) in enumerate(changes.gone):
-            kept = _kept(task, positions, lineage.schema, metadata, storage)
+            kept = staying_rows(task, positions, lineage.schema, metadata, storage)
             added.extend(write_data_files(kept, lineage, storage, task=f"keep{index}"))
     except BaseException:
         storage.delete([one.file_path for one in added])
@@ -114,19 +126,33 @@ def write_changes(
 
 
 def _fresh_files(
-    changes: RowChanges, request: WriteRequest, lineage: WriteRequest, storage: Storage
+    changes: RowChanges,
+    request: WriteRequest,
+    lineage: WriteRequest,
+    storage: Storage,
+    numbers: dict[str, RowNumbers],
 ) -> Iterator[DataFile]:
     """Files of the new rows and new versions; with row ids where there are versions."""
     first = next(changes.rows, None)
     if first is None:
         return
     rows = chain([first], changes.rows)
+    known = None if changes.origins is None else numbers  # known with the first row
     if changes.carries_row_ids:
-        yield from write_data_files(rows, lineage, storage, task="changed")
+        yield from write_data_files(rows, lineage, storage, task="changed", numbers=known)
         return
     own = range(len(request.schema.fields))
     fresh = (batch.select(own) for batch in rows)
-    yield from write_data_files(fresh, request, storage, task="changed")
+    yield from write_data_files(fresh, request, storage, task="changed", numbers=known)
+
+
+def _origins(changes: RowChanges, numbers: Mapping[str, RowNumbers]) -> dict[str, Origins]:
+    """Of each added file the source rows that its rows follow from."""
+    found = {one.file_path: origins for one, origins in changes.kept}
+    if numbers and changes.origins is not None:
+        every = np.concatenate(changes.origins)
+        found |= {path: every[of] for path, of in numbers.items()}
+    return found
 
 
 def _decided(changes: RowChanges) -> list[DecidedRows]:
@@ -140,14 +166,14 @@ def _decided(changes: RowChanges) -> list[DecidedRows]:
     return [*rows, *(decided_rows(task, nothing, also) for task, also in seen.values())]
 
 
-def _kept(
+def staying_rows(
     task: FileScanTask,
     gone: Positions,
     schema: Schema,
     metadata: TableMetadata,
     storage: Storage,
 ) -> Iterator[pa.RecordBatch]:
-    """The live rows of a file that stay, with their lineage."""
+    """The live rows of a file in a schema, without those at some positions."""
     read = ReadRequest.of(metadata, Schema(*schema.fields, POSITION))
     own = range(len(schema.fields))
     for batch in read_tasks([replace(task, residual=TRUE)], read, storage):

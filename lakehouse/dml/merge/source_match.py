@@ -153,6 +153,16 @@ class SourcePart:
         ).sort("row", "row_source")
         return Pairs(joined["row"].to_numpy(), joined["row_source"].to_numpy())
 
+    def alike(self, chosen: Mask) -> Mask:
+        """The rows that have a key of one of the chosen rows, which have keys that can match."""
+        names = self.keys.columns[:-1]
+        wanted = self.keys.filter(chosen[self.keys["row"].to_numpy()]).select(names).unique()
+        found = np.zeros(len(chosen), bool)
+        found[self.keys.join(wanted, on=names, how="semi", nulls_equal=True)["row"].to_numpy()] = (
+            True
+        )
+        return found
+
 
 class KeyRange:
     """The range that the keys of a source lie in, taken together from one batch after the other."""

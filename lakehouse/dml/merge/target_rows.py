@@ -35,6 +35,7 @@ POSITION = NestedField(
 _ROW_ID = NestedField(METADATA_COLUMNS[ROW_ID].field_id, "_row_id of the row", LongType())
 _BATCH_ROWS = 131_072
 Positions = npt.NDArray[np.int64]
+Origins = npt.NDArray[np.int32]
 
 
 @dataclass(slots=True)
@@ -56,8 +57,12 @@ class RowChanges:
         inserted: how many rows are new.
         opened: data files that may hold rows it is about, and were read.
         passed_over: how many source rows matched, without any clause acting on the match.
+        source_rows: how many source rows were decided on.
         carries_row_ids: whether `rows` may hold new versions of rows; with the first of them, at
             the latest, it is known.
+        origins: for `rows`, in their order, the source row that each follows from, by its number;
+            None where that is not known.
+        kept: files that were written before, and are added beside `rows`; with their origins.
     """
 
     rows: Iterator[pa.RecordBatch] = field(default_factory=lambda: iter(()))
@@ -70,7 +75,10 @@ class RowChanges:
     inserted: int = 0
     opened: list[DataFile] = field(default_factory=list)
     passed_over: int = 0
+    source_rows: int = 0
     carries_row_ids: bool = False
+    origins: list[Origins] | None = None
+    kept: list[tuple[DataFile, Origins]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.gone or self.inserted)

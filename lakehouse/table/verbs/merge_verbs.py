@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 from lakehouse.dml.merge.changed_files import Mode, write_changes
 from lakehouse.dml.merge.merge_binding import bind_merge, bind_update
@@ -20,6 +21,7 @@ from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.table.merge_builder import MergeBuilder
 from lakehouse.table.merge_result import MergePlan, MergeResult
+from lakehouse.table.past_decision import PastDecision
 from lakehouse.table.row_write import Decision, RowWrite, layout
 from lakehouse.table.rows import arrow_rows
 from lakehouse.table.verbs.write_verbs import WriteVerbs
@@ -249,20 +251,25 @@ class MergeVerbs(WriteVerbs):
     def _change(
         self, change: Callable[[TargetRows], RowChanges], command: str, into: _Into
     ) -> MergeResult:
-        counted = RowChanges()
+        counted, before = RowChanges(), cast("PastDecision | None", None)
 
         def stage(transaction: Transaction) -> Sequence[DataFile]:
             """Decides, writes files, and adds them; the files, none if there is nothing to do."""
-            nonlocal counted
+            nonlocal counted, before
             properties = TableProperties(self.properties)
             mode: Mode = getattr(properties, f"{command}_mode")
             isolation: Isolation = getattr(properties, f"{command}_isolation")
-            request = self.write_request()
-            counted = change(self._target(transaction.branch))
+            request, target = self.write_request(), self._target(transaction.branch)
+            again = None
+            if before is not None and mode == "merge-on-read":
+                again = before.again(self, target, transaction.branch)
+            counted = change(target) if again is None else again
             files = write_changes(counted, self.metadata, request, self.storage, mode)
             if not counted:
+                before = None
                 return ()
             files.stage(transaction, isolation)
+            before = PastDecision(self.version, counted, files)
             return files.written
 
         if into.transaction is not None:
@@ -273,7 +280,9 @@ class MergeVerbs(WriteVerbs):
         def decide() -> Decision | None:
             transaction = self.transaction(branch=into.branch)
             written = stage(transaction)
-            return Decision(transaction, written) if counted else None
+            if not counted:
+                return None
+            return Decision(transaction, written, source_rows=counted.source_rows)
 
         with RowWrite(self, into.branch, into.summary, into.commit_id) as write:
             done = write.replayed()
@@ -323,4 +332,5 @@ def _result(found: WriteResult | None, counted: RowChanges) -> MergeResult:
         counted.deleted,
         found.retries,
         decided_again=found.decided_again,
+        rows_decided_again=found.rows_decided_again,
     )

@@ -1,0 +1,117 @@
+"""A merge that others overtake ends as if it had come after them: as DuckDB's does on their rows.
+
+Held fixed: merge on read, serializable, one merge that is overtaken. Varied: all that
+`test_merge_against_duckdb` varies (keys, clauses, types, nulls, versions, partitions, deletes);
+what others commit while it decides, and how often they do so again while it decides again.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import pyarrow as pa
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+import lakehouse as lh
+from lakehouse.table.table import Table
+from tests.property.test_merge_against_duckdb import (
+    CLAUSES,
+    KEYS,
+    ROW,
+    SOURCE,
+    TARGET,
+    a_world,
+    unique_by,
+)
+from tests.table_census import take_census
+
+EXAMPLES = int(os.environ.get("LAKEHOUSE_MERGE_EXAMPLES", "20"))
+FILTERS = ["n > 0", "s = 'a'", "id IN (1, 2, 3)", "d IS NULL", "f >= 0"]
+OF_ITS_KEYS = CLAUSES.map(
+    lambda clauses: [one for one in clauses if one.when != "not matched by source"]
+).filter(bool)
+ON = st.sampled_from([*sorted(KEYS), *["t.id = s.id", "t.id IS NOT DISTINCT FROM s.id"] * 4])
+STEP = st.one_of(
+    st.tuples(st.just("append"), st.lists(ROW, min_size=1, max_size=3)),
+    st.tuples(st.just("delete"), st.sampled_from(FILTERS)),
+    st.tuples(st.just("update"), st.sampled_from(FILTERS)),
+    st.tuples(st.just("upsert"), st.lists(ROW, min_size=1, max_size=3)),
+    st.tuples(st.just("compact"), st.just(None)),
+)
+
+
+class Overtaken(Table):
+    """Whenever it has taken a version to decide on, others commit."""
+
+    others: list
+
+    def write_request(self):
+        if self.others:
+            self.others.pop(0)()
+        return super().write_request()
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(data=st.data())
+def test_a_merge_that_others_overtake(data):
+    with tempfile.TemporaryDirectory() as folder:
+        world = a_world(data.draw, folder, modes=["merge-on-read"])
+        world.append(data.draw(st.lists(ROW, min_size=4, max_size=12)))
+        on = data.draw(ON)
+        clauses = data.draw(OF_ITS_KEYS)
+        rows = unique_by(data.draw(st.lists(ROW, min_size=6, max_size=12)), KEYS[on])
+        source = pa.Table.from_pylist(rows, schema=SOURCE)
+        rounds = data.draw(st.lists(st.lists(STEP, min_size=1, max_size=2), min_size=1, max_size=3))
+
+        def commit(steps):
+            world.table.refresh()
+            for kind, given_ in steps:
+                act(world, kind, given_)
+
+        table = world.table
+        stale = Overtaken(table.catalog, table.version, table.environment)
+        stale.others = [lambda steps=steps: commit(steps) for steps in rounds]
+        merge = stale.merge(source, on)
+        for one in clauses:
+            merge = one.add(merge)
+        done = merge.execute()
+        before = world.peer.execute("SELECT count(*) FROM t").fetchone()[0]
+        world.peer.register("s", source)
+        text = f"MERGE INTO t USING s ON {on} {' '.join(one.sql() for one in clauses)}"
+        changed = world.peer.execute(text).fetchone()[0]
+        world.check()
+        after = world.peer.execute("SELECT count(*) FROM t").fetchone()[0]
+        assert done.rows_inserted - done.rows_deleted == after - before
+        assert done.rows_inserted + done.rows_updated + done.rows_deleted == changed
+        assert done.rows_decided_again <= done.decided_again * len(rows)
+        assert bool(done.rows_decided_again) == bool(done.decided_again)
+        in_part = 0 < done.rows_decided_again < done.decided_again * len(rows)
+        event(f"{done.decided_again} times, in part: {in_part}")
+        census = take_census(table.catalog, table.identifier)
+        assert census.missing == frozenset()
+        assert [one for one in census.unreachable if "/data/" in one] == []
+
+
+def act(world, kind, given_) -> None:
+    """What another writer does, to our table and to DuckDB's."""
+    if kind == "append":
+        world.append(given_)
+    elif kind == "delete":
+        world.delete(given_)
+    elif kind == "compact":
+        world.table.compact(lh.CompactionOptions(rewrite_all=True))
+    elif kind == "update":
+        world.table.update({"n": "7"}, given_)
+        world.peer.execute(f"UPDATE t SET n = 7 WHERE {given_}")
+    else:
+        rows = pa.Table.from_pylist(unique_by(given_, ["id"]), schema=TARGET)
+        world.table.upsert(rows, ["id"])
+        world.peer.register("more", rows)
+        listed = ", ".join(f"{one} = s.{one}" for one in TARGET.names)
+        values = ", ".join(f"s.{one}" for one in TARGET.names)
+        world.peer.execute(
+            f"MERGE INTO t USING more AS s ON t.id = s.id WHEN MATCHED THEN UPDATE SET {listed} "
+            f"WHEN NOT MATCHED THEN INSERT ({', '.join(TARGET.names)}) VALUES ({values})"
+        )
