@@ -14,11 +14,13 @@ RUN := $(UV) run --frozen --no-sync
 SEEDS ?= 10000
 ROUNDS ?= 10000
 CASES ?= 25
+STATEMENTS ?= 2000
+SEED ?= 1
 WORKERS ?= 2
 VERSION ?= 4.1
-TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/property/test_spark_statements.py
+TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark check format hostile simulate bench race conformance-java conformance-rest cluster cluster-jars clean
+.PHONY: help install demo dev test test-spark check format hostile simulate bench statements race conformance-java conformance-rest cluster cluster-jars clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +73,9 @@ hostile: .venv/installed ## Broken and forged tables: make hostile ROUNDS=10000
 
 simulate: .venv/installed ## Deterministic simulation: make simulate SEEDS=10000
 	$(RUN) python -m tests.simulation --seeds $(SEEDS)
+
+statements: .venv/installed ## Generated SQL beside Spark's own tables: make statements STATEMENTS=2000
+	$(RUN) python -m tests.spark_statements --statements $(STATEMENTS) --seed $(SEED)
 
 race: .venv/installed ## 8 processes x 100 appends on every catalog, x 50 merges, 200 kills (30 minutes)
 	LAKEHOUSE_RACE_WRITERS=8 LAKEHOUSE_RACE_APPENDS=100 LAKEHOUSE_RACE_MERGES=50 \
