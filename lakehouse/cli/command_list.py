@@ -93,7 +93,7 @@ COMMANDS = {
     "analyze": Listed(
         "lakehouse.cli.health_commands",
         "Count the distinct values of columns, or make filters of keys, in the snapshot's "
-        "statistics file.",
+        "statistics file; or count what is in each partition.",
     ),
     "compact": Listed(
         "lakehouse.cli.maintenance_commands",

@@ -19,6 +19,10 @@ from lakehouse.maintenance.advice.table_survey import advise_table
 from lakehouse.maintenance.column_sketches import compute_statistics, plan_statistics
 from lakehouse.maintenance.health.table_health import health as measure
 from lakehouse.maintenance.key_filter_build import compute_key_filters, plan_key_filters
+from lakehouse.maintenance.partition_statistics import (
+    compute_partition_statistics,
+    plan_partition_statistics,
+)
 from lakehouse.table import Table
 
 
@@ -121,6 +125,12 @@ def analyze(
             "then leave out the files that surely lack them.",
         ),
     ] = None,
+    partitions: Annotated[
+        bool,
+        typer.Option(
+            "--partitions", help="Count rows, files and deletes of each partition instead."
+        ),
+    ] = False,
     snapshot_id: Annotated[
         int | None, typer.Option("--snapshot-id", help="The current snapshot by default.")
     ] = None,
@@ -128,10 +138,15 @@ def analyze(
 ) -> None:
     """Count the distinct values of columns; keep the sketches as the snapshot's statistics file."""
     found = session.table(table)
-    if keys and column:
-        raise InvalidInputError("--keys makes filters and --column counts values: one at a time")
+    if bool(keys) + bool(column) + partitions > 1:
+        raise InvalidInputError(
+            "--keys makes filters, --column counts values, --partitions counts files: one at a time"
+        )
     if keys:
         _filter_keys(session, found, keys, snapshot_id, dry_run=dry_run)
+        return
+    if partitions:
+        _count_partitions(session, found, snapshot_id, dry_run=dry_run)
         return
     if dry_run:
         session.report(
@@ -160,6 +175,21 @@ def _filter_keys(
         session.confirm_dry_run()
         return
     made = compute_key_filters(*place, snapshot_id=snapshot_id, environment=session.environment)
+    session.show(made.to_dict(), made)
+
+
+def _count_partitions(
+    session: Session, table: Table, snapshot_id: int | None, *, dry_run: bool
+) -> None:
+    if dry_run:
+        session.report(
+            plan_partition_statistics(table.catalog, table.identifier, snapshot_id=snapshot_id)
+        )
+        session.confirm_dry_run()
+        return
+    made = compute_partition_statistics(
+        table.catalog, table.identifier, snapshot_id=snapshot_id, environment=session.environment
+    )
     session.show(made.to_dict(), made)
 
 

@@ -6,18 +6,17 @@ The partition struct spans all specs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyiceberg.types import IcebergType, PrimitiveType
+from pyiceberg.types import PrimitiveType
 
-from lakehouse.inspect.readable_values import typed_array
 from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.data_file import DataFile, ManifestEntry
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.unified_partition import UnifiedPartition
 from lakehouse.spec.schema.field_types import field_types
-from lakehouse.spec.types.physical_types import partition_types
+from lakehouse.spec.types.typed_values import typed_array
 
 _COUNTS = pa.map_(pa.int32(), pa.int64())
 _BOUNDS = pa.map_(pa.int32(), pa.binary())
@@ -40,53 +39,6 @@ _TAIL = {
     "content_size_in_bytes": pa.int64(),
 }
 Columns = list[tuple[pa.Field, pa.Array]]
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionColumn:
-    """The partition struct over all specs: one field for each partition field id.
-
-    Each is named as in the newest spec that has it.
-    """
-
-    fields: Mapping[int, tuple[str, IcebergType | None]]
-    positions: Mapping[int, Mapping[int, int]]
-
-    @classmethod
-    def of(cls, metadata: TableMetadata) -> PartitionColumn:
-        """For every spec that the metadata keeps."""
-        types = field_types(metadata.schema(), *metadata.schemas)
-        fields: dict[int, tuple[str, IcebergType | None]] = {}
-        positions: dict[int, dict[int, int]] = {}
-        for spec in sorted(metadata.partition_specs, key=lambda spec: spec.spec_id):
-            kinds = partition_types(spec, types)
-            positions[spec.spec_id] = {
-                field.field_id: position for position, field in enumerate(spec.fields)
-            }
-            for field in spec.fields:
-                fields[field.field_id] = (
-                    field.name,
-                    kinds.get(field.field_id) or fields.get(field.field_id, ("", None))[1],
-                )
-        return cls(fields, positions)
-
-    def array(self, files: Sequence[tuple[int, tuple[Any, ...]]]) -> pa.StructArray:
-        """(spec id, partition tuple) pairs as a struct array; null where a spec lacks a field."""
-        arrays = []
-        schema = []
-        for field_id, (name, kind) in self.fields.items():
-            values = []
-            for spec_id, partition in files:
-                position = self.positions[spec_id].get(field_id)
-                values.append(None if position is None else partition[position])
-            array = typed_array(values, kind)
-            arrays.append(array)
-            schema.append(pa.field(name, array.type))
-        return (
-            pa.StructArray.from_arrays(arrays, fields=schema)
-            if arrays
-            else pa.array([{}] * len(files), pa.struct([]))
-        )
 
 
 def files_table(files: Sequence[DataFile], metadata: TableMetadata) -> pa.Table:
@@ -147,7 +99,7 @@ def _file_columns(files: Sequence[DataFile], metadata: TableMetadata) -> Columns
     add("file_path", pa.string(), [file.file_path for file in files])
     add("file_format", pa.string(), [file.file_format.upper() for file in files])
     add("spec_id", pa.int32(), [file.spec_id for file in files])
-    partition = PartitionColumn.of(metadata)
+    partition = UnifiedPartition.of(metadata)
     if partition.fields:
         array = partition.array([(file.spec_id, file.partition) for file in files])
         columns.append((pa.field("partition", array.type, nullable=False), array))

@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.types import IcebergType
 
-from lakehouse.inspect.readable_values import typed_array
 from lakehouse.spec.manifests.bounds_columns import decode_bounds
 from lakehouse.spec.manifests.manifest_list import (
     CONTENT_DATA_MANIFEST,
@@ -19,6 +18,7 @@ from lakehouse.spec.manifests.manifest_list import (
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.field_types import field_types
 from lakehouse.spec.types.physical_types import partition_types
+from lakehouse.spec.types.typed_values import typed_array
 
 _SUMMARY = pa.struct(
     [

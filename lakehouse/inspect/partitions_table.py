@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakehouse.inspect.files_tables import PartitionColumn
 from lakehouse.inspect.readable_values import TIMESTAMP, timestamps
 from lakehouse.spec.manifests.data_file import CONTENT_DATA, CONTENT_POSITION_DELETES, ManifestEntry
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.unified_partition import UnifiedPartition
 
 _COUNTS = {
     "record_count": pa.int64(),
@@ -72,7 +72,7 @@ def partitions_table(entries: Sequence[ManifestEntry], metadata: TableMetadata) 
         totals.setdefault(file.partition_key, _Totals((file.spec_id, file.partition))).add(
             entry, snapshot_ms
         )
-    column = PartitionColumn.of(metadata)
+    column = UnifiedPartition.of(metadata)
     fields: list[pa.Field] = []
     arrays: list[pa.Array] = []
     if column.fields:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 
+from lakehouse.storage.location import local_path
 from tests.integration.spark_support import lake, session
 
 __all__ = ["lake", "session"]
@@ -131,6 +133,21 @@ def test_tables_are_tidied_up(sql, table, lake):
     finally:
         sql("DROP TABLE spark_catalog.default.old")
     assert sql("SELECT count(*) FROM lake.raw.rows") == [(4,)]
+
+
+def test_partitions_are_counted(sql, lake):
+    sql("CREATE TABLE lake.raw.parts (id BIGINT, p STRING) PARTITIONED BY (p)")
+    call = "CALL lake.system.compute_partition_stats"
+    assert sql(f"{call}('raw.parts')") == []
+    sql("INSERT INTO lake.raw.parts VALUES (1, 'a'), (2, 'a'), (3, NULL)")
+    snapshot_id = lake.load_table("raw.parts").current_snapshot().snapshot_id
+    sql("INSERT INTO lake.raw.parts VALUES (4, 'b')")
+    ((location,),) = sql(f"{call}(table => 'raw.parts', snapshot_id => {snapshot_id})")
+    found = pq.read_table(local_path(location)).to_pylist()
+    assert [(one["partition"]["p"], one["total_record_count"]) for one in found] == [
+        (None, 1),
+        ("a", 2),
+    ]
 
 
 def test_calls_that_cannot_be_done_say_why(sql, table):

@@ -155,6 +155,14 @@ def _compute_table_stats(call: Call) -> Rows:
     return [(result.location,)]
 
 
+def _compute_partition_stats(call: Call) -> Rows:
+    """Count rows, files and deletes of each partition into the snapshot's file of them."""
+    table, snapshot_id = call.table(), call.get("snapshot_id")
+    if snapshot_id is None and table.current_snapshot() is None:
+        return []
+    return [(table.compute_partition_statistics(snapshot_id=snapshot_id).location,)]
+
+
 def _add_files(call: Call) -> Rows:
     """Take in the Parquet files of a folder, or of a table of this session, as they lie there."""
     table = call.table()
@@ -237,6 +245,13 @@ PROCEDURES = (
         {"snapshot_id": "BIGINT", "columns": "ARRAY<STRING>"},
         {"statistics_file": "STRING"},
         _compute_table_stats,
+    ),
+    Procedure(
+        "compute_partition_stats",
+        _TABLE,
+        {"snapshot_id": "BIGINT"},
+        {"partition_statistics_file": "STRING"},
+        _compute_partition_stats,
     ),
     Procedure(
         "add_files",

@@ -24,6 +24,10 @@ from lakehouse.maintenance.orphans.orphan_removal import (
     OrphanResult,
     remove_orphan_files,
 )
+from lakehouse.maintenance.partition_statistics import (
+    PartitionStatisticsResult,
+    compute_partition_statistics,
+)
 from lakehouse.maintenance.retention.snapshot_expiry import (
     ExpiryOptions,
     ExpiryResult,
@@ -182,6 +186,31 @@ class UpkeepVerbs(LoadedTable):
             columns=columns,
             snapshot_id=counted,
             environment=self.environment,
+        )
+        self.refresh()
+        return result
+
+    def compute_partition_statistics(
+        self, *, snapshot_id: int | None = None, ref: str = "main"
+    ) -> PartitionStatisticsResult:
+        """Count rows, files and deletes of each partition into a file that metadata names.
+
+        Spec: Partition Statistics File. No data file is read.
+
+        >>> result = events.compute_partition_statistics()
+        >>> result.partitions, len(events.metadata.partition_statistics)
+        (2, 1)
+
+        Args:
+            snapshot_id: the snapshot counted; that of `ref` by default.
+            ref: a branch or tag.
+
+        Raises:
+            InvalidInputError: the table was never partitioned.
+        """
+        counted = chosen_point(self.metadata, self.name, snapshot_id, ref).snapshot_id
+        result = compute_partition_statistics(
+            self.catalog, self.identifier, snapshot_id=counted, environment=self.environment
         )
         self.refresh()
         return result
