@@ -11,7 +11,7 @@ from rich.text import Text
 
 from lakehouse.catalog.redaction import hide_secrets
 from lakehouse.cli.command_session import Session, command
-from lakehouse.cli.semantics_commands import edit_statements, result_json, statement_lines
+from lakehouse.cli.semantics_commands import edit_statements, statement_lines
 from lakehouse.curation.checkup import statements_about
 from lakehouse.maintenance.column_sketches import distinct_counts
 from lakehouse.maintenance.health.table_health import health
@@ -116,7 +116,7 @@ def describe(
     data = description(found)
     stated = statements_about(session.lake, found)
     if stated:
-        data["statements"] = [result_json(one) for one in stated]
+        data["statements"] = [one.to_json() for one in stated]
     session.show(data, Group(*_description_lines(data), *statement_lines(stated)))
 
 

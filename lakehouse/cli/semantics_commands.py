@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import click
 import typer
@@ -233,7 +233,7 @@ def _plan(seen: Survey, statements: list[Statement], covered: set[str]) -> dict[
 
 
 def _show(session: Session, results: list[Checked]) -> None:
-    data = [result_json(one) for one in results]
+    data = [one.to_json() for one in results]
     worst = sorted(
         results, key=lambda one: (list(_STYLES).index(one.standing.state), one.draft.table)
     )
@@ -252,18 +252,6 @@ def _show(session: Session, results: list[Checked]) -> None:
     summary = Text(_counted(counts) or "No statements.")
     shown = listing(("state", "about", "kind", "statement", "why"), rows, limit=len(rows))
     session.show(data, Group(summary, shown) if rows else summary)
-
-
-def result_json(one: Checked) -> dict[str, Any]:
-    """A checked statement as plain values."""
-    return {
-        **one.draft.to_json(),
-        "state": str(one.standing.state),
-        "reason": one.standing.reason,
-        "since_snapshot_id": one.standing.since,
-        "trust": one.standing.trust,
-        "decided_by": one.by,
-    }
 
 
 def _counted(counts: dict[str, int]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import InitVar, dataclass, field
+from typing import Any
 
 from lakehouse.curation.evidence_run import EvidenceRunner
 from lakehouse.curation.gathering import Gatherer, table_names
@@ -202,6 +203,17 @@ class Checked:
     standing: Standing
     by: str
 
+    def to_json(self) -> dict[str, Any]:
+        """Plain values: the draft, and its state."""
+        return {
+            **self.draft.to_json(),
+            "state": str(self.standing.state),
+            "reason": self.standing.reason,
+            "since_snapshot_id": self.standing.since,
+            "trust": self.standing.trust,
+            "decided_by": self.by,
+        }
+
 
 def survey(
     lake: Lakehouse, tables: Iterable[str] | None = None, *, as_of_ms: int | None = None
@@ -219,8 +231,11 @@ def survey(
     return _survey(lake, lambda _: found, names, uuids, as_of_ms)
 
 
-def survey_of(lake: Lakehouse, tables: Iterable[str]) -> Survey:
-    """Look at tables, at what is said of them, and at the tables that this mentions; no others."""
+def survey_of(lake: Lakehouse, tables: Iterable[str], *, as_of_ms: int | None = None) -> Survey:
+    """Look at tables, at what is said of them, and at the tables that this mentions; no others.
+
+    `as_of_ms` as in `survey`.
+    """
     names = set(tables)
     found = {
         table.metadata.table_uuid: table
@@ -239,7 +254,7 @@ def survey_of(lake: Lakehouse, tables: Iterable[str]) -> Survey:
         # one that has another name now, or is gone
         return found if mentioned.keys() <= found.keys() else _all_tables(lake)
 
-    return _survey(lake, with_mentioned, names, set(found), None)
+    return _survey(lake, with_mentioned, names, set(found), as_of_ms)
 
 
 def _survey(
@@ -326,7 +341,7 @@ def check(seen: Survey, *, run_evidence: bool = True) -> tuple[list[Checked], li
 
 def accept(lake: Lakehouse, statements: Sequence[Statement], by: str) -> None:
     """Keep that a person read statements that have no evidence, at the tables as they are now."""
-    seen = survey(lake)
+    seen = survey_of(lake, {one.draft.table for one in statements})
     known = {one.statement_id: one.digest() for one in seen.statements}
     read = Verdict(Outcome.HOLDS, f"stated by {by}")
     StatementStore(lake).record(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from lakehouse.errors import NoSuchSnapshotError
+from lakehouse.errors import CommitConflictError, InvalidStatementError, NoSuchSnapshotError
 from lakehouse.lake import Lakehouse
 from lakehouse.semantics.statement_rows import (
     STATEMENT_SCHEMA,
@@ -91,6 +91,54 @@ class StatementStore:
         ordered = [kept[key] for key in sorted(kept)]
         snapshot = table.overwrite(statement_rows(ordered)).snapshot
         self._stamp(ordered, tables)
+        return snapshot
+
+    def change(
+        self,
+        about: Table,
+        statements: Sequence[Statement],
+        removals: Iterable[str] = (),
+        *,
+        expected: str | None = None,
+    ) -> Snapshot | None:
+        """Add statements about one table, and take others about it back, in one commit.
+
+        Args:
+            about: the table.
+            statements: bound to it; one of the same id replaces the other.
+            removals: ids; those that there are not are passed over.
+            expected: the digest of what is said of the table, as it was read before.
+
+        Returns:
+            The snapshot of the table of statements; None when nothing changed.
+
+        Raises:
+            InvalidStatementError: an id is that of a statement about another table.
+            CommitConflictError: something else is said of the table than was expected.
+        """
+        if not statements and not self.lake.table_exists(STATEMENTS):
+            return None
+        table, table_uuid = self._table(STATEMENTS, STATEMENT_SCHEMA), about.metadata.table_uuid
+        known = {one.statement_id: one for one in statements_of(table.scan().to_arrow())}
+        if expected is not None and table_digest(known.values(), table_uuid) != expected:
+            raise CommitConflictError(
+                "What is said of the table is not what it was when its digest was read"
+            )
+        new = {one.statement_id: one for one in statements}
+        gone = set(removals) - new.keys()
+        for key in sorted(new.keys() | gone):
+            if key in known and known[key].subject.table_uuid != table_uuid:
+                raise InvalidStatementError(f"{key} is the id of a statement about another table")
+        kept = {key: one for key, one in known.items() if key not in gone} | {
+            key: one
+            for key, one in new.items()
+            if key not in known or known[key].digest() != one.digest()
+        }
+        if kept == known:
+            return None
+        ordered = [kept[key] for key in sorted(kept)]
+        snapshot = table.overwrite(statement_rows(ordered)).snapshot
+        self._stamp(ordered, {table_uuid: about.name})
         return snapshot
 
     def remove(self, statement_ids: Iterable[str]) -> Snapshot | None:

@@ -22,6 +22,7 @@ from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.operations.namespace_operations import NAMESPACE_OPERATIONS
 from lakehouse.server.operations.report_operations import REPORT_OPERATIONS
 from lakehouse.server.operations.scan_operations import ScanPlanning
+from lakehouse.server.operations.semantics_operations import SEMANTICS_OPERATIONS
 from lakehouse.server.operations.table_operations import TABLE_OPERATIONS
 from lakehouse.server.operations.token_operations import TOKEN_OPERATIONS
 from lakehouse.server.operations.transaction_operations import TRANSACTION_OPERATIONS
@@ -60,11 +61,11 @@ def rest_app(
 
 
 def operations_of(catalog: Catalog) -> tuple[Operation, ...]:
-    """Every operation of the specification; those are listed that the catalog has."""
+    """Every operation of the specification, and ours; those are listed that the catalog has."""
     together = [replace(one, listed=catalog.commits_together) for one in TRANSACTION_OPERATIONS]
     planning = ScanPlanning().operations()
     served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *VIEW_OPERATIONS, *REPORT_OPERATIONS)
-    return (*served, *planning, *together, *UNSERVED_OPERATIONS)
+    return (*served, *planning, *together, *SEMANTICS_OPERATIONS, *UNSERVED_OPERATIONS)
 
 
 def _configuration(operations: Sequence[Operation]) -> Callable[[Served, Call], Answer]:

@@ -34,6 +34,7 @@ VIEW = {
         "representations": [{"type": "sql", "sql": "SELECT 1 AS id", "dialect": "spark"}],
     },
 }
+SAID = "/semantics/namespaces/{ns}/tables/t"
 SPACE, TABLE, ONE_VIEW = "/namespaces/{ns}", "/namespaces/{ns}/tables/t", "/namespaces/{ns}/views/v"
 CREATES = {"requirements": [{"type": "assert-create"}], "updates": []}
 # method, path, body, and the privileges of which each is enough; written down by hand
@@ -60,6 +61,8 @@ CASES = [
     ("GET", ONE_VIEW, None, "read write manage"),
     ("HEAD", ONE_VIEW, None, "read write manage"),
     ("POST", ONE_VIEW, {"requirements": [], "updates": []}, "write manage"),
+    ("GET", SAID, None, "read write manage"),
+    ("POST", SAID, {"statements": [], "removals": []}, "write manage"),
     ("POST", "/tables/rename", {"source": "{t}", "destination": "{new}"}, "manage"),
     ("POST", "/views/rename", {"source": "{v}", "destination": "{new}"}, "manage"),
     ("DELETE", TABLE, None, "drop manage"),
