@@ -1,4 +1,4 @@
-"""Procedures that tidy up a table, measure it, or take files in."""
+"""Procedures that tidy up a table, or measure it."""
 
 from __future__ import annotations
 
@@ -163,26 +163,6 @@ def _compute_partition_stats(call: Call) -> Rows:
     return [(table.compute_partition_statistics(snapshot_id=snapshot_id).location,)]
 
 
-def _add_files(call: Call) -> Rows:
-    """Take in the Parquet files of a folder, or of a table of this session, as they lie there."""
-    table = call.table()
-    snapshot = table.import_hive(_folder(call, call.arguments["source_table"]))
-    counts = (snapshot.summary.get(one) for one in ("added-data-files", "changed-partition-count"))
-    return [tuple(int(one or 0) for one in counts)]
-
-
-def _folder(call: Call, source: str) -> str:
-    """The folder of `parquet.`path`` or of a table of the session."""
-    kind, found, path = source.partition(".")
-    if found and kind.strip("`").lower() == "parquet":
-        return path.strip("`")
-    described = call.spark.sql(f"DESCRIBE TABLE EXTENDED {source}").collect()
-    places = [row[1] for row in described if row[0] == "Location"]
-    if not places:
-        raise InvalidInputError(f"{source} has no folder of files that could be taken in")
-    return str(places[0])
-
-
 def _health(call: Call) -> Rows:
     """Small files, manifests, snapshots and skew, from metadata alone."""
     return [(str(fact), str(value)) for fact, value in call.table().health().facts()]
@@ -252,13 +232,6 @@ PROCEDURES = (
         {"snapshot_id": "BIGINT"},
         {"partition_statistics_file": "STRING"},
         _compute_partition_stats,
-    ),
-    Procedure(
-        "add_files",
-        {**_TABLE, "source_table": "STRING"},
-        {},
-        {"added_files_count": "BIGINT", "changed_partition_count": "BIGINT"},
-        _add_files,
     ),
     Procedure("health", _TABLE, {}, _FACTS, _health),
     Procedure("advise", _TABLE, {}, _FACTS, _advise),

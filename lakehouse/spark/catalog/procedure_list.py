@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lakehouse.spark.catalog import maintenance_procedures, snapshot_procedures
+from lakehouse.spark.catalog import maintenance_procedures, snapshot_procedures, takeover_procedures
 from lakehouse.spark.catalog.procedure import Procedure
 
 PROCEDURES: Mapping[str, Procedure] = {
-    one.name: one for one in (*snapshot_procedures.PROCEDURES, *maintenance_procedures.PROCEDURES)
+    one.name: one
+    for one in (
+        *snapshot_procedures.PROCEDURES,
+        *maintenance_procedures.PROCEDURES,
+        *takeover_procedures.PROCEDURES,
+    )
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -18,41 +19,59 @@ from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID
+from lakehouse.spec.table_properties import NAME_MAPPING, TableProperties
 
+_WRITTEN_BY_ICEBERG = r"\d{5}-[^/]*\.parquet$"
 _WITH_DETAILS = frozenset({"_spec_id", "_partition", ROW_ID, LAST_UPDATED})
 
 
-def file_answer(
-    plan: ScanPlan, columns: Collection[str], specs: Mapping[int, PartitionSpec]
-) -> str:
+def file_answer(plan: ScanPlan, columns: Collection[str], metadata: TableMetadata) -> str:
     """A JSON object, NUL, then location, size and details of each file, each with a NUL behind it.
 
     Args:
         plan: the plan.
         columns: names that are read; some metadata columns need details of each file.
-        specs: partition specs by id.
+        metadata: of the table.
     """
     wanted = bool(_WITH_DETAILS.intersection(columns))
     if not wanted and not plan.report.delete_files.planned:
-        return _text(plan.locations(), None, {})
+        files = plan.locations()
+        return _text(files, None, {"for_workers": may_lack_ids(files.column(0), metadata)})
     tasks = list(plan.tasks)
+    specs = metadata.specs()
     details = [_details(task, specs, wanted=wanted) for task in tasks]
     deletes = [one for task in tasks for one in task.deletes]
+    files = sized([task.data_file for task in tasks])
     told = {
         "deletes": bool(deletes),
         "delete_files": any(
             one.content != CONTENT_EQUALITY_DELETES and not one.is_deletion_vector
             for one in deletes
         ),
-        "equality_deletes": any(one.content == CONTENT_EQUALITY_DELETES for one in deletes),
+        "for_workers": any(one.content == CONTENT_EQUALITY_DELETES for one in deletes)
+        or may_lack_ids(files.column(0), metadata),
     }
-    return _text(sized([task.data_file for task in tasks]), details, told)
+    return _text(files, details, told)
+
+
+def may_lack_ids(locations: pa.ChunkedArray, metadata: TableMetadata) -> bool:
+    """Whether some file may be without field ids, which Spark's Parquet reader cannot read.
+
+    Such files are taken in as other writers made them, and found by the table's name mapping. Those
+    that Iceberg's writers make, this one among them, have ids, and names that tell it.
+    """
+    if NAME_MAPPING not in metadata.properties:
+        return False
+    folder = TableProperties(metadata.properties).data_location(metadata.location)
+    own = f"^{re.escape(folder.rstrip('/'))}/(.*/)?{_WRITTEN_BY_ICEBERG}"
+    return not pc.all(pc.match_substring_regex(locations, own)).as_py()
 
 
 def _text(files: pa.Table, details: Sequence[str] | None, told: Mapping[str, bool]) -> str:
     """Implements `file_answer`; `files` has file_path, file_size_in_bytes, record_count."""
-    head: dict[str, Any] = {"deletes": False, "delete_files": False, "equality_deletes": False}
+    head: dict[str, Any] = {"deletes": False, "delete_files": False, "for_workers": False}
     head |= {"rows": 0, "prefix": "", **told}
     if not files.num_rows:
         return json.dumps(head) + "\0"

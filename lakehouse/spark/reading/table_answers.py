@@ -88,7 +88,7 @@ class TableAnswers(Answers):
         """Which files, with these `filters` of a query (`FilterJson.java`), for these `columns`?"""
         plan = self.plan(told["filters"])
         parquet_only(self.name, plan)
-        return Raw(file_answer(plan, told["columns"], self.request.metadata.specs()))
+        return Raw(file_answer(plan, told["columns"], self.request.metadata))
 
     def aggregates(self, told: Arguments, _thing: object) -> list[int | None] | None:
         """What are these `asked`, over all rows (`AnsweredScan.java`)? None: read and see."""

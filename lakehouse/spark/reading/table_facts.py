@@ -41,6 +41,7 @@ from lakehouse.spark.spark_types import quoted, shown_schema, shown_type
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, METADATA_COLUMNS, ROW_ID
+from lakehouse.spec.table_properties import NAME_MAPPING
 
 UNKNOWN_SIZE = 1 << 40
 PARTITION = "_partition"
@@ -108,7 +109,8 @@ def table_facts(
         "misleading": sorted(misleading_columns(schema, metadata)),
         "by_workers": by_workers,
         "knows_aggregates": True,
-        "may_have_equality_deletes": _may_have_equality_deletes(snapshot),
+        "may_be_for_workers": _may_have_equality_deletes(snapshot)
+        or NAME_MAPPING in metadata.properties,
     }
 
 

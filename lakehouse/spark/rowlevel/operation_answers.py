@@ -103,7 +103,7 @@ class OperationAnswers(Answers):
         self._where = disjunction((self._where, self._reading.condition(told["filters"])))
         self._tasks |= {task.data_file.file_path: task for task in plan.tasks}
         self._splits = plan.split_options
-        return Raw(file_answer(plan, told["columns"], self._table.metadata.specs()))
+        return Raw(file_answer(plan, told["columns"], self._table.metadata))
 
     def rows(self, told: Arguments, _thing: object) -> Any:
         """A frame of these `columns` of planned `files`, read by Python workers.

@@ -17,14 +17,15 @@ final class FilePlan {
     /** Whether some file has deletes; whether some of these are position delete files. */
     final boolean deletes;
     final boolean deleteFiles;
-    final boolean equalityDeletes;
+    /** Whether there is something that Spark cannot read: equality deletes, files without ids. */
+    final boolean forWorkers;
     final DataFileSlice[] files;
 
     private FilePlan(Map head, DataFileSlice[] files) {
         this.rows = ((Number) head.get("rows")).longValue();
         this.deletes = ((Boolean) head.get("deletes")).booleanValue();
         this.deleteFiles = ((Boolean) head.get("delete_files")).booleanValue();
-        this.equalityDeletes = ((Boolean) head.get("equality_deletes")).booleanValue();
+        this.forWorkers = ((Boolean) head.get("for_workers")).booleanValue();
         this.files = files;
         long total = 0L;
         for (int i = 0; i < files.length; i++) {

@@ -101,7 +101,7 @@ final class LakehouseScanBuilder
     /** Whether Spark cannot read the files itself. */
     private boolean isForWorkers(LakehouseScan scan) {
         return table.is("by_workers")
-            || table.is("may_have_equality_deletes") && scan.plan().equalityDeletes;
+            || table.is("may_be_for_workers") && scan.plan().forWorkers;
     }
 
     /**

@@ -16,7 +16,8 @@ import org.apache.spark.sql.types.StructType;
 
 /**
  * Rows that Spark cannot read itself and gets as a frame: files on storages that Hadoop has no file
- * system for, files with equality deletes (both read by Python workers), metadata tables.
+ * system for, files with equality deletes or without field ids (all read by Python workers),
+ * metadata tables.
  */
 final class WorkerScan implements V1Scan, SupportsReportStatistics {
     private final LakehouseTable table;
