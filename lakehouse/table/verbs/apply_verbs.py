@@ -141,6 +141,7 @@ class ApplyVerbs(MergeVerbs):
             rows_deleted=counted.deleted,
             retries=found.retries,
             decided_again=found.decided_again,
+            rows_decided_again=found.rows_decided_again,
             columns_changed=columns,
         )
 
@@ -180,9 +181,9 @@ class ApplyVerbs(MergeVerbs):
                 isolation="serializable",
                 keys=changes.keys,
             )
-            return Decision(transaction, ())
+            return Decision(transaction, (), source_rows=changes.source_rows)
         files.stage(transaction, "serializable")
-        return Decision(transaction, files.written)
+        return Decision(transaction, files.written, source_rows=changes.source_rows)
 
 
 def _changed_columns(before: Schema, after: Schema) -> tuple[str, ...]:

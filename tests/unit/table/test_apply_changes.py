@@ -313,7 +313,7 @@ def test_a_row_that_came_meanwhile_is_deleted_by_a_newer_delete(table, catalog, 
     other = catalog.load_table("raw.t")
     slow = meanwhile(tmp_path, lambda: apply(other, ("c", 1, 5)))
     done = apply(slow, ("d", 1, 9), ("u", 7, 2))
-    assert done.rows_deleted == 1
+    assert (done.rows_deleted, done.decided_again, done.rows_decided_again) == (1, 1, 2)
     assert content(table) == {7: 2}
 
 

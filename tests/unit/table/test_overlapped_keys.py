@@ -16,9 +16,8 @@ from lakehouse.table.table import Table
 from tests.table_census import take_census
 
 SCHEMA = pa.schema([("id", pa.int64()), ("x", pa.int64()), ("k", pa.string())])
-FORMS = [(2, "file"), (2, "partition"), (3, "file")]
-V3 = FORMS[2:]
-TEN = tuple(range(10))
+FORMS = [(2, "partition"), (3, "file")]
+V3 = FORMS[1:]
 
 
 def rows(*ids: int | None, x: int = 0, k: str = "k") -> pa.Table:
