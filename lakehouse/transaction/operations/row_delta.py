@@ -91,7 +91,8 @@ class RowDelta:
         if vectors.location is not None:
             attempt.vectors.add(vectors.location)
         replacement = self._replacement(vectors)
-        if all(one.content == CONTENT_DATA for one in (*replacement.added, *replacement.removed)):
+        changed = (*replacement.added, *replacement.removed)
+        if not vectors.emptied and all(one.content == CONTENT_DATA for one in changed):
             operation = OPERATION_APPEND
         else:
             operation = OPERATION_OVERWRITE if self.data_files else OPERATION_DELETE
@@ -153,7 +154,7 @@ class RowDelta:
     def _replacement(self, vectors: Vectors) -> Replacement:
         return Replacement(
             id(self),
-            (*self.removed_delete_files, *vectors.superseded),
+            (*self.removed_delete_files, *vectors.superseded, *vectors.emptied),
             (*self.data_files, *self.delete_files, *vectors.files),
             edition=vectors.location,
         )

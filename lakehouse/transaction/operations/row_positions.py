@@ -22,14 +22,16 @@ class Vectors:
     """Deletion vectors of an operation, as a base of it needs them.
 
     Attributes:
-        location: of the file with the vectors; None where no rows go.
+        location: of the file with the vectors; None where there are none.
         files: one vector a data file.
         superseded: live deletes of these data files, which the vectors contain.
+        emptied: data files of which every row is deleted with this: they go, and need no vector.
     """
 
     location: str | None = None
     files: tuple[DataFile, ...] = ()
     superseded: tuple[DataFile, ...] = ()
+    emptied: tuple[DataFile, ...] = ()
 
 
 def deleted_since(
@@ -61,7 +63,8 @@ def write_vectors(
 ) -> Vectors:
     """Write a deletion vector for each file with rows that go, with all that is deleted already.
 
-    They are written again where a file has other deletes by then.
+    A file of which no row is left is told instead. They are written again where a file has other
+    deletes by then.
 
     Args:
         workspace: writes them.
@@ -90,17 +93,24 @@ def _write(
     before: Sequence[tuple[DecidedRows, Sequence[DataFile]]],
     superseded: tuple[DataFile, ...],
 ) -> Vectors:
-    deleted = _positions(workspace, metadata, before)
+    deleted = [
+        FileDeletes(one.data_file, all_deleted(one, positions))
+        for (one, _), positions in zip(before, _positions(workspace, metadata, before), strict=True)
+    ]
+    emptied = tuple(one.data_file for one in deleted if _is_every_row(one))
+    losing = [one for one in deleted if not _is_every_row(one)]
+    if not losing:
+        return Vectors(superseded=superseded, emptied=emptied)
     location = workspace.vectors_location(metadata)
-    data, files = encode_vectors(
-        (
-            FileDeletes(one.data_file, all_deleted(one, positions))
-            for (one, _), positions in zip(before, deleted, strict=True)
-        ),
-        location,
-    )
+    data, files = encode_vectors(losing, location)
     workspace.write(location, data)
-    return Vectors(location, tuple(files), superseded)
+    return Vectors(location, tuple(files), superseded, emptied)
+
+
+def _is_every_row(deletes: FileDeletes) -> bool:
+    """Whether no row of the file is left; rows that equality deletes delete are not counted."""
+    rows, positions = deletes.data_file.record_count, deletes.positions
+    return len(positions) == rows and bool(positions[-1] == rows - 1)
 
 
 def _positions(
