@@ -28,6 +28,7 @@ from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.pruning.column_statistics import statistics_of_files
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.types.sorted_numbers import distinct
 
 _COUNTED = (
     IntegerType,
@@ -51,7 +52,7 @@ def sorted_keys(keys: pa.Array, kind: IcebergType) -> npt.NDArray[Any] | None:
     """
     if not isinstance(kind, (*_COUNTED, *_SPELLED)):
         return None
-    return np.unique(_comparable(keys.drop_null(), kind))
+    return distinct(_comparable(keys.drop_null(), kind))
 
 
 def tasks_with_keys(

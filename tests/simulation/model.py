@@ -91,7 +91,12 @@ class State:
             if path in files:
                 raise InvariantBrokenError(f"I1: {intent.op} added {path} twice")
             files[path] = (where, rows)
-        for target, positions in (one for each in intent.deletes.values() for one in each.items()):
+        deleted = (
+            (writer, target, positions)
+            for (writer, _), each in intent.deletes.items()
+            for target, positions in each.items()
+        )
+        for writer, target, positions in deleted:
             if target not in files:
                 raise InvariantBrokenError(
                     f"I9: {intent.op} deleted rows of {target}, which is not live: they stay "
@@ -103,6 +108,8 @@ class State:
                     f"I4: {intent.op} moved rows of {target} that somebody else had deleted"
                 )
             gone[target] = before | positions
+            if writer == intent.op and len(gone[target]) == len(files[target][1]):
+                del files[target], gone[target]  # its commit saw that no row is left
         after = State(files, gone)
         if intent.kind == "compact" and sorted(after.rows()) != sorted(self.rows()):
             raise InvariantBrokenError(

@@ -362,6 +362,16 @@ def vectors_without_the_rows_of_others(patch: Patch) -> None:
 
 
 @mutant(MERGES, "I4")
+def files_emptied_one_row_early(patch: Patch) -> None:
+    """A file goes as a whole while one of its rows is left."""
+    patch.setattr(
+        row_positions,
+        "_is_every_row",
+        lambda one: len(one.positions) >= one.data_file.record_count - 1,
+    )
+
+
+@mutant(MERGES, "I4")
 def rows_that_two_writers_replace(patch: Patch) -> None:
     patch.setattr(moved_rows, "no_row_deleted", lambda *_, **__: None)
 

@@ -20,6 +20,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 from lakehouse.data.deletes.deletion_vector import Positions, decode_vector
 from lakehouse.errors import CorruptMetadataError
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
+from lakehouse.spec.types.sorted_numbers import distinct
 from lakehouse.storage.storage_protocol import Storage
 
 POSITION_PATH = NestedField(2147483546, "file_path", StringType(), required=True)
@@ -173,7 +174,7 @@ class DeleteLoader:
         ends = np.cumsum(np.bincount(codes, minlength=len(paths.dictionary)))
         starts = np.concatenate([[0], ends[:-1]])
         result = {
-            path: np.unique(rows[order[start:end]])
+            path: distinct(rows[order[start:end]])
             for path, start, end in zip(paths.dictionary.to_pylist(), starts, ends, strict=True)
         }
         return result, int(rows.nbytes) + 200 * len(result)
@@ -192,7 +193,7 @@ def alive(deleted: Positions, start: int, count: int) -> npt.NDArray[np.bool_] |
 def _union(parts: Sequence[Positions]) -> Positions | None:
     if not parts:
         return None
-    return parts[0] if len(parts) == 1 else np.unique(np.concatenate(parts))
+    return parts[0] if len(parts) == 1 else distinct(np.concatenate(parts))
 
 
 def _plain(array: pa.Array) -> pa.Array:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lakehouse.spec.types.sorted_numbers import distinct
+
 Hashes = npt.NDArray[np.uint64]
 
 BITS_PER_KEY = 16
@@ -37,11 +39,11 @@ class SplitBlockFilter:
     @classmethod
     def of(cls, hashes: Hashes) -> SplitBlockFilter:
         """A filter of some keys, with room for them."""
-        distinct = np.unique(hashes)
-        blocks = max(1, -(-len(distinct) * BITS_PER_KEY // (32 * _WORDS)))
+        keys = distinct(hashes)
+        blocks = max(1, -(-len(keys) * BITS_PER_KEY // (32 * _WORDS)))
         made = cls(np.zeros(blocks * _WORDS, np.uint32))
-        at = made._blocks(distinct)
-        bits = _bits(distinct)
+        at = made._blocks(keys)
+        bits = _bits(keys)
         for word in range(_WORDS):
             np.bitwise_or.at(made._words[:, word], at, bits[:, word])
         return made

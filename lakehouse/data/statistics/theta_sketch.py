@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakehouse.spec.types.sorted_numbers import union
+
 BLOB_TYPE = "apache-datasketches-theta-v1"
 
 _SEED = 9001
@@ -47,7 +49,7 @@ class ThetaSketch:
             np.uint64,
         ) >> np.uint64(1)
         found = found[(found < self._theta) & (found > 0)]
-        kept = np.unique(np.concatenate([self._hashes, found]))
+        kept = union(self._hashes, found)
         if len(kept) > _ENTRIES:
             self._theta = int(kept[_ENTRIES])
             kept = kept[:_ENTRIES]

@@ -20,6 +20,7 @@ from lakehouse.spec.manifests.data_file import CONTENT_DATA, CONTENT_POSITION_DE
 from lakehouse.spec.partitioning.partition_terms import partition_path
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.spec.types.sorted_numbers import distinct
 from lakehouse.storage.storage_protocol import Storage
 
 _CREATED_BY = "lakehouse"
@@ -94,7 +95,7 @@ def _in_its_file(one: FileDeletes) -> FileDeletes:
         raise InvalidInputError(
             f"{path} is a delete file: only rows of data files are deleted", file=path
         )
-    positions = np.unique(np.asarray(one.positions, dtype=np.int64))
+    positions = distinct(np.asarray(one.positions, dtype=np.int64))
     if len(positions) and (positions[0] < 0 or positions[-1] >= one.data_file.record_count):
         raise InvalidInputError(
             f"a deleted position lies outside {path}, which has {one.data_file.record_count} rows",

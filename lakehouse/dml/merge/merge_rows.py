@@ -230,7 +230,9 @@ class _Merging:
             part.acted[pairs.source[at]] = True
         unmatched = np.empty(0, np.int64)
         if self._whole:
-            unmatched = np.setdiff1d(np.arange(rows.num_rows), pairs.target)
+            unmet = np.ones(rows.num_rows, bool)
+            unmet[pairs.target] = False
+            unmatched = np.flatnonzero(unmet)
         left = alone.take(unmatched)
         by_source = _acting(merge.about("not matched by source"), left)
         gone = np.zeros(rows.num_rows, bool)

@@ -28,6 +28,7 @@ from lakehouse.scan.key_pruning import may_hold_key, sorted_keys, tasks_with_key
 from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.types.sorted_numbers import distinct
 from lakehouse.transaction.conflicts.key_test import KeyTest
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ def key_test(columns: KeyColumns, known: SourcePart | KeyFilter) -> KeyTest:
     def count(rows: pa.Table) -> int:
         given = PairedRows(rows.num_rows, rows, read, None, columns.merge.source)
         if isinstance(known, SourcePart):
-            return len(np.unique(known.pairs(given).target))
+            return len(distinct(known.pairs(given).target))
         return int(known.may_hold(hashes(columns.frame(columns.of_target(given)))).sum())
 
     return KeyTest(read, may_hold, count)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.types.sorted_numbers import common, union
 
 Positions = npt.NDArray[np.int64]
 
@@ -60,7 +61,7 @@ def decided_alike(rows: DecidedRows, deleted: Positions) -> Positions:
         rows: of the operation.
         deleted: positions of the file that are deleted by now, or those deleted since the base.
     """
-    return np.intersect1d(np.union1d(rows.gone, rows.seen), deleted)
+    return common(union(rows.gone, rows.seen), deleted)
 
 
 def all_deleted(rows: DecidedRows, deleted: Positions) -> Positions:
@@ -71,7 +72,7 @@ def all_deleted(rows: DecidedRows, deleted: Positions) -> Positions:
     >>> all_deleted(DecidedRows(file, gone=np.array([1, 4])), np.array([2, 4])).tolist()
     [1, 2, 4]
     """
-    return np.union1d(rows.gone, deleted)
+    return union(rows.gone, deleted)
 
 
 def about(deletes: Sequence[DataFile], file: DataFile) -> list[DataFile]:
@@ -123,7 +124,7 @@ def follow(
     places = [(one, np.isin(one.ids, gone), np.isin(one.ids, seen)) for one in to]
     there = np.concatenate([_NOTHING, *(one.ids[goes | stays] for one, goes, stays in places)])
     asked = sum(len(rows.gone) + len(rows.seen) for rows, _ in moved)
-    if asked != len(there) or not np.array_equal(np.sort(there), np.union1d(gone, seen)):
+    if asked != len(there) or not np.array_equal(np.sort(there), union(gone, seen)):
         return None
     return tuple(
         DecidedRows(one.data_file, np.sort(one.positions[goes]), np.sort(one.positions[stays]))
