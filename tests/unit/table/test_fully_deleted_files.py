@@ -21,5 +21,6 @@ def test_a_file_all_of_whose_rows_are_deleted_is_read_with_a_filter(tmp_path, ve
     table.append(pa.table({"a": [1, 2]}))
     table.append(pa.table({"a": [3]}))
     table.delete("a < 3")
-    assert len(table.scan().plan().files) == 2
+    # from version 3 on the commit removes it
+    assert len(table.scan().plan().files) == (2 if version == 2 else 1)
     assert table.scan(where="a > 0").to_arrow()["a"].to_pylist() == [3]
