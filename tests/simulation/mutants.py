@@ -33,9 +33,10 @@ from lakehouse.transaction.attempt.snapshot_summary import COMMIT_ID
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
 from lakehouse.transaction.commit import commit_attempts as engine
 from lakehouse.transaction.conflicts import conflict_rules, decided_rows
-from lakehouse.transaction.operations import append, moved_rows, row_delta, row_positions
+from lakehouse.transaction.operations import append, row_delta
 from lakehouse.transaction.operations import file_replacement as replace
 from lakehouse.transaction.operations.remove_snapshots import Expire
+from lakehouse.transaction.operations.row_decisions import moved_rows, row_positions
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.model import InvariantBrokenError
 from tests.simulation.plans import Plan, plan_of

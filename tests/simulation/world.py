@@ -27,7 +27,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import MetadataLogEntry
 from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_metadata
 from lakehouse.storage.local import LocalStorage
-from lakehouse.transaction.operations import moved_rows, phantom_rows
+from lakehouse.transaction.operations.row_decisions import moved_rows, phantom_rows
 from tests.faulty_storage import Fault, FaultyStorage
 from tests.simulation.database import FaultyDatabase
 from tests.simulation.disk import DiskOfProcess, SimulatedDisk

@@ -25,7 +25,7 @@ from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, with_lineage
 from lakehouse.storage.storage_protocol import Storage
-from lakehouse.transaction.operations.overlap import Overlap
+from lakehouse.transaction.operations.row_decisions.overlap import Overlap
 
 Decided = tuple[Sequence[tuple[FileScanTask, Positions]], Sequence[Origins]]
 

@@ -25,7 +25,7 @@ from lakehouse.spark.writing.task_files import TaskFiles
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID, with_lineage
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.table.row_write import RowWrite
+from lakehouse.table.decisions.row_write import RowWrite
 from lakehouse.table.table import Table
 
 MERGE_ON_READ = "merge-on-read"

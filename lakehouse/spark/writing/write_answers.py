@@ -15,7 +15,7 @@ from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.writing.row_order import row_order
 from lakehouse.spark.writing.task_files import TaskFiles
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.table.row_write import Decision, RowWrite
+from lakehouse.table.decisions.row_write import Decision, RowWrite
 from lakehouse.table.table import Table
 
 Commit = Callable[[Sequence[DataFile]], None]

@@ -17,8 +17,8 @@ from lakehouse.dml.merge.target_rows import RowChanges, TargetRows
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.table.decisions.row_write import Decision, RowWrite
 from lakehouse.table.merge_result import ApplyResult
-from lakehouse.table.row_write import Decision, RowWrite
 from lakehouse.table.rows import arrow_rows
 from lakehouse.table.verbs.merge_verbs import MergeVerbs
 from lakehouse.table.verbs.remembered_deletes import RememberedDeletes

@@ -19,10 +19,10 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.table.decisions.past_decision import PastDecision
+from lakehouse.table.decisions.row_write import Decision, RowWrite, layout
 from lakehouse.table.merge_builder import MergeBuilder
 from lakehouse.table.merge_result import MergePlan, MergeResult
-from lakehouse.table.past_decision import PastDecision
-from lakehouse.table.row_write import Decision, RowWrite, layout
 from lakehouse.table.rows import arrow_rows
 from lakehouse.table.verbs.write_verbs import WriteVerbs
 from lakehouse.table.write_result import WriteResult

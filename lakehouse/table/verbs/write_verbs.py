@@ -16,8 +16,8 @@ from lakehouse.expressions.filter_binding import Where, bind
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import refuse_encrypted, refuse_v1
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.table.decisions.row_write import Decision, RowWrite
 from lakehouse.table.loaded_table import LoadedTable
-from lakehouse.table.row_write import Decision, RowWrite
 from lakehouse.table.rows import WrittenFiles, arrow_rows
 from lakehouse.table.write_result import WriteResult
 

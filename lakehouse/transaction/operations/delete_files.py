@@ -18,7 +18,7 @@ from lakehouse.transaction.operations.file_replacement import (
     scope_of,
     subject_of,
 )
-from lakehouse.transaction.operations.phantom_rows import no_phantoms
+from lakehouse.transaction.operations.row_decisions.phantom_rows import no_phantoms
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,8 @@ from lakehouse.transaction.operations.file_replacement import (
     scope_of,
     subject_of,
 )
-from lakehouse.transaction.operations.moved_rows import rows_still_there
-from lakehouse.transaction.operations.phantom_rows import no_phantoms
+from lakehouse.transaction.operations.row_decisions.moved_rows import rows_still_there
+from lakehouse.transaction.operations.row_decisions.phantom_rows import no_phantoms
 
 
 @dataclass(frozen=True, eq=False)

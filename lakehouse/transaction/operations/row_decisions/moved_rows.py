@@ -22,7 +22,7 @@ from lakehouse.transaction.attempt.pending_operation import Attempt
 from lakehouse.transaction.conflicts.concurrent_changes import ConcurrentChange
 from lakehouse.transaction.conflicts.conflict_rules import Subject, no_row_deleted, still_live
 from lakehouse.transaction.conflicts.decided_rows import DecidedRows, RowIds, follow
-from lakehouse.transaction.operations.row_positions import deleted_since
+from lakehouse.transaction.operations.row_decisions.row_positions import deleted_since
 
 _LINEAGE_SINCE = 3
 _COLUMNS = Schema(*(METADATA_COLUMNS[name] for name in ("_pos", ROW_ID, LAST_UPDATED)))

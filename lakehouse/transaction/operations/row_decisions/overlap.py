@@ -16,7 +16,7 @@ from lakehouse.transaction.conflicts.concurrent_changes import ConcurrentChange
 from lakehouse.transaction.conflicts.decided_rows import DecidedRows, Positions
 from lakehouse.transaction.conflicts.key_test import KeyTest
 from lakehouse.transaction.operations.file_replacement import concurrent_changes, scope_of
-from lakehouse.transaction.operations.row_positions import deleted_since
+from lakehouse.transaction.operations.row_decisions.row_positions import deleted_since
 
 
 @dataclass(frozen=True, slots=True)

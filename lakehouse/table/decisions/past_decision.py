@@ -10,11 +10,11 @@ from lakehouse.dml.merge.decided_merge import DecidedMerge
 from lakehouse.dml.merge.overlapped_keys import decide_again, touched_rows
 from lakehouse.dml.merge.target_rows import RowChanges, TargetRows
 from lakehouse.errors import NoSuchFileError, UnsupportedFeatureError, ValidationConflictError
+from lakehouse.table.decisions.row_write import layout
 from lakehouse.table.loaded_table import LoadedTable
-from lakehouse.table.row_write import layout
 from lakehouse.transaction.attempt.pending_operation import Attempt
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
-from lakehouse.transaction.operations.overlap import overlap_since
+from lakehouse.transaction.operations.row_decisions.overlap import overlap_since
 
 
 @dataclass(frozen=True, slots=True)
