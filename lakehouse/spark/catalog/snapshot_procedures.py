@@ -38,7 +38,7 @@ def _set_current_snapshot(call: Call) -> Rows:
     if (snapshot_id is None) == (ref is None):
         raise InvalidInputError("CALL system.set_current_snapshot: give snapshot_id or ref")
     if snapshot_id is None:
-        snapshot_id = table.scan(ref=ref).request.snapshot_id
+        snapshot_id = table.metadata.ref(ref).snapshot_id
     before = table.metadata.current_snapshot_id
     table.move_to(table.transaction().set_current_snapshot(snapshot_id).commit().version)
     return [(before, table.metadata.current_snapshot_id)]

@@ -38,9 +38,18 @@ final class BesideRows {
         return constant(column.type, value(column), rows);
     }
 
+    /** Structs are filled here: before 4.3 Spark fills none. */
     static ConstantColumnVector constant(DataType type, Object value, int rows) {
         ConstantColumnVector made = new ConstantColumnVector(rows, type);
-        ColumnVectorUtils.populate(made, new GenericInternalRow(new Object[] {value}), 0);
+        if (type instanceof StructType && value != null) {
+            StructField[] fields = ((StructType) type).fields();
+            for (int i = 0; i < fields.length; i++) {
+                Object field = ((InternalRow) value).get(i, fields[i].dataType());
+                made.setChild(i, constant(fields[i].dataType(), field, rows));
+            }
+        } else {
+            ColumnVectorUtils.populate(made, new GenericInternalRow(new Object[] {value}), 0);
+        }
         return made;
     }
 

@@ -1,0 +1,1 @@
+"""A list of statements, run by our catalog and by Iceberg's runtime on the same Spark."""

@@ -1,0 +1,45 @@
+"""Why a statement does something else here than in Iceberg's runtime, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_GRAMMAR = "Spark's own grammar, which this catalog leaves alone, has no such statement; in Python"
+_REASONS: Sequence[tuple[tuple[str, ...], str]] = (
+    (("PARTITION FIELD",), f"{_GRAMMAR}: `table.update_partition_spec()`"),
+    ((" WRITE ORDERED", " WRITE LOCALLY", " WRITE UNORDERED"),
+     f"{_GRAMMAR}: `table.update_sort_order()`"),
+    (("WRITE DISTRIBUTED BY",),
+     f"{_GRAMMAR} and SQL: the property `write.distribution-mode`"),
+    (("IDENTIFIER FIELDS",), f"{_GRAMMAR}: `update_schema().set_identifier_fields()`"),
+    (("CREATE BRANCH", "CREATE OR REPLACE BRANCH", "DROP BRANCH"),
+     f"{_GRAMMAR}: `table.create_branch()`"),
+    (("CREATE TAG", "DROP TAG"), f"{_GRAMMAR}: `table.create_tag()`"),
+    (("REPLACE COLUMNS",), "all columns would be dropped first, and a table keeps one: `ADD` and "
+     "`DROP COLUMN`"),
+    (("format('iceberg')",), "no data source is called `iceberg` without its runtime: "
+     "`spark.table`, `writeTo`; changes between snapshots by `create_changelog_view`"),
+    (("mergeSchema",), "not done: `ALTER TABLE ... ADD COLUMN` first"),
+    (("snapshot-property.",), "the option is passed over: no entry in the summary"),
+    (("WITH SCHEMA EVOLUTION",), "not done: `ALTER TABLE ... ADD COLUMN` first"),
+    (("publish_changes", "SET spark.wap.id"), "rows are not staged by `wap.id`: write to a branch"),
+    (("kind = \"k0\"",), "`where` reads double quotes as SQL does, as a name: `'k0'`"),
+    (("rewrite_position_delete_files(table",), "the procedure has no options"),
+    (("add_files", "system.snapshot("), "the files are outside the warehouse, whose files alone a "
+     "table may own"),
+    (("register_table",), "the table is registered already: two names would own its files"),
+    (("rewrite_table_path",), "no such procedure"),
+    (("VIEW",), "Spark 4.1 asks no catalog for views; from 4.2 on they work"),
+    (("position_deletes",), "no such metadata table"),
+    (("SELECT * FROM t.files",), "bytes of columns differ: another encoder wrote the files"),
+    (("all_manifests",), "there is no column `key_metadata`"),
+    (("iceberg_version",), "the result's column is named after the class that answers"),
+)  # fmt: skip
+
+
+def reason(text: str) -> str:
+    """The reason for what differs about a statement; nothing where none is known."""
+    for words, told in _REASONS:
+        if any(one in text for one in words):
+            return told
+    return ""
