@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from lakehouse.curation.checkup import Checked
 from lakehouse.lake import Lakehouse
 from lakehouse.semantics.claims import Kind
+from lakehouse.semantics.facts import OWNER
 from lakehouse.semantics.states import State
 
 COMMENT = "comment"
-OWNER = "owner"
 
 _SERVED = (State.VERIFIED, State.UNVERIFIED)
 _IN_DOC = (Kind.DESCRIPTION, Kind.UNIT, Kind.CODES, Kind.VALIDITY, Kind.WARNING)

@@ -34,6 +34,9 @@ from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, OPERATION_REPLACE
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.field_types import field_types
 
+OWNER = "owner"
+"""Table property that names who answers for the table."""
+
 _ENCLOSING = (StringType, BinaryType, FixedType)
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without zone have none
 
@@ -85,6 +88,11 @@ class TableFacts:
     columns: Mapping[int, ColumnFacts]
     names: Mapping[int, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def owner(self) -> str | None:
+        """Who answers for the table, by its own property."""
+        return self.properties.get(OWNER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,7 +113,7 @@ def _by_properties(statement: Statement, changes: Changes) -> Verdict | None:
     if statement.kind is not Kind.OWNER:
         return None
     stated = statement.claim["owner"]
-    actual = changes[statement.subject.table_uuid].after.properties.get("owner")
+    actual = changes[statement.subject.table_uuid].after.owner
     if actual is None:
         return None
     if actual != stated:

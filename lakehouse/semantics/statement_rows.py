@@ -132,6 +132,7 @@ def _mark_json(mark: Mark) -> dict[str, Any]:
         "snapshot_id": mark.snapshot_id,
         "schema_id": mark.schema_id,
         "rows": mark.rows,
+        "owner": mark.owner,
         "columns": {str(field_id): dict(one) for field_id, one in mark.columns.items()},
     }
 
@@ -141,6 +142,7 @@ def _mark(written: dict[str, Any]) -> Mark:
         snapshot_id=written["snapshot_id"],
         schema_id=written["schema_id"],
         rows=written["rows"],
+        owner=written.get("owner"),  # marks of before owners were kept have none
         columns={int(field_id): one for field_id, one in written["columns"].items()},
     )
 

@@ -42,12 +42,14 @@ class Mark:
         snapshot_id: None for a table without data.
         schema_id: of the schema then.
         rows: live rows; None when unknown.
+        owner: the table's property `owner`; None when it had none.
         columns: by field id: values, nulls, bytes, lower and upper bound as plain values.
     """
 
     snapshot_id: int | None
     schema_id: int
     rows: int | None = None
+    owner: str | None = None
     columns: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
@@ -57,6 +59,7 @@ class Mark:
             snapshot_id=facts.snapshot_id,
             schema_id=facts.schema_id,
             rows=facts.rows,
+            owner=facts.owner,
             columns={
                 one: _kept(facts.columns[one]) for one in sorted(field_ids) if one in facts.columns
             },
@@ -189,7 +192,14 @@ _NULLS_MOVED = 0.1
 _WIDTH_MOVED = 1.5
 _RANGE_MOVED = 0.5
 _ENOUGH = 1000  # below, what a file costs by itself hides the width of its values
-_FACTOR = {"rewritten": 0.8, "nulls": 0.6, "width": 0.6, "range": 0.6, "rows": 0.6}
+_FACTOR = {
+    "rewritten": 0.8,
+    "nulls": 0.6,
+    "width": 0.6,
+    "range": 0.6,
+    "rows": 0.6,
+    "owner": 0.6,
+}
 
 
 def trust_left(
@@ -199,17 +209,26 @@ def trust_left(
 
     Each of these takes a part: its columns were rewritten, the share of nulls moved by a tenth,
     values became half as wide again or a third narrower, numbers left their range by half of it,
-    and half of the rows went.
+    half of the rows went, and the table's owner is another one, or nobody any more.
     """
     trust, losses = 1.0, []
     for uuid, mark in sorted(last.marks.items()):
         change = changes.get(uuid)
-        if change is None or change.same_rows:
+        if change is None:
             continue
-        for what, said in _losses(statement, mark, change):
+        found = _owner_losses(mark, change.after)
+        found += [] if change.same_rows else _losses(statement, mark, change)
+        for what, said in found:
             trust *= _FACTOR[what]
             losses.append(said)
     return round(trust, 3), losses
+
+
+def _owner_losses(mark: Mark, after: TableFacts) -> list[tuple[str, str]]:
+    if mark.owner is None or after.owner == mark.owner:
+        return []
+    who = "nobody is" if after.owner is None else f"{after.owner!r} is"
+    return [("owner", f"{who} the owner of {after.name}, which was {mark.owner!r}'s")]
 
 
 def _losses(statement: Statement, mark: Mark, change: Change) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from lakehouse.semantics.binding import TableNames, bind
 from lakehouse.semantics.facts import Change, ColumnFacts, TableFacts
 from lakehouse.semantics.judgement import Extent, Outcome, judge
+from lakehouse.semantics.statement_rows import verification_rows, verifications_of
 from lakehouse.semantics.statement_yaml import draft_of
 from lakehouse.semantics.states import Mark, State, Verification, standing, trust_left
 
@@ -186,3 +188,36 @@ def test_an_owner_is_who_the_table_says():
     found = standing(one, verified(one), told, NOW)
     assert found.state is State.CONTRADICTED
     assert "Bob" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "state"),
+    [
+        ("Ann", "Ann", State.VERIFIED),
+        ("Ann", "Bob", State.UNVERIFIED),
+        ("Ann", None, State.UNVERIFIED),
+        (None, "Bob", State.VERIFIED),
+    ],
+)
+@pytest.mark.parametrize("same_rows", [True, False])
+def test_trust_goes_with_the_owner(before, now, state, same_rows):
+    def owned(owner):
+        return replace(facts(), properties={} if owner is None else {"owner": owner})
+
+    one = statement(column="size", text="In bytes.")
+    last = replace(verified(one), marks={"u": Mark.of(owned(before), one.fields_of("u"))})
+    kept = verifications_of(verification_rows([last]))[one.statement_id]
+    assert kept.marks == last.marks
+    change = Change(after=owned(now), same_rows=same_rows, append_only=True)
+    found = standing(one, kept, {"u": change}, NOW)
+    assert found.state is state
+    assert ("owner of raw.events" in found.reason) == (state is State.UNVERIFIED)
+
+
+def test_marks_of_before_owners_were_kept_are_read():
+    one = statement(column="size", text="In bytes.")
+    rows = verification_rows([verified(one)])
+    old = json.loads(rows["marks"][0].as_py())
+    assert old["u"].pop("owner") is None
+    rows = rows.set_column(rows.column_names.index("marks"), "marks", [[json.dumps(old)]])
+    assert verifications_of(rows)[one.statement_id].marks == verified(one).marks
