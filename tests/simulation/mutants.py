@@ -462,7 +462,7 @@ def rows_of_the_first_decision_that_are_forgotten(patch: Patch) -> None:
     patch.setattr(overlapped_keys, "_untouched", lambda decided, touched: ([], []))
 
 
-@mutant(UPSERTS, "I4")
+@mutant(UPSERTS, "I4", since=5)
 def kept_rows_that_are_not_judged(patch: Patch) -> None:
     """Of the first decision all stays that no row added since is about."""
 
