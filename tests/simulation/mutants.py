@@ -27,7 +27,7 @@ from lakehouse.errors import CommitStateUnknownError, LakehouseError
 from lakehouse.spec.metadata.metadata_draft import MetadataDraft
 from lakehouse.spec.metadata.table_updates import RemoveSnapshots
 from lakehouse.storage.local import LocalStorage
-from lakehouse.table import past_decision
+from lakehouse.table.decisions import past_decision
 from lakehouse.transaction.attempt.pending_operation import Attempt
 from lakehouse.transaction.attempt.snapshot_summary import COMMIT_ID
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
