@@ -198,6 +198,28 @@ def test_a_branch_is_written_to(sql, lake):
             sql(text)
 
 
+@pytest.mark.parametrize("setting", ["spark.wap.id", "spark.wap.branch"])
+def test_rows_that_would_be_staged_are_not_published(sql, lake, spark, setting):
+    """Rows that somebody wants to look at first must not show up by themselves."""
+    make(sql, 3, "merge-on-read", extra=", 'write.wap.enabled' = 'true'")
+    before = sql("SELECT * FROM lake.raw.rows ORDER BY id")
+    spark.conf.set(setting, "audit")
+    try:
+        for statement in (
+            "INSERT INTO lake.raw.rows VALUES (9, 'z', 9)",
+            "DELETE FROM lake.raw.rows WHERE true",
+            "UPDATE lake.raw.rows SET k = 'x' WHERE id = 1",
+            MERGE,
+        ):
+            with pytest.raises(PySparkException, match=rf"{setting} is audit.*branch_audit"):
+                sql(statement)
+    finally:
+        spark.conf.unset(setting)
+    assert sql("SELECT * FROM lake.raw.rows ORDER BY id") == before
+    sql("INSERT INTO lake.raw.rows VALUES (9, 'z', 9)")
+    assert len(sql("SELECT * FROM lake.raw.rows")) == len(before) + 1
+
+
 def test_names_without_the_catalog_through_attach(session, spark, sql):
     make(sql)
     before = spark.catalog.currentCatalog(), spark.catalog.currentDatabase()

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import InvalidInputError
+from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
 from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
@@ -61,6 +61,7 @@ class WritableTableAnswers(TableAnswers):
 
     def write(self, told: Arguments, _thing: object) -> WriteAnswers:
         """A write in a `mode`, of rows that replace those of `filters`."""
+        self._refuse_staging()
         condition = exact_condition(told["filters"], self.schema)
         if condition is None:
             raise InvalidInputError(
@@ -91,6 +92,7 @@ class WritableTableAnswers(TableAnswers):
 
     def delete_where(self, told: Arguments, _thing: object) -> None:
         """Remove the rows of a condition, which are whole files."""
+        self._refuse_staging()
         condition = exact_condition(told["filters"], self.schema)
         if condition is None:
             raise InvalidInputError(f"{self.name}: the condition is none of Iceberg's")
@@ -98,9 +100,24 @@ class WritableTableAnswers(TableAnswers):
 
     def operation(self, told: Arguments, _thing: object) -> OperationAnswers:
         """DELETE, UPDATE or MERGE by rows."""
+        self._refuse_staging()
         return OperationAnswers(
             self._spark, self, self._table, self._branch, told["command"], self._summary()
         )
+
+    def _refuse_staging(self) -> None:
+        """Refuse what would be published although the session asks to stage it."""
+        if self._table.properties.get("write.wap.enabled", "").lower() != "true":
+            return
+        for setting in ("spark.wap.id", "spark.wap.branch"):
+            value = self._spark().conf.get(setting, None)
+            if value:
+                raise UnsupportedFeatureError(
+                    f"{self.name}: write.wap.enabled is true and {setting} is {value}, which this "
+                    f"catalog does not follow: write to {self.name}.branch_audit, then CALL "
+                    f"system.fast_forward; or RESET {setting}",
+                    table=self.name,
+                )
 
     def _summary(self) -> dict[str, str]:
         spark = self._spark()

@@ -22,7 +22,7 @@ _REASONS: Sequence[tuple[tuple[str, ...], str]] = (
     (("mergeSchema",), "not done: `ALTER TABLE ... ADD COLUMN` first"),
     (("snapshot-property.",), "the option is passed over: no entry in the summary"),
     (("WITH SCHEMA EVOLUTION",), "not done: `ALTER TABLE ... ADD COLUMN` first"),
-    (("publish_changes", "SET spark.wap.id"), "rows are not staged by `wap.id`: write to a branch"),
+    (("publish_changes", "SET spark.wap."), "nothing is staged: write to a branch by its name"),
     (("kind = \"k0\"",), "`where` reads double quotes as SQL does, as a name: `'k0'`"),
     (("rewrite_position_delete_files(table",), "the procedure has no options"),
     (("add_files", "system.snapshot("), "the files are outside the warehouse, whose files alone a "
