@@ -92,8 +92,7 @@ COMMANDS = {
     ),
     "analyze": Listed(
         "lakehouse.cli.health_commands",
-        "Count the distinct values of columns, or make filters of keys, in the snapshot's "
-        "statistics file; or count what is in each partition.",
+        "Count distinct values of columns, or rows of partitions, or make filters of keys.",
     ),
     "compact": Listed(
         "lakehouse.cli.maintenance_commands",

@@ -136,7 +136,7 @@ def analyze(
     ] = None,
     dry_run: DryRunOption = False,
 ) -> None:
-    """Count the distinct values of columns; keep the sketches as the snapshot's statistics file."""
+    """Count distinct values of columns, or rows of partitions, or make filters of keys."""
     found = session.table(table)
     if bool(keys) + bool(column) + partitions > 1:
         raise InvalidInputError(

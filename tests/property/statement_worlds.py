@@ -160,7 +160,7 @@ class World:
         self.rng = random.Random(seed)
         self.lake = lh.load_catalog(
             f"sqlite:///{folder}/{seed}.db",
-            warehouse=f"memory://statements{seed}",
+            warehouse=f"memory://{folder.name}-{seed}",
             environment=Environment.seeded(seed),
         )
         self.ids = itertools.count(1)

@@ -1,6 +1,6 @@
 """Statements on a lakehouse table do what they do on tables of Spark's own.
 
-`LAKEHOUSE_SPARK_STATEMENTS` is how many are tried (default 300). `python -m tests.spark_statements`
+`LAKEHOUSE_SPARK_STATEMENTS` is how many are tried (default 120). `python -m tests.spark_statements`
 tries as many as one likes.
 """
 
@@ -14,7 +14,7 @@ from tests.spark_statements.stated_tables import PER_TABLE, StatedTables, Tally
 
 pytestmark = pytest.mark.spark
 
-STATEMENTS = int(os.environ.get("LAKEHOUSE_SPARK_STATEMENTS", "300"))
+STATEMENTS = int(os.environ.get("LAKEHOUSE_SPARK_STATEMENTS", "120"))
 
 
 @pytest.fixture(scope="module")
