@@ -42,6 +42,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "spark_read": ("--rows", "200000", "--days", "20", "--repeat", "1"),
     "spark_write": ("--rows", "200000", "--days", "3", "--repeat", "1"),
     "ingest": ("--rows", "20000", "--days", "2", "--files", "2", "--repeat", "1"),
+    "spark_merge": ("--rows", "60000", "--updates", "6000", "--inserts", "1500", "--repeat", "1"),
     "spark_join": ("--rows", "200000", "--buckets", "2", "--repeat", "1"),
     "rest": ("--seconds", "0.3", "--rounds", "1", "--files", "5376", "--repeat", "1"),
 }
@@ -227,6 +228,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "sensor_tick": sensor_tick,
     "spark_read": spark,
     "spark_join": spark,
+    "spark_merge": spark,
     "spark_write": spark,
     "ingest": spark,
     "rest": rest,
