@@ -50,7 +50,7 @@ old = f"id * {every}"
 new = spark.range(rows, rows + inserts, 1, 2)
 save(spark.range(0, updates, 1, 4).selectExpr(*columns(old, old, "!")).unionAll(
     new.selectExpr(*columns("id", f"(id - {rows}) * {rows // inserts}", "new"))), "all")
-first = 14 * day
+first = -(-14 * rows // 30)
 old = f"({first} + (id * 10) % {day})"
 save(spark.range(0, day // 10, 1, 2).selectExpr(*columns(old, old, "!")).unionAll(
     new.limit(day // 40).selectExpr(
