@@ -32,6 +32,7 @@ LakehouseError
  │    ├── ValidationConflictError     certainly not committed, an assumption failed: not retryable
  │    └── CommitStateUnknownError     may or may not have been committed: delete nothing
  ├── StorageError                     I/O failed; `retryable` says whether trying again can help
+ ├── ForbiddenError                   the catalog's server does not let its caller do it
  ├── RequestRepeatedError             a request was carried out before
  └── MaintenanceRefusedError          a maintenance request that could lose data
 """
@@ -320,6 +321,10 @@ class StorageError(LakehouseError):
 
 def _rebuild_storage(message: str, retryable: bool, context: dict[str, object]) -> StorageError:
     return StorageError(message, retryable=retryable, **context)
+
+
+class ForbiddenError(LakehouseError):
+    """The catalog's server knows who asks, and does not let them do it."""
 
 
 class RequestRepeatedError(LakehouseError):

@@ -21,8 +21,7 @@ import pyarrow as pa
 
 import lakehouse as lh
 from benchmarks.agent_catalog.lakes import state_all
-from lakehouse.curation.checkup import survey
-from lakehouse.curation.lookout import Lookout
+from lakehouse.curation.survey import survey
 from lakehouse.semantics.statement_yaml import draft_of
 
 RESULT = Path(__file__).parents[1] / "results" / "agent_judging.json"
@@ -84,13 +83,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         lake = build(folder, arguments.tables)
         nothing = _timed(lambda: survey(lake).standings())
-        lookout = Lookout(lake)
-        lookout.look().standings()
+        seen = survey(lake)
+        seen.standings()
         looked, judged, whole = [], [], []
         for number in range(arguments.commits):
             lake.load_table(f"raw.t{number % arguments.tables:03}").append(rows())
             began = time.perf_counter()
-            seen = lookout.look()
+            seen = survey(lake, earlier=seen)
             between = time.perf_counter()
             states = seen.standings()
             ended = time.perf_counter()

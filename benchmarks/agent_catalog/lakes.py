@@ -15,8 +15,9 @@ import pyarrow as pa
 
 import lakehouse as lh
 from benchmarks.agent_catalog.domain import nordlicht_evolution, nordlicht_tables
-from lakehouse.curation.checkup import Checked, accept, check_statements, survey
+from lakehouse.curation.checkup import Checked, accept, check_statements
 from lakehouse.curation.statement_store import StatementStore
+from lakehouse.curation.survey import survey
 from lakehouse.environment import Environment
 from lakehouse.semantics.binding import bind
 from lakehouse.semantics.statement_yaml import parse_statements

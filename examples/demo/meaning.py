@@ -8,9 +8,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table as Grid
 
-from lakehouse.curation.checkup import Checked, check_statements, survey
+from lakehouse.curation.checkup import Checked, check_statements
 from lakehouse.curation.standard_fields import standard_fields, write_standard_fields
 from lakehouse.curation.statement_import import keep_statements
+from lakehouse.curation.survey import survey
 from lakehouse.lake import Lakehouse
 from lakehouse.semantics.binding import bind
 from lakehouse.semantics.statement_yaml import parse_statements

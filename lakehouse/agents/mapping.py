@@ -10,8 +10,8 @@ import pyarrow as pa
 from lakehouse.agents.catalog_map import CatalogMap, MappedTable, Stated
 from lakehouse.agents.ranking import Embed
 from lakehouse.agents.words import clean
-from lakehouse.curation.checkup import Survey
 from lakehouse.curation.standard_fields import COMMENT
+from lakehouse.curation.survey import Survey
 from lakehouse.semantics.statements import Draft
 from lakehouse.semantics.states import Standing
 from lakehouse.table import Table

@@ -34,6 +34,7 @@ from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
     CommitStateUnknownError,
+    ForbiddenError,
     InvalidInputError,
     LakehouseError,
     NamespaceAlreadyExistsError,
@@ -62,6 +63,7 @@ _ERRORS: tuple[tuple[type[Exception], type[LakehouseError]], ...] = (
     (theirs.NamespaceAlreadyExistsError, NamespaceAlreadyExistsError),
     (theirs.NamespaceNotEmptyError, NamespaceNotEmptyError),
     (theirs.BadRequestError, InvalidInputError),
+    (theirs.ForbiddenError, ForbiddenError),
     (theirs.RESTError, StorageError),
     (RequestException, StorageError),
     (ValidationError, UnsupportedFeatureError),

@@ -14,12 +14,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lakehouse.cli.command_session import Session, command
-from lakehouse.curation.checkup import Checked, Survey, accept, check_statements, survey
+from lakehouse.curation.checkup import Checked, accept, check_statements
 from lakehouse.curation.profiles import profile
 from lakehouse.curation.proposals import propose
 from lakehouse.curation.standard_fields import standard_fields, write_standard_fields
 from lakehouse.curation.statement_import import keep_statements
 from lakehouse.curation.statement_store import NAMESPACE, StatementStore
+from lakehouse.curation.survey import Survey, survey
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.shown_plan import listing
 from lakehouse.semantics.binding import bind
@@ -168,9 +169,10 @@ def export(
 
 def edit_statements(session: Session, table: str) -> None:
     """Open the statements about a table in the editor and keep what comes back."""
-    seen = survey(session.lake, [table])
     session.table(table)
-    drafts = [seen.draft(one) for one in seen.statements]
+    seen = survey(session.lake)
+    said = [one for one in seen.statements if seen.draft(one).table == table]
+    drafts = [seen.draft(one) for one in said]
     before = write_statements(drafts) if drafts else f"table: {table}\nstatements: []\n"
     after = click.edit(before, extension=".yaml")
     if after is None or after == before:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lakehouse.curation.checkup import Checked, accept, check, survey
+from lakehouse.curation.checkup import Checked, accept, check
 from lakehouse.curation.standard_fields import standard_fields, write_standard_fields
 from lakehouse.curation.statement_store import StatementStore
+from lakehouse.curation.survey import survey
 from lakehouse.lake import Lakehouse
 from lakehouse.semantics.statements import Statement
 

@@ -49,13 +49,11 @@ class StatementStore:
 
     def statements(self, as_of_ms: int | None = None) -> list[Statement]:
         """The statements now, or at a time (milliseconds since the epoch), ordered by id."""
-        rows = self._rows(STATEMENTS, as_of_ms)
-        return [] if rows is None else sorted(statements_of(rows), key=lambda s: s.statement_id)
+        return statements_in(self._open(STATEMENTS), as_of_ms)
 
     def verifications(self, as_of_ms: int | None = None) -> dict[str, Verification]:
         """The newest verification of each statement, by its id."""
-        rows = self._rows(VERIFICATIONS, as_of_ms)
-        return {} if rows is None else verifications_of(rows)
+        return verifications_in(self._open(VERIFICATIONS), as_of_ms)
 
     def put(
         self,
@@ -161,16 +159,8 @@ class StatementStore:
         table = self._table(VERIFICATIONS, VERIFICATION_SCHEMA)
         return table.append(verification_rows(verifications)).snapshot
 
-    def _rows(self, name: str, as_of_ms: int | None) -> pa.Table | None:
-        if not self.lake.table_exists(name):
-            return None
-        table = self.lake.load_table(name)
-        if as_of_ms is None:
-            return table.scan().to_arrow()
-        try:
-            return table.scan(as_of=as_of_ms).to_arrow()
-        except NoSuchSnapshotError:  # nothing had been said yet
-            return None
+    def _open(self, name: str) -> Table | None:
+        return self.lake.load_table(name) if self.lake.table_exists(name) else None
 
     def _table(self, name: str, schema: pa.Schema) -> Table:
         if self.lake.table_exists(name):
@@ -186,3 +176,27 @@ class StatementStore:
             digest = table_digest(statements, uuid)
             if table.metadata.table_uuid == uuid and table.properties.get(DIGEST) != digest:
                 table.set_properties({DIGEST: digest, STATEMENTS_TABLE: STATEMENTS})
+
+
+def statements_in(table: Table | None, as_of_ms: int | None = None) -> list[Statement]:
+    """The statements in a version of their table, or in an earlier one; None where there is none.
+
+    Ordered by id.
+    """
+    rows = _rows(table, as_of_ms)
+    return [] if rows is None else sorted(statements_of(rows), key=lambda s: s.statement_id)
+
+
+def verifications_in(table: Table | None, as_of_ms: int | None = None) -> dict[str, Verification]:
+    """The newest of each statement in a version of their table, or in an earlier one, by id."""
+    rows = _rows(table, as_of_ms)
+    return {} if rows is None else verifications_of(rows)
+
+
+def _rows(table: Table | None, as_of_ms: int | None) -> pa.Table | None:
+    if table is None or as_of_ms is None:
+        return None if table is None else table.scan().to_arrow()
+    try:
+        return table.scan(as_of=as_of_ms).to_arrow()
+    except NoSuchSnapshotError:  # nothing had been said yet
+        return None

@@ -9,11 +9,13 @@ import sys
 import time
 
 import anyio
+import pyarrow as pa
 import pytest
 from mcp import StdioServerParameters
 from mcp.client import Client
 
-from tests.unit.agents.conftest import CANARY, build
+from lakehouse.agents.live_catalog import FRESH_MS
+from tests.unit.agents.conftest import CANARY, LINES, ORDERS, build, order
 
 COMMAND = ["-c", "from lakehouse.cli import app; app()", "mcp"]
 TOOLS = {"search", "describe", "join_path", "metric", "freshness", "check_sql", "run_sql"}
@@ -97,6 +99,46 @@ def test_streamable_http(warehouse):
         finally:
             server.terminate()
             server.wait(20)
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "sqlite"])
+def test_what_another_process_commits_is_answered_within_two_seconds(tmp_path, kind):
+    """The server is one process, the writer another: the snapshot and the state are the new ones.
+
+    Also right after an answer that was fresh, and with a table that is created meanwhile.
+    """
+    options = ["--catalog", str(tmp_path / "warehouse")]
+    if kind == "sqlite":
+        database = f"sqlite:///{tmp_path}/catalog.db"
+        options = ["--catalog", database, "--warehouse", str(tmp_path / "warehouse")]
+        lake = build(database, warehouse=options[-1])
+    else:
+        lake = build(options[-1])
+
+    async def talk():
+        server = StdioServerParameters(command=sys.executable, args=[*COMMAND, *options])
+        async with Client(server) as client:
+            for number in (4, 5):
+                await call(client, "describe", table="shop.orders")
+                orders = lake.load_table("shop.orders")
+                row = pa.Table.from_pylist([order(number, state=number)], ORDERS)
+                orders.append(row)
+                lake.create_table(f"shop.new_{number}", LINES)
+                committed = time.monotonic()
+                while time.monotonic() < committed + FRESH_MS / 1000:
+                    await call(client, "search", question="open orders")  # of before, or of now
+                    await anyio.sleep(0.1)
+                snapshot = lake.load_table("shop.orders").metadata.current_snapshot_id
+                _, text = await call(client, "describe", table="shop.orders")
+                assert f"# shop.orders snapshot={snapshot} rows={number}" in text
+                (codes,) = [one for one in text.splitlines() if one.startswith("codes state")]
+                assert "✗ CONTRADICTED" in codes
+                _, text = await call(client, "run_sql", sql="select count(*) from shop.orders")
+                assert json.loads(text)["rows"] == [[number]]
+                _, text = await call(client, "freshness", table=f"shop.new_{number}")
+                assert "nothing was written yet" in text
+
+    anyio.run(talk)
 
 
 def _wait(port):

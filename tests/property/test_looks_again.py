@@ -10,9 +10,9 @@ from lakehouse.agents.catalog_map import CatalogMap
 from lakehouse.agents.mapping import catalog_map
 from lakehouse.agents.narrow_answers import map_answer
 from lakehouse.agents.serving import describe_answer, search_answer
-from lakehouse.curation.checkup import check, survey
-from lakehouse.curation.lookout import Lookout
+from lakehouse.curation.checkup import check
 from lakehouse.curation.statement_store import StatementStore
+from lakehouse.curation.survey import survey
 from tests.property.statement_worlds import World
 
 STEPS = 25
@@ -22,14 +22,14 @@ QUESTIONS = ("amount of booked orders per customer", "what did the customer writ
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_look_again_says_what_a_first_look_says(tmp_path, seed):
     world = World(seed, tmp_path)
-    lookout, found = Lookout(world.lake), None
+    seen, found = None, None
     for number in range(STEPS):
         change, _ = world.step()
         if number % 3 == 1:  # verifications change, tables do not
             StatementStore(world.lake).record(check(survey(world.lake))[1])
         if number % 5 == 4:  # words change
             _reword(world, f"said {number}")
-        seen, fresh = lookout.look(), survey(world.lake)
+        seen, fresh = survey(world.lake, earlier=seen), survey(world.lake)
         where = f"seed {seed}, step {number}: {change}"
         assert seen.standings() == fresh.standings(), where
         drafts = {one.statement_id: seen.draft(one) for one in seen.statements}

@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
-from lakehouse.curation.checkup import check, check_statements, survey
+from lakehouse.curation.checkup import check, check_statements
 from lakehouse.curation.statement_store import StatementStore
+from lakehouse.curation.survey import survey
 from lakehouse.semantics.states import State
 from tests.property.statement_worlds import World
 

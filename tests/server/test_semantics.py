@@ -7,6 +7,7 @@ import json
 import anyio
 import pyarrow as pa
 import pytest
+import requests
 from mcp.client import Client
 from pyiceberg.catalog.rest import RestCatalog
 from typer.testing import CliRunner
@@ -17,6 +18,8 @@ from lakehouse.agents.mcp_server import mcp_server
 from lakehouse.cli import app
 from lakehouse.curation.checkup import check_statements
 from lakehouse.curation.statement_store import DIGEST
+from lakehouse.curation.survey import survey
+from lakehouse.errors import ForbiddenError
 from tests.server.conftest import open_lake
 from tests.server.guarded import guarded, rules_file
 from tests.server.test_rest_protocol import error
@@ -162,6 +165,137 @@ def test_who_writes_says_it_and_mentions_only_what_they_may_read(tmp_path):
                 answer = server.ask(ann, "POST", path("t", "ann"), {"statements": [one]})
                 assert (answer.status_code == 200) == bool(sees), answer.text
                 assert "hidden" not in answer.text, "columns of it are not told either"
+
+
+JOINS = {"id": "joins", "kind": "join", "from": ["id"], "to": ["other.secret.hidden"],
+         "cardinality": "many_to_one", "text": "Of the codename.",
+         "evidence": {"check": "references", "column": "id",
+                      "to": "other.secret.hidden"}}  # fmt: skip
+COUNTS = {"id": "counts", "kind": "warning", "text": "As many as the codename has.",
+          "evidence": {"check": "query", "sql": "select (select count(*) from ann.t) < "
+                       "(select count(*) from other.secret where hidden > 0)"}}  # fmt: skip
+TELLING = ("secret", "hidden", "codename")
+
+
+def open_as(server, name):
+    """Our client of a server that asks."""
+    token = server.token(name)
+    return lh.load_catalog(server.url, warehouse=server.lake.warehouse, token=token)
+
+
+def test_a_statement_of_two_tables_is_told_to_those_alone_who_may_read_both(tmp_path):
+    """Also of snapshots, on the page, after a renaming, and when one of them is no more."""
+    lake = open_lake("sqlite", tmp_path / "lake")
+    lake.create_table("ann.t", ROWS.schema).append(ROWS)
+    lake.create_table("other.secret", pa.schema({"hidden": pa.int64()}))
+    with guarded(lake, rules_file(tmp_path)) as server:
+        ann, root = server.token("ann"), server.token("root")
+        where = path("t", "ann")
+        said = {"statements": [SAYS, JOINS, COUNTS]}
+        assert len(server.ask(root, "POST", where, said).json()["statements"]) == 3
+        check_statements(lake)
+
+        def asked(token, *, all_of_them=()):
+            snapshot = lake.load_table("ann.t").metadata.current_snapshot_id
+            page = f"{server.url}/tables/ann/t"
+            headers = {"Authorization": f"Bearer {token}"}
+            answers = [
+                server.ask(token, "GET", where),
+                server.ask(token, "GET", f"{where}?snapshot-id={snapshot}"),
+                requests.get(page, headers=headers, timeout=30),
+            ]
+            if all_of_them:
+                answers.append(server.ask(token, "POST", where, {}))
+            assert all(one.status_code == 200 for one in answers)
+            return answers
+
+        def told_nothing():
+            for answer in asked(ann, all_of_them=True):
+                text = answer.text
+                assert not [one for one in TELLING if one in text], text
+            assert states(server.ask(ann, "GET", where)).keys() == {"says"}
+            assert states(server.ask(root, "GET", where)).keys() >= {"says", "joins", "counts"}
+            # whoever changes what is said still says what they read
+            digest = server.ask(ann, "GET", where).json()["digest"]
+            assert server.ask(ann, "POST", where, {"digest": digest}).status_code == 200
+
+        told_nothing()
+        lake.rename_table("other.secret", "other.codename_2")
+        told_nothing()
+        lake.drop_table("other.codename_2")
+        told_nothing()
+
+
+def test_what_had_the_name_before_is_another_table(tmp_path):
+    """Its statements went with it to a name that the caller may not read."""
+    lake = open_lake("sqlite", tmp_path / "lake")
+    lake.create_table("ann.t", ROWS.schema).append(ROWS)
+    lake.create_namespace("other")
+    with guarded(lake, rules_file(tmp_path)) as server:
+        root, where = server.token("root"), path("t", "ann")
+        server.ask(root, "POST", where, {"statements": [SAYS | {"text": "The codename."}]})
+        lake.rename_table("ann.t", "other.t")
+        lake.create_table("ann.t", ROWS.schema)
+        for token in (root, server.token("ann")):
+            assert states(server.ask(token, "GET", where)) == {}
+        assert states(server.ask(root, "GET", path("t", "other"))) == {"says": "verified"}
+
+
+def test_agents_of_a_principal_are_told_what_it_may_read(tmp_path):
+    """By each tool; a table that is hidden from it is not taken for one that is gone."""
+    lake = open_lake("sqlite", tmp_path / "lake")
+    lake.create_table("ann.t", ROWS.schema).append(ROWS)
+    lake.create_table("other.secret", pa.schema({"hidden": pa.int64()}))
+    lake.create_table("other.seen", pa.schema({"hidden": pa.int64()}))
+    ann = {"ann": [
+        {"in": "ann", "may": ["read"]}, {"in": "semantics", "may": ["read"]},
+        {"in": "other.seen", "may": ["create"]},  # known to be there, and not to be read
+    ]}  # fmt: skip
+    with guarded(lake, rules_file(tmp_path, roles=ann)) as server:
+        root = server.token("root")
+        key = KEY | {"text": "Each once."}
+        secret = {"id": "s", "kind": "metric", "name": "codename", "expression": "sum(hidden)"}
+        server.ask(root, "POST", path("t", "ann"), {"statements": [key, JOINS, COUNTS]})
+        server.ask(root, "POST", path("secret", "other"), {"statements": [secret]})
+        check_statements(lake)
+
+        async def ask(client, tool, **arguments):
+            found = await client.call_tool(tool, arguments)
+            return found.content[0].text
+
+        async def asked(name):
+            mine = open_as(server, name)
+            async with Client(mcp_server(LiveCatalog(mine))) as client:
+                whole = await client.read_resource("lakehouse://map")
+                return [
+                    whole.contents[0].text,
+                    await ask(client, "search", question="codename hidden secret of t, once"),
+                    await ask(client, "describe", table="ann.t"),
+                    (await ask(client, "metric", name="codename")).replace("“codename”", ""),
+                    await ask(client, "freshness", table="ann.t"),
+                    await ask(client, "check_sql", sql="select count(*) from ann.t"),
+                    await ask(client, "run_sql", sql="select count(*) from ann.t"),
+                    await ask(client, "join_path", a="ann.t", b="other.secret"),
+                ]
+
+        texts = anyio.run(asked, "ann")
+        join = texts.pop()
+        assert join.endswith("There is no table other.secret; there are ann.t")
+        for text in texts:
+            assert not [one for one in TELLING if one in text], text
+            assert "CONTRADICTED: " not in text
+        assert "Each once." in texts[1]
+        assert any("codename" in text for text in anyio.run(asked, "root"))
+
+
+def test_who_may_not_read_statements_is_told_so(tmp_path):
+    lake = open_lake("sqlite", tmp_path / "lake")
+    lake.create_table("ann.t", ROWS.schema).append(ROWS)
+    with guarded(lake, rules_file(tmp_path)) as server:
+        root = server.token("root")
+        server.ask(root, "POST", path("t", "ann"), {"statements": [SAYS]})
+        with pytest.raises(ForbiddenError, match=r"ann may not read semantics\.statements"):
+            survey(open_as(server, "ann"))
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 from benchmarks.agent_catalog.conditions import Shown
 from lakehouse.agents.catalog_map import CatalogMap
-from lakehouse.agents.live_catalog import LiveCatalog
-from lakehouse.table import Table
+from lakehouse.agents.live_catalog import CatalogView, LiveCatalog
 
 
 class ServedCondition(LiveCatalog):
@@ -21,19 +20,14 @@ class ServedCondition(LiveCatalog):
 
     def __init__(self, shown: Shown) -> None:
         super().__init__(shown.seen.lake)
-        self._shown = shown
+        tables = {table.name: table for table in shown.seen.tables.values()}
+        self._shown = CatalogView(shown.catalog, tables, shown.seen)
 
-    @property
-    def map(self) -> CatalogMap:
-        """That of the condition."""
-        return self._shown.catalog
+    def view(self) -> CatalogView:
+        """That of the condition, with table versions of its time."""
+        return self._shown
 
-    @property
-    def tables(self) -> Mapping[str, Table]:
-        """Versions of the condition's time."""
-        return {table.name: table for table in self._shown.seen.tables.values()}
-
-    def at(self, name: str, snapshot_id: int) -> CatalogMap:
+    def view_at(self, view: CatalogView, name: str, snapshot_id: int) -> CatalogView:
         """The same statements: of what was said earlier nothing is kept."""
-        mapped, now = self.table(name, snapshot_id), self.map
-        return CatalogMap(now.name, {**now.tables, name: mapped}, now.statements)
+        tables = {**view.map.tables, name: view.table(name, snapshot_id)}
+        return replace(view, map=CatalogMap(view.map.name, tables, view.map.statements))

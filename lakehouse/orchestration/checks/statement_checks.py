@@ -11,7 +11,8 @@ from typing import Any
 
 import dagster as dg
 
-from lakehouse.curation.checkup import Checked, check_statements, survey_of
+from lakehouse.curation.checkup import Checked, check_statements
+from lakehouse.curation.survey import survey
 from lakehouse.orchestration.markdown_text import plain
 from lakehouse.orchestration.resources import LakehouseResource
 from lakehouse.semantics.states import State
@@ -69,7 +70,7 @@ def statements_waiting(
     lakehouse: LakehouseResource, tables: Sequence[str]
 ) -> tuple[list[str], str]:
     """Tables with evidence to run, and a key of their snapshots, so that each is asked for once."""
-    seen = survey_of(lakehouse.lake(), tables)
+    seen = survey(lakehouse.lake(), tables)
     waiting = sorted(
         {
             statement.subject.table_uuid

@@ -33,6 +33,11 @@ def path_of(identifier: Identifier) -> Path:
     return (*identifier.namespace, identifier.name)
 
 
+def reads(caller: Caller) -> Callable[[str], bool]:
+    """Whether the caller may read a table, by its dotted name."""
+    return lambda name: caller.may(Privilege.READ, path_of(Identifier.parse(name)))
+
+
 def nothing(_call: Call) -> Sequence[Ask]:
     """Whoever is known here."""
     return ()

@@ -10,15 +10,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lakehouse.curation.checkup import accept, check, survey_of
+from lakehouse.curation.checkup import accept, check
 from lakehouse.curation.gathering import table_names
 from lakehouse.curation.standard_fields import standard_fields, write_standard_fields
 from lakehouse.curation.statement_store import NAMESPACE, StatementStore
+from lakehouse.curation.survey import survey
 from lakehouse.errors import InvalidIdentifierError, InvalidInputError, NoSuchTableError
 from lakehouse.semantics.binding import TableNames, bind
 from lakehouse.semantics.statement_yaml import draft_of
 from lakehouse.semantics.statements import Draft, table_digest
-from lakehouse.server.access.asked_privileges import on_table, path_of
+from lakehouse.server.access.asked_privileges import on_table, reads
 from lakehouse.server.access.privileges import ANYONE, Privilege
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.rest_operation import Operation, Served
@@ -34,7 +35,8 @@ def table_statements(served: Served, call: Call) -> Answer:
     """The statements about a table with their states, from metadata alone.
 
     With `snapshot-id` what had been said, and seen, when that snapshot was made; the tables that it
-    is compared with are those of now.
+    is compared with are those of now. Statements that mention a table which the caller may not read
+    are left out; `digest` is of all of them.
     """
     version = served.tables.newest(call.table())
     as_of_ms = None
@@ -66,14 +68,14 @@ def change_statements(served: Served, call: Call) -> Answer:
     bound = [bind(one, names, now_ms) for one in drafts]
     StatementStore(served.lake).change(table, bound, removals, expected=expected)
     accept(served.lake, bound, _UNNAMED)
-    results, _ = check(survey_of(served.lake, [table.name]), run_evidence=False)
+    results, _ = check(survey(served.lake, [table.name]), run_evidence=False)
     write_standard_fields(served.lake, standard_fields(results))
     return _answer(served, table.name, None)
 
 
 def _answer(served: Served, name: str, as_of_ms: int | None) -> Answer:
-    seen = survey_of(served.lake, [name], as_of_ms=as_of_ms)
-    results, _ = check(seen, run_evidence=False)
+    seen = survey(served.lake, [name], as_of_ms=as_of_ms)
+    results, _ = check(seen.restricted(reads(served.caller)), run_evidence=False)
     table = next(table for table in seen.tables.values() if table.name == name)
     snapshot_id = table.metadata.current_snapshot_id
     return json_answer(
@@ -121,7 +123,7 @@ class _Readable(Mapping[str, TableNames]):
             identifier = Identifier.parse(name)
             if identifier.namespace[:1] == (NAMESPACE,):
                 return None
-            if not self._served.caller.may(Privilege.READ, path_of(identifier)):
+            if not reads(self._served.caller)(name):
                 return None
             return table_names(self._served.lake.load_table(identifier))
         except (InvalidIdentifierError, NoSuchTableError):

@@ -14,7 +14,7 @@ from lakehouse.catalog.catalog_walk import walk_namespaces
 from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.curation.checkup import statements_about
 from lakehouse.errors import InvalidIdentifierError, LakehouseError, NoSuchTableError
-from lakehouse.server.access.asked_privileges import PRINCIPAL, path_of
+from lakehouse.server.access.asked_privileges import PRINCIPAL, path_of, reads
 from lakehouse.server.http_messages import SEPARATOR, Answer, Call
 from lakehouse.server.rest_operation import Served
 from lakehouse.spec.identifier import Identifier
@@ -170,7 +170,7 @@ def _statements(served: Served, version: TableVersion) -> dict[str, Any]:
     """What is said of the table, with states; or that it cannot be told."""
     try:
         table = served.lake.load_table(version.identifier)
-        stated = statements_about(served.lake, table)
+        stated = statements_about(served.lake, table, reads(served.caller))
     except LakehouseError as error:
         return {"failure": error.message, "rows": []}
     rows = [

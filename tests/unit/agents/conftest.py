@@ -9,8 +9,9 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.agents.live_catalog import LiveCatalog
-from lakehouse.curation.checkup import accept, check_statements, survey
+from lakehouse.curation.checkup import accept, check_statements
 from lakehouse.curation.statement_store import StatementStore
+from lakehouse.curation.survey import survey
 from lakehouse.semantics.binding import bind
 from lakehouse.semantics.statement_yaml import parse_statements
 
@@ -65,9 +66,9 @@ def order(number, state=1, note=""):
     }
 
 
-def build(location):
+def build(location, **options):
     """The lakehouse at a location, with an order that no statement allows."""
-    lake = lh.load_catalog(str(location))
+    lake = lh.load_catalog(str(location), **options)
     orders = lake.create_table("shop.orders", ORDERS)
     orders.append(pa.Table.from_pylist([order(1), order(2, note=CANARY)], ORDERS))
     lines = [{"order_id": one, "line": two, "price": 1.5} for one in (1, 2) for two in (1, 2)]
@@ -91,4 +92,4 @@ def shop(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def live(shop):
-    return LiveCatalog(shop)
+    return LiveCatalog(shop).view()

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 from dataclasses import replace
 
+import anyio
 import pyarrow as pa
 import pytest
+from mcp.client import Client
 
 import lakehouse as lh
 from lakehouse.agents.lines import LEGEND
 from lakehouse.agents.live_catalog import LiveCatalog
+from lakehouse.agents.mcp_server import mcp_server
 from lakehouse.agents.narrow_answers import freshness_answer, join_path, map_answer, metric_answer
 from lakehouse.agents.serving import describe_answer, search_answer
-from tests.unit.agents.conftest import CANARY, build, order
+from lakehouse.errors import StorageError
+from tests.unit.agents.conftest import CANARY, LINES, build, order
 
 QUESTION = "How many open orders are there, and what is the revenue?"
 
@@ -112,10 +115,10 @@ def test_a_table_as_it_was(live, shop):
 def test_a_change_is_seen_when_the_map_is_old(tmp_path):
     lake = build(tmp_path / "warehouse")
     always = LiveCatalog(lake, fresh_ms=-1)
-    assert always.table("shop.orders").rows == 3
+    assert always.view().table("shop.orders").rows == 3
     more = pa.Table.from_pylist([order(4)], lake.load_table("shop.orders").schema().as_arrow())
     lake.load_table("shop.orders").append(more)
-    assert always.table("shop.orders").rows == 4
+    assert always.view().table("shop.orders").rows == 4
 
 
 class _SlowCatalog:
@@ -143,20 +146,30 @@ def test_answers_do_not_wait_for_the_catalog_while_the_map_is_fresh_enough(tmp_p
     slow.may_come.set()
     served = LiveCatalog(lake, fresh_ms=2_000)
     assert served.waits
-    assert served.table("shop.orders").rows == 3
+    assert served.view().table("shop.orders").rows == 3
     more = pa.Table.from_pylist([order(4)], lake.load_table("shop.orders").schema().as_arrow())
     lake.load_table("shop.orders").append(more)
     slow.may_come.clear()
     slow.asked.clear()
     now[0] += 1_500  # half as old as it may be: it is made again beside the answers
     assert not served.waits
-    assert served.table("shop.orders").rows == 3
+    assert served.view().table("shop.orders").rows == 3
     assert slow.asked.wait(20)
-    assert served.table("shop.orders").rows == 3
+    assert served.view().table("shop.orders").rows == 3
     now[0] += 1_000  # too old: this one waits for what is under way
     assert served.waits
     threading.Timer(0.2, slow.may_come.set).start()
-    assert served.table("shop.orders").rows == 4
+    assert served.view().table("shop.orders").rows == 4
+
+
+class _Away:
+    """A catalog that answers nothing."""
+
+    def __init__(self, catalog):
+        self._catalog = catalog
+
+    def __getattr__(self, name):
+        raise StorageError(f"no answer to {name}")
 
 
 def test_a_catalog_that_does_not_answer_is_told_to_whoever_waits_for_it(tmp_path):
@@ -164,11 +177,74 @@ def test_a_catalog_that_does_not_answer_is_told_to_whoever_waits_for_it(tmp_path
     lake = build(tmp_path / "warehouse")
     lake.environment = replace(lake.environment, now_ms=lambda: now[0])
     served = LiveCatalog(lake, fresh_ms=2_000)
-    assert served.table("shop.orders").rows == 3
-    shutil.rmtree(tmp_path / "warehouse")
-    (tmp_path / "warehouse").write_text("no folder")
+    assert served.view().table("shop.orders").rows == 3
+    lake.catalog = _Away(lake.catalog)
     now[0] += 1_500
-    assert served.table("shop.orders").rows == 3
+    assert served.view().table("shop.orders").rows == 3
     now[0] += 1_000
-    with pytest.raises(lh.LakehouseError):
-        served.table("shop.orders")
+    with pytest.raises(StorageError, match="no answer"):
+        served.view()
+
+
+def test_a_clock_that_is_set_back_makes_nothing_fresh(tmp_path):
+    now = [1_800_000_000_000]
+    lake = build(tmp_path / "warehouse")
+    lake.environment = replace(lake.environment, now_ms=lambda: now[0])
+    served = LiveCatalog(lake, fresh_ms=2_000)
+    assert served.view().table("shop.orders").rows == 3
+    more = pa.Table.from_pylist([order(4)], lake.load_table("shop.orders").schema().as_arrow())
+    lake.load_table("shop.orders").append(more)
+    now[0] -= 3_600_000
+    assert served.waits
+    assert served.view().table("shop.orders").rows == 4
+
+
+class _Flickering:
+    """A catalog in which somebody drops a table and creates it again, by turns, at each listing."""
+
+    def __init__(self, lake):
+        self._catalog, self._lake = lake.catalog, lake
+
+    def __getattr__(self, name):
+        return getattr(self._catalog, name)
+
+    def list_tables(self, namespace):
+        if namespace == ("shop",):
+            lake = lh.Lakehouse(self._catalog, self._lake.environment)
+            if lake.table_exists("shop.lines"):
+                lake.drop_table("shop.lines")
+            else:
+                lake.create_table("shop.lines", LINES)
+        return self._catalog.list_tables(namespace)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("describe", {"table": "shop.lines"}),
+        ("freshness", {"table": "shop.lines"}),
+        ("check_sql", {"sql": "select count(*) from shop.lines"}),
+        ("run_sql", {"sql": "select count(*) from shop.lines"}),
+        ("join_path", {"a": "shop.lines", "b": "shop.orders"}),
+        ("metric", {"name": "revenue"}),
+        ("search", {"question": "price of lines"}),
+    ],
+)
+def test_an_answer_is_of_one_moment(tmp_path, tool, arguments):
+    """With a table that comes and goes it is there or not; never half of each."""
+    lake = build(tmp_path / "warehouse")
+    lake.catalog = _Flickering(lake)
+    served = mcp_server(LiveCatalog(lake, fresh_ms=-1))
+
+    async def ask():
+        async with Client(served) as client:
+            return [await client.call_tool(tool, arguments) for _ in range(4)]
+
+    for number, answer in enumerate(anyio.run(ask)):
+        text = answer.content[0].text
+        there = number % 2 == 1
+        if tool in ("metric", "search"):
+            assert not answer.is_error, text
+            continue
+        assert answer.is_error == (not there), text
+        assert ("There is no table shop.lines" in text or "no table shop.lines" in text) != there

@@ -8,9 +8,10 @@ import pytest
 
 import lakehouse as lh
 from lakehouse.curation import evidence_run
-from lakehouse.curation.checkup import accept, check_statements, statements_about, survey
+from lakehouse.curation.checkup import accept, check_statements, statements_about
 from lakehouse.curation.gathering import table_names
 from lakehouse.curation.statement_store import DIGEST, STATEMENTS, StatementStore
+from lakehouse.curation.survey import survey
 from lakehouse.semantics.binding import bind
 from lakehouse.semantics.statement_yaml import parse_statements
 from lakehouse.semantics.states import State

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
-from lakehouse.curation.checkup import check_statements, survey
-from lakehouse.curation.lookout import Lookout
+from lakehouse.curation.checkup import check_statements
 from lakehouse.curation.statement_store import StatementStore
+from lakehouse.curation.survey import survey
 from lakehouse.environment import Environment
 from lakehouse.semantics.binding import bind
 from lakehouse.semantics.statement_yaml import parse_statements
@@ -75,14 +75,13 @@ def uuid_of(seen, name):
 
 
 def test_only_what_changed_is_gathered_again(lake):
-    lookout = Lookout(lake)
-    first = lookout.look()
+    first = survey(lake)
     first.standings()
-    again = lookout.look()
+    again = survey(lake, earlier=first)
     assert again.found.gatherers == first.found.gatherers
     assert all(one is two for one, two in zip(again.statements, first.statements, strict=True))
     lake.load_table("raw.a").append(rows())
-    after = lookout.look()
+    after = survey(lake, earlier=again)
     for name, same in (("raw.a", False), ("raw.b", True)):
         uuid = uuid_of(after, name)
         assert (after.found.gatherers[uuid] is first.found.gatherers[uuid]) == same
@@ -91,37 +90,88 @@ def test_only_what_changed_is_gathered_again(lake):
 
 
 def test_time_alone_changes_states(lake, clock):
-    lookout = Lookout(lake)
-    assert lookout.look().standings()["fresh"].state is State.VERIFIED
+    seen = survey(lake)
+    assert seen.standings()["fresh"].state is State.VERIFIED
     clock.forward(days=1)
-    states = {key: one.state for key, one in lookout.look().standings().items()}
+    seen = survey(lake, earlier=seen)
+    states = {key: one.state for key, one in seen.standings().items()}
     assert states == {
         "fresh": State.CONTRADICTED,
         "until": State.UNVERIFIED,
         "fixed": State.VERIFIED,
     }
     clock.forward(days=1)
-    assert lookout.look().standings()["until"].state is State.EXPIRED
+    assert survey(lake, earlier=seen).standings()["until"].state is State.EXPIRED
 
 
 def test_tables_come_and_go(lake):
-    lookout = Lookout(lake)
-    lookout.look()
+    before = survey(lake)
     lake.create_table("raw.c", SCHEMA)
     lake.drop_table("raw.b")
-    seen = lookout.look()
+    seen = survey(lake, earlier=before)
     assert {one.name for one in seen.tables.values()} == {"raw.a", "raw.c"}
     assert seen.standings()["fixed"].state is State.CONTRADICTED
     lake.create_table("raw.b", SCHEMA)  # another one of the same name
-    assert lookout.look().standings()["fixed"].state is State.CONTRADICTED
+    seen = survey(lake, earlier=seen)
+    assert seen.standings()["fixed"].state is State.CONTRADICTED
 
 
 def test_what_is_said_and_seen_is_read_again(lake):
-    lookout = Lookout(lake)
-    lookout.look()
+    seen = survey(lake)
     StatementStore(lake).remove(["fixed"])
-    assert {one.statement_id for one in lookout.look().statements} == {"fresh", "until"}
+    seen = survey(lake, earlier=seen)
+    assert {one.statement_id for one in seen.statements} == {"fresh", "until"}
     lake.drop_table("semantics.verifications")
     lake.drop_table("semantics.statements")
-    seen = lookout.look()
+    seen = survey(lake, earlier=seen)
     assert (list(seen.statements), seen.verifications) == ([], {})
+
+
+class Interrupted:
+    """A catalog in which somebody else does something right after its tables were listed."""
+
+    def __init__(self, catalog, meanwhile):
+        self._catalog, self._meanwhile = catalog, meanwhile
+
+    def __getattr__(self, name):
+        return getattr(self._catalog, name)
+
+    def list_tables(self, namespace):
+        found = self._catalog.list_tables(namespace)
+        if namespace == ("raw",):
+            self._meanwhile()
+        return found
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
+def test_what_is_said_meanwhile_of_a_new_table_is_not_contradicted(lake, tmp_path, again):
+    """Statements that are newer than the tables would be about tables that are not there yet."""
+    seen = survey(lake) if again else None
+    lake.load_table("raw.b").append(rows())
+    catalog = lake.catalog
+
+    def meanwhile():
+        lake.catalog = catalog
+        lake.create_table("raw.new", SCHEMA).append(rows())
+        told = survey(lake)
+        names = {one.name: one for one in told.names.values()}
+        (draft,) = parse_statements(
+            "{table: raw.a, statements: [{id: pair, kind: warning, text: As many., "
+            "evidence: {check: row_ratio, to: raw.new, min: 1, max: 1}}]}"
+        )
+        StatementStore(lake).put([bind(draft, names, told.now_ms)])
+
+    lake.catalog = Interrupted(catalog, meanwhile)
+    found = survey(lake, earlier=seen)
+    assert State.CONTRADICTED not in {one.state for one in found.standings().values()}
+    after = survey(lake, earlier=found)
+    assert after.standings()["pair"].state is State.VERIFIED
+
+
+def test_one_look_serves_the_next_whatever_it_was_asked_for(lake):
+    """Earlier looks at some tables, or at what was said before, pass on what is still so."""
+    whole = survey(lake)
+    for earlier in (survey(lake, ["raw.a"]), survey(lake, as_of_ms=1, earlier=whole)):
+        found = survey(lake, earlier=earlier)
+        assert found.standings() == whole.standings()
+        assert found.tables.keys() == whole.tables.keys()
