@@ -38,6 +38,9 @@ from lakehouse.storage.storage_protocol import Storage
 CACHE_DIR_VARIABLE = "LAKEHOUSE_CACHE_DIR"
 MEMORY_BYTES_MAX = 64 * 1024 * 1024
 DISK_BYTES_MAX = 4 * 1024 * 1024 * 1024
+_COLUMN_BYTES = 1024
+"""What Arrow's objects take for a column of a table beside its values: 13 KB for the 17 columns of
+a manifest of one file, whose values are 0.5 KB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,24 @@ class CacheKey:
         return f"{self.path}\n{self.length}\nsync:{self.marker.hex()}"
 
 
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    entries: Entries
+    columns: frozenset[str] | None
+    """What they were decoded with; None is all."""
+    size: int
+
+    def has(self, columns: Collection[str] | None) -> bool:
+        return self.columns is None or (columns is not None and self.columns.issuperset(columns))
+
+
 class ManifestCache:
     """Entries of Avro manifests before inheritance, least recently used ones dropped first.
 
     Safe between threads.
 
     Args:
-        memory_bytes_max: bytes of entries kept in memory.
+        memory_bytes_max: bytes of entries kept in memory, Arrow's objects around them included.
         folder: where decoded manifests are kept for other processes; None keeps none.
         disk_bytes_max: bytes kept there.
     """
@@ -76,7 +90,7 @@ class ManifestCache:
         self.memory_bytes_max = memory_bytes_max
         self.folder = folder
         self.disk_bytes_max = disk_bytes_max
-        self._kept: OrderedDict[CacheKey, tuple[frozenset[str] | None, Entries]] = OrderedDict()
+        self._kept: OrderedDict[CacheKey, _Kept] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
@@ -97,25 +111,25 @@ class ManifestCache:
         """Entries with at least these columns, from memory; None when they are not there."""
         with self._lock:
             kept = self._kept.get(key)
-            if kept is None or not (
-                kept[0] is None or (columns is not None and kept[0].issuperset(columns))
-            ):
+            if kept is None or not kept.has(columns):
                 return None
             self._kept.move_to_end(key)
-            return kept[1]
+            return kept.entries
 
     def put(self, key: CacheKey, columns: Collection[str] | None, entries: Entries) -> None:
         """Keep entries that were decoded with these columns (None is all) in memory."""
-        size = entries.table.nbytes
-        if size > self.memory_bytes_max:
+        kept = _Kept(
+            entries, None if columns is None else frozenset(columns), _memory_bytes(entries.table)
+        )
+        if kept.size > self.memory_bytes_max:
             return
         with self._lock:
             replaced = self._kept.pop(key, None)
-            self._bytes += size - (replaced[1].table.nbytes if replaced else 0)
-            self._kept[key] = (None if columns is None else frozenset(columns), entries)
+            self._bytes += kept.size - (replaced.size if replaced else 0)
+            self._kept[key] = kept
             while self._bytes > self.memory_bytes_max:
-                _, (_, dropped) = self._kept.popitem(last=False)
-                self._bytes -= dropped.table.nbytes
+                _, dropped = self._kept.popitem(last=False)
+                self._bytes -= dropped.size
 
     def load(
         self, key: CacheKey, manifest: ManifestFile, spec: PartitionSpec, types: FieldTypes
@@ -173,6 +187,10 @@ class ManifestCache:
                 break
             path.unlink(missing_ok=True)
             excess -= size
+
+
+def _memory_bytes(table: pa.Table) -> int:
+    return table.nbytes + _COLUMN_BYTES * sum(one.num_chunks for one in table.columns)
 
 
 def _default() -> ManifestCache:
