@@ -1,14 +1,16 @@
 """A lakehouse: Iceberg tables written, planned and committed from Python.
 
 >>> import lakehouse as lh
->>> catalog = lh.load_catalog("file:///data/warehouse")
->>> events = catalog.load_table("raw.events")
->>> events.scan(where="event_ts >= '2026-06-01'").to_arrow()
+>>> lake = lh.load_catalog(f"{folder}/warehouse")
+>>> events = lake.create_table("raw.events", more.schema, partition_by=["day(event_ts)"])
+>>> _ = events.append(more)
+>>> events.scan(where="event_ts >= '2026-06-01'").to_arrow().num_rows
+1
 
 Importing the package imports none of its parts: each name is loaded when it is first used, so that
 a program pays for what it needs alone.
 
-Every public name has an example, which the tests run. There `lake` is a catalog, `events` its table
+Every public name has an example, which the tests run. In these `lake` is a catalog, `events` its table
 `raw.events` with the columns event_ts, user_id and amount and three rows, `more` a row to append,
 `folder` an empty folder.
 """

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType
 from rich.console import RenderableType
@@ -14,6 +13,7 @@ from rich.console import RenderableType
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.catalog.own_folders import check_table
 from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
+from lakehouse.data.statistics.serialized_values import serialized_values
 from lakehouse.data.statistics.theta_sketch import BLOB_TYPE, ThetaSketch
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, InvalidSchemaError
@@ -22,10 +22,8 @@ from lakehouse.maintenance.statistics_file import NewBlob, attach_statistics, st
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.manifests.bounds_columns import encode_bounds
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.types.physical_types import physical_type
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.transaction.transaction import Transaction
 
@@ -240,16 +238,5 @@ def _sketches(
     sketches = {field.field_id: ThetaSketch() for field in fields}
     for batch in read_tasks(plan_scan(request, storage).tasks, read, storage):
         for field, column in zip(fields, batch.columns, strict=True):
-            sketches[field.field_id].add(_serialized(column, field))
+            sketches[field.field_id].add(serialized_values(column, field.field_type))
     return sketches
-
-
-def _serialized(column: pa.Array, field: NestedField) -> pa.BinaryArray:
-    """Single-value serialization of the different values of a column."""
-    target = physical_type(field.field_type)
-    values = pc.unique(column.storage if isinstance(column, pa.ExtensionArray) else column)
-    if values.type != target:
-        values = (
-            values.cast(target) if not pa.types.is_temporal(values.type) else values.view(target)
-        )
-    return encode_bounds(values)

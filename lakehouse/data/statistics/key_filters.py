@@ -16,7 +16,6 @@ from typing import Any
 import mmh3
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyiceberg.types import (
     BinaryType,
     DateType,
@@ -29,11 +28,10 @@ from pyiceberg.types import (
 )
 
 from lakehouse.data.statistics.puffin import parse_footer
+from lakehouse.data.statistics.serialized_values import serialized_values
 from lakehouse.data.statistics.split_block_filter import Hashes, SplitBlockFilter
 from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
-from lakehouse.spec.manifests.bounds_columns import encode_bounds
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.types.physical_types import physical_type
 from lakehouse.storage.storage_protocol import Storage
 
 BLOB_TYPE = "lakehouse-key-filter-v1"
@@ -71,14 +69,9 @@ def key_hashes(values: pa.Array, kind: IcebergType) -> Hashes:
         values: of the type, or of another one of whole numbers; nulls are left out.
         kind: one that `keys_as` knows.
     """
-    stored = values.storage if isinstance(values, pa.ExtensionArray) else values
-    distinct = pc.unique(stored).drop_null()
-    target = pa.int64() if isinstance(kind, _WHOLE) else physical_type(kind)
-    if distinct.type != target:
-        whole = pa.types.is_temporal(distinct.type)
-        distinct = distinct.view(target) if whole else distinct.cast(target)
+    target = LongType() if isinstance(kind, _WHOLE) else kind
     hash64 = mmh3.hash64
-    serialized = encode_bounds(distinct).to_pylist()
+    serialized = serialized_values(values, target).to_pylist()
     return np.array([hash64(one, seed=_SEED, signed=False)[0] for one in serialized], np.uint64)
 
 

@@ -25,8 +25,8 @@ class SplitBlockFilter:
     """Hashes of keys, a bit in each of the eight words of one block for each of them.
 
     >>> import numpy as np
-    >>> made = SplitBlockFilter.of(np.array([7, 1 << 40], np.uint64))
-    >>> made.may_hold(np.array([1 << 40, 9 << 50], np.uint64)).tolist()
+    >>> made = SplitBlockFilter.of(np.array([7, 123_456_789], np.uint64))
+    >>> made.may_hold(np.array([123_456_789, 987_654_321], np.uint64)).tolist()
     [True, False]
 
     Args:

@@ -43,8 +43,9 @@ class LakehouseIOManager(dg.ConfigurableIOManager):
     >>> @dg.asset(key_prefix="marts", ins={"clicks": dg.AssetIn(key_prefix="raw")})
     ... def by_user(clicks: pl.DataFrame) -> pl.DataFrame:
     ...     return clicks.group_by("user").agg(pl.sum("amount"))
-    >>> manager = LakehouseIOManager(lakehouse=LakehouseResource(catalog="file:///data/warehouse"))
-    >>> dg.materialize([clicks, by_user], resources={"io_manager": manager})
+    >>> manager = LakehouseIOManager(lakehouse=LakehouseResource(catalog=f"{folder}/lake"))
+    >>> dg.materialize([clicks, by_user], resources={"io_manager": manager}).success
+    True
 
     What else an asset's `metadata` may say is in `AssetTable`: which column tells its partition,
     whether rows replace, add to or change those that are there, and so on (docs/dagster.md).

@@ -1,6 +1,6 @@
-"""Every public name has an example in its docstring, and every example runs.
+"""Every public name has an example in its docstring, and every example runs, also those within.
 
-An example knows `lake`, a catalog in a folder of its own, `events`, its table `raw.events` of three
+A public example knows `lake`, a catalog in a folder of its own, `events`, its table `raw.events` of three
 rows, `more`, a row to append, `folder`, an empty folder that the catalog may read, `spark` where it
 is needed, and the names that a script would import: `lh`, `pa`, `dt`, `Path`.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import doctest
+import importlib
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,22 @@ def public_names() -> Iterator[tuple[str, object]]:
 
 
 NAMES = dict(public_names())
+
+
+def inner_examples() -> Iterator[doctest.DocTest]:
+    """Examples in docstrings of what is not public; they know the names of their modules, too."""
+    public = {inspect.getdoc(one) for one in NAMES.values()}
+    root = Path(lh.__file__).parent
+    for path in sorted(root.rglob("*.py")):
+        if ">>> " in path.read_text(encoding="utf-8"):
+            parts = path.relative_to(root.parent).with_suffix("").parts
+            module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
+            for one in doctest.DocTestFinder(exclude_empty=True).find(module):
+                if one.examples and inspect.cleandoc(one.docstring) not in public:
+                    yield one
+
+
+INNER = {one.name: one for one in inner_examples()}
 
 
 def rows(*told: tuple[int, int, int, float]) -> pa.Table:
@@ -66,9 +83,13 @@ def namespace(tmp_path):
 def run(name: str, docstring: str, namespace: dict[str, object]) -> tuple[int, str]:
     """How many examples there are, and what went wrong with them."""
     test = doctest.DocTestParser().get_doctest(docstring, dict(namespace), name, None, 0)
+    return len(test.examples), failures_of(test)
+
+
+def failures_of(test: doctest.DocTest) -> str:
     said: list[str] = []
     doctest.DocTestRunner(optionflags=FLAGS).run(test, out=said.append)
-    return len(test.examples), "".join(said)
+    return "".join(said)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -81,9 +102,18 @@ def test_the_example_runs(name, namespace, request):
     assert not failures, failures
 
 
+@pytest.mark.parametrize("name", INNER)
+def test_the_example_within_runs(name, namespace, monkeypatch):
+    monkeypatch.chdir(namespace["folder"])
+    test = INNER[name]
+    test.globs = namespace | test.globs
+    assert not failures_of(test)
+
+
 def test_the_names_are_those_that_users_see():
     assert len(NAMES) > len(lh.__all__) + 60
     assert {"Table.append", "TableScan.count", "Lakehouse.load_table", "load_catalog"} <= set(NAMES)
+    assert len(INNER) > 20
 
 
 @pytest.mark.parametrize(
