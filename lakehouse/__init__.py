@@ -10,9 +10,9 @@
 Importing the package imports none of its parts: each name is loaded when it is first used, so that
 a program pays for what it needs alone.
 
-Every public name has an example, which the tests run. In these `lake` is a catalog, `events` its table
-`raw.events` with the columns event_ts, user_id and amount and three rows, `more` a row to append,
-`folder` an empty folder.
+Every public name has an example, which the tests run. In these `lake` is a catalog, `events` its
+table `raw.events` with the columns event_ts, user_id and amount and three rows, `more` a row to
+append, `folder` an empty folder.
 """
 
 from __future__ import annotations
