@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import pyarrow as pa
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, PrimitiveType
 from rich.console import RenderableType

@@ -11,7 +11,7 @@ from lakehouse.spec.types.physical_types import physical_type
 
 
 def serialized_values(column: pa.Array, kind: IcebergType) -> pa.BinaryArray:
-    """Each different value once, in single-value serialization (spec: Appendix D); no nulls.
+    r"""Each different value once, in single-value serialization (spec: Appendix D); no nulls.
 
     Args:
         column: values of the type, or of one that it may have been promoted from.
@@ -19,7 +19,7 @@ def serialized_values(column: pa.Array, kind: IcebergType) -> pa.BinaryArray:
 
     >>> from pyiceberg.types import LongType
     >>> serialized_values(pa.array([7, 7, None], pa.int32()), LongType()).to_pylist()
-    [b'\\x07\\x00\\x00\\x00\\x00\\x00\\x00\\x00']
+    [b'\x07\x00\x00\x00\x00\x00\x00\x00']
     """
     values = pc.unique(column.storage if isinstance(column, pa.ExtensionArray) else column)
     target = physical_type(kind)

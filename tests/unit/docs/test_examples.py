@@ -1,6 +1,6 @@
-"""Every public name has an example in its docstring, and every example runs, also those within.
+"""Every public name has an example in its docstring, and every example runs, inner ones too.
 
-A public example knows `lake`, a catalog in a folder of its own, `events`, its table `raw.events` of three
+An example knows `lake`, a catalog in a folder of its own, `events`, its table `raw.events` of three
 rows, `more`, a row to append, `folder`, an empty folder that the catalog may read, `spark` where it
 is needed, and the names that a script would import: `lh`, `pa`, `dt`, `Path`.
 """
