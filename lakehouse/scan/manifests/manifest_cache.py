@@ -190,7 +190,8 @@ class ManifestCache:
 
 
 def _memory_bytes(table: pa.Table) -> int:
-    return table.nbytes + _COLUMN_BYTES * sum(one.num_chunks for one in table.columns)
+    columns = sum(one.num_chunks for one in table.columns)
+    return int(table.nbytes + _COLUMN_BYTES * columns)
 
 
 def _default() -> ManifestCache:
