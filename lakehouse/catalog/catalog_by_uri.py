@@ -34,7 +34,8 @@ def open_catalog(
             for a SQL catalog; `http(s)://...` for a REST catalog. A relative path is taken from the
             working directory.
         warehouse: location below which tables are created; needed by SQL catalogs, the uri itself
-            for filesystem catalogs.
+            for filesystem catalogs. For REST catalogs the name that the server knows it by, or a
+            location, outside which no table is written then; the server's own where it is missing.
         name: the catalog's name; with a SQL catalog also `catalog_name` in its tables.
         environment: clock and ids.
         properties: catalog and storage properties (`s3.endpoint`, `allowed-locations`, ...).
@@ -52,12 +53,8 @@ def open_catalog(
             uri, _absolute(warehouse), name=name, properties=properties, environment=environment
         )
     if kind == "rest":
-        if warehouse is None:
-            raise InvalidInputError(
-                "A REST catalog needs a warehouse: the location below which tables are created."
-            )
-        return _catalog_class("lakehouse.catalog.rest_catalog", "RestCatalog")(
-            uri, _absolute(warehouse), name=name, properties=properties, environment=environment
+        return _catalog_class("lakehouse.catalog.rest.rest_catalog", "RestCatalog")(
+            uri, warehouse, name=name, properties=properties, environment=environment
         )
     if hide_in_urls(uri) != uri:
         raise InvalidInputError(

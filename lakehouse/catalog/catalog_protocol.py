@@ -87,6 +87,8 @@ class RequestLog(Protocol):
 
 
 Namespace = tuple[str, ...]
+CHOSEN_BY_CATALOG = "catalog://chooses"
+"""The location of a new table or view where the catalog chooses one when it creates it."""
 
 
 def check_distinct(commits: Sequence[TableCommit]) -> None:
@@ -112,7 +114,7 @@ class Catalog(Protocol):
 
     @property
     def warehouse(self) -> str:
-        """Location below which tables are created."""
+        """Location below which tables are created; a name where a server knows the location."""
 
     @property
     def uri(self) -> str:
@@ -189,8 +191,9 @@ class Catalog(Protocol):
     def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:
         """A folder for a new table of this name, which no table has or had before it.
 
-        Ask once for each table. With `staged` nobody else is ever given it, so that files can be
-        written there before the table is created.
+        `CHOSEN_BY_CATALOG` where the catalog chooses one when it creates the table. Ask once for
+        each table. With `staged` nobody else is ever given it, so that files can be written there
+        before the table is created.
         """
 
     def create(

@@ -47,9 +47,14 @@ def in_own_folder_below(location: str, folder: str) -> bool:
 
 
 def allowed_roots(warehouse: str, properties: Mapping[str, str]) -> tuple[str, ...]:
-    """The warehouse and what `allowed-locations` adds."""
-    extra = (part.strip() for part in properties.get(ALLOWED_LOCATIONS, "").split(","))
-    return (warehouse, *(part for part in extra if part))
+    """The warehouse and what `allowed-locations` adds.
+
+    None where the warehouse is the name of a server's: the server places tables, and vouches for
+    where they lie.
+    """
+    extra = [part.strip() for part in properties.get(ALLOWED_LOCATIONS, "").split(",")]
+    is_location = warehouse.startswith("/") or "://" in warehouse
+    return (*([warehouse] if is_location else []), *(part for part in extra if part))
 
 
 def check_locations(metadata: TableMetadata | ViewMetadata, roots: Iterable[str]) -> None:
@@ -69,8 +74,13 @@ def check_locations(metadata: TableMetadata | ViewMetadata, roots: Iterable[str]
 
 
 def check_within(what: str, location: str, roots: tuple[str, ...]) -> None:
-    """Raise InvalidLocationError when `location` lies outside every root, or is one."""
-    if not any(is_within(location, root) and not is_within(root, location) for root in roots):
+    """Raise InvalidLocationError when `location` lies outside every root, or is one.
+
+    Where there are no roots the catalog's server decides.
+    """
+    if roots and not any(
+        is_within(location, root) and not is_within(root, location) for root in roots
+    ):
         raise InvalidLocationError(
             f"{what} {location} is outside the warehouse {roots[0]}. Choose a folder below it, "
             f"or list its parent in the catalog property {ALLOWED_LOCATIONS}.",

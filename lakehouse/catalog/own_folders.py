@@ -66,7 +66,8 @@ class OwnFolders:
         named = [
             one
             for one in table_folders(metadata)
-            if any(lies_within(one, root) and not lies_within(root, one) for root in roots)
+            if not roots
+            or any(lies_within(one, root) and not lies_within(root, one) for root in roots)
         ]
         self.folders: tuple[str, ...] = tuple(
             one
@@ -112,7 +113,7 @@ def check_files(
         return
     roots = allowed_roots(catalog.warehouse, catalog.properties)
     for one in guests:
-        if not any(lies_within(one, root) for root in roots):
+        if roots and not any(lies_within(one, root) for root in roots):
             raise InvalidLocationError(
                 f"Table {identifier}: {one} is outside the warehouse {roots[0]}. Copy the file "
                 "into it, or list its folder in "

@@ -37,10 +37,10 @@ from lakehouse.errors import (
     NoSuchFileError,
     StorageError,
 )
+from lakehouse.patience import patience
 from lakehouse.storage.arrow_filesystem import StorageHandler
 from lakehouse.storage.location import parse
 from lakehouse.storage.output_stream import WriteOnlyStream
-from lakehouse.storage.patience import patience
 from lakehouse.storage.s3_client import arrow_s3
 from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
 

@@ -1,4 +1,4 @@
-"""The adapter over pyiceberg's REST client, against a server that is not ours."""
+"""The REST catalog, against a server that is not ours."""
 
 from __future__ import annotations
 
@@ -144,14 +144,14 @@ def test_a_commit_that_may_still_land_after_the_last_try_keeps_its_files(catalog
 
 def overtake(catalog, monkeypatch, competitor):
     """Let another client go first, once, when the next commit is on its way to the server."""
-    send = catalog._client.commit_table
+    send = catalog._send_commit
 
     def late(*request):
-        monkeypatch.setattr(catalog._client, "commit_table", send)
+        monkeypatch.setattr(catalog, "_send_commit", send)
         competitor()
         return send(*request)
 
-    monkeypatch.setattr(catalog._client, "commit_table", late)
+    monkeypatch.setattr(catalog, "_send_commit", late)
 
 
 @pytest.mark.parametrize("picked", ["append", "partitions"])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyiceberg.table import StaticTable
 
 import lakehouse as lh
-from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.maintenance import remove_orphan_files
 from tests.conformance.plain_rest import plain_rest
 
@@ -56,12 +56,18 @@ def test_no_table_of_version_3_stops_what_is_done_to_others(made):
     assert lake.load_table("m.t2").scan().count() == 3
 
 
-def test_writing_version_3_is_refused_before_anything_is_sent(made):
+def test_version_3_is_written(made):
     lake, server = made
-    before = server.locations["t3"].read_bytes()
-    with pytest.raises(UnsupportedFeatureError, match="format version 3"):
-        lake.load_table("m.t3").append(pa.table({"id": [3], "s": ["c"]}))
-    with pytest.raises(UnsupportedFeatureError, match="format version 3"):
-        lake.create_table("m.new", SCHEMA, format_version=3)
-    assert server.locations["t3"].read_bytes() == before
-    assert "new" not in server.locations
+    table = lake.load_table("m.t3")
+    table.append(pa.table({"id": [3], "s": ["c"], "n": pa.array([4], pa.int32())}))
+    table.delete(where="id = 1")
+    # the file that the delete rewrote has row ids of its own
+    assert lake.load_table("m.t3").metadata.next_row_id == 4
+    made = lake.create_table("m.new", SCHEMA, format_version=3)
+    made.append(pa.table({"id": [3], "s": ["c"]}))
+    document = json.loads(server.locations["new"].read_bytes())
+    assert (document["format-version"], document["next-row-id"]) == (3, 1)
+    assert made.location.startswith(str(server.folder))
+    for name in ("t3", "new"):
+        theirs = StaticTable.from_metadata(str(server.locations[name]))
+        assert 3 in theirs.scan().to_arrow()["id"].to_pylist()

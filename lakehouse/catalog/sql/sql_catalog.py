@@ -52,12 +52,12 @@ from lakehouse.errors import (
     NoSuchFileError,
     StorageError,
 )
+from lakehouse.patience import patience
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import Update
 from lakehouse.storage.location import join
-from lakehouse.storage.patience import patience
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
 

@@ -39,7 +39,7 @@ from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
 from lakehouse.catalog.filesystem.machine_turns import WAIT_SECONDS_MAX, machine_turn
 from lakehouse.catalog.sql.sqlite_changes import SqliteChanges
 from lakehouse.errors import InvalidInputError, StorageError
-from lakehouse.storage.patience import Patience
+from lakehouse.patience import Patience
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from lakehouse.catalog.sql.sql_catalog import SqlCatalog
 from lakehouse.catalog.sql.sql_database import Database
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitConflictError, CommitStateUnknownError, StorageError
+from lakehouse.patience import Patience
 from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.storage.local import LocalStorage
-from lakehouse.storage.patience import Patience
 from lakehouse.transaction import Transaction
 from tests.faulty_storage import Fault, FaultyStorage
 from tests.tables import EVENTS, create_table, data_file, live_files

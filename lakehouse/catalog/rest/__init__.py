@@ -1,0 +1,1 @@
+"""Catalogs on servers of the REST protocol."""

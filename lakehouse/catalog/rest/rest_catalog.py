@@ -1,0 +1,391 @@
+"""A catalog on an Iceberg REST server (REST catalog: rest-catalog-open-api.yaml).
+
+The server holds the pointer, checks the requirements, chooses where tables lie and who may read
+them; it may apply a commit to a newer base than ours, which is why every operation carries
+requirements on the refs that it builds on. Documents are read and written as JSON: nothing that
+this client does not know is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+from requests import Response
+
+from lakehouse.catalog.base_catalog import BaseCatalog
+from lakehouse.catalog.catalog_protocol import (
+    CHOSEN_BY_CATALOG,
+    Namespace,
+    TableCommit,
+    TableVersion,
+    check_distinct,
+)
+from lakehouse.catalog.commit_outcome import before_the_swap, is_certain
+from lakehouse.catalog.confinement import allowed_roots, check_locations
+from lakehouse.catalog.metadata_files import next_metadata
+from lakehouse.catalog.redaction import hide_in_urls
+from lakehouse.catalog.rest.first_updates import first_updates, requirements_on
+from lakehouse.catalog.rest.loaded_tables import LoadedTables
+from lakehouse.catalog.rest.rest_views import RestViews
+from lakehouse.environment import Environment
+from lakehouse.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    InvalidInputError,
+    LakehouseError,
+    NoSuchTableError,
+    StorageError,
+    TableAlreadyExistsError,
+)
+from lakehouse.rest.http_client import HttpClient, without_login
+from lakehouse.rest.refusals import CATALOG, NAMESPACE, TABLE, refusal, told
+from lakehouse.rest.rest_session import RestSession, body_of
+from lakehouse.spec.identifier import Identifier, parse_namespace
+from lakehouse.spec.json_fields import require_list, require_str, string_map
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_requirements import AssertCreate, Requirement
+from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.partitioning.spec_json import sort_order_to_json, spec_to_json
+from lakehouse.spec.schema.schema_json import schema_to_json
+from lakehouse.storage.storage_by_scheme import storage_for
+from lakehouse.storage.storage_protocol import Storage
+
+_TRANSACTION = "POST /transactions/commit"
+_NO_FIELDS: dict[str, Any] = {"type": "struct", "schema-id": 0, "fields": []}
+
+
+class RestCatalog(BaseCatalog):
+    """Catalog on an Iceberg REST server.
+
+    Args:
+        uri: of the server, `http://...` or `https://...`; `https://user:password@...` logs in with
+            HTTP Basic.
+        warehouse: the catalog's name at the server; or the location below which tables have to
+            lie. None: the server knows.
+        name: for display.
+        properties: catalog and storage properties: `credential`, `token`, `prefix` and the others
+            that Iceberg's clients know. What the server says comes over or under them
+            (`lakehouse.rest.server_config`).
+        environment: clock and ids.
+        storage_factory: makes storages.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        warehouse: str | None,
+        *,
+        name: str = "lakehouse",
+        properties: Mapping[str, str] | None = None,
+        environment: Environment | None = None,
+        storage_factory: Callable[[str, Mapping[str, str]], Storage] = storage_for,
+    ) -> None:
+        super().__init__(warehouse or "", name, properties, environment, storage_factory)
+        self._uri, basic = without_login(uri, hide_in_urls(uri))
+        client = HttpClient(self._uri, self._properties, basic, self._environment)
+        self._session = RestSession(client, warehouse, self._properties, basic, self._environment)
+        # only what the user named confines: what the server names it may also place elsewhere
+        self._roots = allowed_roots(self._warehouse, self._properties)
+        self._properties = dict(self._session.config.properties)
+        self._tables = LoadedTables(self._session, self._properties, storage_factory)
+
+    @property
+    def uri(self) -> str:
+        """Where the catalog lives, without secrets."""
+        return self._uri
+
+    @property
+    def views(self) -> RestViews:
+        """The views that the server keeps."""
+        return RestViews(self._session, self._roots, self._environment)
+
+    @property
+    def commits_to_newest(self) -> bool:
+        """Whether commits are applied to the newest version, which may be newer than `base`."""
+        return True
+
+    @property
+    def commits_together(self) -> bool:
+        """Whether the server has transactions over tables."""
+        return self._session.offers(_TRANSACTION)
+
+    def storage(self, location: str) -> Storage:
+        """The storage that keeps `location`, with what the server said of the table there."""
+        return self._tables.storage(location)
+
+    def create_namespace(
+        self, namespace: Namespace, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a namespace. Parents first where they are missing."""
+        parts = parse_namespace(namespace)
+        for depth in range(1, len(parts)):
+            if not self.namespace_exists(parts[:depth]):
+                self._create_namespace(parts[:depth], {})
+        self._create_namespace(parts, properties or {})
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Drop an empty namespace."""
+        path = self._session.path(parse_namespace(namespace))
+        self._session.answer("DELETE", path, ".".join(namespace), NAMESPACE, keyed=True)
+
+    def namespace_exists(self, namespace: Namespace) -> bool:
+        """Whether the namespace exists."""
+        path = self._session.path(parse_namespace(namespace))
+        endpoint = "/namespaces/{namespace}"
+        return self._session.exists(path, endpoint, ".".join(namespace), NAMESPACE)
+
+    def list_namespaces(self, parent: Namespace = ()) -> list[Namespace]:
+        """Sorted namespaces directly below `parent`."""
+        query = {"parent": self._session.config.joined(parent)} if parent else {}
+        found = self._session.pages(
+            "namespaces", "namespaces", ".".join(parent) or self._name, NAMESPACE, query
+        )
+        return sorted(tuple(require_list(one, "namespaces")) for one in found)
+
+    def namespace_properties(self, namespace: Namespace) -> Mapping[str, str]:
+        """The namespace's properties."""
+        path = self._session.path(parse_namespace(namespace))
+        answer = self._session.answer("GET", path, ".".join(namespace), NAMESPACE)
+        return string_map(answer.get("properties") or {}, "properties")
+
+    def update_namespace_properties(
+        self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
+    ) -> Mapping[str, str]:
+        """Set and remove properties of a namespace; returns all of them."""
+        path = self._session.path(parse_namespace(namespace), "properties")
+        body = {"removals": sorted(set(removals)), "updates": dict(updates)}
+        self._session.answer("POST", path, ".".join(namespace), NAMESPACE, body, keyed=True)
+        return self.namespace_properties(namespace)
+
+    def list_tables(self, namespace: Namespace) -> list[Identifier]:
+        """Sorted identifiers of the namespace's tables."""
+        path = self._session.path(parse_namespace(namespace), "tables")
+        found = self._session.pages(path, "identifiers", ".".join(namespace), NAMESPACE)
+        return sorted(
+            Identifier(
+                tuple(require_list(one.get("namespace"), "identifiers.namespace")),
+                require_str(one, "name", "identifiers"),
+            )
+            for one in found
+        )
+
+    def table_exists(self, identifier: Identifier) -> bool:
+        """Whether `load` would find the table."""
+        endpoint = "/namespaces/{namespace}/tables/{table}"
+        return self._session.exists(
+            _path(self._session, identifier), endpoint, str(identifier), TABLE
+        )
+
+    def load(self, identifier: Identifier) -> TableVersion:
+        """The table's newest version; the object of the last time while the server says so."""
+        return self._tables.load(identifier)
+
+    def refresh(self, version: TableVersion) -> TableVersion:
+        """The table's newest version; the same object when nothing was committed since."""
+        found = self.load(version.identifier)
+        return version if found.metadata_location == version.metadata_location else found
+
+    def default_location(self, identifier: Identifier, *, staged: bool = False) -> str:
+        """The server chooses when it creates the table; of one that is `staged` it says where."""
+        if not staged:
+            return CHOSEN_BY_CATALOG
+        body = {"name": identifier.name, "schema": _NO_FIELDS, "stage-create": True}
+        answer = self._session.send(
+            "POST",
+            self._session.path(identifier.namespace, "tables"),
+            body,
+            headers=self._tables.headers(),
+        )
+        return self._tables.staged(identifier, _accepted(answer, identifier))
+
+    def create(
+        self, identifier: Identifier, metadata: TableMetadata, *, staged: bool = False
+    ) -> TableVersion:
+        """Register a new table with its first metadata.
+
+        The server chooses the table's uuid and renumbers its columns, so that no file may have been
+        written before, unless the table was staged.
+        """
+        if metadata.location != CHOSEN_BY_CATALOG:
+            check_locations(metadata, self._roots)
+        if staged:
+            updates = first_updates(metadata)
+            answer = self._send_commit(identifier, [AssertCreate()], updates)
+            if answer.status_code == 409:
+                raise TableAlreadyExistsError(
+                    f"{identifier}: {told(answer)[1]}", table=str(identifier)
+                )
+            return self._tables.keep(identifier, answer, _accepted(answer, identifier))
+        body = {
+            "name": identifier.name,
+            "schema": schema_to_json(metadata.schema()),
+            "partition-spec": spec_to_json(metadata.spec()),
+            "write-order": sort_order_to_json(metadata.sort_order()),
+            "properties": {**metadata.properties, "format-version": str(metadata.format_version)},
+            "stage-create": False,
+        }
+        if metadata.location != CHOSEN_BY_CATALOG:
+            body["location"] = metadata.location
+        path = self._session.path(identifier.namespace, "tables")
+        answer = self._session.send("POST", path, body, headers=self._tables.headers(), keyed=True)
+        return self._tables.keep(identifier, answer, _accepted(answer, identifier))
+
+    def commit(
+        self,
+        identifier: Identifier,
+        base: TableVersion,
+        requirements: Sequence[Requirement],
+        updates: Sequence[Update],
+    ) -> TableVersion:
+        """Swap `base` for `base` plus updates, if it is still the newest version."""
+        with before_the_swap():
+            new = next_metadata(base, requirements, updates, self._environment.now_ms())
+            if new is base.metadata:
+                return base
+            check_locations(new, self._roots)
+        answer = self._swapped(
+            str(identifier), lambda: self._send_commit(identifier, requirements, updates)
+        )
+        if 400 <= answer.status_code < 500:
+            raise self._commit_refused([base], answer)
+        with _perhaps_committed(str(identifier)):
+            return self._tables.keep(identifier, answer, body_of(answer, str(identifier)))
+
+    def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
+        """Commit to several tables, all or none, each to the version that it was decided on."""
+        if not self.commits_together:
+            return super().commit_all(commits)
+        names = ", ".join(str(one.identifier) for one in commits)
+        changes = []
+        with before_the_swap():
+            check_distinct(commits)
+            for one in commits:
+                now_ms = self._environment.now_ms()
+                new = next_metadata(one.base, one.requirements, one.updates, now_ms)
+                check_locations(new, self._roots)
+                asked = [*requirements_on(one.base.metadata, one.updates), *one.requirements]
+                changes.append(_change(one.identifier, asked, one.updates))
+        body = {"table-changes": changes}
+        answer = self._swapped(
+            names, lambda: self._session.send("POST", "transactions/commit", body, keyed=True)
+        )
+        if 400 <= answer.status_code < 500:
+            raise self._commit_refused([one.base for one in commits], answer)
+        with _perhaps_committed(names):
+            return [self.load(one.identifier) for one in commits]
+
+    # The server decides alone.
+    def turn(self, identifier: Identifier) -> AbstractContextManager[None]:  # noqa: ARG002
+        """Wait for this writer's turn on the table, for a bounded time."""
+        return nullcontext()
+
+    def drop(self, identifier: Identifier, *, purge: bool = False) -> None:
+        """Remove the table; `purge` deletes what is in its folder as well. The server purges."""
+        self._tables.forget(identifier)
+        query = {"purgeRequested": "true" if purge else "false"}
+        path = _path(self._session, identifier)
+        self._session.answer("DELETE", path, str(identifier), TABLE, query=query, keyed=True)
+
+    def rename(self, source: Identifier, target: Identifier) -> None:
+        """Give a table another name."""
+        self._tables.forget(source)
+        body = {"source": _named(source), "destination": _named(target)}
+        self._session.answer("POST", "tables/rename", str(source), TABLE, body, keyed=True)
+
+    def register(self, identifier: Identifier, metadata_location: str) -> TableVersion:
+        """Adopt an existing metadata file as a table."""
+        body = {"name": identifier.name, "metadata-location": metadata_location}
+        path = self._session.path(identifier.namespace, "register")
+        answer = self._session.send("POST", path, body, headers=self._tables.headers(), keyed=True)
+        return self._tables.keep(identifier, answer, _accepted(answer, identifier))
+
+    def _create_namespace(self, parts: Namespace, properties: Mapping[str, str]) -> None:
+        body = {"namespace": list(parts), "properties": dict(properties)}
+        self._session.answer("POST", "namespaces", ".".join(parts), NAMESPACE, body, keyed=True)
+
+    def _send_commit(
+        self, identifier: Identifier, requirements: Sequence[Requirement], updates: Sequence[Update]
+    ) -> Response:
+        return self._session.send(
+            "POST",
+            _path(self._session, identifier),
+            _change(identifier, requirements, updates),
+            token=self._tables.token(identifier),
+            keyed=True,
+        )
+
+    def _swapped(self, names: str, send: Callable[[], Response]) -> Response:
+        """The answer to a commit, if it tells what became of it."""
+        try:
+            answer = send()
+        except StorageError as error:
+            if is_certain(error):
+                raise
+            raise _unknown(names, error.message) from error
+        if answer.status_code >= 500 or 300 <= answer.status_code < 400:
+            raise _unknown(names, f"HTTP {answer.status_code}: {told(answer)[1]}")
+        return answer
+
+    def _commit_refused(self, bases: Sequence[TableVersion], answer: Response) -> LakehouseError:
+        """Why a commit certainly did not happen."""
+        names = ", ".join(str(one.identifier) for one in bases)
+        reason = told(answer)[1]
+        if answer.status_code == 409:
+            return CommitConflictError(
+                f"Table {names}: {reason} Refresh and try again.", table=names
+            )
+        if answer.status_code == 404:
+            return NoSuchTableError(f"Table {names} was dropped: {reason}", table=names)
+        if any(self.refresh(base) is not base for base in bases):
+            return CommitConflictError(
+                f"Table {names}: {reason} Refresh and try again.", table=names
+            )
+        if answer.status_code in (400, 422):
+            return InvalidInputError(
+                f"Table {names}: the server refused the commit: {reason}", table=names
+            )
+        return refusal(answer, names, CATALOG)
+
+
+@contextmanager
+def _perhaps_committed(names: str) -> Iterator[None]:
+    """What goes wrong after the server said yes: the commit stands, and is unknown to us."""
+    try:
+        yield
+    except LakehouseError as error:
+        raise _unknown(names, error.message) from error
+
+
+def _unknown(names: str, reason: str) -> CommitStateUnknownError:
+    return CommitStateUnknownError(
+        f"Table {names}: the server did not tell whether the commit happened ({reason}). Nothing "
+        "was deleted. Refresh the table and look for the snapshot id.",
+        table=names,
+    )
+
+
+def _accepted(answer: Response, identifier: Identifier) -> dict[str, Any]:
+    if answer.status_code >= 300:
+        raise refusal(answer, str(identifier), TABLE)
+    return body_of(answer, str(identifier))
+
+
+def _change(
+    identifier: Identifier, requirements: Sequence[Requirement], updates: Sequence[Update]
+) -> dict[str, Any]:
+    """One commit (REST catalog: CommitTableRequest)."""
+    return {
+        "identifier": _named(identifier),
+        "requirements": [one.to_json() for one in requirements],
+        "updates": [one.to_json() for one in updates],
+    }
+
+
+def _named(identifier: Identifier) -> dict[str, Any]:
+    return {"namespace": list(identifier.namespace), "name": identifier.name}
+
+
+def _path(session: RestSession, identifier: Identifier) -> str:
+    return session.path(identifier.namespace, "tables", identifier.name)

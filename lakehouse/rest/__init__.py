@@ -1,0 +1,1 @@
+"""Asking a server of Iceberg's REST protocol: requests, logins, what the server says of itself."""

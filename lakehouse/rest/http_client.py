@@ -1,0 +1,246 @@
+"""Requests to a REST server: who asks, how long it waits, what is asked again.
+
+Properties, the names that Iceberg's own clients use: `rest.client.connection-timeout-ms` (10000),
+`rest.client.socket-timeout-ms` (60000), `header.<name>` (sent with each request), those of a login
+(`lakehouse.rest.logins`); and `rest.retry-timeout-ms`, ours: how long what can be asked again is
+asked again (10000).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
+
+import orjson
+from requests import Response, Session
+from requests.adapters import HTTPAdapter
+from requests.exceptions import ConnectTimeout, RequestException
+from requests.models import PreparedRequest
+
+from lakehouse.environment import Environment
+from lakehouse.errors import InvalidInputError, InvalidPropertyError, StorageError
+from lakehouse.patience import Patience, patience
+from lakehouse.rest.logins import FixedLogin, login_of
+
+RETRY_TIMEOUT = "rest.retry-timeout-ms"
+_RETRY_MS = "10000"
+_CONNECT, _READ = "rest.client.connection-timeout-ms", "rest.client.socket-timeout-ms"
+_HEADER = "header."
+_CONNECTIONS = 64
+_BUSY = (429, 500, 502, 503, 504)
+_READS = ("GET", "HEAD")
+_NOT_KNOWN = (401, 419)
+_NOT_REACHED = ("NewConnectionError", "NameResolutionError", "ProxyError")
+
+
+class HttpClient:
+    """Sends requests to one server. Safe to share between threads.
+
+    Args:
+        uri: of the server, without a password, without a slash at its end.
+        properties: see the module.
+        basic: name and password for HTTP Basic.
+        environment: clock and sleep.
+
+    Attributes:
+        uri: see above.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        properties: Mapping[str, str],
+        basic: tuple[str, str] | None = None,
+        environment: Environment | None = None,
+    ) -> None:
+        self.uri = uri
+        environment = environment or Environment.system()
+        timed = {RETRY_TIMEOUT: _RETRY_MS, **properties}
+        self._patience = patience(timed, RETRY_TIMEOUT, environment)
+        self._timeout = (_seconds(properties, _CONNECT, 10.0), _seconds(properties, _READ, 60.0))
+        self._headers = {
+            key[len(_HEADER) :]: value
+            for key, value in properties.items()
+            if key.startswith(_HEADER)
+        }
+        self._session = Session()
+        # a name and password of ~/.netrc are not for this server
+        self._session.auth = _unchanged
+        adapter = HTTPAdapter(pool_maxsize=_CONNECTIONS)
+        self._session.mount("http://", adapter)
+        self._session.mount("https://", adapter)
+        self._login = login_of(uri, properties, basic, self._post_form, environment)
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        body: object = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        token: str | None = None,
+        repeatable: bool = False,
+    ) -> Response:
+        """The answer, whatever its status.
+
+        Args:
+            method: of HTTP.
+            url: absolute, or below the server's.
+            body: is sent as JSON; None: there is none.
+            query: parameters.
+            headers: more of them.
+            token: in place of the client's login.
+            repeatable: whether the request may be sent again where it met no answer, or a 5xx, for
+                `rest.retry-timeout-ms`; GET and HEAD always are.
+
+        Raises:
+            StorageError: there was none, or the server was busy all the time; with context
+                `outcome="failed"` where the server certainly did nothing.
+        """
+        data = None if body is None else orjson.dumps(body)
+        named = {**self._headers, **(headers or {})}
+        if data is not None:
+            named.setdefault("Content-Type", "application/json")
+        is_read = method in _READS
+        waits = self._patience if repeatable or is_read else Patience(0)
+        busy = _BUSY if repeatable else tuple(one for one in _BUSY if one != 500)
+        perhaps_done = False
+
+        def attempt() -> Response:
+            nonlocal perhaps_done
+            try:
+                answer = self._once(method, self._absolute(url), data, query, named, token)
+            except StorageError as error:
+                perhaps_done = perhaps_done or error.context.get("outcome") != "failed"
+                if perhaps_done:
+                    error.context.pop("outcome", None)
+                raise
+            if (is_read or repeatable) and answer.status_code in busy:
+                perhaps_done = perhaps_done or answer.status_code != 429
+                raise StorageError(
+                    f"{self.uri} answered HTTP {answer.status_code}",
+                    retryable=True,
+                    **({} if perhaps_done else {"outcome": "failed"}),
+                )
+            return answer
+
+        return waits.call(attempt)
+
+    def _once(
+        self,
+        method: str,
+        url: str,
+        data: bytes | None,
+        query: Mapping[str, str] | None,
+        headers: Mapping[str, str],
+        token: str | None,
+    ) -> Response:
+        login = self._login if token is None else FixedLogin(f"Bearer {token}")
+        authorization = login.authorization()
+        for last in (False, True):
+            named = dict(headers)
+            if authorization is not None:
+                named["Authorization"] = authorization
+            answer = self._request(method, url, data, query, named)
+            if last or answer.status_code not in _NOT_KNOWN or not login.refused(authorization):
+                return answer
+            authorization = login.authorization()
+        raise AssertionError("unreachable")
+
+    def _request(
+        self,
+        method: str,
+        url: str,
+        data: bytes | str | Mapping[str, str] | None,
+        query: Mapping[str, str] | None,
+        headers: Mapping[str, str],
+    ) -> Response:
+        try:
+            return self._session.request(
+                method,
+                url,
+                data=data,
+                params=query,
+                headers=headers,
+                timeout=self._timeout,
+                # what changes something is not sent to where it was not meant for
+                allow_redirects=method in _READS,
+            )
+        except RequestException as error:
+            context = {"outcome": "failed"} if _was_not_sent(error) else {}
+            raise StorageError(
+                f"{self.uri} did not answer: {type(error).__name__}", retryable=True, **context
+            ) from error
+
+    def _post_form(self, url: str, form: Mapping[str, str]) -> Response:
+        def attempt() -> Response:
+            try:
+                answer = self._request("POST", self._absolute(url), dict(form), None, self._headers)
+            except StorageError as error:  # a token more does no harm
+                error.context["outcome"] = "failed"
+                raise
+            if answer.status_code in _BUSY:
+                text = f"{url} answered HTTP {answer.status_code}"
+                raise StorageError(text, retryable=True, outcome="failed")
+            return answer
+
+        return self._patience.call(attempt)
+
+    def _absolute(self, url: str) -> str:
+        return urljoin(f"{self.uri}/", url.lstrip("/"))
+
+
+def without_login(uri: str, shown: str) -> tuple[str, tuple[str, str] | None]:
+    """The URL without user and password, and those two.
+
+    Args:
+        uri: of the server.
+        shown: the same without secrets: errors quote it.
+
+    Raises:
+        InvalidInputError: it is none, or has parameters.
+    """
+    try:
+        parts = urlsplit(uri)
+        known = bool(parts.hostname) and parts.port != 0 and "@" not in parts.path
+    except ValueError:  # quotes a part of the URL, which may be a part of the password
+        known = False
+    if not known:
+        raise InvalidInputError(
+            f"The URL {shown} of the REST catalog cannot be read. Percent-encode what is special "
+            "in the password."
+        )
+    if parts.query or parts.fragment:
+        raise InvalidInputError(
+            f"The URL {shown} of the REST catalog has parameters, which no request would carry. "
+            "Give them as properties of the catalog, such as token."
+        )
+    if "@" not in parts.netloc:
+        return uri.rstrip("/"), None
+    login, _, host = parts.netloc.rpartition("@")
+    user, _, password = login.partition(":")
+    bare = urlunsplit(parts._replace(netloc=host)).rstrip("/")
+    return bare, (unquote(user), unquote(password))
+
+
+def _unchanged(request: PreparedRequest) -> PreparedRequest:
+    return request
+
+
+def _was_not_sent(error: Exception) -> bool:
+    """Whether the server certainly saw nothing of the request."""
+    if isinstance(error, ConnectTimeout):
+        return True
+    reason: Any = error.args[0] if error.args else None
+    return type(getattr(reason, "reason", reason)).__name__ in _NOT_REACHED
+
+
+def _seconds(properties: Mapping[str, str], name: str, default: float) -> float:
+    text = properties.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or int(text) == 0:
+        raise InvalidPropertyError(f"{name} is a number of milliseconds, not {text!r}")
+    return int(text) / 1000

@@ -1,0 +1,207 @@
+"""A server of Iceberg's REST protocol: its configuration, its paths, what it answers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+from requests import Response
+
+from lakehouse.environment import Environment
+from lakehouse.errors import CorruptMetadataError
+from lakehouse.rest.http_client import HttpClient
+from lakehouse.rest.refusals import CATALOG, refusal
+from lakehouse.rest.server_config import ServerConfig
+from lakehouse.spec.json_fields import optional_str, require_list
+
+_OF_CLIENT = ("header.", "rest.", "token", "credential", "oauth2-", "scope", "audience", "resource")
+_PREFIX = "/v1/{prefix}"
+
+
+class RestSession:
+    """The catalog that a server has for us.
+
+    Args:
+        client: asks the server for its configuration.
+        warehouse: the catalog's name, or location, at the server; None: the server knows.
+        properties: given by the user, between the server's defaults and its overrides.
+        basic: name and password, where the server names another address.
+        environment: clock and ids.
+
+    Attributes:
+        config: what the server said.
+
+    Raises what `answer` raises: there is no such server, or no such warehouse.
+    """
+
+    def __init__(
+        self,
+        client: HttpClient,
+        warehouse: str | None,
+        properties: Mapping[str, str],
+        basic: tuple[str, str] | None,
+        environment: Environment,
+    ) -> None:
+        self._environment = environment
+        query = {} if warehouse is None else {"warehouse": warehouse}
+        answer = client.send("GET", "v1/config", query=query)
+        document = _checked(answer, warehouse or client.uri, CATALOG)
+        self.config = ServerConfig.from_json(document, properties)
+        self._client = client
+        told = self.config.properties
+        if _of_client(told) != _of_client(properties):
+            uri = told.get("uri", client.uri).rstrip("/")
+            self._client = HttpClient(uri, told, basic, environment)
+
+    @property
+    def uri(self) -> str:
+        """Where the server is."""
+        return self._client.uri
+
+    def offers(self, endpoint: str) -> bool:
+        """Whether the server has `GET /namespaces` and so on, written without the prefix."""
+        method, _, path = endpoint.partition(" ")
+        return self.config.offers(f"{method} {_PREFIX}{path}")
+
+    def path(self, namespace: tuple[str, ...], kind: str = "", name: str | None = None) -> str:
+        """The path of a namespace, of all its tables or views, of one of them.
+
+        Args:
+            namespace: its levels.
+            kind: what follows: `tables`, `views`, `register`, `properties`.
+            name: of one of these.
+        """
+        parts = ["namespaces", self.config.segment(namespace), kind]
+        parts += [quote(name, safe="")] if name is not None else []
+        return "/".join(part for part in parts if part)
+
+    def url(self, path: str) -> str:
+        """The address of a path below the catalog's."""
+        prefix = quote(self.config.prefix, safe="/")
+        return "/".join(part for part in (self.uri, "v1", prefix, path) if part)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        token: str | None = None,
+        keyed: bool = False,
+    ) -> Response:
+        """The answer, whatever its status.
+
+        Args:
+            method: of HTTP.
+            path: below the catalog's.
+            body: is sent as JSON.
+            query: parameters.
+            headers: more of them.
+            token: in place of the client's login.
+            keyed: whether the request takes an `Idempotency-Key`; where the server does, it is
+                sent with one, and may so be sent again.
+
+        Raises StorageError where there is none.
+        """
+        named = dict(headers or {})
+        keyed = keyed and self.config.takes_keys
+        if keyed:
+            named["Idempotency-Key"] = str(time_ordered_uuid(self._environment))
+        return self._client.send(
+            method,
+            self.url(path),
+            body,
+            query=query,
+            headers=named,
+            token=token,
+            repeatable=keyed,
+        )
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        name: str,
+        subject: str,
+        body: object = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        keyed: bool = False,
+    ) -> dict[str, Any]:
+        """The JSON of an answer; empty where it has no body.
+
+        Args:
+            method: of HTTP.
+            path: below the catalog's.
+            name: of what is asked for, for errors.
+            subject: which kind of thing that is (`lakehouse.rest.refusals`).
+            body: is sent as JSON.
+            query: parameters.
+            keyed: as `send` has it.
+
+        Raises:
+            NotFoundError | AlreadyExistsError | NamespaceNotEmptyError: of the subject's kind.
+            InvalidInputError | UnsupportedFeatureError: the server does not do that.
+            StorageError: there was no answer, or the caller may not ask.
+            CorruptMetadataError: the answer is no JSON.
+        """
+        return _checked(self.send(method, path, body, query=query, keyed=keyed), name, subject)
+
+    def exists(self, path: str, endpoint: str, name: str, subject: str) -> bool:
+        """Whether something is there: by HEAD where the server has that, else by loading it."""
+        method = "HEAD" if self.offers(f"HEAD {endpoint}") else "GET"
+        answer = self.send(method, path)
+        if answer.status_code == 404:
+            return False
+        if answer.status_code >= 400:
+            raise refusal(answer, name, subject)
+        return True
+
+    def pages(
+        self, path: str, key: str, name: str, subject: str, query: Mapping[str, str] | None = None
+    ) -> Iterator[Any]:
+        """The items of a list, of all its pages."""
+        token = ""
+        while True:
+            asked = {**(query or {}), "pageToken": token}
+            answer = self.answer("GET", path, name, subject, query=asked)
+            yield from require_list(answer.get(key) or [], key)
+            following = optional_str(answer, "next-page-token", "answer") or ""
+            if not following or following == token:
+                return
+            token = following
+
+
+def time_ordered_uuid(environment: Environment) -> uuid.UUID:
+    """A UUID of version 7: the time, then chance (RFC 9562)."""
+    chance = environment.new_uuid().int & ((1 << 80) - 1)
+    number = (environment.now_ms() << 80) | chance
+    number = number & ~(0xF << 76) | (7 << 76)
+    return uuid.UUID(int=number & ~(0x3 << 62) | (0x2 << 62))
+
+
+def body_of(answer: Response, name: str) -> dict[str, Any]:
+    """The JSON of an answer. Raises CorruptMetadataError."""
+    try:
+        return dict(orjson.loads(answer.content))
+    except (orjson.JSONDecodeError, TypeError, ValueError) as error:
+        raise CorruptMetadataError(f"{name}: the server's answer is no JSON: {error}") from error
+
+
+def _checked(answer: Response, name: str, subject: str) -> dict[str, Any]:
+    if answer.status_code >= 300:
+        raise refusal(answer, name, subject)
+    return body_of(answer, name) if answer.content else {}
+
+
+def _of_client(properties: Mapping[str, str]) -> dict[str, str]:
+    return {
+        key: value
+        for key, value in properties.items()
+        if key == "uri" or key.startswith(_OF_CLIENT)
+    }
