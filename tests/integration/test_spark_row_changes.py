@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812
@@ -94,6 +96,86 @@ def test_a_row_that_matches_twice_is_an_error_and_nothing_happens(sql, lake, mod
         )
     assert len(table.refresh().snapshots()) == 2
     assert set(tmp_path.rglob("*.parquet")) == before
+
+
+JOINS = {
+    "broadcast of the source": {},
+    "sort-merge": {"spark.sql.autoBroadcastJoinThreshold": "-1"},
+    "hashed": {
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+        "spark.sql.join.preferSortMergeJoin": "false",
+        "spark.sql.adaptive.enabled": "false",
+    },
+    "interpreted": {"spark.sql.codegen.wholeStage": "false", "spark.sql.shuffle.partitions": "1"},
+}
+
+
+@pytest.mark.parametrize(
+    ("version", "on"), [(2, "t.id = s.id"), (3, "t.id < s.id AND s.id < 9 OR t.id = s.id")]
+)
+def test_a_row_that_matches_twice_is_kept_once_where_no_clause_changes_it(
+    spark, sql, lake, version, on
+):
+    """With copy-on-write Spark itself writes it once for each row of the source."""
+    make(sql, version)
+    rows = sql("SELECT id, k, d FROM lake.raw.rows")
+    source = [2, 2, 3, 3, 3, 9, 9]
+    listed = ", ".join(f"({one})" for one in source)
+
+    def matches(one, other):
+        return one == other or (" OR " in on and one < other < 9)
+
+    kept = [row for row in rows if any(matches(row[0], one) for one in source)]
+    alone = [row for row in rows if row not in kept]
+    new = [(one, "s", None) for one in source if not any(matches(row[0], one) for row in rows)]
+    gone, changed = "DELETE", "UPDATE SET k = 'n'"
+    expected = {
+        f"WHEN NOT MATCHED BY SOURCE THEN {gone}": kept,
+        f"WHEN NOT MATCHED BY SOURCE AND t.id = 4 THEN {gone} WHEN NOT MATCHED BY SOURCE THEN "
+        f"{changed}": kept + [(one, "n", d) for one, _, d in alone if one != 4],
+        "WHEN NOT MATCHED THEN INSERT (id, k) VALUES (s.id, 's') WHEN NOT MATCHED BY SOURCE THEN "
+        f"{changed}": kept + new + [(one, "n", d) for one, _, d in alone],
+    }
+    first = lake.load_table("raw.rows").current_snapshot().snapshot_id
+    for settings, (clauses, left) in zip(JOINS.values(), cycle(expected.items()), strict=False):
+        for key, value in settings.items():
+            spark.conf.set(key, value)
+        try:
+            sql(
+                f"MERGE INTO lake.raw.rows t USING (SELECT id FROM VALUES {listed} AS s(id)) s "
+                f"ON {on} {clauses}"
+            )
+        finally:
+            for key in settings:
+                spark.conf.unset(key)
+        assert sorted(sql("SELECT id, k, d FROM lake.raw.rows"), key=str) == sorted(left, key=str)
+        sql(f"CALL lake.system.rollback_to_snapshot('raw.rows', {first})")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "k IS DISTINCT FROM 'a'",
+        "NOT (k <=> NULL)",
+        "k NOT IN ('a', 'b')",
+        "NOT (k <=> 'a' AND k = 'b')",
+    ],
+)
+def test_rows_with_nulls_go_where_a_condition_of_whole_files_is_true(sql, lake, condition):
+    """Conditions on a partition column, which need no row to be read."""
+    sql("CREATE NAMESPACE lake.raw")
+    sql("CREATE TABLE lake.raw.parts (id INT, k STRING) PARTITIONED BY (k)")
+    sql("INSERT INTO lake.raw.parts VALUES (1, 'a'), (2, 'b'), (3, NULL)")
+    rows = "VALUES (1, 'a'), (2, 'b'), (3, NULL) AS s(id, k)"
+    left = sql(f"SELECT * FROM {rows} WHERE NOT coalesce({condition}, false) ORDER BY id")
+    first = lake.load_table("raw.parts").current_snapshot().snapshot_id
+    for statement in (
+        f"DELETE FROM lake.raw.parts WHERE {condition}",
+        f"INSERT INTO lake.raw.parts REPLACE WHERE {condition} SELECT 0, 'x' WHERE false",
+    ):
+        sql(statement)
+        assert sql("SELECT * FROM lake.raw.parts ORDER BY id") == left, statement
+        sql(f"CALL lake.system.rollback_to_snapshot('raw.parts', {first})")
 
 
 def test_only_files_with_a_match_are_rewritten(sql, lake):

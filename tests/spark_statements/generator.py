@@ -258,9 +258,7 @@ class Generator:
         steps = self._matched(clauses, f"{{now}} t JOIN {source} o ON {on}")
         check = ""
         if not clauses:
-            # with copy-on-write and NOT MATCHED BY SOURCE Spark itself doubles rows that match
-            # several ones and have no clause (SPARK's RewriteMergeIntoTable does not check them)
-            source = unique
+            # rows stay as they are, however many match: Spark's own rewrite would double them
             steps = [f"INSERT INTO {{next}} SELECT t.* FROM {{now}} t SEMI JOIN {source} o ON {on}"]
         elif clauses != ["WHEN MATCHED THEN", "DELETE"]:
             check = (

@@ -129,5 +129,6 @@ REPLACED = [
     "b", "NOT b", "i IS NULL", "id <> 3", "s LIKE 'a%'", "true", "i = 0 OR day IS NOT NULL",
     "at >= TIMESTAMP '2026-06-01 00:00:00'", "wall < TIMESTAMP_NTZ '2026-01-01 00:00:00'",
     "NOT (id > 2 AND s = '')", "x = X'00'", "w > 0BD", "id <=> NULL",
+    "i IS DISTINCT FROM 1", "NOT (s <=> 'axb2')",
 ]  # fmt: skip
 """Conditions of REPLACE WHERE: columns and literals."""

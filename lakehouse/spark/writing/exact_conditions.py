@@ -126,8 +126,11 @@ def _condition(node: Node, schema: Schema) -> BooleanExpression | None:
         return None
     name, kind = column
     if operation == "<=>":
-        is_null = arguments[1].get("value", "") is None
-        operation, arguments = ("IS_NULL" if is_null else "="), arguments[: 1 if is_null else 2]
+        if arguments[1].get("value", "") is None:
+            return _NULL_TESTS["IS_NULL"](Reference(name))
+        equal = _compared("=", name, kind, arguments[1:])
+        # false, not null, for a null: its negation is true
+        return None if equal is None else And(_NULL_TESTS["IS_NOT_NULL"](Reference(name)), equal)
     if operation in _NULL_TESTS:
         return _NULL_TESTS[operation](Reference(name))
     return _compared(operation, name, kind, arguments[1:])

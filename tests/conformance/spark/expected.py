@@ -22,6 +22,8 @@ _REASONS: Sequence[tuple[tuple[str, ...], str]] = (
     (("mergeSchema",), "not done: `ALTER TABLE ... ADD COLUMN` first"),
     (("snapshot-property.",), "the option is passed over: no entry in the summary"),
     (("WITH SCHEMA EVOLUTION",), "not done: `ALTER TABLE ... ADD COLUMN` first"),
+    (("BY SOURCE THEN DELETE",), "a row that two rows of the source match stays once; there it is "
+     "doubled"),
     (("publish_changes", "SET spark.wap."), "nothing is staged: write to a branch by its name"),
     (("kind = \"k0\"",), "`where` reads double quotes as SQL does, as a name: `'k0'`"),
     (("rewrite_position_delete_files(table",), "the procedure has no options"),

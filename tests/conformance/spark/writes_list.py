@@ -102,6 +102,8 @@ def _row_level() -> list[Case]:
              [*ON_WRITE, "INSERT INTO {s} VALUES (1, 'again', 11)"]),
         Case(ROWS, f"{merge} WHEN MATCHED THEN DELETE",
              [*ON_WRITE, "INSERT INTO {s} VALUES (1, 'again', 11)"]),
+        Case(ROWS, f"{merge} WHEN NOT MATCHED BY SOURCE THEN DELETE",
+             [*ON_WRITE, "INSERT INTO {s} VALUES (1, 'again', 11)"]),
         Case(ROWS, "MERGE WITH SCHEMA EVOLUTION INTO {t} t USING (SELECT 1L AS id, 'x' AS extra) "
              "s ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
              ON_WRITE),

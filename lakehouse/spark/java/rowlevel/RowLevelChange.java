@@ -95,9 +95,13 @@ class RowLevelChange implements RowLevelOperation {
 
         public RowLevelOperation build() {
             Map facts = answerer.map("facts", null);
-            return Boolean.TRUE.equals(facts.get("merge_on_read"))
-                ? new RowLevelDelta(table, answerer, command, facts)
-                : new RowLevelChange(table, answerer, command, facts);
+            if (Boolean.TRUE.equals(facts.get("merge_on_read"))) {
+                return new RowLevelDelta(table, answerer, command, facts);
+            }
+            if (command == RowLevelOperation.Command.MERGE) {
+                KeptOnce.install();
+            }
+            return new RowLevelChange(table, answerer, command, facts);
         }
     }
 }
