@@ -9,6 +9,7 @@ asked again (10000).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit, urlunsplit
 
@@ -23,6 +24,11 @@ from lakehouse.errors import InvalidInputError, InvalidPropertyError, StorageErr
 from lakehouse.patience import Patience, patience
 from lakehouse.rest.logins import FixedLogin, login_of
 
+OF_CLIENT = (
+    *("header.", "rest.", "token", "credential", "oauth2-server-uri"),
+    *("scope", "audience", "resource"),
+)
+"""How the names of properties begin that a client looks at."""
 RETRY_TIMEOUT = "rest.retry-timeout-ms"
 _RETRY_MS = "10000"
 _CONNECT, _READ = "rest.client.connection-timeout-ms", "rest.client.socket-timeout-ms"
@@ -190,6 +196,18 @@ class HttpClient:
 
     def _absolute(self, url: str) -> str:
         return urljoin(f"{self.uri}/", url.lstrip("/"))
+
+
+@lru_cache(maxsize=64)
+def _shared(uri: str, properties: tuple[tuple[str, str], ...]) -> HttpClient:
+    bare, basic = without_login(uri, "of the catalog")
+    return HttpClient(bare, dict(properties), basic)
+
+
+def shared_client(uri: str, properties: Mapping[str, str]) -> HttpClient:
+    """A client for a catalog with these properties, shared by all of this process."""
+    named = {key: value for key, value in properties.items() if key.startswith(OF_CLIENT)}
+    return _shared(uri, tuple(sorted(named.items())))
 
 
 def without_login(uri: str, shown: str) -> tuple[str, tuple[str, str] | None]:

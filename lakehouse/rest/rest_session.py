@@ -12,12 +12,11 @@ from requests import Response
 
 from lakehouse.environment import Environment
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.rest.http_client import HttpClient
+from lakehouse.rest.http_client import OF_CLIENT, HttpClient
 from lakehouse.rest.refusals import CATALOG, refusal
 from lakehouse.rest.server_config import ServerConfig
 from lakehouse.spec.json_fields import optional_str, require_list
 
-_OF_CLIENT = ("header.", "rest.", "token", "credential", "oauth2-", "scope", "audience", "resource")
 _PREFIX = "/v1/{prefix}"
 
 
@@ -201,7 +200,5 @@ def _checked(answer: Response, name: str, subject: str) -> dict[str, Any]:
 
 def _of_client(properties: Mapping[str, str]) -> dict[str, str]:
     return {
-        key: value
-        for key, value in properties.items()
-        if key == "uri" or key.startswith(_OF_CLIENT)
+        key: value for key, value in properties.items() if key == "uri" or key.startswith(OF_CLIENT)
     }

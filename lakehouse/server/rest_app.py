@@ -17,8 +17,10 @@ from lakehouse.lake import Lakehouse
 from lakehouse.server.access.asked_privileges import nothing
 from lakehouse.server.access.doorkeeper import Doorkeeper
 from lakehouse.server.access.principals_file import Rules
+from lakehouse.server.delegation.file_access import AccessRules, FileAccess
 from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call, json_answer
+from lakehouse.server.operations.access_operations import access_operations
 from lakehouse.server.operations.namespace_operations import NAMESPACE_OPERATIONS
 from lakehouse.server.operations.report_operations import REPORT_OPERATIONS
 from lakehouse.server.operations.scan_operations import ScanPlanning
@@ -35,7 +37,11 @@ from lakehouse.server.watching.watch_operations import WATCH_OPERATIONS
 
 
 def rest_app(
-    lake: Lakehouse, *, config: Mapping[str, str] | None = None, rules: Rules | None = None
+    lake: Lakehouse,
+    *,
+    config: Mapping[str, str] | None = None,
+    rules: Rules | None = None,
+    access: AccessRules | None = None,
 ) -> Starlette:
     """An ASGI application that serves a catalog (REST catalog: rest-catalog-open-api.yaml).
 
@@ -43,10 +49,12 @@ def rest_app(
         lake: the catalog.
         config: what clients are told for every table, such as `s3.endpoint`; no secrets.
         rules: who may do what; None: nobody is asked who they are.
+        access: which access to files is handed out; None: clients have their own.
     """
     doorkeeper = None if rules is None else Doorkeeper(rules, lake.name, lake.environment)
-    served = Served.of(lake, config or {}, doorkeeper)
-    operations = operations_of(lake.catalog)
+    files = None if access is None else FileAccess(lake.catalog, access, lake.environment)
+    served = Served.of(lake, config or {}, doorkeeper, files)
+    operations = operations_of(lake.catalog, access)
     answers = RequestAnswers(served)
     configuration = Operation(
         "GET", "/config", _configuration(operations), listed=False, asks=nothing
@@ -60,12 +68,13 @@ def rest_app(
     return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
 
 
-def operations_of(catalog: Catalog) -> tuple[Operation, ...]:
+def operations_of(catalog: Catalog, access: AccessRules | None = None) -> tuple[Operation, ...]:
     """Every operation of the specification, and ours; those are listed that the catalog has."""
     together = [replace(one, listed=catalog.commits_together) for one in TRANSACTION_OPERATIONS]
     planning = ScanPlanning().operations()
     served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *VIEW_OPERATIONS, *REPORT_OPERATIONS)
-    return (*served, *planning, *together, *SEMANTICS_OPERATIONS, *UNSERVED_OPERATIONS)
+    others = (*access_operations(access), *SEMANTICS_OPERATIONS, *UNSERVED_OPERATIONS)
+    return (*served, *planning, *together, *others)
 
 
 def _configuration(operations: Sequence[Operation]) -> Callable[[Served, Call], Answer]:

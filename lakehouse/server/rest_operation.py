@@ -11,6 +11,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.server.access.asked_privileges import Asks, on_catalog
 from lakehouse.server.access.doorkeeper import Doorkeeper
 from lakehouse.server.access.privileges import ANYONE, Caller, Privilege
+from lakehouse.server.delegation.file_access import FileAccess
 from lakehouse.server.http_messages import Answer, Call
 from lakehouse.server.meters import Meters
 from lakehouse.server.served_tables import ServedTables
@@ -29,6 +30,7 @@ class Served:
         commits: how tables change.
         meters: what is counted.
         doorkeeper: asks callers who they are; None: nobody is asked.
+        files: hands out access to the files of tables; None: clients have their own.
         caller: of the request that is answered.
     """
 
@@ -37,16 +39,21 @@ class Served:
     commits: TableCommits
     meters: Meters
     doorkeeper: Doorkeeper | None = None
+    files: FileAccess | None = None
     caller: Caller = ANYONE
 
     @classmethod
     def of(
-        cls, lake: Lakehouse, config: Mapping[str, str], doorkeeper: Doorkeeper | None = None
+        cls,
+        lake: Lakehouse,
+        config: Mapping[str, str],
+        doorkeeper: Doorkeeper | None = None,
+        files: FileAccess | None = None,
     ) -> Served:
         """Serve a catalog; `config` is told to clients with every table."""
         tables, meters = ServedTables(lake.catalog, config), Meters()
         commits = TableCommits(lake.catalog, tables, lake.environment, meters)
-        return cls(lake, tables, commits, meters, doorkeeper)
+        return cls(lake, tables, commits, meters, doorkeeper, files)
 
     def for_caller(self, caller: Caller) -> Served:
         """The same, as one caller has it."""

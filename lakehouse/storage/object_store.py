@@ -6,7 +6,8 @@ Properties (the names pyiceberg uses): `s3.endpoint`, `s3.region`, `s3.access-ke
 `s3.secret-access-key`, `s3.session-token`, `s3.anonymous`, `s3.force-virtual-addressing`,
 `gcs.service-account-key`, `gcs.service-account-path`, `gcs.endpoint`, `adls.account-name`,
 `adls.account-key`, `adls.sas-token`, `adls.tenant-id`, `adls.client-id`, `adls.client-secret`,
-`adls.endpoint`; and `storage.timeout-ms` (of a request, 30000) and `storage.retry-timeout-ms` (how
+`adls.endpoint`; those that a catalog's server hands out (`lakehouse.storage.vended_credentials`);
+and `storage.timeout-ms` (of a request, 30000) and `storage.retry-timeout-ms` (how
 long what failed for a transient reason is repeated, 60000). What is not given comes from the
 environment as the cloud's own tools read it.
 """
@@ -19,7 +20,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime
 from functools import partial
 from threading import Lock
 from typing import Any, NoReturn, TypeVar
@@ -27,7 +28,6 @@ from typing import Any, NoReturn, TypeVar
 import obstore
 import pyarrow.fs as pafs
 from obstore import exceptions as obstore_errors
-from obstore.store import AzureStore, GCSStore, S3Store
 
 from lakehouse.environment import Environment
 from lakehouse.errors import (
@@ -39,10 +39,16 @@ from lakehouse.errors import (
 )
 from lakehouse.patience import patience
 from lakehouse.storage.arrow_filesystem import StorageHandler
+from lakehouse.storage.bucket_clients import S3_SCHEMES, SCHEMES, Provider, open_store
 from lakehouse.storage.location import parse
 from lakehouse.storage.output_stream import WriteOnlyStream
 from lakehouse.storage.s3_client import arrow_s3
 from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
+from lakehouse.storage.vended_credentials import (
+    StorageCredential,
+    VendedCredentials,
+    check_s3,
+)
 
 T = TypeVar("T")
 
@@ -51,34 +57,6 @@ WRITER_ID = "lakehousewriterid"
 
 Azure takes identifiers only, and some proxies drop names with underscores.
 """
-
-_S3_OPTIONS = {
-    "s3.endpoint": "endpoint",
-    "s3.region": "region",
-    "s3.access-key-id": "access_key_id",
-    "s3.secret-access-key": "secret_access_key",
-    "s3.session-token": "session_token",
-    "s3.anonymous": "skip_signature",
-    "s3.force-virtual-addressing": "virtual_hosted_style_request",
-}
-_GCS_OPTIONS = {
-    "gcs.service-account-key": "service_account_key",
-    "gcs.service-account-path": "service_account",
-    "gcs.endpoint": "url",
-}
-_AZURE_OPTIONS = {
-    "adls.account-name": "account_name",
-    "adls.account-key": "account_key",
-    "adls.sas-token": "sas_key",
-    "adls.tenant-id": "tenant_id",
-    "adls.client-id": "client_id",
-    "adls.client-secret": "client_secret",
-    "adls.endpoint": "endpoint",
-}
-_S3_SCHEMES = frozenset({"s3", "s3a", "s3n"})
-_GCS_SCHEMES = frozenset({"gs", "gcs"})
-_AZURE_SCHEMES = frozenset({"abfs", "abfss", "wasb", "wasbs", "az"})
-SCHEMES = _S3_SCHEMES | _GCS_SCHEMES | _AZURE_SCHEMES
 
 _FINAL = (
     obstore_errors.PermissionDeniedError,
@@ -101,7 +79,6 @@ _PLAIN_HTTP = "HTTP error: builder error"
 _CONFLICT = "409 Conflict"
 RETRY_TIMEOUT = "storage.retry-timeout-ms"
 """How long a request that failed for a transient reason is repeated."""
-_RETRIES_MAX = 1_000_000
 _DELETE_BATCH = 1000
 _CONCURRENT_WRITES = 16
 
@@ -119,13 +96,16 @@ class ObjectStorage:
         self,
         properties: Mapping[str, str] | None = None,
         *,
-        connect: Callable[[str, str, Mapping[str, str], int], Any] | None = None,
+        connect: Callable[[str, str, Mapping[str, str], int, Provider | None], Any] | None = None,
         environment: Environment | None = None,
     ) -> None:
         self._properties = dict(properties or {})
-        self._connect = connect if connect is not None else _connect
+        self._connect = connect if connect is not None else open_store
         self._patience = patience(self._properties, RETRY_TIMEOUT, environment)
-        self._stores: dict[tuple[str, str, bool], Any] = {}
+        self._vended = VendedCredentials(
+            self._properties, environment if environment is not None else Environment.system()
+        )
+        self._stores: dict[tuple[str, str, str, bool], Any] = {}
         self._lock = Lock()
 
     @property
@@ -175,7 +155,7 @@ class ObjectStorage:
         """
         store, key = self._locate(location)
         writer_id = uuid.uuid4().hex
-        is_s3 = parse(location).scheme in _S3_SCHEMES
+        is_s3 = parse(location).scheme in S3_SCHEMES
         outcome = "failed"
 
         def attempt() -> None:
@@ -276,9 +256,10 @@ class ObjectStorage:
     def filesystem(self, location: str) -> tuple[pafs.FileSystem, str]:
         """A pyarrow file system, and the location's path on it. Pyarrow's own S3 client for S3."""
         parsed = parse(location)
-        if parsed.scheme not in _S3_SCHEMES:
+        if parsed.scheme not in S3_SCHEMES:
             return pafs.PyFileSystem(StorageHandler(self)), location
-        filesystem = arrow_s3(self._properties, os.environ, self._patience.total_ms)
+        properties = {**self._properties, **_config(self._vended.of(location))}
+        filesystem = arrow_s3(properties, os.environ, self._patience.total_ms)
         return filesystem, f"{parsed.authority}/{parsed.path}"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -349,19 +330,31 @@ class ObjectStorage:
         parsed = parse(location)
         if parsed.scheme not in SCHEMES:
             raise InvalidLocationError(f"No object store serves {location!r}.", location=location)
-        name = (parsed.scheme, parsed.authority, repeats)
+        credential = self._vended.of(location)
+        prefix = "" if credential is None else credential.prefix
+        name = (parsed.scheme, parsed.authority, prefix, repeats)
         store = self._stores.get(name)
         if store is None:
             retry_ms = self._patience.total_ms if repeats else 0
+            told = (parsed.scheme, parsed.authority, {**self._properties, **_config(credential)})
+            provider = partial(self._credentials_now, location) if self._vended.renews else None
             try:
                 with self._lock:
-                    store = self._stores.setdefault(
-                        name,
-                        self._connect(parsed.scheme, parsed.authority, self._properties, retry_ms),
-                    )
+                    store = self._stores.setdefault(name, self._connect(*told, retry_ms, provider))
             except (obstore_errors.BaseError, OSError) as error:
                 _fail("open the store of", location, error, outcome="failed")
         return store, parsed.path
+
+    def _credentials_now(self, location: str) -> dict[str, Any]:
+        """As obstore asks for them, whenever it thinks that those it has end soon."""
+        config = _config(self._vended.of(location))
+        end = config.get("s3.session-token-expires-at-ms")
+        return {
+            "access_key_id": config.get("s3.access-key-id"),
+            "secret_access_key": config.get("s3.secret-access-key"),
+            "token": config.get("s3.session-token"),
+            "expires_at": None if end is None else datetime.fromtimestamp(int(end) / 1000, UTC),
+        }
 
 
 class ObjectOutput(WriteOnlyStream):
@@ -411,31 +404,11 @@ class ObjectOutput(WriteOnlyStream):
         self._writer = None
 
 
-def _connect(scheme: str, authority: str, properties: Mapping[str, str], retry_ms: int) -> Any:
-    # Not as `client_options`, which would replace the environment's (AWS_ALLOW_HTTP, proxies).
-    client = {"timeout": f"{int(properties.get('storage.timeout-ms', '30000'))} ms"}
-    retry: Any = {
-        "max_retries": _RETRIES_MAX if retry_ms else 0,
-        "retry_timeout": timedelta(milliseconds=retry_ms),
-    }
-    options: Any
-    if scheme in _S3_SCHEMES:
-        options = client | _options(properties, _S3_OPTIONS)
-        if options.get("endpoint", "").startswith("http://"):
-            options["allow_http"] = "true"
-        return S3Store(authority, config=options, retry_config=retry)
-    if scheme in _GCS_SCHEMES:
-        options = client | _options(properties, _GCS_OPTIONS)
-        return GCSStore(authority, config=options, retry_config=retry)
-    container, at, host = authority.partition("@")
-    options = client | _options(properties, _AZURE_OPTIONS)
-    if at:
-        options.setdefault("account_name", host.partition(".")[0])
-    return AzureStore(container, config=options, retry_config=retry)
-
-
-def _options(properties: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    return {option: properties[name] for name, option in names.items() if name in properties}
+def _config(credential: StorageCredential | None) -> Mapping[str, str]:
+    if credential is None:
+        return {}
+    check_s3(credential)
+    return credential.config
 
 
 def _fail(action: str, location: str, error: Exception, **context: object) -> NoReturn:

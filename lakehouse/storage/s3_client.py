@@ -19,7 +19,8 @@ def s3_endpoint(properties: Mapping[str, str], environ: Mapping[str, str]) -> st
 
 def s3_region(properties: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
     """The region that properties or environment name."""
-    return properties.get("s3.region") or _first(environ, _REGIONS)
+    named = properties.get("s3.region") or properties.get("client.region")
+    return named or _first(environ, _REGIONS)
 
 
 def arrow_s3(

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from lakehouse.errors import InvalidLocationError
+from lakehouse.storage.bucket_clients import SCHEMES
 from lakehouse.storage.local import LocalStorage
 from lakehouse.storage.location import MEMORY_SCHEME, parse
 from lakehouse.storage.memory import MemoryStorage
-from lakehouse.storage.object_store import SCHEMES, ObjectStorage
+from lakehouse.storage.object_store import ObjectStorage
 from lakehouse.storage.storage_protocol import Storage
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -13,6 +13,7 @@ from requests import Response
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.own_folders import table_folders
+from lakehouse.environment import Environment
 from lakehouse.errors import NoSuchTableError
 from lakehouse.rest.refusals import TABLE, refusal
 from lakehouse.rest.rest_session import RestSession, body_of
@@ -21,8 +22,23 @@ from lakehouse.spec.json_fields import require_str, string_map
 from lakehouse.spec.metadata.metadata_json import parse
 from lakehouse.storage.location import canonical, parent
 from lakehouse.storage.storage_protocol import Storage
+from lakehouse.storage.vended_credentials import (
+    REFRESH_ENDPOINT,
+    STORAGE_CREDENTIALS,
+    VendedCredentials,
+    credentials_from_json,
+    credentials_to_text,
+)
 
 DELEGATION = "X-Iceberg-Access-Delegation"
+_CREDENTIALS = "GET /namespaces/{namespace}/tables/{table}/credentials"
+_RENEWED = frozenset(
+    {
+        STORAGE_CREDENTIALS,
+        *("s3.access-key-id", "s3.secret-access-key", "s3.session-token"),
+        "s3.session-token-expires-at-ms",
+    }
+)
 _TABLES_MAX = 1024
 
 
@@ -33,12 +49,14 @@ class _Loaded:
     Attributes:
         version: the metadata.
         etag: of the answer; None: the server gives none.
-        config: of the table; may hold secrets.
+        access: storage properties of the table; may hold secrets.
+        is_ending: whether it is time for other credentials, and nobody would ask for them.
     """
 
     version: TableVersion
     etag: str | None
-    config: Mapping[str, str] = field(repr=False)
+    access: Mapping[str, str] = field(repr=False)
+    is_ending: Callable[[], bool]
 
 
 class LoadedTables:
@@ -47,23 +65,31 @@ class LoadedTables:
     Args:
         session: asks the server.
         properties: of the catalog; those that the server says of a table come over them.
+        uri: of the server, with name and password where it has them: storages ask it, too.
         storage_factory: makes storages.
+        environment: clock.
     """
 
     def __init__(
         self,
         session: RestSession,
         properties: Mapping[str, str],
+        uri: str,
         storage_factory: Callable[[str, Mapping[str, str]], Storage],
+        environment: Environment,
     ) -> None:
         self._session, self._properties = session, properties
-        self._storage_factory = storage_factory
+        self._catalog = {**properties, "uri": uri}
+        self._storage_factory, self._environment = storage_factory, environment
         self._lock = threading.Lock()
         self._loaded: OrderedDict[Identifier, _Loaded] = OrderedDict()
         self._at: dict[str, Identifier] = {}
 
     def headers(self) -> dict[str, str]:
         """Of requests whose answers tell how files are reached."""
+        given = f"header.{DELEGATION}".lower()
+        if any(name.lower() == given for name in self._properties):
+            return {}
         return {DELEGATION: "vended-credentials"}
 
     def load(self, identifier: Identifier) -> TableVersion:
@@ -73,7 +99,7 @@ class LoadedTables:
         """
         known = self._loaded.get(identifier)
         headers = self.headers()
-        if known is not None and known.etag is not None:
+        if known is not None and known.etag is not None and not known.is_ending():
             headers["If-None-Match"] = known.etag
         path = self._session.path(identifier.namespace, "tables", identifier.name)
         answer = self._session.send("GET", path, headers=headers, token=self.token(identifier))
@@ -87,9 +113,20 @@ class LoadedTables:
         return self.keep(identifier, answer, body_of(answer, str(identifier)))
 
     def keep(
-        self, identifier: Identifier, answer: Response, document: Mapping[str, Any]
+        self,
+        identifier: Identifier,
+        answer: Response,
+        document: Mapping[str, Any],
+        *,
+        committed: bool = False,
     ) -> TableVersion:
-        """The version that an answer holds (REST catalog: LoadTableResult, CommitTableResponse).
+        """The version that an answer holds.
+
+        Args:
+            identifier: of the table.
+            answer: its headers have the tag.
+            document: LoadTableResult; or CommitTableResponse, which tells nothing of files.
+            committed: whether it is that.
 
         Raises CorruptMetadataError.
         """
@@ -99,12 +136,40 @@ class LoadedTables:
             identifier, parse(orjson.dumps(document.get("metadata")), location), location
         )
         etag = answer.headers.get("ETag")
-        if "config" in document or known is None:
-            config = string_map(document.get("config") or {}, f"{identifier}: config")
-        else:  # what answers a commit says nothing of it
-            config = dict(known.config)
-        self._remember(identifier, _Loaded(version, etag, config))
+        if known is not None and committed:
+            self._remember(identifier, replace(known, version=version, etag=etag))
+        else:
+            self._remember(identifier, self._told(version, etag, document, known))
         return version
+
+    def _told(
+        self,
+        version: TableVersion,
+        etag: str | None,
+        document: Mapping[str, Any],
+        known: _Loaded | None,
+    ) -> _Loaded:
+        name = version.identifier
+        access = string_map(document.get("config") or {}, f"{name}: config")
+        listed = document.get(STORAGE_CREDENTIALS)
+        if listed:
+            credentials = credentials_from_json(listed, f"{name}: {STORAGE_CREDENTIALS}")
+            access[STORAGE_CREDENTIALS] = credentials_to_text(credentials)
+        path = self._session.path(name.namespace, "tables", name.name)
+        if self._session.offers(_CREDENTIALS):
+            access.setdefault(REFRESH_ENDPOINT, self._session.url(f"{path}/credentials"))
+        vended = VendedCredentials({**self._catalog, **access}, self._environment)
+        if (
+            vended.renews
+            and known is not None
+            and known.version.metadata.table_uuid == (version.metadata.table_uuid)
+        ):
+            # the storage that is in use renews its own
+            kept = {key: value for key, value in known.access.items() if key in _RENEWED}
+            if kept.keys() == access.keys() & _RENEWED and _same_prefixes(kept, access):
+                access |= kept
+        is_ending = vended.is_ending if not vended.renews else _never
+        return _Loaded(version, etag, access, is_ending)
 
     def staged(self, identifier: Identifier, document: Mapping[str, Any]) -> str:
         """The location of a table that is to be created."""
@@ -118,13 +183,14 @@ class LoadedTables:
     def token(self, identifier: Identifier) -> str | None:
         """What the server said to bring when the table is asked for."""
         known = self._loaded.get(identifier)
-        return None if known is None else known.config.get("token")
+        return None if known is None else known.access.get("token")
 
     def storage(self, location: str) -> Storage:
         """The storage of a location, as the server said of the table that it is part of."""
         known = self._of(location)
-        config = {} if known is None else known.config
-        return self._storage_factory(location, {**self._properties, **config})
+        if known is None:
+            return self._storage_factory(location, self._properties)
+        return self._storage_factory(location, {**self._catalog, **known.access})
 
     def _of(self, location: str) -> _Loaded | None:
         folder = canonical(location).rstrip("/")
@@ -154,3 +220,16 @@ class LoadedTables:
         for folder in table_folders(known.version.metadata):
             if self._at.get(canonical(folder).rstrip("/")) == identifier:
                 del self._at[canonical(folder).rstrip("/")]
+
+
+def _never() -> bool:
+    return False
+
+
+def _same_prefixes(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    def prefixes(access: Mapping[str, str]) -> set[str]:
+        text = access.get(STORAGE_CREDENTIALS, "[]")
+        found = credentials_from_json(orjson.loads(text), STORAGE_CREDENTIALS)
+        return {each.prefix for each in found}
+
+    return prefixes(one) == prefixes(other)

@@ -89,7 +89,10 @@ class RestCatalog(BaseCatalog):
         # only what the user named confines: what the server names it may also place elsewhere
         self._roots = allowed_roots(self._warehouse, self._properties)
         self._properties = dict(self._session.config.properties)
-        self._tables = LoadedTables(self._session, self._properties, storage_factory)
+        told_uri = self._properties.get("uri", uri)
+        self._tables = LoadedTables(
+            self._session, self._properties, told_uri, storage_factory, self._environment
+        )
 
     @property
     def uri(self) -> str:
@@ -251,7 +254,8 @@ class RestCatalog(BaseCatalog):
         if 400 <= answer.status_code < 500:
             raise self._commit_refused([base], answer)
         with _perhaps_committed(str(identifier)):
-            return self._tables.keep(identifier, answer, body_of(answer, str(identifier)))
+            document = body_of(answer, str(identifier))
+            return self._tables.keep(identifier, answer, document, committed=True)
 
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         """Commit to several tables, all or none, each to the version that it was decided on."""

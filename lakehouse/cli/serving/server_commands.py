@@ -37,6 +37,21 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Ask nobody who they are, on any interface.")
     ] = False,
+    vend_role: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ARN", help="Hand out credentials of this role, confined to the table (STS)."
+        ),
+    ] = None,
+    sts_endpoint: Annotated[
+        str | None, typer.Option(metavar="URL", help="STS elsewhere than at Amazon.")
+    ] = None,
+    vend_seconds: Annotated[
+        int, typer.Option(help="How long those credentials are good for.", min=900, max=43200)
+    ] = 3600,
+    sign: Annotated[
+        bool, typer.Option("--sign", help="Sign requests to S3 for clients without credentials.")
+    ] = False,
     access_log: Annotated[
         str | None,
         typer.Option(
@@ -48,7 +63,6 @@ def serve(
 
     It runs until it is interrupted or terminated. What it is asked until then it still answers.
     """
-    app: Any = load_module("lakehouse.server.rest_app", "server")
     http: Any = load_module("lakehouse.server.http_server", "server")
     log: Any = load_module("lakehouse.server.watching.access_log", "server")
     ended = threading.Event()
@@ -61,7 +75,11 @@ def serve(
         )
     if access_log is not None:
         log.open_log(access_log)
-    served = app.rest_app(session.lake, rules=rules)
+    access = (
+        None if vend_role is None and not sign else (vend_role, sts_endpoint, vend_seconds, sign)
+    )
+    app: Any = load_module("lakehouse.server.rest_app", "server")
+    served = app.rest_app(session.lake, rules=rules, access=access and app.AccessRules(*access))
     guarded = insecure or rules is not None
     with http.HttpServer(served, host, port, is_guarded=guarded) as server:
         session.show(

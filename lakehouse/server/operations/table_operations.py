@@ -32,6 +32,7 @@ from lakehouse.server.access.asked_privileges import (
 )
 from lakehouse.server.access.confined_tables import check_location, check_updates
 from lakehouse.server.access.privileges import Privilege
+from lakehouse.server.delegation.file_access import TableAccess
 from lakehouse.server.error_answers import HttpError
 from lakehouse.server.http_messages import (
     Answer,
@@ -93,14 +94,13 @@ def create_table(served: Served, call: Call) -> Answer:
     first: list[Update] = [SetLocation(metadata.location), SetProperties(metadata.properties)]
     check_updates(served.catalog, served.tables, served.caller, identifier, None, first)
     if is_staged:
-        return Answer(
-            200,
-            b'{"metadata":%b,"config":%b}'
-            % (serialize(metadata), orjson.dumps(dict(served.tables.config))),
-        )
+        config = served.tables.config
+        body = b'{"metadata":%b,"config":%b}' % (serialize(metadata), orjson.dumps(dict(config)))
+        access = _access(served, call, identifier, metadata)
+        return Answer(200, body if access is None else access.spliced(body, config))
     made = served.catalog.create(identifier, metadata)
     served.tables.keep(made)
-    return _table_answer(served, made)
+    return _table_answer(served, call, made)
 
 
 def _first_metadata(served: Served, document: Mapping[str, Any], location: str) -> TableMetadata:
@@ -126,14 +126,18 @@ def _first_metadata(served: Served, document: Mapping[str, Any], location: str) 
 def load_table(served: Served, call: Call) -> Answer:
     """Its newest metadata; nothing where the client has them."""
     snapshots = _snapshots(call)
-    return _loaded(call, *served.tables.body(call.table(), snapshots), snapshots)
+    version, body = served.tables.body(call.table(), snapshots)
+    access = _access(served, call, version.identifier, version.metadata)
+    return _loaded(served, call, version, body, snapshots, access)
 
 
 def load_known_table(served: Served, call: Call) -> Answer | None:
     """The same of a table in memory that certainly is the newest."""
     snapshots = _snapshots(call)
+    if served.files is not None and _DELEGATION in call.headers:
+        return None
     known = served.tables.known_body(call.table(), snapshots)
-    return None if known is None else _loaded(call, *known, snapshots)
+    return None if known is None else _loaded(served, call, *known, snapshots, None)
 
 
 def _snapshots(call: Call) -> str:
@@ -143,11 +147,31 @@ def _snapshots(call: Call) -> str:
     return snapshots
 
 
-def _loaded(call: Call, version: TableVersion, body: bytes, snapshots: str) -> Answer:
-    tag = etag(version, snapshots)
+def _loaded(
+    served: Served,
+    call: Call,
+    version: TableVersion,
+    body: bytes,
+    snapshots: str,
+    access: TableAccess | None,
+) -> Answer:
+    # what was handed out before is good while the tag is the same
+    tag = etag(version, snapshots if access is None else f"{snapshots} {access.epoch}")
     if tag in (one.strip() for one in call.headers.get("if-none-match", "").split(",")):
         return Answer(304, headers={"ETag": tag})
+    if access is not None:
+        body = access.spliced(body, served.tables.config)
     return Answer(200, body, {"ETag": tag})
+
+
+def _access(
+    served: Served, call: Call, identifier: Identifier, metadata: TableMetadata
+) -> TableAccess | None:
+    """What the caller gets that asks for access to the files."""
+    wanted = call.headers.get(_DELEGATION)
+    if served.files is None or wanted is None:
+        return None
+    return served.files.offered(wanted, served.caller, identifier, metadata)
 
 
 def table_exists(served: Served, call: Call) -> Answer:
@@ -166,7 +190,7 @@ def commit_table(served: Served, call: Call) -> Answer:
         raise InvalidInputError(f"The body names another table than the path, {identifier}.")
     requirements, updates = changes_from_json(served, call, identifier, document)
     done = served.commits.commit(identifier, requirements, updates)
-    return _table_answer(served, done)
+    return _table_answer(served, call, done)
 
 
 def changes_from_json(
@@ -230,19 +254,19 @@ def register_table(served: Served, call: Call) -> Answer:
     except (NoSuchFileError, CorruptMetadataError) as error:
         raise InvalidInputError(f"{location} is no metadata file: {error.message}") from error
     served.tables.keep(made)
-    return _table_answer(served, made)
+    return _table_answer(served, call, made)
 
 
 def table_is_there(served: Served, call: Call) -> Answer:
     """What was made or changed, as it is now."""
-    return _table_answer(served, served.tables.newest(call.table()))
+    return _table_answer(served, call, served.tables.newest(call.table()))
 
 
 def named_table_is_there(served: Served, call: Call) -> Answer:
     """The table that the body names, as it is now."""
     document = call.document()
     name = call.read(lambda: require_str(document, "name", "body"))
-    return _table_answer(served, served.tables.newest(Identifier(call.namespace(), name)))
+    return _table_answer(served, call, served.tables.newest(Identifier(call.namespace(), name)))
 
 
 def etag(version: TableVersion, snapshots: str) -> str:
@@ -255,10 +279,16 @@ def _tag(text: str) -> str:
     return f'W/"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
 
-def _table_answer(served: Served, version: TableVersion) -> Answer:
-    return Answer(200, served.tables.document(version), {"ETag": etag(version, ALL)})
+def _table_answer(served: Served, call: Call, version: TableVersion) -> Answer:
+    access = _access(served, call, version.identifier, version.metadata)
+    body = served.tables.document(version)
+    if access is None:
+        return Answer(200, body, {"ETag": etag(version, ALL)})
+    tag = etag(version, f"{ALL} {access.epoch}")
+    return Answer(200, access.spliced(body, served.tables.config), {"ETag": tag})
 
 
+_DELEGATION = "x-iceberg-access-delegation"
 _ALL = "/namespaces/{namespace}/tables"
 _ONE = f"{_ALL}/{{table}}"
 TABLE_OPERATIONS = (

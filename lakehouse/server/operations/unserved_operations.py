@@ -21,8 +21,6 @@ _NAMES = (
     ("GET", f"{_TABLE}/plan/{{plan_id}}"),
     ("DELETE", f"{_TABLE}/plan/{{plan_id}}"),
     ("POST", f"{_TABLE}/unregister"),
-    ("GET", f"{_TABLE}/credentials"),
-    ("POST", f"{_TABLE}/sign"),
 )
 UNSERVED_OPERATIONS = tuple(
     Operation(method, path, refuse, listed=False, asks=nothing) for method, path in _NAMES

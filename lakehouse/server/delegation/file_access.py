@@ -1,0 +1,205 @@
+"""How clients reach a table's files: by credentials for them, or by having requests signed."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.environment import Environment
+from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.server.access.privileges import Caller, Privilege
+from lakehouse.server.delegation.session_policy import session_policy
+from lakehouse.server.delegation.signable_requests import SignRequest, check_signable
+from lakehouse.server.delegation.storage_keys import SessionKeys, StorageKeys
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.storage.location import lies_within, parse
+
+VENDED, SIGNED = "vended-credentials", "remote-signing"
+_S3 = frozenset({"s3", "s3a", "s3n"})
+_TABLES_MAX = 4096
+_NOT_OF_NAMES = re.compile(r"[^\w+=,.@-]")
+_NAME_MAX = 64
+_SEPARATOR = "%1F"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """Which access is handed out.
+
+    Attributes:
+        role: whose credentials are taken for tables, confined to one; None: none are.
+        sts_endpoint: where; None: Amazon's.
+        seconds: how long they are good for.
+        signs: whether requests are signed.
+        partition: of Amazon's resource names.
+    """
+
+    role: str | None = None
+    sts_endpoint: str | None = None
+    seconds: int = 3600
+    signs: bool = False
+    partition: str = "aws"
+
+
+@dataclass(frozen=True, slots=True)
+class TableAccess:
+    """What a client is told beside a table's metadata (REST catalog: LoadTableResult).
+
+    Attributes:
+        config: of the table.
+        members: further ones of the answer.
+        epoch: changes with what is told, for tags.
+    """
+
+    config: Mapping[str, str]
+    members: Mapping[str, Any]
+    epoch: str
+
+    def __repr__(self) -> str:
+        return f"TableAccess(***, {self.epoch})"
+
+    def spliced(self, body: bytes, config: Mapping[str, str]) -> bytes:
+        """An answer that ends with its `config`, with this access in it."""
+        before = body.removesuffix(b"%b}" % orjson.dumps(dict(config)))
+        rest = orjson.dumps(dict(self.members))[1:]
+        between = b"," if self.members else b""
+        return before + orjson.dumps({**config, **self.config}) + between + rest
+
+
+class FileAccess:
+    """Hands out access to tables on S3, to each caller what its privileges allow.
+
+    It is confined to the table's location: where `write.data.path` puts data elsewhere, clients
+    need access of their own.
+
+    Args:
+        catalog: its properties have the server's own keys.
+        rules: what is handed out.
+        environment: clock.
+    """
+
+    def __init__(self, catalog: Catalog, rules: AccessRules, environment: Environment) -> None:
+        self._rules, self._environment = rules, environment
+        self._keys = StorageKeys(catalog.properties)
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[tuple[str, str, bool, str | None], SessionKeys] = OrderedDict()
+
+    def offered(
+        self, wanted: str | None, caller: Caller, name: Identifier, metadata: TableMetadata
+    ) -> TableAccess | None:
+        """What a client gets that asks for access.
+
+        Args:
+            wanted: the header `X-Iceberg-Access-Delegation`.
+            caller: who asks, with the privilege to read the table.
+            name: of the table.
+            metadata: its newest version.
+
+        Raises StorageError: the credentials cannot be had.
+        """
+        ways = {one.strip() for one in (wanted or "").split(",")}
+        if parse(metadata.location).scheme not in _S3:
+            return None
+        if VENDED in ways and self._rules.role is not None:
+            session = self._session(caller, name, metadata)
+            endpoint = f"{_path(name)}/credentials"
+            return TableAccess(
+                {
+                    **self._keys.told(),
+                    **session.config,  # for clients from before storage-credentials
+                    "client.refresh-credentials-endpoint": endpoint,
+                },
+                {"storage-credentials": _listed(metadata, session)},
+                f"{VENDED} {session.expires_ms}",
+            )
+        if SIGNED in ways and self._rules.signs:
+            endpoint = f"{_path(name)}/sign"
+            return TableAccess(
+                {
+                    **self._keys.told(),
+                    "s3.remote-signing-enabled": "true",
+                    "s3.signer": "S3V4RestSigner",
+                    "s3.signer.endpoint": endpoint,
+                    "signer.endpoint": endpoint,
+                },
+                {"remote-signing-config": {"properties": {}, "headers": {}}},
+                SIGNED,
+            )
+        return None
+
+    def credentials(
+        self, caller: Caller, name: Identifier, metadata: TableMetadata
+    ) -> list[dict[str, Any]]:
+        """Credentials for a table (REST catalog: LoadCredentialsResponse).
+
+        Raises UnsupportedFeatureError: none are handed out, or not for this storage.
+        """
+        if self._rules.role is None or parse(metadata.location).scheme not in _S3:
+            raise UnsupportedFeatureError(f"No credentials are handed out for {name}.")
+        return _listed(metadata, self._session(caller, name, metadata))
+
+    def sign(
+        self, caller: Caller, name: Identifier, metadata: TableMetadata, request: SignRequest
+    ) -> dict[str, Sequence[str]]:
+        """The headers of a request with a signature.
+
+        Raises ForbiddenError: it is about something else than the table's files, or changes them
+        for a caller who may not. UnsupportedFeatureError: nothing is signed here.
+        """
+        if not self._rules.signs or parse(metadata.location).scheme not in _S3:
+            raise UnsupportedFeatureError(f"No requests are signed for {name}.")
+
+        def is_own(location: str) -> bool:
+            own = metadata.location
+            return lies_within(location, own) and not lies_within(own, location)
+
+        writes = _may_write(caller, name)
+        check_signable(request, self._keys.endpoint, is_own, writes=writes)
+        return self._keys.sign(request)
+
+    def _session(self, caller: Caller, name: Identifier, metadata: TableMetadata) -> SessionKeys:
+        rules, writes = self._rules, _may_write(caller, name)
+        if rules.role is None:
+            raise UnsupportedFeatureError(f"No credentials are handed out for {name}.")
+        key = (metadata.table_uuid, metadata.location, writes, caller.name)
+        now_ms = self._environment.now_ms()
+        with self._lock:
+            known = self._sessions.get(key)
+        # those that were handed out before are good for half of their life, at least
+        if known is not None and known.expires_ms - now_ms > rules.seconds * 500:
+            return known
+        policy = session_policy([metadata.location], writes=writes, partition=rules.partition)
+        session_name = _NOT_OF_NAMES.sub("-", f"lakehouse-{caller.name or 'anyone'}")[:_NAME_MAX]
+        made = self._keys.session(
+            rules.role, policy, rules.seconds, session_name, rules.sts_endpoint
+        )
+        with self._lock:
+            self._sessions[key] = made
+            self._sessions.move_to_end(key)
+            while len(self._sessions) > _TABLES_MAX:
+                self._sessions.popitem(last=False)
+        return made
+
+
+def _may_write(caller: Caller, name: Identifier) -> bool:
+    return caller.may(Privilege.WRITE, (*name.namespace, name.name))
+
+
+def _listed(metadata: TableMetadata, session: SessionKeys) -> list[dict[str, Any]]:
+    # the slash keeps a table apart whose name begins alike
+    prefix = metadata.location.rstrip("/") + "/"
+    return [{"prefix": prefix, "config": dict(session.config)}]
+
+
+def _path(name: Identifier) -> str:
+    namespace = _SEPARATOR.join(quote(one, safe="") for one in name.namespace)
+    return f"v1/namespaces/{namespace}/tables/{quote(name.name, safe='')}"

@@ -1,0 +1,74 @@
+"""Access to a table's files: credentials, and signatures for requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
+from lakehouse.server.access.asked_privileges import on_table
+from lakehouse.server.access.privileges import Privilege
+from lakehouse.server.delegation.file_access import AccessRules, FileAccess
+from lakehouse.server.delegation.signable_requests import SignRequest
+from lakehouse.server.http_messages import Answer, Call, json_answer
+from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.spec.json_fields import optional_str, require_list, require_object, require_str
+
+_BODY_MAX = 4 * 1024 * 1024
+_PRIVATE = {"Cache-Control": "no-store"}
+
+
+def load_credentials(served: Served, call: Call) -> Answer:
+    """New ones, for who has the table loaded already."""
+    access, version = _access(served), served.tables.newest(call.table())
+    found = access.credentials(served.caller, version.identifier, version.metadata)
+    return json_answer({"storage-credentials": found}, headers=_PRIVATE)
+
+
+def sign_request(served: Served, call: Call) -> Answer:
+    """The server's signature under a request about the table's files."""
+    document = call.document()
+    request = call.read(lambda: _request(document))
+    access, version = _access(served), served.tables.newest(call.table())
+    headers = access.sign(served.caller, version.identifier, version.metadata, request)
+    return json_answer(
+        {"uri": request.uri, "headers": headers}, headers={"Cache-Control": "no-cache"}
+    )
+
+
+def _request(document: Mapping[str, Any]) -> SignRequest:
+    if (optional_str(document, "provider", "body") or "s3") != "s3":
+        raise InvalidInputError("Requests to S3 alone are signed.")
+    headers: dict[str, tuple[str, ...]] = {}
+    for name, values in require_object(document.get("headers"), "headers").items():
+        listed = require_list(values, f"headers.{name}")
+        if name.lower() in headers or not all(isinstance(one, str) for one in listed):
+            raise InvalidInputError(f"headers.{name} must be texts, once.")
+        headers[name.lower()] = tuple(listed)
+    return SignRequest(
+        require_str(document, "method", "body"),
+        require_str(document, "uri", "body"),
+        headers,
+        optional_str(document, "body", "body"),
+    )
+
+
+def _access(served: Served) -> FileAccess:
+    if served.files is None:
+        raise UnsupportedFeatureError("This server hands out no access to files.")
+    return served.files
+
+
+_TABLE = "/namespaces/{namespace}/tables/{table}"
+_READ = on_table(Privilege.READ)
+
+
+def access_operations(rules: AccessRules | None) -> tuple[Operation, ...]:
+    """Those that the rules allow are listed."""
+    vends, signs = rules is not None and rules.role is not None, rules is not None and rules.signs
+    return (
+        Operation("GET", f"{_TABLE}/credentials", load_credentials, asks=_READ, listed=vends),
+        Operation(
+            "POST", f"{_TABLE}/sign", sign_request, asks=_READ, listed=signs, body_max=_BODY_MAX
+        ),
+    )
