@@ -19,7 +19,7 @@ from pyiceberg import types as ice
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
 from pyspark.sql import types as sp
 
-from lakehouse.errors import UnsupportedTypeError
+from lakehouse.errors import InvalidInputError, UnsupportedTypeError
 
 FIELD_ID = "parquet.field.id"
 EXISTS_DEFAULT = "EXISTS_DEFAULT"
@@ -140,6 +140,15 @@ def to_iceberg_schema(schema: sp.StructType) -> Schema:
     """
     ids = itertools.count(1)
     return assign_fresh_schema_ids(Schema(*_iceberg_fields(schema, ids, "")))
+
+
+def to_iceberg_type(text: str) -> ice.IcebergType:
+    """The Iceberg type of a Spark type as JSON. Raises UnsupportedTypeError, InvalidInputError."""
+    kind = sp._parse_datatype_json_string(text)
+    if isinstance(kind, sp.NullType):
+        raise InvalidInputError("a column needs a type")
+    wrapped = sp.StructType([sp.StructField("column", kind)])
+    return to_iceberg_schema(wrapped).fields[0].field_type
 
 
 def _arrow_field(field: sp.StructField, path: str) -> pa.Field:

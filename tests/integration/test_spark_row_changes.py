@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from itertools import cycle
 
+import pyspark
 import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812
@@ -280,26 +282,130 @@ def test_a_branch_is_written_to(sql, lake):
             sql(text)
 
 
-@pytest.mark.parametrize("setting", ["spark.wap.id", "spark.wap.branch"])
-def test_rows_that_would_be_staged_are_not_published(sql, lake, spark, setting):
-    """Rows that somebody wants to look at first must not show up by themselves."""
-    make(sql, 3, "merge-on-read", extra=", 'write.wap.enabled' = 'true'")
-    before = sql("SELECT * FROM lake.raw.rows ORDER BY id")
-    spark.conf.set(setting, "audit")
+WRITES = (
+    "INSERT INTO lake.raw.rows VALUES (9, 'z', 9)",
+    "UPDATE lake.raw.rows SET k = 'x' WHERE id = 1",
+    "DELETE FROM lake.raw.rows WHERE id = 2",
+    MERGE,
+    "INSERT OVERWRITE lake.raw.rows SELECT 8, 'all', 8",
+    "DELETE FROM lake.raw.rows",
+)
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_what_is_staged_shows_when_it_is_published(sql, lake, spark, mode):
+    """Each statement by itself, on rows that nobody changes meanwhile."""
+    make(sql, 3, mode, extra=", 'write.wap.enabled' = 'true'")
+    rows = "SELECT id, k, d FROM lake.raw.rows ORDER BY id"
+    before, table = sql(rows), lake.load_table("raw.rows")
+    first = table.current_snapshot().snapshot_id
+    for number, statement in enumerate(WRITES):
+        sql(statement)  # as it is without staging
+        expected = sql(rows)
+        sql(f"CALL lake.system.rollback_to_snapshot('raw.rows', {first})")
+        spark.conf.set("spark.wap.id", f"run{number}")
+        try:
+            sql(statement)
+        finally:
+            spark.conf.unset("spark.wap.id")
+        assert sql(rows) == before, "nothing shows by itself"
+        staged = table.refresh().snapshots()[-1]
+        assert (staged.summary["wap.id"], staged.parent_snapshot_id) == (f"run{number}", first)
+        assert list(table.refs()) == ["main"]
+        published = sql(f"CALL lake.system.publish_changes('raw.rows', 'run{number}')")
+        assert published == [(staged.snapshot_id, staged.snapshot_id)]
+        assert sql(rows) == expected, statement
+        sql(f"CALL lake.system.rollback_to_snapshot('raw.rows', {first})")
+
+
+def test_what_is_staged_is_published_once_and_onto_what_came_meanwhile(sql, lake, spark):
+    make(sql, extra=", 'write.wap.enabled' = 'true'")
+    for wap_id, number in (("one", 11), ("twice", 12), ("twice", 13)):
+        spark.conf.set("spark.wap.id", wap_id)
+        sql(f"INSERT INTO lake.raw.rows VALUES ({number}, 'staged', 0)")
+        spark.conf.unset("spark.wap.id")
+    sql("INSERT INTO lake.raw.rows VALUES (10, 'meanwhile', 0)")
+    publish = "CALL lake.system.publish_changes(table => 'raw.rows', wap_id => '{}')"
+    sql(publish.format("one"))
+    assert sql("SELECT id FROM lake.raw.rows WHERE id > 6 ORDER BY id") == [(10,), (11,)]
+    summary = lake.load_table("raw.rows").current_snapshot().summary
+    assert summary["published-wap-id"] == "one"
+    for wap_id, told in (("one", "already"), ("twice", "2 snapshots"), ("none", "no snapshots")):
+        with pytest.raises(PySparkException, match=told):
+            sql(publish.format(wap_id))
+    assert sql("SELECT count(*) FROM lake.raw.rows") == [(8,)]
+
+
+def test_a_session_works_on_its_branch(sql, lake, spark):
+    make(sql, 3, extra=", 'write.wap.enabled' = 'true'")
+    rows = "SELECT * FROM lake.raw.rows ORDER BY id"
+    before = sql(rows)
+    spark.conf.set("spark.wap.branch", "audit")
     try:
-        for statement in (
-            "INSERT INTO lake.raw.rows VALUES (9, 'z', 9)",
-            "DELETE FROM lake.raw.rows WHERE true",
-            "UPDATE lake.raw.rows SET k = 'x' WHERE id = 1",
-            MERGE,
-        ):
-            with pytest.raises(PySparkException, match=rf"{setting} is audit.*branch_audit"):
-                sql(statement)
+        assert sql(rows) == before, "a branch that is not there yet is main"
+        for statement in WRITES[:4]:
+            sql(statement)
+        changed = sql(rows)
+        assert changed != before
+        assert sql("SELECT * FROM lake.raw.rows.branch_main ORDER BY id") == before
+        with pytest.raises(PySparkException, match="made or replaced at once"):
+            sql("CREATE OR REPLACE TABLE lake.raw.rows AS SELECT 1 AS one")
+        spark.conf.set("spark.wap.id", "both")
+        with pytest.raises(PySparkException, match="RESET one"):
+            sql(rows)
     finally:
-        spark.conf.unset(setting)
-    assert sql("SELECT * FROM lake.raw.rows ORDER BY id") == before
-    sql("INSERT INTO lake.raw.rows VALUES (9, 'z', 9)")
-    assert len(sql("SELECT * FROM lake.raw.rows")) == len(before) + 1
+        spark.conf.unset("spark.wap.branch")
+        spark.conf.unset("spark.wap.id")
+    assert sql(rows) == before
+    assert sql("SELECT * FROM lake.raw.rows.branch_audit ORDER BY id") == changed
+    sql("CALL lake.system.fast_forward('raw.rows', 'main', 'audit')")
+    assert sql(rows) == changed
+
+
+def test_a_write_says_what_its_snapshot_says(sql, lake, spark):
+    make(sql)
+    frame = spark.sql("SELECT 9L AS id, 'z' AS k, 0D AS d")
+    frame.writeTo("lake.raw.rows").option("snapshot-property.reason", "late").append()
+    assert lake.load_table("raw.rows").current_snapshot().summary["reason"] == "late"
+    frame.writeTo("lake.raw.made").option("snapshot-property.reason", "new").create()
+    assert lake.load_table("raw.made").current_snapshot().summary["reason"] == "new"
+
+
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_columns_come_with_schema_evolution(sql, lake, mode):
+    make(sql, mode=mode)
+    lake.load_table("raw.rows").create_branch("audit")
+    into = "MERGE WITH SCHEMA EVOLUTION INTO lake.raw.rows{} t USING ({}) s ON t.id = s.id"
+    clauses = "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+    source = "SELECT 2L AS id, 'two' AS k, 'x' AS extra UNION ALL SELECT 9L, 'new', 'y'"
+    sql(f"{into.format('', source)} {clauses}")
+    assert sql("SELECT id, k, d, extra FROM lake.raw.rows WHERE k > 'f' ORDER BY id") == [
+        (2, "two", 2.0, "x"),
+        (9, "new", None, "y"),
+    ]
+    assert sql("SELECT count(*) FROM lake.raw.rows WHERE extra IS NULL") == [(5,)]
+    other = "SELECT 3L AS id, 7 AS more"
+    sql(f"{into.format('.branch_audit', other)} {clauses}")
+    assert sql("SELECT id, more FROM lake.raw.rows.branch_audit WHERE more > 0") == [(3, 7)]
+    assert sql("SELECT count(*), count(more) FROM lake.raw.rows") == [(7, 0)]
+    sql(f"MERGE INTO lake.raw.rows t USING ({other}) s ON t.id = s.id WHEN MATCHED THEN DELETE")
+    with pytest.raises(PySparkException, match=r"snapshots is no table: alter"):
+        sql("ALTER TABLE lake.raw.rows.snapshots ADD COLUMN no INT")
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4.3", reason="INSERT WITH SCHEMA EVOLUTION is of 4.3")
+def test_an_insert_adds_columns_and_widens_types(sql, lake):
+    sql("CREATE NAMESPACE lake.raw")
+    sql("CREATE TABLE lake.raw.wide (id INT, at DATE)")
+    into = "INSERT WITH SCHEMA EVOLUTION INTO lake.raw.wide BY NAME SELECT"
+    sql(f"{into} 1L + 4294967296L AS id, true AS flag")
+    sql(f"{into} 7 AS id, DATE '2026-06-01' AS at")  # narrower: the column stays as it is
+    assert sql("SELECT * FROM lake.raw.wide ORDER BY id") == [
+        (7, dt.date(2026, 6, 1), None),
+        (4294967297, None, True),
+    ]
+    with pytest.raises(PySparkException, match=r"(?i)cast"):
+        sql(f"{into} 'text' AS at")
 
 
 def test_names_without_the_catalog_through_attach(session, spark, sql):

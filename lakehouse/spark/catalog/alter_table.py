@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql import types as sp
 
-from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
+from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.evolution.schema_changes import Changes
 from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.spark.catalog.column_defaults import default_as_json
-from lakehouse.spark.spark_types import to_iceberg_schema
+from lakehouse.spark.spark_types import to_iceberg_type
 from lakehouse.spec.schema.schema_json import default_from_json
 from lakehouse.table.table import Table
 
@@ -44,15 +44,11 @@ def alter_table(table: Table, changes: Sequence[Mapping[str, Any]], spark: Spark
     if unknown:
         raise UnsupportedFeatureError(
             f"ALTER TABLE {table.name}: Iceberg tables have no {unknown[0]}; their partition "
-            "fields and sort order are changed by CALL system.alter_partition_spec and "
-            "system.alter_sort_order"
+            "fields and sort order are changed by CALL system.add_partition_field and "
+            "system.write_ordered_by"
         )
     transaction = table.transaction()
-    update = UpdateSchema(table.metadata)
-    for one in changes:
-        if one["change"] in _SCHEMA_CHANGES:
-            _change_column(update, one, spark)
-    changed = update.changes()
+    changed = changed_columns(table, changes, spark)
     if changed.updates:
         transaction.update(changed.updates, changed.requirements)
     set_properties = {
@@ -65,6 +61,17 @@ def alter_table(table: Table, changes: Sequence[Mapping[str, Any]], spark: Spark
         transaction.remove_properties(removed)
     if transaction.operations:
         table.move_to(transaction.commit().version)
+
+
+def changed_columns(
+    table: Table, changes: Sequence[Mapping[str, Any]], spark: SparkSession
+) -> Changes:
+    """What changes of columns make of the schema. Raises InvalidSchemaError."""
+    update = UpdateSchema(table.metadata)
+    for one in changes:
+        if one["change"] in _SCHEMA_CHANGES:
+            _change_column(update, one, spark)
+    return update.changes()
 
 
 def _checked_properties(given: Mapping[str, str]) -> Mapping[str, str]:
@@ -86,7 +93,7 @@ def _change_column(update: UpdateSchema, one: Mapping[str, Any], spark: SparkSes
         if not one["if_exists"] or _exists(update, path):
             update.drop_column(path)
     elif change == "UpdateColumnType":
-        update.update_column(path, _iceberg_type(one["type"]))
+        update.update_column(path, to_iceberg_type(one["type"]))
     elif change == "UpdateColumnNullability":
         update.update_column(path, required=not one["nullable"])
     elif change == "UpdateColumnComment":
@@ -98,7 +105,7 @@ def _change_column(update: UpdateSchema, one: Mapping[str, Any], spark: SparkSes
 
 
 def _add(update: UpdateSchema, path: list[str], one: Mapping[str, Any]) -> None:
-    kind = _iceberg_type(one["type"])
+    kind = to_iceberg_type(one["type"])
     update.add_column(
         path,
         kind,
@@ -139,12 +146,3 @@ def _as_json(value: Any) -> Any:
 
 def _exists(update: UpdateSchema, path: list[str]) -> bool:
     return ".".join(path) in update.schema().column_names
-
-
-def _iceberg_type(text: str) -> Any:
-    """The Iceberg type of a Spark type as JSON."""
-    kind = sp._parse_datatype_json_string(text)
-    if isinstance(kind, sp.NullType):
-        raise InvalidInputError("a column needs a type")
-    wrapped = sp.StructType([sp.StructField("column", kind)])
-    return to_iceberg_schema(wrapped).fields[0].field_type

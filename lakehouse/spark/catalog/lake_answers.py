@@ -32,6 +32,7 @@ from lakehouse.spark.reading.metadata_frames import MetadataTableAnswers
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.spark_types import to_iceberg_schema
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
+from lakehouse.spark.writing.write_target import wap_branch
 from lakehouse.spec.identifier import Identifier
 
 PROVIDERS = frozenset({"iceberg", "lakehouse"})
@@ -179,10 +180,15 @@ class LakeAnswers(Answers):
         return StagedTableAnswers(self._session, staged, by_workers=by_workers)
 
     def alter_table(self, told: Arguments, _thing: object) -> Answers:
-        """Apply `changes` in one commit."""
-        table = self._lake.load_table(_identifier(told))
-        alter_table(table, told["changes"], self._session())
-        return self._answers(NamedTable(table, table.name))
+        """Apply `changes` in one commit; those of a branch's columns are the table's."""
+        found = self._find(told)
+        if found is None or found.branch is None:
+            raise InvalidInputError(
+                f"{'.'.join((*told['namespace'], told['name']))} is no table: alter the one that "
+                "it is a part of"
+            )
+        alter_table(found.table, told["changes"], self._session())
+        return self._answers(found)
 
     def drop_table(self, told: Arguments, _thing: object) -> bool:
         """Whether there was one; with `purge` its files go too."""
@@ -228,8 +234,14 @@ class LakeAnswers(Answers):
             return MetadataTableAnswers(spark, found)
         by_workers = not hadoop_reads(spark, table.location, table.storage)
         if found.branch is not None:
+            branch = found.branch if found.ref else wap_branch(spark, table) or found.branch
             return WritableTableAnswers(
-                self._session, found.shown, table, found.branch, by_workers=by_workers
+                self._session,
+                found.shown,
+                table,
+                branch,
+                by_workers=by_workers,
+                ref=branch if found.ref or branch in table.refs() else "main",
             )
         return TableAnswers(
             self._session,

@@ -7,6 +7,7 @@ from lakehouse.spark.catalog.procedure import Call, Procedure, Rows
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table.table import Table
 from lakehouse.table.times import to_ms
+from lakehouse.transaction.operations.branches_and_tags import WAP_ID
 
 _MOVED = {"previous_snapshot_id": "BIGINT", "current_snapshot_id": "BIGINT"}
 
@@ -49,6 +50,20 @@ def _cherrypick_snapshot(call: Call) -> Rows:
     table = call.table()
     table.cherry_pick(call.arguments["snapshot_id"])
     return [(call.arguments["snapshot_id"], table.metadata.current_snapshot_id)]
+
+
+def _publish_changes(call: Call) -> Rows:
+    """Apply what was staged under a `spark.wap.id` onto main."""
+    table, wap_id = call.table(), call.arguments["wap_id"]
+    staged = [one for one in table.snapshots() if one.summary.get(WAP_ID) == wap_id]
+    if len(staged) != 1:
+        raise InvalidInputError(
+            f"{table.name} has {len(staged) or 'no'} snapshots with wap.id {wap_id}, and one is "
+            "published: name it by CALL system.cherrypick_snapshot",
+            table=table.name,
+        )
+    table.cherry_pick(staged[0].snapshot_id)
+    return [(staged[0].snapshot_id, table.metadata.current_snapshot_id)]
 
 
 def _fast_forward(call: Call) -> Rows:
@@ -127,6 +142,13 @@ PROCEDURES = (
         {},
         {"source_snapshot_id": "BIGINT", "current_snapshot_id": "BIGINT"},
         _cherrypick_snapshot,
+    ),
+    Procedure(
+        "publish_changes",
+        {**_TABLE, "wap_id": "STRING"},
+        {},
+        {"source_snapshot_id": "BIGINT", "current_snapshot_id": "BIGINT"},
+        _publish_changes,
     ),
     Procedure(
         "fast_forward",

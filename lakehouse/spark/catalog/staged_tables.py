@@ -12,10 +12,11 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyspark.sql import SparkSession
 
 from lakehouse.catalog.catalog_protocol import TableVersion
-from lakehouse.errors import CommitStateUnknownError, LakehouseError
+from lakehouse.errors import CommitStateUnknownError, LakehouseError, UnsupportedFeatureError
 from lakehouse.spark.jvm.answers import Arguments, Verb
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_answers import WriteAnswers
+from lakehouse.spark.writing.write_target import wap_branch
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import (
@@ -151,6 +152,7 @@ class StagedTableAnswers(WritableTableAnswers):
         super().__init__(spark, staged.table.name, staged.table, "main", by_workers=by_workers)
         self._staged = staged
         self._files: list[DataFile] = []
+        self._summary: Mapping[str, str] = {}
 
     def _verbs_of_table(self) -> Mapping[str, Verb]:
         return {
@@ -159,16 +161,25 @@ class StagedTableAnswers(WritableTableAnswers):
             "abandon": self.abandon,
         }
 
-    def write(self, _told: Arguments, _thing: object) -> WriteAnswers:
+    def write(self, told: Arguments, _thing: object) -> WriteAnswers:
         """A write of the table's first rows."""
         table = self._staged.table
+        target = self._target(told["options"])
+        if target.staged or wap_branch(self._spark(), table):
+            raise UnsupportedFeatureError(
+                f"{self.name}: write.wap.enabled is true and the session has spark.wap.id or "
+                "spark.wap.branch, but a table is made or replaced at once: RESET them, or create "
+                "the table and INSERT",
+                table=self.name,
+            )
+        self._summary = target.summary
         return WriteAnswers(
             f"write to {self.name}", self._spark, table.write_request(), self._files.extend, table
         )
 
     def publish(self, _told: Arguments, _thing: object) -> None:
         """Make the table visible."""
-        self._staged.publish(self._files, self._summary())
+        self._staged.publish(self._files, self._summary)
 
     def abandon(self, _told: Arguments, _thing: object) -> None:
         """The statement failed: its files go, and a table that it made."""

@@ -29,7 +29,9 @@ from lakehouse.spark.jvm.spark_versions import note_on
 logger = logging.getLogger(__name__)
 
 _PACKAGE = "lakehouse.spark"
-_VIEWS, _NO_VIEWS = "views", "without_views"
+_ASKED_BY = {"views": "RelationCatalog", "evolution": "SupportsSchemaEvolution"}
+"""Folders of Java, and the interfaces of Spark's catalogs for which they are compiled; where Spark
+does not have one, it is the folder `without_...`."""
 _lock = threading.Lock()
 _added: set[str] = set()
 
@@ -82,8 +84,7 @@ def _jar(gateway: Any, loader: Any) -> Path:
     Compiling takes a few seconds, so the JAR stays in the user's cache, under a name that says what
     it was made of. A JAR that another user could have written is not used.
     """
-    roles = _VIEWS if _asks_for_views(loader) else _NO_VIEWS
-    sources = {one.name: one.read_text(encoding="utf-8") for one in _sources(roles)}
+    sources = {one.name: one.read_text(encoding="utf-8") for one in _sources(loader)}
     told = [pyspark.__version__, *(text for pair in sorted(sources.items()) for text in pair)]
     digest = hashlib.sha256("\0".join(told).encode()).hexdigest()[:16]
     cache = cache_directory(os.environ)
@@ -100,16 +101,20 @@ def _jar(gateway: Any, loader: Any) -> Path:
         return _written(classes, private, private / final.name)
 
 
-def _sources(views: str) -> list[Traversable]:
-    """All of one Java package; the folders are for people, but for the two that tell of views."""
+def _sources(loader: Any) -> list[Traversable]:
+    """All of one Java package; the folders are for people, but for those that this Spark lacks."""
+    left_out = {
+        f"without_{folder}" if _has(loader, interface) else folder
+        for folder, interface in _ASKED_BY.items()
+    }
     roles = files("lakehouse.spark").joinpath("java").iterdir()
-    kept = [one for one in roles if one.name == views or one.name not in (_VIEWS, _NO_VIEWS)]
+    kept = [one for one in roles if one.name not in left_out]
     return [one for role in kept for one in role.iterdir() if one.name.endswith(".java")]
 
 
-def _asks_for_views(loader: Any) -> bool:
-    """Whether this Spark asks catalogs for views."""
-    name = "org/apache/spark/sql/connector/catalog/RelationCatalog.class"
+def _has(loader: Any, interface: str) -> bool:
+    """Whether this Spark asks catalogs by the interface."""
+    name = f"org/apache/spark/sql/connector/catalog/{interface}.class"
     return loader.getResource(name) is not None
 
 

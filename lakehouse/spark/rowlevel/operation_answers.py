@@ -22,10 +22,10 @@ from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.reading.table_facts import FILE_HASH
 from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
 from lakehouse.spark.writing.task_files import TaskFiles
+from lakehouse.spark.writing.write_target import WriteTarget
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.metadata_columns import LAST_UPDATED, ROW_ID, with_lineage
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.table.decisions.row_write import RowWrite
 from lakehouse.table.table import Table
 
 MERGE_ON_READ = "merge-on-read"
@@ -42,9 +42,8 @@ class OperationAnswers(Answers):
         spark: the session.
         reading: answers for the table's rows.
         table: the table, at the version of `reading`.
-        branch: written to.
+        target: where the rows go.
         command: DELETE, UPDATE or MERGE.
-        summary: entries for the snapshot's summary.
     """
 
     def __init__(
@@ -52,9 +51,8 @@ class OperationAnswers(Answers):
         spark: Callable[[], SparkSession],
         reading: TableAnswers,
         table: Table,
-        branch: str,
+        target: WriteTarget,
         command: str,
-        summary: dict[str, str],
     ) -> None:
         super().__init__(
             f"{command} {table.name}",
@@ -70,9 +68,9 @@ class OperationAnswers(Answers):
         )
         self._reading = reading
         self._table = table
-        self._branch = branch
+        self._target = target
+        self._branch = target.branch
         self._command = command.lower()
-        self._summary = summary
         self._tasks: dict[str, FileScanTask] = {}
         self._where: Bound = FALSE
         properties = TableProperties(table.properties)
@@ -145,7 +143,7 @@ class OperationAnswers(Answers):
         gone = [self._tasks[one].data_file for one in removed]
         if not gone and not added:
             return
-        with RowWrite(self._table, self._branch, self._summary, None) as write:
+        with self._target.row_write(self._table) as write:
             write.files += added
             transaction = self._table.transaction(branch=self._branch).overwrite(
                 added, gone, conflict_filter=self._where, isolation=self._isolation
@@ -156,7 +154,7 @@ class OperationAnswers(Answers):
         table = self._table
         if not added and not deletes:
             return
-        with RowWrite(table, self._branch, self._summary, None) as write:
+        with self._target.row_write(table) as write:
             write.files += added
             told = ((self._tasks[path], _positions(one)) for path, one in deletes.items())
             rows = [decided_rows(task, positions) for task, positions in told if len(positions)]

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
+from lakehouse.errors import InvalidInputError
+from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spark.jvm.answers import Arguments, Verb
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.rowlevel.operation_answers import OperationAnswers
+from lakehouse.spark.spark_types import to_iceberg_type
 from lakehouse.spark.writing.exact_conditions import exact_condition
 from lakehouse.spark.writing.write_answers import WriteAnswers, head_of_branch, table_commit
+from lakehouse.spark.writing.write_target import WriteTarget, write_target
 from lakehouse.table.table import Table
+
+logger = logging.getLogger(__name__)
 
 
 class WritableTableAnswers(TableAnswers):
@@ -26,7 +33,8 @@ class WritableTableAnswers(TableAnswers):
         spark: the session.
         name: the table as it was asked for.
         table: the table.
-        branch: the branch read and written.
+        branch: the branch written.
+        ref: the branch read, another one where `branch` is not there yet.
         by_workers: whether Python workers read the files, because Spark cannot.
     """
 
@@ -38,8 +46,9 @@ class WritableTableAnswers(TableAnswers):
         branch: str,
         *,
         by_workers: bool,
+        ref: str | None = None,
     ) -> None:
-        request = table.scan(ref=branch).request
+        request = table.scan(ref=ref or branch).request
         super().__init__(
             spark, name, request, table.storage, table.listeners, by_workers=by_workers
         )
@@ -53,6 +62,7 @@ class WritableTableAnswers(TableAnswers):
             "drops_whole_files": self.drops_whole_files,
             "delete_where": self.delete_where,
             "operation": self.operation,
+            "can_change": self.can_change,
         }
 
     def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
@@ -61,7 +71,6 @@ class WritableTableAnswers(TableAnswers):
 
     def write(self, told: Arguments, _thing: object) -> WriteAnswers:
         """A write in a `mode`, of rows that replace those of `filters`."""
-        self._refuse_staging()
         condition = exact_condition(told["filters"], self.schema)
         if condition is None:
             raise InvalidInputError(
@@ -69,7 +78,8 @@ class WritableTableAnswers(TableAnswers):
                 "of their types; for anything else DELETE and INSERT, or MERGE",
                 table=self.name,
             )
-        commit = table_commit(self._table, self._branch, told["mode"], condition, self._summary())
+        target = self._target(told["options"])
+        commit = table_commit(self._table, target, told["mode"], condition)
         return WriteAnswers(
             f"write to {self.name}", self._spark, self._table.write_request(), commit, self._table
         )
@@ -92,37 +102,31 @@ class WritableTableAnswers(TableAnswers):
 
     def delete_where(self, told: Arguments, _thing: object) -> None:
         """Remove the rows of a condition, which are whole files."""
-        self._refuse_staging()
         condition = exact_condition(told["filters"], self.schema)
         if condition is None:
             raise InvalidInputError(f"{self.name}: the condition is none of Iceberg's")
-        self._table.delete(condition, branch=self._branch, summary=self._summary())
+        target = self._target()
+        if target.staged:
+            table_commit(self._table, target, "overwrite", condition)([])
+        else:
+            self._table.delete(condition, branch=target.branch, summary=target.summary)
 
     def operation(self, told: Arguments, _thing: object) -> OperationAnswers:
         """DELETE, UPDATE or MERGE by rows."""
-        self._refuse_staging()
-        return OperationAnswers(
-            self._spark, self, self._table, self._branch, told["command"], self._summary()
-        )
+        return OperationAnswers(self._spark, self, self._table, self._target(), told["command"])
 
-    def _refuse_staging(self) -> None:
-        """Refuse what would be published although the session asks to stage it."""
-        if self._table.properties.get("write.wap.enabled", "").lower() != "true":
-            return
-        for setting in ("spark.wap.id", "spark.wap.branch"):
-            value = self._spark().conf.get(setting, None)
-            if value:
-                raise UnsupportedFeatureError(
-                    f"{self.name}: write.wap.enabled is true and {setting} is {value}, which this "
-                    f"catalog does not follow: write to {self.name}.branch_audit, then CALL "
-                    f"system.fast_forward; or RESET {setting}",
-                    table=self.name,
-                )
+    def can_change(self, told: Arguments, _thing: object) -> bool:
+        """Whether a column may be added, or get another type, for rows that come."""
+        update = UpdateSchema(self._table.metadata)
+        try:
+            for one in told["changes"]:
+                kind = to_iceberg_type(one["type"])
+                if one["change"] == "UpdateColumnType":
+                    update.update_column(list(one["column"]), kind)
+        except InvalidInputError as refused:
+            logger.debug("%s: %s", self.name, refused)
+            return False
+        return True
 
-    def _summary(self) -> dict[str, str]:
-        spark = self._spark()
-        return {
-            "engine-name": "spark",
-            "engine-version": spark.version,
-            "spark.app.id": spark.sparkContext.applicationId,
-        }
+    def _target(self, options: Mapping[str, str] = MappingProxyType({})) -> WriteTarget:
+        return write_target(self._spark(), self._table, self._branch, options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -14,8 +14,9 @@ from lakehouse.expressions.bound_filter import Bound
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.writing.row_order import row_order
 from lakehouse.spark.writing.task_files import TaskFiles
+from lakehouse.spark.writing.write_target import WriteTarget
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.table.decisions.row_write import Decision, RowWrite
+from lakehouse.table.decisions.row_write import Decision
 from lakehouse.table.table import Table
 
 Commit = Callable[[Sequence[DataFile]], None]
@@ -70,18 +71,17 @@ class WriteAnswers(Answers):
         return self._files.by_workers(rows)
 
 
-def table_commit(
-    table: Table, branch: str, mode: str, condition: Bound, summary: Mapping[str, str]
-) -> Commit:
+def table_commit(table: Table, target: WriteTarget, mode: str, condition: Bound) -> Commit:
     """The commit of a write: `append`, `overwrite` by condition, or `dynamic` (partitions)."""
+    branch = target.branch
 
     def append(files: Sequence[DataFile]) -> None:
-        with RowWrite(table, branch, summary, None) as write:
+        with target.row_write(table) as write:
             write.files += files
             write.commit(table.transaction(branch=branch).append(files))
 
     def overwrite(files: Sequence[DataFile]) -> None:
-        with RowWrite(table, branch, summary, None) as write:
+        with target.row_write(table) as write:
             write.files += files
 
             def decide() -> Decision:
@@ -100,7 +100,7 @@ def table_commit(
             write.commit_decision(decide)
 
     def dynamic(files: Sequence[DataFile]) -> None:
-        with RowWrite(table, branch, {**summary, "replace-partitions": "true"}, None) as write:
+        with target.with_summary({"replace-partitions": "true"}).row_write(table) as write:
             write.files += files
 
             def decide() -> Decision:

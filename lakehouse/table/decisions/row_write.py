@@ -40,6 +40,9 @@ class Decision:
 class RowWrite:
     """`with RowWrite(...) as write:` files go when the verb failed, and stay when nobody knows.
 
+    A `staged` write makes a snapshot on top of `main` that no ref names, to be published later
+    (`cherry_pick`); `branch` is then a name that nobody has.
+
     Attributes:
         files: all data and delete files that the verb wrote.
     """
@@ -50,8 +53,11 @@ class RowWrite:
         branch: str,
         summary: Mapping[str, str] | None,
         commit_id: str | None,
+        *,
+        staged: bool = False,
     ) -> None:
         self.files: list[DataFile] = []
+        self._staged = staged
         self._table = table
         self._branch = branch
         self._summary = summary
@@ -93,6 +99,8 @@ class RowWrite:
         rows_deleted: int | None = None,
     ) -> WriteResult:
         """Commit, and move the table to the version made. Raises CommitError."""
+        if self._staged:
+            transaction.remove_ref(self._branch)
         committed = transaction.commit(self._summary, commit_id=self._commit_id)
         self._table.move_to(committed.version)
         if committed.replayed:

@@ -38,6 +38,9 @@ from lakehouse.transaction.operations.file_replacement import Replacement, scope
 
 SOURCE_SNAPSHOT_ID = "source-snapshot-id"
 REPLACE_PARTITIONS = "replace-partitions"
+WAP_ID = "wap.id"
+PUBLISHED_WAP_ID = "published-wap-id"
+"""What was staged under an id (write-audit-publish), and what is published of it."""
 
 
 class _WritesNothing:
@@ -218,6 +221,8 @@ class CherryPick(_WritesNothing):
             return
         attempt.require_snapshot(picked.snapshot_id)
         extra = {SOURCE_SNAPSHOT_ID: str(self.snapshot_id)}
+        if WAP_ID in picked.summary:
+            extra[PUBLISHED_WAP_ID] = picked.summary[WAP_ID]
         if COMMIT_ID in picked.summary:  # its writer can find it on this branch, too
             extra[COMMIT_ID] = picked.summary[COMMIT_ID]
         if (
@@ -275,11 +280,17 @@ class CherryPick(_WritesNothing):
         So may be what is older than the history that expiry has left of the branch.
         """
         head, name = attempt.head(), picked.summary.get(COMMIT_ID)
+        wap_id = picked.summary.get(WAP_ID)
         line = list(attempt.metadata.ancestors(None if head is None else head.snapshot_id))
         for one in line:
             same = one.snapshot_id == picked.snapshot_id
             source = one.summary.get(SOURCE_SNAPSHOT_ID) == str(picked.snapshot_id)
-            if same or source or (name is not None and one.summary.get(COMMIT_ID) == name):
+            published = wap_id is not None and wap_id in (
+                one.summary.get(WAP_ID),
+                one.summary.get(PUBLISHED_WAP_ID),
+            )
+            committed = name is not None and one.summary.get(COMMIT_ID) == name
+            if same or source or published or committed:
                 raise ValidationConflictError(
                     f"Table {attempt.table}: snapshot {self.snapshot_id} is part of branch "
                     f"{attempt.branch} already, as {one.snapshot_id}.",

@@ -19,7 +19,8 @@ _REASONS: Sequence[tuple[tuple[str, ...], str]] = (
      "`DROP COLUMN`"),
     (("format('iceberg')",), "no data source is called `iceberg` without its runtime: "
      "`spark.table`, `writeTo`; changes between snapshots by `create_changelog_view`"),
-    (("mergeSchema",), "not done: `ALTER TABLE ... ADD COLUMN` first"),
+    (("mergeSchema",), "no such option: `INSERT WITH SCHEMA EVOLUTION` (Spark 4.3), or `ALTER TABLE "
+     "... ADD COLUMN` first"),
     (("snapshot-property.",), "the option is passed over: no entry in the summary"),
     (("WITH SCHEMA EVOLUTION",), "not done: `ALTER TABLE ... ADD COLUMN` first"),
     (("BY SOURCE THEN DELETE",), "a row that two rows of the source match stays once; there it is "

@@ -15,6 +15,7 @@ INSERT = "INSERT and writeTo"
 ROWS = "MERGE, UPDATE, DELETE"
 PROCEDURES = "Procedures"
 VIEWS = "Views"
+WAP = ("ALTER TABLE {t} SET TBLPROPERTIES ('write.wap.enabled' = 'true')",)
 
 
 def _insert() -> list[Case]:
@@ -133,9 +134,15 @@ def _procedures() -> list[Case]:
         call("cherrypick_snapshot(table => '{name}', snapshot_id => {v2})",
              (*PLAIN, "CALL lake.system.rollback_to_snapshot('{name}', {v1})")),
         call("publish_changes(table => '{name}', wap_id => 'run7')",
-             (*PLAIN, "ALTER TABLE {t} SET TBLPROPERTIES ('write.wap.enabled' = 'true')",
-              "SET spark.wap.id = run7", "INSERT INTO {t} VALUES (9, 'z', 9)",
+             (*PLAIN, *WAP, "SET spark.wap.id = run7", "INSERT INTO {t} VALUES (9, 'z', 9)",
               "RESET spark.wap.id")),
+        call("cherrypick_snapshot(table => '{name}', snapshot_id => {v3})",
+             (*PLAIN, *WAP, "SET spark.wap.id = run8", "DELETE FROM {t} WHERE id < 3",
+              "RESET spark.wap.id")),
+        Case(PROCEDURES, "SELECT * FROM {t}",
+             (*PLAIN, *WAP, "SET spark.wap.branch = audit", "INSERT INTO {t} VALUES (9, 'z', 9)",
+              "UPDATE {t} SET name = 'u' WHERE id = 1"),
+             ("SELECT * FROM {t}.branch_audit", "SELECT * FROM {t}.branch_main")),
         call("fast_forward(table => '{name}', branch => 'main', to => 'main')"),
         call("expire_snapshots(table => '{name}', older_than => TIMESTAMP '{ts2}', "
              "retain_last => 1)", PLAIN, "SELECT * FROM {t}",

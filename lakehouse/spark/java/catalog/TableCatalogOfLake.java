@@ -169,7 +169,12 @@ abstract class TableCatalogOfLake implements TableCatalog, SupportsNamespaces, F
         if (!tableExists(ident)) {
             throw new NoSuchTableException(ident);
         }
-        return LakehouseTable.of(lake().answerer("alter_table", asked));
+        try {
+            return LakehouseTable.of(lake().answerer("alter_table", asked));
+        } catch (IllegalArgumentException error) {
+            // Spark would wrap it in an exception that Python shows with Java's stack
+            throw new UnsupportedOperationException(error.getMessage(), error);
+        }
     }
 
     public boolean dropTable(Identifier ident) {

@@ -15,7 +15,7 @@ import org.apache.spark.sql.connector.write.RowLevelOperationInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
 
 /** A table at the head of a branch, which can be written to. */
-class WritableTable extends LakehouseTable
+class WritableTable extends EvolvingTable
         implements SupportsWrite, SupportsDeleteV2, SupportsRowLevelOperations {
     WritableTable(Answerer answerer, Map facts) {
         super(answerer, facts);
@@ -24,7 +24,8 @@ class WritableTable extends LakehouseTable
     public Set capabilities() {
         return EnumSet.of(
             TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE,
-            TableCapability.OVERWRITE_BY_FILTER, TableCapability.OVERWRITE_DYNAMIC);
+            TableCapability.OVERWRITE_BY_FILTER, TableCapability.OVERWRITE_DYNAMIC,
+            TableCapability.AUTOMATIC_SCHEMA_EVOLUTION);
     }
 
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {

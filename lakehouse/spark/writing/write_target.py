@@ -1,0 +1,90 @@
+"""Where a statement's rows go: a branch, or a snapshot that waits to be published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql import SparkSession
+
+from lakehouse.errors import InvalidInputError
+from lakehouse.table.decisions.row_write import RowWrite
+from lakehouse.table.table import Table
+from lakehouse.transaction.operations.branches_and_tags import WAP_ID
+
+_OPTION = "snapshot-property."
+
+
+@dataclass(frozen=True)
+class WriteTarget:
+    """The branch written to, and what the snapshot says of the write.
+
+    Attributes:
+        branch: the branch; where the write is staged a name that nobody has.
+        summary: entries for the snapshot's summary.
+        staged: whether no branch is to name the snapshot.
+    """
+
+    branch: str
+    summary: Mapping[str, str]
+    staged: bool = False
+
+    def row_write(self, table: Table) -> RowWrite:
+        """The write, to be committed."""
+        return RowWrite(table, self.branch, self.summary, None, staged=self.staged)
+
+    def with_summary(self, entries: Mapping[str, str]) -> WriteTarget:
+        """With further entries."""
+        return replace(self, summary={**self.summary, **entries})
+
+
+def write_target(
+    spark: SparkSession, table: Table, branch: str, options: Mapping[str, str]
+) -> WriteTarget:
+    """Where a session writes that asks for a branch, with the write's options.
+
+    With `write.wap.enabled` and `spark.wap.id` the write is staged under that id. The options
+    `snapshot-property.*` are entries of the snapshot's summary.
+
+    Raises:
+        InvalidInputError: a branch other than main with `spark.wap.id`.
+    """
+    summary = {
+        "engine-name": "spark",
+        "engine-version": spark.version,
+        "spark.app.id": spark.sparkContext.applicationId,
+        **{key.removeprefix(_OPTION): options[key] for key in options if key.startswith(_OPTION)},
+    }
+    wap_id = spark.conf.get("spark.wap.id", None) if is_wap_enabled(table) else None
+    if not wap_id:
+        return WriteTarget(branch, summary)
+    if branch != "main":
+        raise InvalidInputError(
+            f"{table.name}: spark.wap.id is {wap_id}, and what is staged under an id is based on "
+            f"main, not on {branch}: RESET spark.wap.id",
+            table=table.name,
+        )
+    staging = f"staged-{table.environment.new_uuid()}"
+    return WriteTarget(staging, {**summary, WAP_ID: wap_id}, staged=True)
+
+
+def wap_branch(spark: SparkSession, table: Table) -> str | None:
+    """The branch that the session reads and writes instead of main (`spark.wap.branch`).
+
+    Raises:
+        InvalidInputError: `spark.wap.id`, too, is set.
+    """
+    if not is_wap_enabled(table):
+        return None
+    branch, wap_id = (spark.conf.get(f"spark.wap.{one}", None) or None for one in ("branch", "id"))
+    if branch and wap_id:
+        raise InvalidInputError(
+            f"{table.name}: spark.wap.branch is {branch} and spark.wap.id is {wap_id}: RESET one",
+            table=table.name,
+        )
+    return branch
+
+
+def is_wap_enabled(table: Table) -> bool:
+    """Whether the table follows settings of write-audit-publish."""
+    return table.properties.get("write.wap.enabled", "").lower() == "true"
