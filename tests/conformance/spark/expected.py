@@ -19,13 +19,10 @@ _REASONS: Sequence[tuple[tuple[str, ...], str]] = (
      "`DROP COLUMN`"),
     (("format('iceberg')",), "no data source is called `iceberg` without its runtime: "
      "`spark.table`, `writeTo`; changes between snapshots by `create_changelog_view`"),
-    (("mergeSchema",), "no such option: `INSERT WITH SCHEMA EVOLUTION` (Spark 4.3), or `ALTER TABLE "
-     "... ADD COLUMN` first"),
-    (("snapshot-property.",), "the option is passed over: no entry in the summary"),
-    (("WITH SCHEMA EVOLUTION",), "not done: `ALTER TABLE ... ADD COLUMN` first"),
+    (("mergeSchema",), "no such option: `INSERT WITH SCHEMA EVOLUTION` (Spark 4.3), or `ALTER "
+     "TABLE ... ADD COLUMN` first"),
     (("BY SOURCE THEN DELETE",), "a row that two rows of the source match stays once; there it is "
      "doubled"),
-    (("publish_changes", "SET spark.wap."), "nothing is staged: write to a branch by its name"),
     (("kind = \"k0\"",), "`where` reads double quotes as SQL does, as a name: `'k0'`"),
     (("rewrite_position_delete_files(table",), "the procedure has no options"),
     (("add_files", "system.snapshot("), "the files are outside the warehouse, whose files alone a "
