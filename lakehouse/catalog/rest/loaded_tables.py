@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from typing import Any
 
 import orjson
@@ -21,6 +22,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import require_str, string_map
 from lakehouse.spec.metadata.metadata_json import parse
 from lakehouse.storage.location import canonical, parent
+from lakehouse.storage.remote_signer import ENDPOINT, SIGNING_CONFIG, asks_for_signatures
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.storage.vended_credentials import (
     REFRESH_ENDPOINT,
@@ -31,6 +33,7 @@ from lakehouse.storage.vended_credentials import (
 )
 
 DELEGATION = "X-Iceberg-Access-Delegation"
+_WAYS = ["vended-credentials", *(["remote-signing"] if find_spec("botocore") else [])]
 _CREDENTIALS = "GET /namespaces/{namespace}/tables/{table}/credentials"
 _RENEWED = frozenset(
     {
@@ -90,7 +93,7 @@ class LoadedTables:
         given = f"header.{DELEGATION}".lower()
         if any(name.lower() == given for name in self._properties):
             return {}
-        return {DELEGATION: "vended-credentials"}
+        return {DELEGATION: ",".join(_WAYS)}
 
     def load(self, identifier: Identifier) -> TableVersion:
         """The newest version; the object of before where the server says that it still is.
@@ -158,6 +161,10 @@ class LoadedTables:
         path = self._session.path(name.namespace, "tables", name.name)
         if self._session.offers(_CREDENTIALS):
             access.setdefault(REFRESH_ENDPOINT, self._session.url(f"{path}/credentials"))
+        if asks_for_signatures(access):
+            access.setdefault(ENDPOINT, self._session.url(f"{path}/sign"))
+            signing = document.get(SIGNING_CONFIG)
+            access[SIGNING_CONFIG] = orjson.dumps(signing or {}).decode()
         vended = VendedCredentials({**self._catalog, **access}, self._environment)
         if (
             vended.renews

@@ -151,10 +151,9 @@ def _key(raw: str) -> str:
     except UnicodeDecodeError:
         raise _bad_key() from None
     for _ in range(_DECODED_TIMES):
-        segments = text.split("/")
-        if _CONTROL.search(text) or any(one in ("", ".", "..") for one in segments[:-1]):
-            raise _bad_key()
-        if segments[-1] in (".", ".."):
+        # some servers leave out what follows a semicolon
+        segments = [one.partition(";")[0] for one in text.split("/")]
+        if _CONTROL.search(text) or "" in segments[:-1] or {".", ".."} & {*segments}:
             raise _bad_key()
         following = unquote(text, errors="replace")
         if following == text:
