@@ -71,8 +71,15 @@ def drafts() -> list[Draft]:
 
 def build(seed: int, scale: float = 1.0, statements: list[Draft] | None = None) -> World:
     """The domain before anything happened to it, statements accepted and checked."""
-    tables = nordlicht_tables.tables(seed, scale)
     lake = lh.load_catalog(f"memory://nordlicht{uuid.uuid4().hex}", environment=environment(seed))
+    return fill(lake, seed, scale, statements)
+
+
+def fill(
+    lake: lh.Lakehouse, seed: int, scale: float = 1.0, statements: list[Draft] | None = None
+) -> World:
+    """The domain in an empty lakehouse."""
+    tables = nordlicht_tables.tables(seed, scale)
     for name, table in tables.items():
         lake.create_table(name, table.schema).append(table)
     return World(lake, tables, state_all(lake, drafts() if statements is None else statements))

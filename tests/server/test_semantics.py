@@ -296,6 +296,12 @@ def test_who_may_not_read_statements_is_told_so(tmp_path):
         server.ask(root, "POST", path("t", "ann"), {"statements": [SAYS]})
         with pytest.raises(ForbiddenError, match=r"ann may not read semantics\.statements"):
             survey(open_as(server, "ann"))
+        # it has looked before it listens
+        command = ["mcp", "--http", "--port", "0", "--catalog", server.url]
+        options = ["--warehouse", lake.warehouse, "--property", f"token={server.token('ann')}"]
+        told = CliRunner().invoke(app, [*command, *options])
+        assert told.exit_code == 1
+        assert "ann may not read semantics.statements" in told.output
 
 
 @pytest.fixture

@@ -34,10 +34,13 @@ def mcp(
     live: Any = load_module("lakehouse.agents.live_catalog", "agents")
     sandbox: Any = load_module("lakehouse.agents.sandboxed_sql", "agents")
     bounds = sandbox.Bounds(seconds=seconds, memory_mb=memory_mb)
-    running = server.mcp_server(live.LiveCatalog(session.lake), bounds)
+    catalog = live.LiveCatalog(session.lake)
+    running = server.mcp_server(catalog, bounds)
     if http:
+        catalog.view()  # before anybody can ask
         session.console.print(f"MCP: http://{host}:{port}/mcp. Ctrl-C stops it.")
         # answers are whole at once: as JSON they cost less than as a stream of one event
         running.run("streamable-http", host=host, port=port, json_response=True)
     else:
+        catalog.look_beside()  # beside the handshake
         running.run("stdio")
