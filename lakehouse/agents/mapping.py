@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from lakehouse.agents.catalog_map import CatalogMap, MappedTable, Stated
-from lakehouse.agents.ranking import Embed
+from lakehouse.agents.ranking import Learn
 from lakehouse.agents.words import clean
 from lakehouse.curation.standard_fields import COMMENT
 from lakehouse.curation.survey import Survey
@@ -30,8 +30,8 @@ class MapOptions:
         samples: a few values of each column, read from the first rows of each table.
         statements: what is said.
         states: the state of what is said; without, everything is shown as if it were true.
-        hybrid: search by an embedding beside words.
-        embed: the embedding, see `ranking.LatentEmbedding`.
+        learn: makes the embedding that search uses beside words, such as
+            `ranking.LatentEmbedding.of`; None: words alone.
     """
 
     rows: bool = True
@@ -39,8 +39,7 @@ class MapOptions:
     samples: bool = False
     statements: bool = True
     states: bool = True
-    hybrid: bool = False
-    embed: Embed | None = None
+    learn: Learn | None = None
 
 
 def catalog_map(
@@ -72,8 +71,7 @@ def catalog_map(
         name=seen.lake.name,
         tables={one.name: one for one in sorted(tables, key=lambda one: one.name)},
         statements=tuple(stated),
-        hybrid=wanted.hybrid,
-        embed=wanted.embed,
+        learn=wanted.learn,
     )
     made.prepare(earlier)
     return made

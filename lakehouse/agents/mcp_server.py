@@ -6,6 +6,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from functools import partial, wraps
+from inspect import getdoc
 from typing import Annotated, Any, ParamSpec
 
 from anyio import to_thread
@@ -71,7 +72,12 @@ class _Tools:
                 wait longer for its turn than that.
         """
         waits = (lambda: self._catalog.waits) if at_once else (lambda: True)
-        server.add_tool(_told(tool, waits), annotations=_READS, structured_output=False)
+        server.add_tool(
+            _told(tool, waits),
+            description=getdoc(tool),
+            annotations=_READS,
+            structured_output=False,
+        )
 
     def whole_map(self) -> str:
         """All tables, a line each."""

@@ -19,6 +19,9 @@ from lakehouse.agents.words import abbreviates, words
 Vectors = npt.NDArray[np.float64]
 Embed = Callable[[Sequence[str]], Vectors]
 """Texts to vectors, one row a text."""
+Learn = Callable[[Sequence[str]], Embed]
+"""Makes an embedding of the texts that it will be asked about."""
+Cut = Callable[[str], Sequence[str]]
 ScoresByWord = Mapping[str, Mapping[str, float]]
 """Word -> key of a document -> what the word adds to its score."""
 
@@ -26,6 +29,9 @@ _K1, _B = 1.2, 0.6
 _WORDS_KEPT = 5_000
 _ABBREVIATION = 0.6
 _DIMENSIONS = 48
+_GRAMS = (3, 4, 5)
+_TEXTS_LEARNT, _PARTS_LEARNT = 2_000, 20_000
+_FAINT = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,42 +106,67 @@ class Bm25:
         return found
 
 
+def character_grams(text: str) -> list[str]:
+    """Three to five letters in a row, of each word with a mark at both of its ends."""
+    marked = [f"<{one}>" for one in text.lower().split()]
+    return [
+        word[at : at + length]
+        for word in marked
+        for length in _GRAMS
+        for at in range(len(word) - length + 1)
+    ]
+
+
 @dataclass
 class LatentEmbedding:
-    """Vectors of texts by latent semantic analysis of documents: words that come together are near.
+    """Vectors of texts by latent semantic analysis: parts that come together are near.
 
     Attributes:
-        terms: word -> column.
+        cut: a text into its parts.
+        parts: part -> column.
         rarity: weight of each column.
         projection: columns -> dimensions.
     """
 
-    terms: Mapping[str, int]
+    cut: Cut
+    parts: Mapping[str, int]
     rarity: Vectors
     projection: Vectors = field(repr=False)
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> LatentEmbedding:
-        """Learn from texts."""
-        counted = [Counter(words(text)) for text in texts]
-        terms = {word: at for at, word in enumerate(sorted({w for one in counted for w in one}))}
-        matrix = np.zeros((len(texts), len(terms)))
+    def of(cls, texts: Sequence[str], cut: Cut = character_grams) -> LatentEmbedding:
+        """Learn from texts, from the first few thousand if there are more."""
+        counted = [Counter(cut(text)) for text in texts[:_TEXTS_LEARNT]]
+        present = Counter(part for one in counted for part in one)
+        parts = {part: at for at, (part, _) in enumerate(present.most_common(_PARTS_LEARNT))}
+        matrix = np.zeros((len(counted), len(parts)))
         for row, counts in enumerate(counted):
-            for word, count in counts.items():
-                matrix[row, terms[word]] = 1 + math.log(count)
-        present = np.count_nonzero(matrix, axis=0)
-        rarity = np.log((1 + len(texts)) / (1 + present)) + 1 if terms else np.zeros(0)
-        _, _, right = np.linalg.svd(_unit(matrix * rarity), full_matrices=False)
-        return cls(terms, rarity, right[:_DIMENSIONS].T)
+            for part, count in counts.items():
+                if part in parts:
+                    matrix[row, parts[part]] = 1 + math.log(count)
+        shares = np.array([present[part] for part in parts], dtype=float)
+        rarity = np.log((1 + len(counted)) / (1 + shares)) + 1
+        matrix = _unit(matrix * rarity)
+        # the singular vectors of parts from those of texts, of which there are fewer
+        strength, left = np.linalg.eigh(matrix @ matrix.T)
+        kept = [at for at in np.argsort(-strength)[:_DIMENSIONS] if strength[at] > _FAINT]
+        return cls(cut, parts, rarity, matrix.T @ left[:, kept] / np.sqrt(strength[kept]))
 
     def __call__(self, texts: Sequence[str]) -> Vectors:
-        """One unit vector a text; zero for a text without known words."""
-        matrix = np.zeros((len(texts), len(self.terms)))
-        for row, text in enumerate(texts):
-            for word, count in Counter(words(text)).items():
-                if word in self.terms:
-                    matrix[row, self.terms[word]] = 1 + math.log(count)
-        return _unit(_unit(matrix * self.rarity) @ self.projection)
+        """One unit vector a text; zero for a text without known parts."""
+        return _unit(np.array([self._projected(text) for text in texts]))
+
+    def _projected(self, text: str) -> Vectors:
+        """Of the few parts that a text has."""
+        counted = [
+            (self.parts[p], n) for p, n in Counter(self.cut(text)).items() if p in self.parts
+        ]
+        if not counted:
+            return np.zeros(self.projection.shape[1])
+        columns = np.array([column for column, _ in counted])
+        weights = np.array([1 + math.log(count) for _, count in counted]) * self.rarity[columns]
+        result: Vectors = weights / np.linalg.norm(weights) @ self.projection[columns]
+        return result
 
 
 class Ranking:
@@ -143,22 +174,19 @@ class Ranking:
 
     Args:
         documents: what is searched.
-        hybrid: whether the embedding counts beside the words.
-        embed: of texts; latent semantic analysis of the documents by default.
+        learn: makes the embedding that counts beside the words; None: words alone.
 
     Attributes:
         lexical: the ranking by words alone.
     """
 
-    def __init__(
-        self, documents: Sequence[Document], *, hybrid: bool = False, embed: Embed | None = None
-    ) -> None:
+    def __init__(self, documents: Sequence[Document], learn: Learn | None = None) -> None:
         self.lexical = Bm25(documents)
         self._keys = [one.key for one in documents]
         self._embed: Embed | None = None
-        if hybrid and documents:
+        if learn is not None and documents:
             texts = [" ".join(text for text, _ in one.fields) for one in documents]
-            self._embed = LatentEmbedding.of(texts) if embed is None else embed
+            self._embed = learn(texts)
             self._vectors = self._embed(texts)
 
     def scores(self, question: str, by_word: ScoresByWord | None = None) -> dict[str, float]:

@@ -38,6 +38,7 @@ async def use(client):
     listed = await client.list_tools()
     assert {one.name for one in listed.tools} == TOOLS
     assert all(one.description and one.annotations.read_only_hint for one in listed.tools)
+    assert not [one.name for one in listed.tools if "  " in one.description]
     resources = await client.list_resources()
     assert [str(one.uri) for one in resources.resources] == ["lakehouse://map"]
     whole = await client.read_resource("lakehouse://map")
@@ -69,11 +70,11 @@ async def use(client):
     assert "100" in text
 
 
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-def test_standard_input_and_output(warehouse, mode):
+@pytest.mark.parametrize(("mode", "options"), [("legacy", []), ("auto", ["--hybrid"])])
+def test_standard_input_and_output(warehouse, mode, options):
     async def talk():
         server = StdioServerParameters(
-            command=sys.executable, args=[*COMMAND, "--catalog", warehouse]
+            command=sys.executable, args=[*COMMAND, "--catalog", warehouse, *options]
         )
         async with Client(server, mode=mode) as client:
             await use(client)

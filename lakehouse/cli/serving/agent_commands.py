@@ -24,6 +24,12 @@ def mcp(
     port: Annotated[int, typer.Option(help="Port to listen on, with --http.")] = 8765,
     seconds: Annotated[float, typer.Option(help="A query of run_sql may take, at most.")] = 20.0,
     memory_mb: Annotated[int, typer.Option(help="Memory of a query of run_sql.")] = 512,
+    hybrid: Annotated[
+        bool,
+        typer.Option(
+            "--hybrid", help="Search by an embedding of the catalog's own text beside its words."
+        ),
+    ] = False,
 ) -> None:
     """Serve the catalog to agents by the Model Context Protocol.
 
@@ -34,7 +40,10 @@ def mcp(
     live: Any = load_module("lakehouse.agents.live_catalog", "agents")
     sandbox: Any = load_module("lakehouse.agents.sandboxed_sql", "agents")
     bounds = sandbox.Bounds(seconds=seconds, memory_mb=memory_mb)
-    catalog = live.LiveCatalog(session.lake)
+    ranking: Any = load_module("lakehouse.agents.ranking", "agents")
+    mapping: Any = load_module("lakehouse.agents.mapping", "agents")
+    options = mapping.MapOptions(learn=ranking.LatentEmbedding.of if hybrid else None)
+    catalog = live.LiveCatalog(session.lake, options)
     running = server.mcp_server(catalog, bounds)
     if http:
         catalog.view()  # before anybody can ask

@@ -12,10 +12,13 @@ import pytest
 from mcp.client import Client
 
 import lakehouse as lh
+from lakehouse.agents.catalog_map import CatalogMap
 from lakehouse.agents.lines import LEGEND
 from lakehouse.agents.live_catalog import LiveCatalog
+from lakehouse.agents.mapping import MapOptions
 from lakehouse.agents.mcp_server import mcp_server
 from lakehouse.agents.narrow_answers import freshness_answer, join_path, map_answer, metric_answer
+from lakehouse.agents.ranking import LatentEmbedding
 from lakehouse.agents.serving import describe_answer, search_answer
 from lakehouse.errors import StorageError
 from tests.unit.agents.conftest import CANARY, LINES, build, order
@@ -47,6 +50,25 @@ def test_a_replaced_table_is_never_named_without_that(live, budget):
     """Also where it fills what is left of the budget, and at every budget that it fits."""
     text = search_answer(live.map, "price of lines", budget).text
     assert ("# shop.old_orders" in text) == ("DEPRECATED use=shop.orders" in text)
+
+
+def test_an_embedding_finds_what_is_spelled_otherwise(shop):
+    """Beside the words: what they find is found as before."""
+    misspelled = "pryce, trnover"
+    words_alone = LiveCatalog(shop).view().map
+    hybrid = LiveCatalog(shop, MapOptions(learn=LatentEmbedding.of)).view().map
+    assert words_alone.table_ranking.scores(misspelled) == {}
+    for question, table in (("trnover", "shop.orders"), ("pryce", "shop.lines")):
+        scores = hybrid.table_ranking.scores(question)
+        assert max(scores, key=scores.get) == table
+    assert set(hybrid.table_ranking.scores("").values()) == {0.0}
+    for question in (QUESTION, "price of lines"):
+        ranked = hybrid.table_ranking.scores(question)
+        assert ranked.keys() >= words_alone.table_ranking.scores(question).keys()
+    assert (
+        CatalogMap(name="empty", tables={}, learn=LatentEmbedding.of).table_ranking.scores("orders")
+        == {}
+    )
 
 
 def test_every_statement_has_its_state(live):

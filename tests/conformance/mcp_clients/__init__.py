@@ -1,0 +1,1 @@
+"""Clients of the Model Context Protocol that others wrote, against `lakehouse mcp`."""
