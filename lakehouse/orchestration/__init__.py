@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from lakehouse.orchestration.automation.failure_alerts import by_command, failure_alerts
+    from lakehouse.orchestration.automation.table_maintenance import TableMaintenance
     from lakehouse.orchestration.checks.expectations import Suite, expect
     from lakehouse.orchestration.code_location import build_definitions
     from lakehouse.orchestration.derived.derived_table import DerivedTable
@@ -32,9 +34,12 @@ __all__ = [
     "Source",
     "SqlModel",
     "Suite",
+    "TableMaintenance",
     "build_definitions",
+    "by_command",
     "discover",
     "expect",
+    "failure_alerts",
 ]
 
 _HOMES = {
@@ -49,9 +54,12 @@ _HOMES = {
     "Source": "ingestion.source",
     "SqlModel": "derived.sql_model",
     "Suite": "checks.expectations",
+    "TableMaintenance": "automation.table_maintenance",
     "build_definitions": "code_location",
+    "by_command": "automation.failure_alerts",
     "discover": "discovery",
     "expect": "checks.expectations",
+    "failure_alerts": "automation.failure_alerts",
 }
 
 

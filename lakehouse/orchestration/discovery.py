@@ -18,6 +18,7 @@ from dagster.components.core.defs_module import (
 )
 
 from lakehouse.errors import InvalidInputError
+from lakehouse.orchestration.automation.table_maintenance import TableMaintenance
 from lakehouse.orchestration.components import DefinitionComponent
 from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.derived.sql_model import SqlModel
@@ -46,12 +47,14 @@ class Discovered:
         derived: by name.
         feeds: of changes, by name.
         modules: all of them, for Dagster's own loaders.
+        maintained: tables that others write, which are to be looked after.
     """
 
     sources: tuple[Source, ...]
     derived: tuple[DerivedTable, ...]
     feeds: tuple[ChangeFeed, ...]
     modules: tuple[ModuleType, ...]
+    maintained: tuple[str, ...] = ()
 
     def pipeline(self, landing_root: str) -> Pipeline:
         """Sources, feeds and derived tables, with landing folders below `landing_root`.
@@ -59,7 +62,8 @@ class Discovered:
         Tables of plain assets are maintained with them.
         """
         plain = plain_tables(dg.load_assets_from_modules(self.modules))
-        return Pipeline(self.sources, self.derived, landing_root, self.feeds, plain)
+        others = (*plain, *self.maintained)
+        return Pipeline(self.sources, self.derived, landing_root, self.feeds, others)
 
     def others(self) -> dg.Definitions:
         """Dagster definitions of the modules: assets, checks, jobs, sensors, schedules."""
@@ -74,7 +78,7 @@ class Discovered:
 
 
 def discover(package: ModuleType) -> Discovered:
-    """Import every module of a package, and collect sources, feeds and derived tables.
+    """Import every module of a package, and collect sources, feeds, derived and maintained tables.
 
     Those of its `defs.yaml` files count as well.
 
@@ -94,11 +98,13 @@ def discover(package: ModuleType) -> Discovered:
     sources = [value for value in values if isinstance(value, Source)]
     derived = [value for value in values if isinstance(value, DerivedTable)]
     feeds = [value for value in values if isinstance(value, ChangeFeed)]
+    maintained = [one for one in values if isinstance(one, TableMaintenance)]
     return Discovered(
         tuple(sorted(sources, key=lambda one: one.name)),
         tuple(sorted(derived, key=lambda one: one.name)),
         tuple(sorted(feeds, key=lambda one: one.name)),
         tuple(modules),
+        tuple(name for one in maintained for name in one.tables),
     )
 
 

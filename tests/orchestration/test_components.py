@@ -65,6 +65,9 @@ attributes: {{name: users, keys: [id], sequence_by: [source.lsn], envelope: debe
 ---
 type: {ROOM}.SqlModelComponent
 attributes: {{name: marts.by_user, sql: by_user.sql}}
+---
+type: {ROOM}.MaintenanceComponent
+attributes: {{tables: [ops.scans, dbt.orders]}}
 """
 SQL = """WITH active AS (SELECT * FROM raw.users u WHERE u.name IS NOT NULL)
 SELECT c.user_id, count(*) AS clicks FROM raw.clicks AS c JOIN active ON c.user_id = active.name
@@ -106,6 +109,9 @@ def test_yaml_gives_the_values_that_python_gives(package: Path) -> None:
     dg.Definitions.validate_loadable(dg.Definitions.merge(defs, found.others()))
     sensors = {one.name for one in defs.sensors or ()}
     assert {"landed_clicks", "landed_users"} <= sensors
+    assert found.maintained == ("ops.scans", "dbt.orders")
+    steps = {node.name for node in defs.get_job_def("compact").nodes}
+    assert {"compact__ops__scans", "compact__dbt__orders", "compact__raw__clicks"} <= steps
 
 
 def test_a_folder_of_components_loads_by_dagster_alone(package: Path) -> None:
@@ -119,6 +125,8 @@ def test_a_folder_of_components_loads_by_dagster_alone(package: Path) -> None:
     dg.Definitions.validate_loadable(loaded)
     keys = {one.to_user_string() for one in loaded.resolve_all_asset_keys()}
     assert {"raw/clicks", "raw/clicks_landing", "raw/users", "marts/by_user"} <= keys
+    steps = {node.name for node in loaded.get_job_def("expire").nodes}
+    assert steps == {"expire__choose_tables", "expire__ops__scans", "expire__dbt__orders"}
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,15 @@
 from lakehouse.orchestration.components.definition_components import (
     ChangeFeedComponent,
     DefinitionComponent,
+    MaintenanceComponent,
     SourceComponent,
     SqlModelComponent,
 )
 
-__all__ = ["ChangeFeedComponent", "DefinitionComponent", "SourceComponent", "SqlModelComponent"]
+__all__ = [
+    "ChangeFeedComponent",
+    "DefinitionComponent",
+    "MaintenanceComponent",
+    "SourceComponent",
+    "SqlModelComponent",
+]

@@ -12,6 +12,10 @@ import dagster as dg
 from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from lakehouse.orchestration.automation.event_definitions import event_definitions
+from lakehouse.orchestration.automation.table_maintenance import (
+    TableMaintenance,
+    maintenance_definitions,
+)
 from lakehouse.orchestration.derived.derived_table import DerivedTable
 from lakehouse.orchestration.derived.sql_model import SqlModel
 from lakehouse.orchestration.ingestion.feeds.change_feed import ChangeFeed
@@ -106,6 +110,22 @@ class SqlModelComponent(DefinitionComponent):
         """The table alone."""
         table: DerivedTable = self.value
         return Pipeline((), (table,), "")
+
+
+class MaintenanceComponent(DefinitionComponent):
+    """Jobs, sensors and schedules that look after tables, whoever writes these."""
+
+    value_type = TableMaintenance
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:  # noqa: ARG002
+        """The definitions of maintenance alone; a project that loads a folder has one of these."""
+        maintenance: TableMaintenance = self.value
+        return maintenance_definitions(maintenance.tables)
+
+    def pipeline(self) -> Pipeline:
+        """A pipeline that writes no tables."""
+        maintenance: TableMaintenance = self.value
+        return Pipeline((), (), "", others=maintenance.tables)
 
 
 @cache
