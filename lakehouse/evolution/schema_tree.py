@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyiceberg.exceptions import ValidationError
+from pydantic import ValidationError
 from pyiceberg.schema import Schema
 from pyiceberg.types import IcebergType, ListType, MapType, NestedField, StructType
 
@@ -132,8 +132,11 @@ def schema_of(root: Node, identifier_field_ids: Sequence[int], schema_id: int) -
             schema_id=schema_id,
             identifier_field_ids=list(identifier_field_ids),
         )
-    except (ValueError, ValidationError) as error:
-        raise InvalidSchemaError(f"The schema cannot be: {str(error).splitlines()[-1]}") from error
+    except ValidationError as error:
+        told = error.errors()[0]["msg"].removeprefix("Value error, ")
+        for node in (one for child in root.children for one in child.subtree()):
+            told = told.replace(f"field {node.field_id} ", f"field {node.path!r} ")
+        raise InvalidSchemaError(f"The schema cannot be: {told}.") from error
 
 
 def find(root: Node, path: Path) -> Node | None:

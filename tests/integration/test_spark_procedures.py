@@ -106,6 +106,85 @@ def test_history_is_moved(sql, table):
     assert sql("SELECT count(*) FROM lake.raw.again") == [(3,)]
 
 
+def test_branches_and_tags_come_and_go(sql, table):
+    first, second, third = (one.snapshot_id for one in table.snapshots())
+    call = "CALL lake.system."
+    assert sql(f"{call}create_branch('raw.rows', 'audit')") == [("audit", third)]
+    assert sql(f"{call}create_tag('raw.rows', 'v1', snapshot_id => {first})") == [("v1", first)]
+    assert sql("SELECT count(*) FROM lake.raw.rows.tag_v1") == [(1,)]
+    kept = "snapshot_id => {}, if_not_exists => true"
+    assert sql(f"{call}create_tag('raw.rows', 'v1', {kept.format(second)})") == [("v1", first)]
+    replaced = (
+        f"{call}create_branch('raw.rows', 'audit', snapshot_id => {second}, replace => true, "
+        "max_ref_age_ms => 86400000, min_snapshots_to_keep => 3, max_snapshot_age_ms => 1000)"
+    )
+    assert sql(replaced) == [("audit", second)]
+    branch = table.refresh().refs()["audit"]
+    assert (branch.snapshot_id, branch.max_ref_age_ms, branch.min_snapshots_to_keep) == (
+        second,
+        86_400_000,
+        3,
+    )
+    for text, told in {
+        "create_tag('raw.rows', 'v1')": "already",
+        "create_tag('raw.rows', 'audit', replace => true)": "is a branch",
+        "create_tag('raw.rows', 'v9', snapshot_id => 7)": "7",
+        "drop_branch('raw.rows', 'v1')": "is a tag",
+        "drop_tag('raw.rows', 'v9')": "v9",
+    }.items():
+        with pytest.raises(PySparkException, match=told):
+            sql(call + text)
+    assert sql(f"{call}drop_tag('raw.rows', 'v9', if_exists => true)") == []
+    assert sql(f"{call}drop_tag('raw.rows', 'v1')") == [("v1", first)]
+    assert sql(f"{call}drop_branch('raw.rows', 'audit')") == [("audit", second)]
+    assert list(table.refresh().refs()) == ["main"]
+
+
+def test_partition_fields_order_and_identifier_fields_change(sql, lake):
+    sql(
+        "CREATE TABLE lake.raw.laid (id BIGINT NOT NULL, ts TIMESTAMP, kind STRING) "
+        "PARTITIONED BY (truncate(kind, 2))"
+    )
+    call = "CALL lake.system."
+    days = ("ts_day", "day", "ts")
+    first = ("kind_trunc", "truncate[2]", "kind")
+    assert sql(f"{call}add_partition_field('raw.laid', 'days(ts)')") == [first, days]
+    named = ("by_id", "bucket[8]", "id")
+    added = sql(f"{call}add_partition_field('raw.laid', field => 'bucket(8, id)', name => 'by_id')")
+    assert added == [first, days, named]
+    assert sql(f"{call}drop_partition_field('raw.laid', 'truncate(kind, 2)')") == [days, named]
+    assert sql(f"{call}replace_partition_field('raw.laid', 'ts_day', by => 'hours(ts)')") == [
+        named,
+        ("ts_hour", "hour", "ts"),
+    ]
+    assert sql(f"{call}write_ordered_by('raw.laid', 'kind DESC NULLS LAST, bucket(4, id)')") == [
+        ("identity", "kind", "desc", "nulls-last"),
+        ("bucket[4]", "id", "asc", "nulls-first"),
+    ]
+    mode = "write.distribution-mode"
+    assert lake.load_table("raw.laid").properties[mode] == "range"
+    assert len(sql(f"{call}write_locally_ordered_by('raw.laid', 'id')")) == 1
+    assert lake.load_table("raw.laid").properties[mode] == "none"
+    assert sql(f"{call}write_distributed_by_partition('raw.laid')") == []
+    assert lake.load_table("raw.laid").properties[mode] == "hash"
+    assert sql(f"{call}write_unordered('raw.laid')") == []
+    assert lake.load_table("raw.laid").properties[mode] == "none"
+    assert sql(f"{call}set_identifier_fields('raw.laid', array('id'))") == [("id",)]
+    assert lake.load_table("raw.laid").schema().identifier_field_names() == {"id"}
+    for text, told in {
+        "drop_identifier_fields('raw.laid', array('kind'))": "no identifier field",
+        "set_identifier_fields('raw.laid', array('kind'))": "kind",
+        "add_partition_field('raw.laid', 'fib(id)')": "fib",
+        "drop_partition_field('raw.laid', 'nope')": "nope",
+        "write_ordered_by('raw.laid', 'nope')": "nope",
+    }.items():
+        with pytest.raises(PySparkException, match=told):
+            sql(call + text)
+    assert sql(f"{call}drop_identifier_fields('raw.laid', array('id'))") == []
+    sql("INSERT INTO lake.raw.laid VALUES (1, TIMESTAMP '2026-06-01 12:00:00', 'k')")
+    assert sql("SELECT _partition.by_id IS NULL, id FROM lake.raw.laid") == [(False, 1)]
+
+
 def test_tables_are_tidied_up(sql, table, lake):
     call = "CALL lake.system."
     rewritten = sql(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from lakehouse.spark.catalog.alter_table import alter_table
 from lakehouse.spark.catalog.column_defaults import with_defaults
 from lakehouse.spark.catalog.procedure import Call
 from lakehouse.spark.catalog.procedure_list import PROCEDURES
+from lakehouse.spark.catalog.spark_terms import iceberg_term
 from lakehouse.spark.catalog.staged_tables import (
     NewTable,
     Staged,
@@ -39,7 +39,6 @@ PROVIDERS = frozenset({"iceberg", "lakehouse"})
 _RESERVED = frozenset(
     {"provider", "location", "owner", "external", "is_managed_location", "table_type"}
 )
-_UNITS = re.compile(r"^(year|month|day|hour)s\(")
 
 
 class LakeAnswers(Answers):
@@ -153,7 +152,7 @@ class LakeAnswers(Answers):
         table = self._lake.create_table(
             _identifier(told),
             _schema(told),
-            partition_by=partition_terms(told["partition_by"]),
+            partition_by=_terms(told),
             properties=table_properties(told["properties"]),
             location=told["properties"].get("location"),
         )
@@ -161,7 +160,7 @@ class LakeAnswers(Answers):
 
     def stage(self, told: Arguments, _thing: object) -> Answers:
         """A staged table: it appears with its first rows, and may replace an existing one."""
-        identifier, partition_by = _identifier(told), partition_terms(told["partition_by"])
+        identifier, partition_by = _identifier(told), _terms(told)
         schema, properties = _schema(told), table_properties(told["properties"])
         staged: Staged
         if self._lake.table_exists(identifier):
@@ -253,11 +252,6 @@ class LakeAnswers(Answers):
         )
 
 
-def partition_terms(described: list[str]) -> list[str]:
-    """Spark's transforms in our words: `days(ts)` is `day(ts)`."""
-    return [_UNITS.sub(r"\1(", one) for one in described]
-
-
 def table_properties(given: Mapping[str, str]) -> dict[str, str]:
     """What CREATE TABLE says that becomes table properties.
 
@@ -280,6 +274,11 @@ def _schema(told: Arguments) -> Schema:
     """Columns of CREATE TABLE, with their defaults."""
     shown = StructType.fromJson(json.loads(told["schema"]))
     return with_defaults(to_iceberg_schema(shown), told["defaults"])
+
+
+def _terms(told: Arguments) -> list[str]:
+    """What CREATE TABLE partitions by."""
+    return [iceberg_term(one) for one in told["partition_by"]]
 
 
 def _identifier(told: Arguments) -> Identifier:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
+from tests.conformance.spark.by_procedure import as_procedure
 from tests.conformance.spark.case import Case
 from tests.conformance.spark.expected import reason
 
@@ -59,7 +60,8 @@ def outcome(number: int, case: Case, theirs: Mapping[str, Any], ours: Mapping[st
     details = "\n".join(_differences(case, theirs, ours))
     if details:
         return Outcome(case, DIFFERENT, "works", f"works, but {why or '?'}", details, why)
-    return Outcome(case, SAME, "works", "the same")
+    call = as_procedure(shown(case))
+    return Outcome(case, SAME, "works", f"`{call}`: the same" if call else "the same")
 
 
 def shown(case: Case) -> str:

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_GRAMMAR = "Spark's own grammar, which this catalog leaves alone, has no such statement; in Python"
 _REASONS: Sequence[tuple[tuple[str, ...], str]] = (
-    (("PARTITION FIELD",), f"{_GRAMMAR}: `table.update_partition_spec()`"),
-    ((" WRITE ORDERED", " WRITE LOCALLY", " WRITE UNORDERED"),
-     f"{_GRAMMAR}: `table.update_sort_order()`"),
-    (("WRITE DISTRIBUTED BY",),
-     f"{_GRAMMAR} and SQL: the property `write.distribution-mode`"),
-    (("IDENTIFIER FIELDS",), f"{_GRAMMAR}: `update_schema().set_identifier_fields()`"),
-    (("CREATE BRANCH", "CREATE OR REPLACE BRANCH", "DROP BRANCH"),
-     f"{_GRAMMAR}: `table.create_branch()`"),
-    (("CREATE TAG", "DROP TAG"), f"{_GRAMMAR}: `table.create_tag()`"),
     (("REPLACE COLUMNS",), "all columns would be dropped first, and a table keeps one: `ADD` and "
      "`DROP COLUMN`"),
     (("format('iceberg')",), "no data source is called `iceberg` without its runtime: "

@@ -18,6 +18,7 @@ from typing import Any
 import pyspark.sql.functions as F  # noqa: N812
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.conformance.spark.by_procedure import as_procedure
 from tests.conformance.spark.case import Case
 from tests.conformance.spark.statements import CASES
 
@@ -76,11 +77,13 @@ class Runner:
     Args:
         spark: the session.
         folder: for files of cases.
+        by_procedure: whether procedures stand for Iceberg's extensions of the grammar.
     """
 
-    def __init__(self, spark: SparkSession, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, folder: Path, *, by_procedure: bool) -> None:
         self._spark = spark
         self._folder = folder
+        self._by_procedure = by_procedure
 
     def run(self, number: int, case: Case) -> dict[str, Any]:
         """What the statement of a case returned or raised, and what the queries after it say."""
@@ -125,6 +128,10 @@ class Runner:
 
     def _do(self, text: str, words: dict[str, str]) -> DataFrame | None:
         statement = self._filled(text, words)
+        call = as_procedure(statement) if self._by_procedure else None
+        if call is not None:
+            self._spark.sql(call)
+            return None
         if not PYTHON.match(statement):
             return self._spark.sql(statement)
         done = eval(statement, {"spark": self._spark, "F": F})  # noqa: S307
@@ -190,7 +197,7 @@ def main() -> None:
         spark = lakehouse_session(folder, home)
     else:
         spark = iceberg_session(folder, home, arguments.jars)
-    runner = Runner(spark, home)
+    runner = Runner(spark, home, by_procedure=engine == "lakehouse")
     chosen = arguments.only or range(1, len(CASES) + 1)
     tables = {number: _tables(number) for number in chosen}
     kept: dict[str, Any] = {"spark": spark.version}
