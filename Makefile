@@ -20,10 +20,10 @@ WORKERS ?= 2
 VERSION ?= 4.1
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark spark-smoke check format hostile simulate bench statements race conformance-java conformance-rest conformance-spark conformance-mcp cluster cluster-jars clean
+.PHONY: help install demo dev test test-spark spark-smoke check format hostile simulate bench statements race conformance-java conformance-rest conformance-rest-client conformance-spark conformance-mcp cluster cluster-jars clean
 
 help: ## This list
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .tools/bin/uv:
 	@echo "uv is not installed: fetching it with pip into .tools/"
@@ -96,6 +96,9 @@ conformance-java: .venv/installed ## Iceberg's Java library as judge (needs a JD
 
 conformance-rest: .venv/installed ## Iceberg's REST Compatibility Kit against our server (a JDK, Maven)
 	$(RUN) python -m tests.conformance.rest_kit
+
+conformance-rest-client: .venv/installed ## Our client on Iceberg's REST catalog, with S3 (JDK, Maven)
+	$(RUN) python -m tests.conformance.rest_peer
 
 # Both on the Spark that Iceberg has a runtime for.
 conformance-spark: .venv/installed ## A list of statements beside Iceberg's Spark runtime (JDK, Maven)
