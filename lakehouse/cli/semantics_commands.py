@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +26,8 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.shown_plan import listing
 from lakehouse.semantics.binding import bind
 from lakehouse.semantics.foreign_formats import parse_any
-from lakehouse.semantics.osi import osi_document
+from lakehouse.semantics.osi import OsiDocument, osi_document
+from lakehouse.semantics.osi_for_dbt import for_dbt
 from lakehouse.semantics.statement_yaml import write_statements
 from lakehouse.semantics.statements import Statement
 from lakehouse.semantics.states import State
@@ -47,6 +49,7 @@ class Form(StrEnum):
 
     YAML = "yaml"
     OSI = "osi"
+    DBT = "dbt"
 
 
 def register(app: typer.Typer) -> None:
@@ -149,22 +152,35 @@ def import_(
 def export(
     session: Session,
     tables: TablesArgument = None,
-    form: Annotated[Form, typer.Option("--form", help="Our YAML, or OSI.")] = Form.YAML,
+    form: Annotated[
+        Form, typer.Option("--form", help="Our YAML, OSI, or OSI as dbt and MetricFlow take it.")
+    ] = Form.YAML,
+    database: Annotated[
+        str, typer.Option("--database", help="That of dbt's models, with --form dbt.")
+    ] = "",
     out: Annotated[
         Path | None, typer.Option("--out", help="File; standard output by default.")
     ] = None,
 ) -> None:
     """Write statements as YAML that `import` reads, or as OSI (JSON if --out ends in .json)."""
     seen = survey(session.lake, tables or None)
+    left_out: Sequence[str] = ()
     if form is Form.YAML:
         text = write_statements([seen.draft(one) for one in seen.statements])
     else:
-        text = osi_text(seen, as_json=out is not None and out.suffix == ".json")
+        document = osi_of(seen)
+        if form is Form.DBT:
+            fitted = for_dbt(document, database)
+            document, left_out = fitted.document, fitted.left_out
+        as_json = out is not None and out.suffix == ".json"
+        text = document.to_json() if as_json else document.to_yaml()
     if out is None:
         typer.echo(text)
         return
     out.write_text(text, "utf-8")
-    session.show({"written": str(out)}, Text(f"{len(seen.statements)} statements in {out}"))
+    lines = [f"{len(seen.statements)} statements in {out}"]
+    lines += [f"left out for dbt: {one}" for one in left_out]
+    session.show({"written": str(out), "left_out": list(left_out)}, Text("\n".join(lines)))
 
 
 def edit_statements(session: Session, table: str) -> None:
@@ -206,14 +222,13 @@ def statement_lines(stated: list[Checked]) -> list[RenderableType]:
     return [Text(""), shown] if rows else []
 
 
-def osi_text(seen: Survey, *, as_json: bool) -> str:
+def osi_of(seen: Survey) -> OsiDocument:
     """The OSI document of a survey."""
-    document = osi_document(
+    return osi_document(
         seen.lake.name,
         [(seen.draft(one), seen.standing(one)) for one in seen.statements],
         {table.name: table.schema() for table in seen.tables.values()},
     )
-    return document.to_json() if as_json else document.to_yaml()
 
 
 def _plan(seen: Survey, statements: list[Statement], covered: set[str]) -> dict[str, list[str]]:

@@ -29,6 +29,7 @@ from lakehouse.semantics.states import Standing, State
 
 VERSION = "0.1.1"
 _EXTENSION = "lakehouse"
+_NAME = re.compile(r"[\"`]([^\"`]+)[\"`]|([^.\"`]+)")
 _SERVED = (State.VERIFIED, State.UNVERIFIED)
 _TYPES = {
     "string": "String",
@@ -71,7 +72,8 @@ def osi_document(name: str, stated: Sequence[Stated], schemas: Mapping[str, Sche
         schemas: by dotted table name; tables of statements that are gone are left out.
     """
     served = [draft for draft, standing in stated if standing.state in _SERVED]
-    tables = sorted({draft.table for draft, _ in stated} & set(schemas))
+    joined = {table for one in served if one.kind is Kind.JOIN for table, _ in _far(one, schemas)}
+    tables = sorted(({draft.table for draft, _ in stated} | joined) & set(schemas))
     model = {
         "name": identifier(name),
         "datasets": [
@@ -109,12 +111,11 @@ def parse_osi(
         if own:
             drafts += own
             continue
+        foreign = _Foreign(sources, {one["name"]: _fields(one) for one in model["datasets"]}, where)
         for dataset in model["datasets"]:
-            drafts += _foreign_dataset(dataset, sources[dataset["name"]], where)
-        for relationship in model.get("relationships") or []:
-            drafts.append(_foreign_relationship(relationship, sources, where))
-        for metric in model.get("metrics") or []:
-            drafts.append(_foreign_metric(metric, sources, where))
+            drafts += foreign.dataset(dataset)
+        drafts += [foreign.relationship(one) for one in model.get("relationships") or []]
+        drafts += [foreign.metric(one) for one in model.get("metrics") or []]
     return drafts
 
 
@@ -153,7 +154,7 @@ def _field(field: NestedField, about: Sequence[Draft]) -> dict[str, Any]:
     label = next((d.claim["label"] for d in about if d.claim.get("label")), None)
     written = {
         "name": field.name,
-        "expression": _expression(field.name),
+        "expression": expression(field.name),
         "dimension": {"is_time": True} if datatype in _TIMES else None,
         "datatype": datatype,
         "label": label,
@@ -169,7 +170,8 @@ def _datatype(kind: IcebergType) -> str:
     return "Decimal" if str(kind).startswith("decimal") else _TYPES.get(str(kind), "Opaque")
 
 
-def _expression(sql: str) -> dict[str, Any]:
+def expression(sql: str) -> dict[str, Any]:
+    """SQL as the format has it."""
     return {"dialects": [{"dialect": "ANSI_SQL", "expression": sql}]}
 
 
@@ -186,13 +188,18 @@ def _context(drafts: Sequence[Draft]) -> dict[str, Any] | None:
     return {name: value for name, value in found.items() if value} or None
 
 
+def _far(join: Draft, schemas: Mapping[str, Schema]) -> list[tuple[str, str]]:
+    """(table, column) of what a join leads to."""
+    return [split_column(column, join.table, schemas) for column in join.claim["to"]]
+
+
 def _relationships(
     served: Sequence[Draft], schemas: Mapping[str, Schema]
 ) -> Iterator[dict[str, Any]]:
     for one in served:
         if one.kind is not Kind.JOIN:
             continue
-        far = [split_column(column, one.table, schemas) for column in one.claim["to"]]
+        far = _far(one, schemas)
         if far[0][0] not in schemas or one.table not in schemas:
             continue
         yield {
@@ -210,7 +217,7 @@ def _metrics(served: Sequence[Draft], schemas: Mapping[str, Schema]) -> Iterator
             words = [str(one.claim["name"]), *one.claim.get("words", [])]
             yield {
                 "name": identifier(str(one.claim["name"])),
-                "expression": _expression(_qualified(str(one.claim["expression"]), one.table)),
+                "expression": expression(_qualified(str(one.claim["expression"]), one.table)),
                 "description": one.text or str(one.claim["name"]),
                 "ai_context": {"synonyms": words},
             }
@@ -238,36 +245,144 @@ def _extension(stated: Sequence[Stated]) -> dict[str, str]:
 
 
 def _source(dataset: Mapping[str, Any], tables: Mapping[str, TableNames]) -> str:
-    """The table of a dataset: by its source, with or without a database before it."""
+    """The table of a dataset: by its source, quoted or not, with or without a database before."""
     source = str(dataset.get("source", ""))
-    parts = source.split(".")
+    parts = [quoted or plain for quoted, plain in _NAME.findall(source)]
     return next(
         (".".join(parts[at:]) for at in range(len(parts)) if ".".join(parts[at:]) in tables), source
     )
 
 
-def _own_statements(dataset: Mapping[str, Any], where: str) -> Iterator[Draft]:
+def extended_statements(dataset: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The statements in the extensions of a dataset, as they are written there."""
     for extension in dataset.get("custom_extensions") or []:
         try:
             data = json.loads(extension.get("data", "{}"))
         except json.JSONDecodeError:
             continue  # another vendor's
         ours = data.get(_EXTENSION) if isinstance(data, Mapping) else None
-        for one in ours.get("statements", []) if isinstance(ours, Mapping) else []:
-            written = {k: v for k, v in one.items() if k not in ("state", "state_reason")}
-            yield draft_of(written, where)
+        yield from ours.get("statements", []) if isinstance(ours, Mapping) else []
 
 
-def _foreign_dataset(dataset: Mapping[str, Any], table: str, where: str) -> Iterator[Draft]:
-    def draft(**written: Any) -> Draft:
-        return draft_of({"table": table, "source": where, **written}, where)
+def _own_statements(dataset: Mapping[str, Any], where: str) -> Iterator[Draft]:
+    for one in extended_statements(dataset):
+        yield draft_of({k: v for k, v in one.items() if k not in ("state", "state_reason")}, where)
 
-    yield from _described(dataset, draft)
-    if key := dataset.get("primary_key"):
-        evidence = {"check": "unique", "columns": list(key)}
-        yield draft(kind="grain", key=list(key), evidence=evidence)
-    for field in dataset.get("fields") or []:
-        yield from _described(field, lambda f=field, **w: draft(column=f["name"], **w))
+
+def _fields(dataset: Mapping[str, Any]) -> dict[str, str]:
+    """Field -> the SQL that it is."""
+    return {
+        one["name"]: str(
+            (one.get("expression", {}).get("dialects") or [{}])[0].get("expression", one["name"])
+        )
+        for one in dataset.get("fields") or []
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Foreign:
+    """Reads the standard fields of a document that another program wrote.
+
+    Attributes:
+        sources: dataset -> table.
+        fields: dataset -> field -> SQL; what is no field is SQL itself.
+        where: names the document in messages.
+    """
+
+    sources: Mapping[str, str]
+    fields: Mapping[str, Mapping[str, str]]
+    where: str
+
+    def dataset(self, dataset: Mapping[str, Any]) -> Iterator[Draft]:
+        """Its descriptions, synonyms, instructions and key."""
+        name = dataset["name"]
+
+        def draft(**written: Any) -> Draft:
+            common = {"table": self.sources[name], "source": self.where}
+            return draft_of({**common, **written}, self.where)
+
+        yield from _described(dataset, draft)
+        # where what is made of columns is unique, they are
+        made = [self._sql(name, one) for one in dataset.get("primary_key") or ()]
+        key = list(
+            dict.fromkeys(c.name for tree in made for c in tree.find_all(exp.Column, bfs=False))
+        )
+        if key:
+            evidence = {"check": "unique", "columns": key}
+            yield draft(kind="grain", key=key, evidence=evidence)
+        for field in dataset.get("fields") or []:
+            column = self._column(name, field["name"])
+            if column is not None:
+                yield from _described(field, lambda c=column, **w: draft(column=c, **w))
+
+    def relationship(self, one: Mapping[str, Any]) -> Draft:
+        """A join with the reference as its evidence."""
+        try:
+            table, other = self.sources[one["from"]], self.sources[one["to"]]
+            near = [self._column(one["from"], column) for column in one["from_columns"]]
+            far = [self._column(one["to"], column) for column in one["to_columns"]]
+        except KeyError as error:
+            raise InvalidStatementError(
+                f"{self.where}: a relationship lacks or misnames {error}"
+            ) from error
+        if None in near or None in far:
+            raise InvalidStatementError(
+                f"{self.where}: {one['from']} is joined to {one['to']} by what is no column"
+            )
+        to = [f"{other}.{column}" for column in far]
+        evidence = {"check": "references", "column": near[0], "to": to[0]}
+        return draft_of(
+            {
+                "table": table,
+                "kind": "join",
+                "from": near,
+                "to": to,
+                "cardinality": "many_to_one",
+                "source": self.where,
+                **({"evidence": evidence} if len(near) == 1 else {}),
+            },
+            self.where,
+        )
+
+    def metric(self, one: Mapping[str, Any]) -> Draft:
+        """Its expression under the tables' own names."""
+        dialects = one.get("expression", {}).get("dialects") or [{}]
+        tree = sqlglot.parse_one(str(dialects[0].get("expression", "")))
+        owners = [c.table for c in tree.find_all(exp.Column) if c.table in self.sources]
+        first = owners[0] if owners else next(iter(self.sources))
+        table = self.sources[first]
+        for column in tree.find_all(exp.Column):
+            dataset = column.table if column.table in self.sources else first
+            name = self._column(dataset, column.name) or column.name
+            owner = self.sources[dataset]
+            column.replace(
+                exp.column(name) if owner == table else sqlglot.parse_one(f"{owner}.{name}")
+            )
+        return draft_of(
+            {
+                "table": table,
+                "kind": "metric",
+                "name": one.get("name"),
+                "expression": tree.sql(),
+                "text": one.get("description") or "",
+                "source": self.where,
+            },
+            self.where,
+        )
+
+    def _column(self, dataset: str, field: str) -> str | None:
+        """The column that a field is; None for one that is computed."""
+        tree = self._sql(dataset, field)
+        return tree.name if isinstance(tree, exp.Column) else None
+
+    def _sql(self, dataset: str, field: str) -> exp.Expr:
+        sql = self.fields[dataset].get(field, field)
+        try:
+            return sqlglot.parse_one(sql)
+        except sqlglot.errors.SqlglotError as error:
+            raise InvalidStatementError(
+                f"{self.where}: {field} of {dataset} is no SQL: {sql[:80]!r}"
+            ) from error
 
 
 def _described(thing: Mapping[str, Any], draft: Any) -> Iterator[Draft]:
@@ -280,49 +395,3 @@ def _described(thing: Mapping[str, Any], draft: Any) -> Iterator[Draft]:
     instructions = context.get("instructions") if isinstance(context, Mapping) else context
     if instructions:
         yield draft(kind="warning", text=str(instructions))
-
-
-def _foreign_relationship(one: Mapping[str, Any], sources: Mapping[str, str], where: str) -> Draft:
-    try:
-        table, other = sources[one["from"]], sources[one["to"]]
-        columns, far = list(one["from_columns"]), [f"{other}.{c}" for c in one["to_columns"]]
-    except KeyError as error:
-        raise InvalidStatementError(f"{where}: a relationship lacks or misnames {error}") from error
-    evidence = {"check": "references", "column": columns[0], "to": far[0]}
-    return draft_of(
-        {
-            "table": table,
-            "kind": "join",
-            "from": columns,
-            "to": far,
-            "cardinality": "many_to_one",
-            "source": where,
-            **({"evidence": evidence} if len(columns) == 1 else {}),
-        },
-        where,
-    )
-
-
-def _foreign_metric(one: Mapping[str, Any], sources: Mapping[str, str], where: str) -> Draft:
-    dialects = one.get("expression", {}).get("dialects") or [{}]
-    tree = sqlglot.parse_one(str(dialects[0].get("expression", "")))
-    owners = [sources[c.table] for c in tree.find_all(exp.Column) if c.table in sources]
-    table = owners[0] if owners else next(iter(sources.values()))
-    for column in tree.find_all(exp.Column):
-        owner = sources.get(column.table, table)
-        column.replace(
-            exp.column(column.name)
-            if owner == table
-            else sqlglot.parse_one(f"{owner}.{column.name}")
-        )
-    return draft_of(
-        {
-            "table": table,
-            "kind": "metric",
-            "name": one.get("name"),
-            "expression": tree.sql(),
-            "text": one.get("description") or "",
-            "source": where,
-        },
-        where,
-    )

@@ -127,6 +127,34 @@ def test_what_is_exported_is_imported_alike(shop):
     assert (from_osi["added"], from_osi["changed"], from_osi["removed"]) == ([], [], [])
 
 
+def test_what_dbt_takes_is_read_back_and_what_it_does_not_take_is_told(shop):
+    """dbt itself is asked by `make conformance-dbt`."""
+    _, run, folder = shop
+    run("semantics", "import", folder / "shop.yaml", "--by", "Ann")
+    out = folder / "dbt.json"
+    assert "needs a name" in run("semantics", "export", "--form", "dbt", "--out", out).err
+    options = ("--form", "dbt", "--database", "wh", "--out", out, "--json")
+    left_out = run("semantics", "export", *options).json["left_out"]
+    (model,) = json.loads(out.read_text())["semantic_model"]
+    datasets = {one["source"]: one for one in model["datasets"]}
+    roles = {}
+    for one in datasets.values():
+        key = one.get("primary_key", [])
+        assert key in ([], [one["name"]])
+        references = {r["to"] for r in model["relationships"] if r["from"] == one["name"]}
+        for field in one.get("fields", ()):
+            entity = field["name"] in {*key, *references}
+            assert roles.setdefault(field["name"], entity) == entity, "one name, one role"
+    assert datasets.keys() == {"wh.shop.orders", "wh.shop.customers"}
+    assert [one.partition(":")[0] for one in left_out] == [
+        "relationship shop_orders_customer_id_shop_customers",
+        "columns of shop_customers that are no references",
+        "metric turnover",
+    ]
+    again = run("semantics", "import", out, "--json").json
+    assert (again["added"], again["changed"], again["removed"]) == ([], [], [])
+
+
 def test_the_editor_changes_one_table(shop, monkeypatch):
     _, run, folder = shop
     run("semantics", "import", folder / "shop.yaml")
@@ -203,16 +231,21 @@ semantic_model:
 - name: shop
   datasets:
   - name: orders
-    source: warehouse.shop.orders
-    primary_key: [order_id]
+    source: '"warehouse"."shop"."orders"'
+    primary_key: [orders]
     fields:
-    - name: status
+    - {name: orders, expression: {dialects: [{dialect: ANSI_SQL, expression: order_id}]}}
+    - {name: customers, expression: {dialects: [{dialect: ANSI_SQL, expression: customer_id}]}}
+    - name: both
+      expression: {dialects: [{dialect: ANSI_SQL, expression: "order_id || '|' || status"}]}
+      description: Computed, no column.
+    - name: order_state
       expression: {dialects: [{dialect: ANSI_SQL, expression: status}]}
       description: Where it is.
       ai_context: {synonyms: [state]}
   - {name: customers, source: shop.customers}
   relationships:
-  - {name: c, from: orders, to: customers, from_columns: [customer_id], to_columns: [id]}
+  - {name: c, from: orders, to: customers, from_columns: [customers], to_columns: [id]}
   metrics:
   - name: turnover
     expression: {dialects: [{dialect: ANSI_SQL, expression: SUM(orders.cents) / 100}]}
@@ -222,6 +255,14 @@ semantic_model:
     assert foreign["contradicted"] == []
     kinds = sorted(one["kind"] for one in run("semantics", "check", "shop.orders", "--json").json)
     assert kinds == ["description", "grain", "join", "metric", "synonyms"]
+    keyed = (folder / "foreign.yaml").read_text().replace("key: [orders]", "key: [both]")
+    (folder / "foreign.yaml").write_text(keyed)
+    run("semantics", "import", folder / "foreign.yaml", "--json")
+    (grain,) = [
+        one for one in run("semantics", "check", "shop.orders", "--json").json
+        if one["kind"] == "grain"
+    ]  # fmt: skip
+    assert (grain["key"], grain["state"]) == (["order_id", "status"], "verified")
 
 
 def test_errors_name_the_file_and_the_statement(shop):
