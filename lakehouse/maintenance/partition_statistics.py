@@ -19,9 +19,9 @@ from pyiceberg.types import IntegerType, LongType, NestedField, StructType
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.catalog.own_folders import check_table
 from lakehouse.environment import Environment
-from lakehouse.errors import CommitStateUnknownError, InvalidInputError, LakehouseError
+from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.shown_plan import Report, human_bytes
-from lakehouse.maintenance.statistics_file import statistics_snapshot
+from lakehouse.maintenance.statistics_file import commit_file, statistics_snapshot
 from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.manifests.data_file import (
@@ -175,20 +175,14 @@ def compute_partition_statistics(
     folder = TableProperties(metadata.properties).metadata_location(metadata.location)
     name = f"partition-stats-{snapshot.snapshot_id}-{env.new_uuid()}.parquet"
     location, size = join(folder, name), sink.tell()
-    storage.write(location, sink.getvalue())
     record = {
         "snapshot-id": snapshot.snapshot_id,
         "statistics-path": location,
         "file-size-in-bytes": size,
     }
     transaction = Transaction(catalog, table, base=version, environment=env)
-    try:
-        transaction.update((SetPartitionStatistics(record),)).commit()
-    except CommitStateUnknownError:
-        raise
-    except LakehouseError:
-        storage.delete([location])
-        raise
+    update = SetPartitionStatistics(record)
+    commit_file(transaction, update, location, sink.getvalue(), storage)
     return _result(table, snapshot, location, size, rows.num_rows)
 
 

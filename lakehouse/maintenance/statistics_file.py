@@ -19,7 +19,7 @@ from lakehouse.errors import (
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.metadata.table_updates import SetStatistics
+from lakehouse.spec.metadata.table_updates import SetStatistics, Update
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.location import join
 from lakehouse.storage.storage_protocol import Storage
@@ -129,15 +129,26 @@ def attach_statistics(
         "file-footer-size-in-bytes": len(writer.footer()),
         "blob-metadata": [_in_metadata(one) for one in placed],
     }
+    commit_file(transaction, SetStatistics(record), location, data, storage)
+    return StatisticsFile(location, len(data))
+
+
+def commit_file(
+    transaction: Transaction, update: Update, location: str, data: bytes, storage: Storage
+) -> None:
+    """Write a file of statistics, and commit the update that names it.
+
+    Raises:
+        CommitError: see `lakehouse.errors`; the file is gone then, unless nobody knows.
+    """
     storage.write(location, data)
     try:
-        transaction.update((SetStatistics(record),)).commit()
+        transaction.update((update,)).commit()
     except CommitStateUnknownError:
         raise
     except LakehouseError:
         storage.delete([location])
         raise
-    return StatisticsFile(location, len(data))
 
 
 def _present(
