@@ -13,8 +13,10 @@ the call; the tables are made in another one. Results go to benchmarks/results/m
 --only leaves contenders out.
 
 With --merges that many upserts follow each other on one table (merge on read, format version 3),
-each in the table's own random order of keys; after each hundred the table is compacted and old
-snapshots expire. Printed: seconds of a hundred, and memory of the process, first and last.
+of random keys; after every ten of them it is done what the table's policy asks for then, as a
+sensor would, with no quiet time (`skip-recent-ms` 0) and snapshots kept for ten seconds. Printed:
+seconds of each hundred, those of its maintenance, and memory of the process; then the last hundred
+to the first.
 
 With --filters the table has that many files, and keys that lie anywhere in them. Few keys, half of
 them there, are upserted with key filters and without, in turns, into the same version of the table.
@@ -23,7 +25,6 @@ them there, are upserted with key filters and without, in turns, into the same v
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import importlib.util
 import itertools
 import json
@@ -46,9 +47,21 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyroaring import BitMap
 
 import lakehouse as lh
+from lakehouse.maintenance.advice.due_actions import ActionKind, decide, due
+from lakehouse.maintenance.maintenance_policy import policy_of
 
 RESULTS = Path(__file__).parent / "results" / "merge.json"
 FILES = 10
+POLICY = {
+    "lakehouse.maintenance.skip-recent-ms": "0",
+    "history.expire.max-snapshot-age-ms": "10000",
+}
+DO: dict[ActionKind, Callable[[lh.Table], object]] = {
+    ActionKind.COMPACT: lh.Table.compact,
+    ActionKind.REWRITE_MANIFESTS: lh.Table.rewrite_manifests,
+    ActionKind.EXPIRE: lh.Table.expire_snapshots,
+    ActionKind.REMOVE_ORPHANS: lh.Table.remove_orphan_files,
+}
 KEYS = ["id"]
 
 
@@ -178,11 +191,12 @@ def series(folder: str, count: int, keys: int, merges: int) -> list[dict[str, fl
     """Seconds and memory of each hundred of many upserts in a row."""
     prepare_ours(folder, count, "merge-on-read")
     table = lh.load_catalog(f"file://{folder}/warehouse").load_table("bench.t")
+    table.set_properties(POLICY)
     rng = np.random.default_rng(3)
     found = []
     for _ in range(merges // 100):
-        seconds = 0.0
-        for _ in range(100):
+        seconds = upkeep = 0.0
+        for number in range(100):
             there = rng.choice(count, keys - keys // 2, replace=False)
             fresh = np.arange(count, count + keys // 2)
             count += len(fresh)
@@ -190,11 +204,23 @@ def series(folder: str, count: int, keys: int, merges: int) -> list[dict[str, fl
             start = time.perf_counter()
             table.upsert(data, keys=KEYS)
             seconds += time.perf_counter() - start
-        table.compact()
-        table.expire_snapshots(older_than=dt.datetime.now(dt.UTC), retain_last=1)
-        found.append({"seconds": seconds, "memory_mb": _resident_mb(), "peak_mb": _peak_mb()})
-        print(json.dumps(found[-1]), flush=True)
+            if number % 10 == 9:
+                start = time.perf_counter()
+                maintain(table)
+                upkeep += time.perf_counter() - start
+        held, peak = _resident_mb(), _peak_mb()
+        found.append({"seconds": seconds, "upkeep": upkeep, "memory_mb": held, "peak_mb": peak})
+        print(json.dumps({name: round(value, 1) for name, value in found[-1].items()}), flush=True)
+    if table.scan().count() != count:
+        raise AssertionError("rows are lost or doubled")
     return found
+
+
+def maintain(table: lh.Table) -> None:
+    """What the table's policy asks for now."""
+    now_ms = table.environment.now_ms()
+    for action in due(decide(table.health(), policy_of(table.properties), now_ms), now_ms):
+        DO[action.kind](table)
 
 
 def with_filters(folder: str, count: int, keys: int, files: int, repeat: int) -> None:
