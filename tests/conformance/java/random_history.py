@@ -237,6 +237,7 @@ class History:
         ids = [str(table_schema.find_field(name).field_id) for name in wanted]
         row = self._rows[self.random.choice(sorted(self._rows))]
         self._both.java("equality-delete", columns=wanted, rows=[row])
+        self._changes.in_deletes.update(map(int, ids))
         key = [row[one] for one in ids]
         gone = [rid for rid, other in self._rows.items() if [other[one] for one in ids] == key]
         for rid in gone:

@@ -37,6 +37,11 @@ class SchemaChanges:
     Args:
         random: decides.
         both: the table.
+
+    Attributes:
+        in_deletes: ids of fields that stay, because equality deletes compare them: of a dropped one
+            Java says "Cannot find required field"; ours still applies them, as the specification
+            asks for.
     """
 
     def __init__(self, random: Random, both: BothEngines) -> None:
@@ -45,6 +50,7 @@ class SchemaChanges:
         self._defaults: dict[int, Any] = {}
         self._count = 0
         self._seen: dict[int, int] = {}
+        self.in_deletes: set[int] = set()
 
     def seen(self, snapshot_id: int) -> None:
         """Remember how many changes came before a snapshot."""
@@ -124,8 +130,8 @@ class SchemaChanges:
         return {"name": path, "to": f"r{self._count}"}
 
     def _drop(self, schema: Schema, _: int) -> dict[str, Any] | None:
-        """Of what no partition spec derives from."""
-        sources = {
+        """Of what no partition spec derives from, and no equality delete compares."""
+        sources = self.in_deletes | {
             field.source_id
             for spec in self._both.table().metadata.partition_specs
             for field in spec.fields
