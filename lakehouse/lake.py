@@ -13,6 +13,7 @@ from lakehouse.engines import to_schema
 from lakehouse.environment import Environment
 from lakehouse.errors import LakehouseError, NamespaceAlreadyExistsError
 from lakehouse.maintenance.reachability.neighbours import check_not_shared
+from lakehouse.scan.reports.catalog_reports import CatalogReports
 from lakehouse.scan.reports.listeners import Listeners, PlanListener
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import new_table_metadata
@@ -44,6 +45,8 @@ class Lakehouse:
         self.catalog = catalog
         self.environment = environment or Environment.system()
         self.listeners = Listeners(self.environment.now_ms)
+        if catalog.takes_reports:
+            self.listeners.add(CatalogReports(catalog))
 
     def __repr__(self) -> str:
         return f"Lakehouse({self.catalog.name!r}, warehouse={hide_in_urls(self.warehouse)!r})"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from lakehouse.catalog.catalog_protocol import (
     Catalog,
@@ -15,6 +15,7 @@ from lakehouse.catalog.catalog_protocol import (
 )
 from lakehouse.environment import Environment
 from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.spec.identifier import Identifier
 from lakehouse.storage.storage_protocol import Storage
 
 
@@ -74,6 +75,14 @@ class BaseCatalog:
             f"{names} cannot be committed to together: this catalog swaps one table at a time. Use "
             "a SQL catalog, or commit to each by itself."
         )
+
+    @property
+    def takes_reports(self) -> bool:
+        """Whether anybody wants to know what was measured."""
+        return False
+
+    def report(self, identifier: Identifier, document: Mapping[str, Any]) -> None:
+        """Nobody wants to know."""
 
     @property
     def requests(self) -> RequestLog | None:

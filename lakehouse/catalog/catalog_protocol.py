@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from lakehouse.catalog.view_protocol import Views
 from lakehouse.errors import InvalidInputError
@@ -250,6 +250,16 @@ class Catalog(Protocol):
         Whatever would change something for a request that is noted already raises
         RequestRepeatedError and changes nothing. Raises UnsupportedFeatureError where `requests` is
         None.
+        """
+
+    @property
+    def takes_reports(self) -> bool:
+        """Whether anybody wants to know what was measured."""
+
+    def report(self, identifier: Identifier, document: Mapping[str, Any]) -> None:
+        """Tell what was measured (REST catalog: ReportMetricsRequest). Never waits, never raises.
+
+        Nothing happens where `takes_reports` is false.
         """
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:

@@ -240,6 +240,7 @@ def _plan(
         schema_id=schema.schema_id,
         filter=describe(where),
         projected_columns=tuple(field.name for field in projected.fields),
+        projected_ids=tuple(field.field_id for field in projected.fields),
     )
     options = split_options(request)
     if snapshot is None:

@@ -64,7 +64,10 @@ class ManagedCatalog(PlainCatalog):
     def changes(self) -> list[Asked]:
         """Those of tables."""
         own = (one for one in self.asked if "/namespaces/" in one.path or "/trans" in one.path)
-        return [one for one in own if one.method != "GET"]
+        return [one for one in own if one.method != "GET" and "/metrics" not in one.path]
+
+    def reports(self) -> list[Document]:
+        return [one.body for one in self.asked if one.path.endswith("/metrics")]
 
     def reply(self, asked: Asked, form: bytes) -> tuple[int, Document, dict[str, str]]:
         if asked.path == "/v1/oauth/tokens":
@@ -88,6 +91,8 @@ class ManagedCatalog(PlainCatalog):
         return self._served(asked, parts)
 
     def _served(self, asked: Asked, parts: list[str]) -> tuple[int, Document, dict[str, str]]:
+        if parts[-1] == "metrics":
+            return 204, {}, {}
         key = asked.headers.get("idempotency-key")
         if key in self.done:
             return (*self.done[key], {})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 import uuid
 
@@ -165,3 +166,25 @@ def test_a_transaction_over_tables(server):
 def test_a_login_of_another_kind_is_refused(server):
     with pytest.raises(InvalidInputError, match=r"rest\.sigv4-enabled"):
         connect(server, **{"rest.sigv4-enabled": "true"})
+
+
+def test_what_was_scanned_and_committed_is_reported(server):
+    lake = connect(server)
+    table = lake.create_table("m.t", ROWS.schema)
+    table.append(ROWS)
+    table.scan(where="id = 1", select=["id"]).to_arrow()
+    until = time.monotonic() + 20
+    while len(server.reports()) < 2 and time.monotonic() < until:
+        time.sleep(0.02)
+    committed, scanned = server.reports()
+    snapshot = table.refresh().current_snapshot()
+    assert committed["snapshot-id"] == scanned["snapshot-id"] == snapshot.snapshot_id
+    assert committed["metrics"]["added-records"] == {"unit": "count", "value": 3}
+    assert scanned["metrics"]["result-data-files"] == {"unit": "count", "value": 1}
+    assert (scanned["projected-field-ids"], scanned["filter"]) == ([1], True)
+    # as pyiceberg's and Java's servers read them: every metric has its unit or its time
+    for one in (committed, scanned):
+        assert all({"unit", "value"} == {*m} or "time-unit" in m for m in one["metrics"].values())
+        assert one["table-name"] == "lakehouse.m.t"
+    server.policy.defaults = {"rest-metrics-reporting-enabled": "false"}
+    assert not connect(server).catalog.takes_reports

@@ -28,6 +28,7 @@ from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.catalog.rest.first_updates import first_updates, requirements_on
 from lakehouse.catalog.rest.loaded_tables import LoadedTables
+from lakehouse.catalog.rest.posted_reports import PostedReports, commit_report
 from lakehouse.catalog.rest.rest_views import RestViews
 from lakehouse.environment import Environment
 from lakehouse.errors import (
@@ -46,7 +47,7 @@ from lakehouse.spec.identifier import Identifier, parse_namespace
 from lakehouse.spec.json_fields import require_list, require_str, string_map
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import AssertCreate, Requirement
-from lakehouse.spec.metadata.table_updates import Update
+from lakehouse.spec.metadata.table_updates import AddSnapshot, Update
 from lakehouse.spec.partitioning.spec_json import sort_order_to_json, spec_to_json
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.storage.storage_by_scheme import storage_for
@@ -94,6 +95,8 @@ class RestCatalog(BaseCatalog):
             self._session, self._properties, told_uri, storage_factory, self._environment
         )
 
+        self._reports = PostedReports(self._session, name)
+
     @property
     def uri(self) -> str:
         """Where the catalog lives, without secrets."""
@@ -113,6 +116,15 @@ class RestCatalog(BaseCatalog):
     def commits_together(self) -> bool:
         """Whether the server has transactions over tables."""
         return self._session.offers(_TRANSACTION)
+
+    @property
+    def takes_reports(self) -> bool:
+        """Whether the server wants to know what was measured."""
+        return self._reports.are_wanted
+
+    def report(self, identifier: Identifier, document: Mapping[str, Any]) -> None:
+        """Have a report posted to the server."""
+        self._reports.post(identifier, document, self._tables.token(identifier))
 
     def storage(self, location: str) -> Storage:
         """The storage that keeps `location`, with what the server said of the table there."""
@@ -248,6 +260,7 @@ class RestCatalog(BaseCatalog):
             if new is base.metadata:
                 return base
             check_locations(new, self._roots)
+        began_ms = self._environment.now_ms()
         answer = self._swapped(
             str(identifier), lambda: self._send_commit(identifier, requirements, updates)
         )
@@ -255,7 +268,12 @@ class RestCatalog(BaseCatalog):
             raise self._commit_refused([base], answer)
         with _perhaps_committed(str(identifier)):
             document = body_of(answer, str(identifier))
-            return self._tables.keep(identifier, answer, document, committed=True)
+            made = self._tables.keep(identifier, answer, document, committed=True)
+        for one in updates:
+            if isinstance(one, AddSnapshot):
+                took_ms = self._environment.now_ms() - began_ms
+                self.report(identifier, commit_report(one.snapshot, took_ms))
+        return made
 
     def commit_all(self, commits: Sequence[TableCommit]) -> list[TableVersion]:
         """Commit to several tables, all or none, each to the version that it was decided on."""

@@ -72,7 +72,7 @@ class PlanReport:
         snapshot_id: snapshot planned; None for an empty table.
         schema_id: schema that the filter was bound to.
         filter: the filter as text.
-        projected_columns: names of the columns to read.
+        projected_columns, projected_ids: of the columns to read.
         data_manifests, delete_manifests: see ManifestCounts.
         data_files, delete_files: see FileCounts.
         stage_ms: stage -> milliseconds (`manifest_list`, `prune_manifests`, `prune_files`,
@@ -84,6 +84,7 @@ class PlanReport:
     schema_id: int | None = None
     filter: str = "true"
     projected_columns: tuple[str, ...] = ()
+    projected_ids: tuple[int, ...] = ()
     data_manifests: ManifestCounts = field(default_factory=ManifestCounts)
     delete_manifests: ManifestCounts = field(default_factory=ManifestCounts)
     data_files: FileCounts = field(default_factory=FileCounts)
