@@ -10,6 +10,7 @@ from lakehouse.catalog.catalog_protocol import (
     Namespace,
     Request,
     RequestLog,
+    ServerPlanner,
     TableCommit,
     TableVersion,
 )
@@ -75,6 +76,10 @@ class BaseCatalog:
             f"{names} cannot be committed to together: this catalog swaps one table at a time. Use "
             "a SQL catalog, or commit to each by itself."
         )
+
+    def planner(self, identifier: Identifier) -> ServerPlanner | None:  # noqa: ARG002
+        """Nobody else: manifests are read."""
+        return None
 
     @property
     def takes_reports(self) -> bool:

@@ -5,7 +5,7 @@ It knows requirements and updates, never `Table`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -71,6 +71,18 @@ class AnsweredRequest:
     fingerprint: str
     status: int | None
     answer: str | None
+
+
+class ServerPlanner(Protocol):
+    """Has the scans of one table planned by the catalog's server."""
+
+    def plan(self, document: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """The tasks of a scan, page by page, as JSON.
+
+        REST catalog: PlanTableScanRequest, ScanTasks.
+
+        Raises StorageError, NoSuchTableError, InvalidInputError.
+        """
 
 
 class RequestLog(Protocol):
@@ -251,6 +263,9 @@ class Catalog(Protocol):
         RequestRepeatedError and changes nothing. Raises UnsupportedFeatureError where `requests` is
         None.
         """
+
+    def planner(self, identifier: Identifier) -> ServerPlanner | None:
+        """Who plans the scans of a table; None: whoever reads it does, by its manifests."""
 
     @property
     def takes_reports(self) -> bool:

@@ -61,6 +61,9 @@ class StagingCatalog:
         self._updates.setdefault(identifier, []).extend(updates)
         return self._staged[identifier]
 
+    def planner(self, identifier: Identifier) -> None:
+        """Nobody else: what is staged nobody else knows."""
+
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:  # noqa: ARG002
         """Nobody else is here."""
         return nullcontext()

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.schema import Schema
 
+from lakehouse.catalog.catalog_protocol import ServerPlanner
 from lakehouse.data.reading.scan_reader import ReadRequest, read_table, read_tasks
 from lakehouse.engines import engine_for
 from lakehouse.errors import InvalidInputError
@@ -23,6 +24,7 @@ from lakehouse.scan.planner import ScanPlan, plan_appends, plan_scan, schema_of,
 from lakehouse.scan.reports.listeners import ENGINE_ARROW, Listeners
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.scan.served_plan import plan_at_server
 from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
 from lakehouse.spec.types.arrow_types import schema_to_arrow
@@ -48,6 +50,7 @@ class TableScan:
         appended_after: only rows that appends added after this snapshot; None for all rows.
         listeners: told once, when the scan is planned.
         limit: most rows to read; None is all of them. Which ones, is not said.
+        planner: the catalog's server, where it plans; None: manifests are read.
     """
 
     name: str
@@ -56,10 +59,13 @@ class TableScan:
     appended_after: int | None = None
     listeners: Listeners = field(default_factory=Listeners, compare=False)
     limit: int | None = None
+    planner: ServerPlanner | None = field(default=None, compare=False)
 
     @cached_property
     def _plan(self) -> ScanPlan:
-        if self.appended_after is not None:
+        if self.planner is not None:
+            plan = plan_at_server(self.request, self.planner, appended_after=self.appended_after)
+        elif self.appended_after is not None:
             plan = plan_appends(self.request, self.appended_after, self.storage)
         else:
             plan = plan_scan(self.request, self.storage)

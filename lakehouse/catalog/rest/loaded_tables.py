@@ -189,8 +189,12 @@ class LoadedTables:
 
     def token(self, identifier: Identifier) -> str | None:
         """What the server said to bring when the table is asked for."""
+        return self.access(identifier).get("token")
+
+    def access(self, identifier: Identifier) -> Mapping[str, str]:
+        """What the server said of a table, as properties; empty where it was not asked."""
         known = self._loaded.get(identifier)
-        return None if known is None else known.access.get("token")
+        return {} if known is None else known.access
 
     def storage(self, location: str) -> Storage:
         """The storage of a location, as the server said of the table that it is part of."""

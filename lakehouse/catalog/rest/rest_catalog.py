@@ -29,6 +29,8 @@ from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.catalog.rest.first_updates import first_updates, requirements_on
 from lakehouse.catalog.rest.loaded_tables import LoadedTables
 from lakehouse.catalog.rest.posted_reports import PostedReports, commit_report
+from lakehouse.catalog.rest.rest_planner import ENDPOINT as PLAN_ENDPOINT
+from lakehouse.catalog.rest.rest_planner import MODE, RestPlanner
 from lakehouse.catalog.rest.rest_views import RestViews
 from lakehouse.environment import Environment
 from lakehouse.errors import (
@@ -39,6 +41,7 @@ from lakehouse.errors import (
     NoSuchTableError,
     StorageError,
     TableAlreadyExistsError,
+    UnsupportedFeatureError,
 )
 from lakehouse.rest.http_client import HttpClient, without_login
 from lakehouse.rest.refusals import CATALOG, NAMESPACE, TABLE, refusal, told
@@ -116,6 +119,20 @@ class RestCatalog(BaseCatalog):
     def commits_together(self) -> bool:
         """Whether the server has transactions over tables."""
         return self._session.offers(_TRANSACTION)
+
+    def planner(self, identifier: Identifier) -> RestPlanner | None:
+        """The server, where it or the user says `scan-planning-mode=server`.
+
+        Raises UnsupportedFeatureError: the server does not plan.
+        """
+        mode = self._tables.access(identifier).get(MODE) or self._properties.get(MODE, "client")
+        if mode.lower() != "server":
+            return None
+        if not self._session.offers(PLAN_ENDPOINT):
+            raise UnsupportedFeatureError(
+                f"Table {identifier}: {MODE} is server, and the server does not plan scans."
+            )
+        return RestPlanner(self._session, identifier, self._environment)
 
     @property
     def takes_reports(self) -> bool:

@@ -60,7 +60,10 @@ class ReadVerbs(LoadedTable):
         )
         request = self._scan_request(point, where, select, case_sensitive=case_sensitive)
         most = checked_limit(limit, self.name)
-        return TableScan(self.name, request, self.storage, listeners=self.listeners, limit=most)
+        planner = self.catalog.planner(self.identifier)
+        return TableScan(
+            self.name, request, self.storage, None, self.listeners, limit=most, planner=planner
+        )
 
     def scan_appends(
         self,
@@ -87,7 +90,10 @@ class ReadVerbs(LoadedTable):
         end = chosen_point(self.metadata, self.name, to_snapshot_id, ref)
         request = self._scan_request(end, where, select)
         most = checked_limit(limit, self.name)
-        return TableScan(self.name, request, self.storage, from_snapshot_id, self.listeners, most)
+        planner = self.catalog.planner(self.identifier)
+        return TableScan(
+            self.name, request, self.storage, from_snapshot_id, self.listeners, most, planner
+        )
 
     def changelog(
         self,

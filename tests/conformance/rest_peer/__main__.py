@@ -17,13 +17,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
+import requests
 from botocore.exceptions import ClientError
 from pyiceberg.catalog.rest import RestCatalog
 
 import lakehouse as lh
 from deploy.loopback import free_port
+from lakehouse.catalog.rest.posted_reports import commit_report
 from lakehouse.errors import CommitConflictError, NoSuchTableError, TableAlreadyExistsError
 from lakehouse.lake import Lakehouse
+from lakehouse.scan.reports.catalog_reports import scan_report
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId
 from tests.guarded_s3 import GuardedStore, guarded_s3
@@ -207,6 +210,49 @@ def tags(url: str, store: GuardedStore) -> None:
     assert lake.catalog.load(identifier) is lake.catalog.load(identifier)
 
 
+def planned(url: str, store: GuardedStore) -> None:
+    """By the server: the rows of v2 and v3 are those that we plan ourselves."""
+    lake = ours(url, store)
+    served = ours(url, store, **{"scan-planning-mode": "server"})
+    for version in (2, 3):
+        name = f"planned.v{version}"
+        made = lake.create_table(
+            name,
+            ROWS.schema,
+            format_version=version,
+            partition_by=["bucket(4, id)"],
+            properties={"write.delete.mode": "merge-on-read"},
+        )
+        for _ in range(3):
+            made.append(ROWS)
+        made.delete(where="id = 2")
+        for where in (None, "id = 1", "name >= 'b'", "id IN (2, 3) OR name IS NULL"):
+            scan = served.load_table(name).scan(where=where)
+            assert scan.plan().report.notes == ["planned by the catalog's server"]
+            mine = lake.load_table(name).scan(where=where)
+            assert sorted(scan.to_arrow()["id"].to_pylist()) == sorted(
+                mine.to_arrow()["id"].to_pylist()
+            ), (version, where)
+
+
+def reported(url: str, store: GuardedStore) -> None:
+    """Reports are what Java reads."""
+    lake = ours(url, store)
+    made = lake.create_table("told.t", ROWS.schema)
+    made.append(ROWS)
+    reports = [
+        commit_report(made.current_snapshot(), 3),
+        scan_report(made.scan(where="id = 1").plan().report),
+    ]
+    for one in reports:
+        answer = requests.post(
+            f"{url}/v1/namespaces/told/tables/t/metrics",
+            json={"table-name": "told.t", **one},
+            timeout=30,
+        )
+        assert answer.status_code in (200, 204), answer.text
+
+
 def staged(url: str, store: GuardedStore) -> None:
     """Where a table is going to lie is known before it is there."""
     lake = ours(url, store)
@@ -227,6 +273,8 @@ CHECKS: tuple[Callable[[str, GuardedStore], None], ...] = (
     transactions,
     views,
     tags,
+    planned,
+    reported,
     staged,
 )
 

@@ -1,0 +1,185 @@
+"""Scans that a catalog's server plans: our request in its JSON, its answer as a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyiceberg.types import (
+    BooleanType,
+    DateType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    StringType,
+    TimestampType,
+    TimestamptzType,
+)
+
+from lakehouse.catalog.catalog_protocol import ServerPlanner
+from lakehouse.errors import UnsupportedFeatureError
+from lakehouse.expressions.bound_filter import TRUE, And, Bound, Computed, Leaf, Op, Or
+from lakehouse.expressions.filter_binding import bind
+from lakehouse.expressions.filter_text import describe
+from lakehouse.scan.planner import ScanPlan, project_schema, schema_of, snapshot_of, split_options
+from lakehouse.scan.reports.plan_report import PlanReport
+from lakehouse.scan.scan_request import ScanRequest
+from lakehouse.scan.scan_tasks import FileScanTask
+from lakehouse.scan.tasks_json import tasks_from_json
+from lakehouse.spec.metadata.all_field_types import types_of
+from lakehouse.spec.schema.field_types import FieldTypes
+from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
+from lakehouse.spec.schema.schema_json import default_to_json
+
+_OPERATORS = {
+    Op.LT: "lt",
+    Op.LTE: "lt-eq",
+    Op.GT: "gt",
+    Op.GTE: "gt-eq",
+    Op.EQ: "eq",
+    Op.STARTS_WITH: "starts-with",
+}
+_NULLS = {Op.IS_NULL: "is-null", Op.NOT_NULL: "not-null"}
+_COMPARED = (
+    *(BooleanType, IntegerType, LongType, DateType, TimestampType, TimestamptzType),
+    *(StringType, DecimalType),
+)
+"""Types that everybody orders alike; NaN, for one, others put elsewhere."""
+_NOT_TOLD = "_last_updated_sequence_number"
+
+
+@dataclass(frozen=True)
+class ServedPlan(ScanPlan):
+    """A plan without the metrics of its files, which servers need not tell."""
+
+    def locations(self) -> pa.Table:
+        """Columns `file_path`, `file_size_in_bytes`, `record_count`."""
+        return pa.table(
+            {
+                "file_path": pa.array([one.file_path for one in self.files], pa.string()),
+                "file_size_in_bytes": pa.array(
+                    [one.file_size_in_bytes for one in self.files], pa.int64()
+                ),
+                "record_count": pa.array([one.record_count for one in self.files], pa.int64()),
+            }
+        )
+
+    def aggregates(self, asked: Sequence[Any]) -> list[int | None]:
+        """Raises LookupError: rows have to be read."""
+        raise LookupError(f"{len(asked)} aggregates: the server tells no metrics")
+
+    def formats(self) -> set[str]:
+        """File formats of the files, lower case."""
+        return {one.file_format.lower() for one in self.files}
+
+    def all_rows_match(self, where: Bound, types: FieldTypes) -> list[bool]:  # noqa: ARG002
+        """Of no file: nothing proves it."""
+        return [False] * len(self.files)
+
+
+def plan_at_server(
+    request: ScanRequest, planner: ServerPlanner, *, appended_after: int | None = None
+) -> ScanPlan:
+    """Plan a scan at the catalog's server; rows are filtered here, by the whole filter.
+
+    Args:
+        request: the scan.
+        planner: asks the server.
+        appended_after: only what was appended after this snapshot.
+
+    Raises:
+        InvalidExpressionError | InvalidSchemaError | NoSuchSnapshotError: see `plan_scan`.
+        UnsupportedFeatureError: columns are asked for that servers do not tell.
+        CorruptMetadataError: the server's answer makes no sense. StorageError: there is none.
+    """
+    snapshot = snapshot_of(request)
+    schema = schema_of(request, snapshot)
+    projected = project_schema(
+        schema, request.select, case_sensitive=request.case_sensitive, beside=METADATA_COLUMNS
+    )
+    if any(one.name == _NOT_TOLD for one in projected.fields):
+        raise UnsupportedFeatureError(f"{_NOT_TOLD} is not told by a server that plans.")
+    where = bind(request.where, schema, case_sensitive=request.case_sensitive)
+    report = PlanReport(
+        snapshot_id=None if snapshot is None else snapshot.snapshot_id,
+        schema_id=schema.schema_id,
+        filter=describe(where),
+        projected_columns=tuple(one.name for one in projected.fields),
+        projected_ids=tuple(one.field_id for one in projected.fields),
+        notes=["planned by the catalog's server"],
+    )
+    options = split_options(request)
+    if snapshot is None:
+        return ServedPlan(None, projected, report, (), (), options)
+    document: dict[str, Any] = {
+        "case-sensitive": True,
+        "use-snapshot-schema": schema.schema_id != request.metadata.current_schema_id,
+    }
+    if appended_after is None:
+        document["snapshot-id"] = snapshot.snapshot_id
+    else:
+        document |= {
+            "start-snapshot-id": appended_after,
+            "end-snapshot-id": snapshot.snapshot_id,
+        }
+    told = filter_to_json(where)
+    if told is not None:
+        document["filter"] = told
+    types = types_of(request.metadata)
+    tasks: list[FileScanTask] = []
+    for page in planner.plan(document):
+        tasks += tasks_from_json(page, request.metadata.specs(), types, where)
+    files = tuple(one.data_file for one in tasks)
+    report.data_files.total, report.data_files.planned = None, len(files)
+    report.data_files.bytes_planned = sum(one.file_size_in_bytes for one in files)
+    report.data_files.rows_planned = sum(one.record_count for one in files)
+    deletes = {(d.file_path, d.content_offset): d for one in tasks for d in one.deletes}
+    report.delete_files.planned = len(deletes)
+    return ServedPlan(snapshot.snapshot_id, projected, report, files, tuple(tasks), options)
+
+
+def filter_to_json(where: Bound) -> Any:
+    """The filter as servers read it, or one that keeps more; None: one that keeps everything.
+
+    What servers understand otherwise than we do is left out (REST catalog: Expression).
+    """
+    if isinstance(where, And):
+        parts = [one for one in map(filter_to_json, where.parts) if one is not None]
+        return _joined("and", parts) if parts else None
+    if isinstance(where, Or):
+        every = [filter_to_json(one) for one in where.parts]
+        return None if None in every else _joined("or", every)
+    if isinstance(where, Computed):
+        return filter_to_json(where.implied)
+    if isinstance(where, Leaf):
+        return _leaf(where)
+    return None if where == TRUE else {"type": "false"}
+
+
+def _joined(kind: str, parts: Sequence[Any]) -> Any:
+    found = parts[0]
+    for one in parts[1:]:
+        found = {"type": kind, "left": found, "right": one}
+    return found
+
+
+def _leaf(leaf: Leaf) -> Any:
+    if any("." in part for part in leaf.path):
+        return None
+    term = ".".join(leaf.path)
+    if leaf.op in _NULLS:
+        return {"type": _NULLS[leaf.op], "term": term}
+    if not isinstance(leaf.type, _COMPARED):
+        return None
+    if leaf.op is Op.IN:
+        return {
+            "type": "in",
+            "term": term,
+            "values": [default_to_json(leaf.type, one) for one in leaf.value],
+        }
+    if leaf.op not in _OPERATORS:
+        return None
+    value = default_to_json(leaf.type, leaf.value)
+    return {"type": _OPERATORS[leaf.op], "term": term, "value": value}
