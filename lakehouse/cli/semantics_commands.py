@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import click
 import typer
@@ -15,6 +15,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from lakehouse.cli.command_session import Session, command
+from lakehouse.cli.optional_parts import load_module
 from lakehouse.curation.checkup import Checked, accept, check_statements
 from lakehouse.curation.profiles import profile
 from lakehouse.curation.proposals import propose
@@ -24,12 +25,12 @@ from lakehouse.curation.statement_store import NAMESPACE, StatementStore
 from lakehouse.curation.survey import Survey, survey
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.shown_plan import listing
-from lakehouse.semantics.binding import bind
+from lakehouse.semantics.binding import TableNames, bind
 from lakehouse.semantics.foreign_formats import parse_any
 from lakehouse.semantics.osi import OsiDocument, osi_document
 from lakehouse.semantics.osi_for_dbt import for_dbt
 from lakehouse.semantics.statement_yaml import write_statements
-from lakehouse.semantics.statements import Statement
+from lakehouse.semantics.statements import Draft, Statement
 from lakehouse.semantics.states import State
 
 TablesArgument = Annotated[
@@ -108,7 +109,11 @@ def import_(
     session: Session,
     files: Annotated[
         list[Path],
-        typer.Argument(help="YAML of statements, OSI documents, or dbt's schema.yml.", exists=True),
+        typer.Argument(
+            help="YAML of statements, OSI documents, dbt's schema.yml, or Python files with "
+            "Dagster's definitions, which are run.",
+            exists=True,
+        ),
     ],
     by: Annotated[
         str,
@@ -126,7 +131,7 @@ def import_(
     """Bind statements to tables and keep them; earlier ones about these tables are replaced."""
     seen = survey(session.lake)
     names = {one.name: one for one in seen.names.values()}
-    drafts = [one for file in files for one in parse_any(file.read_text("utf-8"), str(file), names)]
+    drafts = [one for file in files for one in _drafts(file, names)]
     statements = [bind(one, names, seen.now_ms) for one in drafts]
     covered = set() if keep_others else {one.table for one in drafts}
     plan = _plan(seen, statements, covered)
@@ -229,6 +234,15 @@ def osi_of(seen: Survey) -> OsiDocument:
         [(seen.draft(one), seen.standing(one)) for one in seen.statements],
         {table.name: table.schema() for table in seen.tables.values()},
     )
+
+
+def _drafts(file: Path, names: Mapping[str, TableNames]) -> list[Draft]:
+    """Of a file of any of the forms."""
+    if file.suffix != ".py":
+        return parse_any(file.read_text("utf-8"), str(file), names)
+    assets: Any = load_module("lakehouse.orchestration.asset_statements", "dagster")
+    found: list[Draft] = assets.drafts_of_assets(assets.specs_of_file(file), names, str(file))
+    return found
 
 
 def _plan(seen: Survey, statements: list[Statement], covered: set[str]) -> dict[str, list[str]]:
