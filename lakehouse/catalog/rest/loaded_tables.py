@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -14,13 +15,16 @@ from requests import Response
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.own_folders import table_folders
+from lakehouse.catalog.rest.late_snapshots import LateSnapshots
 from lakehouse.environment import Environment
 from lakehouse.errors import NoSuchTableError
 from lakehouse.rest.refusals import TABLE, refusal
 from lakehouse.rest.rest_session import RestSession, body_of
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import require_str, string_map
+from lakehouse.spec.metadata.lazy_json_list import JsonList
 from lakehouse.spec.metadata.metadata_json import parse
+from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.storage.location import canonical, parent
 from lakehouse.storage.remote_signer import ENDPOINT, SIGNING_CONFIG, asks_for_signatures
 from lakehouse.storage.storage_protocol import Storage
@@ -33,6 +37,8 @@ from lakehouse.storage.vended_credentials import (
 )
 
 DELEGATION = "X-Iceberg-Access-Delegation"
+SNAPSHOTS = "snapshot-loading-mode"
+"""Catalog property: `all`, or `refs` for snapshots that are loaded when they are needed."""
 _WAYS = ["vended-credentials", *(["remote-signing"] if find_spec("botocore") else [])]
 _CREDENTIALS = "GET /namespaces/{namespace}/tables/{table}/credentials"
 _RENEWED = frozenset(
@@ -84,6 +90,7 @@ class LoadedTables:
         self._session, self._properties = session, properties
         self._catalog = {**properties, "uri": uri}
         self._storage_factory, self._environment = storage_factory, environment
+        self._loads_few = properties.get(SNAPSHOTS, "all").lower() == "refs"
         self._lock = threading.Lock()
         self._loaded: OrderedDict[Identifier, _Loaded] = OrderedDict()
         self._at: dict[str, Identifier] = {}
@@ -105,7 +112,10 @@ class LoadedTables:
         if known is not None and known.etag is not None and not known.is_ending():
             headers["If-None-Match"] = known.etag
         path = self._session.path(identifier.namespace, "tables", identifier.name)
-        answer = self._session.send("GET", path, headers=headers, token=self.token(identifier))
+        query = {"snapshots": "refs"} if self._loads_few else {}
+        answer = self._session.send(
+            "GET", path, query=query, headers=headers, token=self.token(identifier)
+        )
         if answer.status_code == 304 and known is not None:
             return known.version
         if answer.status_code >= 300:
@@ -113,7 +123,8 @@ class LoadedTables:
             if isinstance(error, NoSuchTableError):
                 self.forget(identifier)
             raise error
-        return self.keep(identifier, answer, body_of(answer, str(identifier)))
+        document = body_of(answer, str(identifier))
+        return self.keep(identifier, answer, document, few=self._loads_few)
 
     def keep(
         self,
@@ -122,6 +133,7 @@ class LoadedTables:
         document: Mapping[str, Any],
         *,
         committed: bool = False,
+        few: bool = False,
     ) -> TableVersion:
         """The version that an answer holds.
 
@@ -130,14 +142,17 @@ class LoadedTables:
             answer: its headers have the tag.
             document: LoadTableResult; or CommitTableResponse, which tells nothing of files.
             committed: whether it is that.
+            few: whether only snapshots are in it that branches and tags name.
 
         Raises CorruptMetadataError.
         """
         location = require_str(document, "metadata-location", str(identifier))
         known = self._loaded.get(identifier)
-        version = TableVersion(
-            identifier, parse(orjson.dumps(document.get("metadata")), location), location
-        )
+        metadata = parse(orjson.dumps(document.get("metadata")), location)
+        if few:
+            late = LateSnapshots(metadata.snapshots, partial(self._snapshots, identifier))
+            metadata = replace(metadata, snapshots=late)
+        version = TableVersion(identifier, metadata, location)
         etag = answer.headers.get("ETag")
         if known is not None and committed:
             self._remember(identifier, replace(known, version=version, etag=etag))
@@ -177,6 +192,17 @@ class LoadedTables:
                 access |= kept
         is_ending = vended.is_ending if not vended.renews else _never
         return _Loaded(version, etag, access, is_ending)
+
+    def _snapshots(self, identifier: Identifier) -> JsonList[Snapshot]:
+        """All snapshots that the table has by now."""
+        path = self._session.path(identifier.namespace, "tables", identifier.name)
+        answer = self._session.send(
+            "GET", path, query={"snapshots": "all"}, token=self.token(identifier)
+        )
+        if answer.status_code >= 300:
+            raise refusal(answer, str(identifier), TABLE)
+        found = body_of(answer, str(identifier)).get("metadata")
+        return parse(orjson.dumps(found), str(identifier)).snapshots
 
     def staged(self, identifier: Identifier, document: Mapping[str, Any]) -> str:
         """The location of a table that is to be created."""

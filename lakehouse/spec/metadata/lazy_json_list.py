@@ -207,6 +207,10 @@ class JsonList(Sequence[T]):
         segments = (_Segment(raw, id_key, decode, where),) if raw.strip() else ()
         return cls(segments, (), id_key, decode, where)
 
+    def parts(self) -> tuple[Any, ...]:
+        """What another list of the same items is made of: the arguments of `JsonList`."""
+        return (self._segments, self._tail, self._id_key, self._decode, self._where)
+
     def append(self, item_id: int, item: T, document: Any) -> JsonList[T]:
         """A list with one more item; `document` is its JSON object."""
         tail = (*self._tail, (item_id, item, orjson.dumps(document)))
