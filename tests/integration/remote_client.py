@@ -27,6 +27,16 @@ def main(url: str) -> dict[str, Any]:
     rows = lambda frame: [list(row) for row in frame.collect()]  # noqa: E731
     for statement in STATEMENTS:
         spark.sql(statement)
+    views = []
+    if spark.version >= "4.2":
+        spark.sql("USE lake.raw")
+        spark.sql("CREATE VIEW v (n COMMENT 'half') AS SELECT id FROM t")
+        spark.sql("CREATE OR REPLACE VIEW v (n) AS SELECT id * 2 AS twice FROM t")
+        other = SparkSession.builder.remote(url).create()
+        views = [rows(one.sql("SELECT n FROM lake.raw.v ORDER BY n")) for one in (spark, other)]
+        views.append(rows(spark.sql("SHOW VIEWS")))
+        spark.sql("DROP VIEW v")
+        views.append(rows(spark.sql("SHOW VIEWS")))
     before = rows(spark.table("lake.raw.t").orderBy("id"))
     first = rows(spark.table("lake.raw.t.history"))[0][1]
     spark.range(10, 12).selectExpr("id", "'w' x", "7 y").writeTo("lake.raw.t").append()
@@ -36,6 +46,7 @@ def main(url: str) -> dict[str, Any]:
     except Exception as raised:  # noqa: BLE001 - what a user sees
         error = str(raised)
     return {
+        "views": views,
         "before": before,
         "after": rows(spark.table("lake.raw.t").orderBy("id")),
         "first": rows(spark.sql(f"SELECT id, x FROM lake.raw.t VERSION AS OF {first} ORDER BY id")),

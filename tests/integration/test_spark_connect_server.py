@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import lakehouse as lh
@@ -61,6 +62,8 @@ def test_a_client_has_the_catalog_in_full(tmp_path):
     assert found["before"] == [[2, "z", None], [3, "c", None]]
     assert found["after"] == [*found["before"], [10, "w", 7], [11, "w", 7]]
     assert found["first"] == [[1, "a"], [2, "b"]]
+    if pyspark.__version__ >= "4.2":
+        assert found["views"] == [[[4], [6]], [[4], [6]], [["raw", "v", False]], []]
     assert found["operations"] == ["append", "overwrite", "overwrite", "append"]
     assert found["called"] == 4
     assert "nope" in found["error"]

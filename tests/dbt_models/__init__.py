@@ -1,0 +1,1 @@
+"""A dbt-spark project on a lakehouse."""

@@ -1,0 +1,2 @@
+{{ config(materialized='view') }}
+SELECT user_id, total * 2 AS twice FROM {{ ref('best') }}
