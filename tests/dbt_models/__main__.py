@@ -1,4 +1,4 @@
-"""`make dbt-spark`: dbt-spark's `session` method on a lakehouse, with `incremental_strategy='merge'`.
+"""`make dbt-spark`: the `session` method on a lakehouse, with `incremental_strategy='merge'`.
 
 Runs the project three times while purchases arrive, the last time with `--full-refresh`, and dbt's
 own tests after each; ends with 1 where rows are not what SQLite makes of all purchases.
