@@ -111,6 +111,27 @@ def test_pyiceberg_reads_and_writes_without_keys(server):
     assert catalog.load_table("ann.staged").scan().count() == 3
 
 
+def test_duckdb_reads_and_writes_without_keys(server, duck):
+    made = ours(server, "ann").create_table("ann.duck", ROWS.schema)
+    made.append(ROWS)
+    duck.sql(
+        f"CREATE SECRET ann (TYPE iceberg, CLIENT_ID 'ann', CLIENT_SECRET '{SECRETS['ann']}', "
+        f"OAUTH2_SERVER_URI '{server.url}/v1/oauth/tokens')"
+    )
+    duck.sql(f"ATTACH 'lakehouse' AS vended (TYPE iceberg, ENDPOINT '{server.url}', SECRET ann)")
+    try:
+        assert duck.sql("SELECT count(*) FROM vended.ann.duck").fetchall() == [(3,)]
+        duck.sql("INSERT INTO vended.ann.duck VALUES (9, 'z')")
+        # staged: its requests name the current schema last
+        duck.sql("CREATE TABLE vended.ann.made AS SELECT id FROM vended.ann.duck WHERE id > 2")
+    finally:
+        duck.sql("DETACH vended")
+        duck.sql("DROP SECRET ann")
+    lake = ours(server, "ann")
+    assert lake.load_table("ann.duck").scan().count() == 4
+    assert sorted(lake.load_table("ann.made").scan().to_arrow()["id"].to_pylist()) == [3, 9]
+
+
 @pytest.fixture(scope="module")
 def table(server):
     lake = ours(server, "ann")

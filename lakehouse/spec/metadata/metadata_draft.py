@@ -130,6 +130,14 @@ class MetadataDraft:
         )
         self._last_schema = schema_id
 
+    def _schema(self) -> Schema:
+        """The current schema; of a table that is being made, the one that was added last."""
+        if any(one.schema_id == self._m.current_schema_id for one in self._m.schemas):
+            return self._m.schema()
+        if self._last_schema is None:
+            raise InvalidInputError("There is no schema yet: add one before what refers to it.")
+        return self._m.schema(self._last_schema)
+
     def _with_unknown_keys(self, fresh: Schema) -> Mapping[str, Mapping[int, Any]]:
         """Keys that other writers gave to fields stay with them."""
         known = self._m.originals.get("schemas", {})
@@ -169,7 +177,7 @@ class MetadataDraft:
                 self._last_spec = known.spec_id
                 return
         _refuse_unknown(spec)
-        check_spec(spec, self._m.schema())
+        check_spec(spec, self._schema())
         self._check_field_ids(spec)
         taken = {known.spec_id for known in self._m.partition_specs}
         spec_id = max(taken) + 1 if taken else 0
@@ -231,7 +239,7 @@ class MetadataDraft:
             if known.fields == order.fields:
                 self._last_order = known.order_id
                 return
-        check_sort_order(order, self._m.schema())
+        check_sort_order(order, self._schema())
         taken = {known.order_id for known in self._m.sort_orders} | {0}
         order_id = max(taken) + 1 if order.fields else 0
         self._set(sort_orders=(*self._m.sort_orders, SortOrder(*order.fields, order_id=order_id)))
