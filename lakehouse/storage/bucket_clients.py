@@ -8,6 +8,13 @@ from typing import Any
 
 from obstore.store import AzureStore, GCSStore, S3Store
 
+WRITER_ID = "lakehousewriterid"
+"""Metadata of created objects.
+
+Azure takes identifiers only, and some proxies drop names with underscores.
+"""
+RETRY_TIMEOUT = "storage.retry-timeout-ms"
+"""How long a request that failed for a transient reason is repeated."""
 Provider = Callable[[], dict[str, Any]]
 """Gives the credentials of now."""
 _REGION = "client.region"

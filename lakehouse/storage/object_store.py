@@ -6,8 +6,8 @@ Properties (the names pyiceberg uses): `s3.endpoint`, `s3.region`, `s3.access-ke
 `s3.secret-access-key`, `s3.session-token`, `s3.anonymous`, `s3.force-virtual-addressing`,
 `gcs.service-account-key`, `gcs.service-account-path`, `gcs.endpoint`, `adls.account-name`,
 `adls.account-key`, `adls.sas-token`, `adls.tenant-id`, `adls.client-id`, `adls.client-secret`,
-`adls.endpoint`; those that a catalog's server hands out (`lakehouse.storage.vended_credentials`);
-and `storage.timeout-ms` (of a request, 30000) and `storage.retry-timeout-ms` (how
+`adls.endpoint`; those that a catalog's server hands out (`lakehouse.storage.delegated`); and
+`storage.timeout-ms` (of a request, 30000) and `storage.retry-timeout-ms` (how
 long what failed for a transient reason is repeated, 60000). What is not given comes from the
 environment as the cloud's own tools read it.
 """
@@ -39,24 +39,25 @@ from lakehouse.errors import (
 )
 from lakehouse.patience import patience
 from lakehouse.storage.arrow_filesystem import StorageHandler
-from lakehouse.storage.bucket_clients import S3_SCHEMES, SCHEMES, Provider, open_store
-from lakehouse.storage.location import parse
-from lakehouse.storage.output_stream import WriteOnlyStream
-from lakehouse.storage.s3_client import arrow_s3
-from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
-from lakehouse.storage.vended_credentials import (
+from lakehouse.storage.bucket_clients import (
+    RETRY_TIMEOUT,
+    S3_SCHEMES,
+    SCHEMES,
+    WRITER_ID,
+    Provider,
+    open_store,
+)
+from lakehouse.storage.delegated.vended_credentials import (
     StorageCredential,
     VendedCredentials,
     check_s3,
 )
+from lakehouse.storage.location import parse
+from lakehouse.storage.output_stream import WriteOnlyStream
+from lakehouse.storage.s3_client import arrow_s3
+from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
 
 T = TypeVar("T")
-
-WRITER_ID = "lakehousewriterid"
-"""Metadata of created objects.
-
-Azure takes identifiers only, and some proxies drop names with underscores.
-"""
 
 _FINAL = (
     obstore_errors.PermissionDeniedError,
@@ -77,8 +78,6 @@ _FINAL_TEXT = re.compile(
 )
 _PLAIN_HTTP = "HTTP error: builder error"
 _CONFLICT = "409 Conflict"
-RETRY_TIMEOUT = "storage.retry-timeout-ms"
-"""How long a request that failed for a transient reason is repeated."""
 _DELETE_BATCH = 1000
 _CONCURRENT_WRITES = 16
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
+SIGNED_ELSEWHERE = "s3.remote-signing-enabled"
+"""Storage property: whether somebody else has the keys, and signs requests with them."""
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
@@ -21,6 +23,11 @@ def s3_region(properties: Mapping[str, str], environ: Mapping[str, str]) -> str 
     """The region that properties or environment name."""
     named = properties.get("s3.region") or properties.get("client.region")
     return named or _first(environ, _REGIONS)
+
+
+def is_signed_elsewhere(properties: Mapping[str, str]) -> bool:
+    """Whether a storage has no keys, and somebody signs for it."""
+    return properties.get(SIGNED_ELSEWHERE, "false").lower() == "true"
 
 
 def arrow_s3(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from functools import lru_cache
+from typing import cast
 
 from lakehouse.errors import InvalidLocationError
 from lakehouse.storage.bucket_clients import S3_SCHEMES, SCHEMES
@@ -11,8 +13,7 @@ from lakehouse.storage.local import LocalStorage
 from lakehouse.storage.location import MEMORY_SCHEME, parse
 from lakehouse.storage.memory import MemoryStorage
 from lakehouse.storage.object_store import ObjectStorage
-from lakehouse.storage.remote_signer import asks_for_signatures
-from lakehouse.storage.signed_s3 import SignedS3Storage
+from lakehouse.storage.s3_client import is_signed_elsewhere
 from lakehouse.storage.storage_protocol import Storage
 
 
@@ -31,8 +32,10 @@ def _shared(scheme: str, properties: tuple[tuple[str, str], ...]) -> Storage:
         return LocalStorage(dict(properties))
     if scheme == MEMORY_SCHEME:
         return MemoryStorage(dict(properties))
-    if scheme in S3_SCHEMES and asks_for_signatures(dict(properties)):
-        return SignedS3Storage(dict(properties))
+    if scheme in S3_SCHEMES and is_signed_elsewhere(dict(properties)):
+        # its libraries take a while to import
+        signed = importlib.import_module("lakehouse.storage.delegated.signed_s3")
+        return cast("Storage", signed.SignedS3Storage(dict(properties)))
     if scheme in SCHEMES:
         return ObjectStorage(dict(properties))
     raise InvalidLocationError(

@@ -25,16 +25,17 @@ from lakehouse.spec.json_fields import require_str, string_map
 from lakehouse.spec.metadata.lazy_json_list import JsonList
 from lakehouse.spec.metadata.metadata_json import parse
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.storage.location import canonical, parent
-from lakehouse.storage.remote_signer import ENDPOINT, SIGNING_CONFIG, asks_for_signatures
-from lakehouse.storage.storage_protocol import Storage
-from lakehouse.storage.vended_credentials import (
+from lakehouse.storage.delegated.remote_signer import ENDPOINT, SIGNING_CONFIG
+from lakehouse.storage.delegated.vended_credentials import (
     REFRESH_ENDPOINT,
     STORAGE_CREDENTIALS,
     VendedCredentials,
     credentials_from_json,
     credentials_to_text,
 )
+from lakehouse.storage.location import canonical, parent
+from lakehouse.storage.s3_client import is_signed_elsewhere
+from lakehouse.storage.storage_protocol import Storage
 
 DELEGATION = "X-Iceberg-Access-Delegation"
 SNAPSHOTS = "snapshot-loading-mode"
@@ -176,7 +177,7 @@ class LoadedTables:
         path = self._session.path(name.namespace, "tables", name.name)
         if self._session.offers(_CREDENTIALS):
             access.setdefault(REFRESH_ENDPOINT, self._session.url(f"{path}/credentials"))
-        if asks_for_signatures(access):
+        if is_signed_elsewhere(access):
             access.setdefault(ENDPOINT, self._session.url(f"{path}/sign"))
             signing = document.get(SIGNING_CONFIG)
             access[SIGNING_CONFIG] = orjson.dumps(signing or {}).decode()

@@ -18,17 +18,12 @@ from lakehouse.rest.http_client import shared_client
 from lakehouse.rest.refusals import CATALOG, refusal
 from lakehouse.rest.rest_session import body_of
 from lakehouse.spec.json_fields import require_list, require_object, require_str
+from lakehouse.storage.s3_client import SIGNED_ELSEWHERE
 
-ENABLED = "s3.remote-signing-enabled"
 ENDPOINT = "signer.endpoint"
 SIGNING_CONFIG = "remote-signing-config"
 """Storage property: what the server wants in every request, as JSON."""
 _WITH_BODY = "DeleteObjects"
-
-
-def asks_for_signatures(properties: Mapping[str, str]) -> bool:
-    """Whether a storage has no keys, and somebody signs for it."""
-    return properties.get(ENABLED, "false").lower() == "true"
 
 
 class RemoteSigner:
@@ -44,7 +39,7 @@ class RemoteSigner:
         base = _first(properties, "signer.uri", "s3.signer.uri", "uri")
         endpoint = _first(properties, ENDPOINT, "s3.signer.endpoint")
         if base is None or endpoint is None:
-            raise InvalidInputError(f"{ENABLED} needs {ENDPOINT}, and uri: nobody signs.")
+            raise InvalidInputError(f"{SIGNED_ELSEWHERE} needs {ENDPOINT}, and uri: nobody signs.")
         self._client = shared_client(properties.get("uri", base), properties)
         # the client adds its own address, without a login, to what is only a path
         is_elsewhere = _first(properties, "signer.uri", "s3.signer.uri") is not None

@@ -26,10 +26,10 @@ from lakehouse.errors import (
 )
 from lakehouse.patience import patience
 from lakehouse.storage.arrow_filesystem import StorageHandler
+from lakehouse.storage.bucket_clients import RETRY_TIMEOUT, WRITER_ID
+from lakehouse.storage.delegated.remote_signer import RemoteSigner
 from lakehouse.storage.location import parse
-from lakehouse.storage.object_store import RETRY_TIMEOUT, WRITER_ID
 from lakehouse.storage.output_stream import WriteOnlyStream
-from lakehouse.storage.remote_signer import RemoteSigner
 from lakehouse.storage.s3_client import s3_endpoint, s3_region
 from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
 
@@ -44,7 +44,7 @@ class SignedS3Storage:
     """Storage on S3 for who has no keys.
 
     Args:
-        properties: see `lakehouse.storage.remote_signer`; `s3.endpoint`, `s3.region`,
+        properties: see `lakehouse.storage.delegated.remote_signer`; `s3.endpoint`, `s3.region`,
             `s3.path-style-access`; `storage.timeout-ms`, `storage.retry-timeout-ms`.
         environment: clock, sleep and jitter of repetitions.
 

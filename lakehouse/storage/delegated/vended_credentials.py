@@ -9,6 +9,7 @@ as JSON.
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,8 +19,6 @@ import orjson
 
 from lakehouse.environment import Environment
 from lakehouse.errors import CorruptMetadataError, StorageError, UnsupportedFeatureError
-from lakehouse.rest.http_client import shared_client
-from lakehouse.rest.refusals import CATALOG, refusal
 from lakehouse.spec.json_fields import require_list, require_object, require_str, string_map
 from lakehouse.storage.location import canonical
 
@@ -121,13 +120,11 @@ class VendedCredentials:
         with self._lock:
             if self._environment.now_ms() < self._renew_ms:
                 return
-            client = shared_client(self._properties["uri"], self._properties)
+            # what sends requests takes a while to import, and most storages have keys
+            renewal = importlib.import_module("lakehouse.storage.delegated.credential_renewal")
             endpoint = self._properties[REFRESH_ENDPOINT]
             try:
-                answer = client.send("GET", endpoint, token=self._properties.get("token"))
-                if answer.status_code >= 300:
-                    raise refusal(answer, "credentials", CATALOG)
-                found = _loaded(answer.text)
+                found = _loaded(renewal.renewed_credentials(self._properties, endpoint))
                 listed = require_object(found, "credentials").get(STORAGE_CREDENTIALS)
                 self._all = credentials_from_json(listed, STORAGE_CREDENTIALS)
             except StorageError as error:

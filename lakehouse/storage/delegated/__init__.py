@@ -1,0 +1,1 @@
+"""Access to files that a catalog's server hands out: credentials, signatures."""
