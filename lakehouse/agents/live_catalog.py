@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from threading import Lock, Thread
@@ -61,20 +62,28 @@ class LiveCatalog:
     """Serves views of a lakehouse that others change meanwhile.
 
     A view that is half as old as it may be is made again beside the answers; they wait only for one
-    that is too old, such as the first.
+    that is too old, such as the first, or the first after a pause longer than `keep_s`.
 
     Args:
         lake: the lakehouse.
         options: what its map shows.
         fresh_ms: how old a view may be; an answer is at most this much behind the catalog.
+        keep_s: for how many seconds after the last answer views are still made, so that the next
+            one need not wait.
     """
 
     def __init__(
-        self, lake: Lakehouse, options: MapOptions | None = None, fresh_ms: int = FRESH_MS
+        self,
+        lake: Lakehouse,
+        options: MapOptions | None = None,
+        fresh_ms: int = FRESH_MS,
+        keep_s: float = 0,
     ) -> None:
         self.lake = lake
         self._options = options or MapOptions()
         self._fresh_ms = fresh_ms
+        self._keep_s = keep_s
+        self._asked_s = time.monotonic()
         self._looking = Lock()
         self._beside = Lock()
         self._view: CatalogView | None = None
@@ -86,6 +95,7 @@ class LiveCatalog:
 
     def view(self) -> CatalogView:
         """The lakehouse as it is, or was at most `fresh_ms` ago."""
+        self._asked_s = time.monotonic()
         view = self._view
         if not self._is_fresh(view):
             with self._looking:
@@ -110,7 +120,7 @@ class LiveCatalog:
         return CatalogView(made, view.tables, seen)
 
     def look_beside(self) -> None:
-        """Make the view again, in a thread, unless one does already."""
+        """Make the view again, in a thread, unless one does already; then while it is asked for."""
         if self._beside.acquire(blocking=False):
             Thread(target=self._look_and_log, name="catalog-look", daemon=True).start()
 
@@ -123,8 +133,12 @@ class LiveCatalog:
 
     def _look_and_log(self) -> None:
         try:
-            with self._looking:
-                self._look()
+            while True:
+                with self._looking:
+                    self._look()
+                if time.monotonic() - self._asked_s >= self._keep_s:
+                    break
+                time.sleep(self._fresh_ms / 2_000)
         except Exception:  # noqa: BLE001 - the next answer that waits for the catalog meets it
             log.warning("The catalog could not be read again", exc_info=True)
         finally:

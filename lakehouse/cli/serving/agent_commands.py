@@ -9,6 +9,9 @@ import typer
 from lakehouse.cli.command_session import Session, command
 from lakehouse.cli.optional_parts import load_module
 
+KEEP_S = 60
+"""For how long after an answer the catalog is still read again, so that the next need not wait."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -43,10 +46,11 @@ def mcp(
     ranking: Any = load_module("lakehouse.agents.ranking", "agents")
     mapping: Any = load_module("lakehouse.agents.mapping", "agents")
     options = mapping.MapOptions(learn=ranking.LatentEmbedding.of if hybrid else None)
-    catalog = live.LiveCatalog(session.lake, options)
+    catalog = live.LiveCatalog(session.lake, options, keep_s=KEEP_S)
     running = server.mcp_server(catalog, bounds)
     if http:
         catalog.view()  # before anybody can ask
+        catalog.look_beside()
         session.console.print(f"MCP: http://{host}:{port}/mcp. Ctrl-C stops it.")
         # answers are whole at once: as JSON they cost less than as a stream of one event
         running.run("streamable-http", host=host, port=port, json_response=True)

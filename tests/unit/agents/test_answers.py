@@ -208,6 +208,47 @@ def test_a_catalog_that_does_not_answer_is_told_to_whoever_waits_for_it(tmp_path
         served.view()
 
 
+class _Answers:
+    """A catalog that lists its tables a few times, and then answers no more."""
+
+    def __init__(self, catalog, times):
+        self._catalog, self._left = catalog, times
+        self.gone = threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._catalog, name)
+
+    def list_tables(self, namespace):
+        self._left -= 1
+        if self._left < 0:
+            self.gone.set()
+            raise StorageError("no answer to list_tables")
+        return self._catalog.list_tables(namespace)
+
+
+def test_the_catalog_is_read_again_for_a_while_after_the_last_answer(tmp_path):
+    lake = build(tmp_path / "warehouse")
+    namespaces = len(lake.list_namespaces())
+    lake.catalog = answers = _Answers(lake.catalog, times=4 * namespaces)
+    served = LiveCatalog(lake, fresh_ms=10, keep_s=3_600)
+    served.view()
+    served.look_beside()
+    assert answers.gone.wait(60)  # nobody has asked since
+
+
+def test_without_that_it_is_read_once(tmp_path):
+    lake = build(tmp_path / "warehouse")
+    namespaces = len(lake.list_namespaces())
+    lake.catalog = answers = _Answers(lake.catalog, times=2 * namespaces)
+    served = LiveCatalog(lake, fresh_ms=10)
+    served.view()
+    served.look_beside()
+    for thread in [one for one in threading.enumerate() if one.name == "catalog-look"]:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert not answers.gone.is_set()
+
+
 def test_a_clock_that_is_set_back_makes_nothing_fresh(tmp_path):
     now = [1_800_000_000_000]
     lake = build(tmp_path / "warehouse")
