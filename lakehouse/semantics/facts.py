@@ -29,6 +29,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
+from lakehouse.data.statistics.theta_sketch import BLOB_TYPE as SKETCH
+from lakehouse.data.statistics.theta_sketch import ENTRIES as SKETCH_ENTRIES
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, OPERATION_REPLACE
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -38,7 +40,29 @@ OWNER = "owner"
 """Table property that names who answers for the table."""
 
 _ENCLOSING = (StringType, BinaryType, FixedType)
+_MAY_BE_EMPTY = (StringType, BinaryType)
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - timestamps without zone have none
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """How many different values a column has, nulls apart: at least and at most.
+
+    A theta sketch is exact up to its 4,096 entries. Beyond, six standard errors (of a 64th each)
+    lie between the estimate and either end.
+    """
+
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.least:,}" if self.least == self.most else f"{self.least:,} to {self.most:,}"
+
+    @classmethod
+    def of(cls, ndv: int, *, may_be_empty: bool) -> Distinct:
+        """From a recorded estimate; an empty text is a value that sketches do not count."""
+        error = 0.0 if ndv < SKETCH_ENTRIES else 6 / 64
+        return cls(int(ndv * (1 - error)), int(ndv * (1 + error)) + may_be_empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +76,7 @@ class ColumnFacts:
         lower, upper: enclose every value that is neither null nor NaN; Python values.
         tight: whether a value equals `lower` and one equals `upper`.
         bytes: size in the files.
+        distinct: how many different values, by a sketch of the same rows.
     """
 
     values: int | None = None
@@ -61,6 +86,7 @@ class ColumnFacts:
     upper: Any = None
     tight: bool = False
     bytes: int | None = None
+    distinct: Distinct | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +169,7 @@ def table_facts(
     files = pa.concat_tables(tables, promote_options="permissive") if tables else None
     chosen = types if wanted is None else {one: types[one] for one in wanted if one in types}
     rows = 0 if files is None else int(pc.sum(files["record_count"]).as_py() or 0)
+    distinct = _recorded_distinct(metadata, snapshot_id)
     return TableFacts(
         name=name,
         table_uuid=metadata.table_uuid,
@@ -151,7 +178,7 @@ def table_facts(
         timestamp_ms=metadata.last_updated_ms if snapshot is None else snapshot.timestamp_ms,
         rows=None if deletes else rows,
         columns={
-            field_id: _column(files, field_id, kind, deletes=deletes)
+            field_id: _column(files, field_id, kind, deletes=deletes, distinct=distinct)
             for field_id, kind in chosen.items()
         },
         names=field_names(schema),
@@ -195,7 +222,12 @@ def lineage_since(metadata: TableMetadata, since: int | None) -> Lineage:
 
 
 def _column(
-    files: pa.Table | None, field_id: int, kind: PrimitiveType, *, deletes: bool
+    files: pa.Table | None,
+    field_id: int,
+    kind: PrimitiveType,
+    *,
+    deletes: bool,
+    distinct: Mapping[int, int],
 ) -> ColumnFacts:
     if files is None:
         return ColumnFacts(values=0, nulls=0, nans=0, tight=True, bytes=0)
@@ -210,7 +242,24 @@ def _column(
         upper=upper,
         tight=not deletes and not isinstance(kind, _ENCLOSING),
         bytes=_total(files, "column_size", field_id),
+        distinct=Distinct.of(distinct[field_id], may_be_empty=isinstance(kind, _MAY_BE_EMPTY))
+        if field_id in distinct and not floating  # the sketch counts bytes: zero has two forms
+        else None,
     )
+
+
+def _recorded_distinct(metadata: TableMetadata, snapshot_id: int | None) -> dict[int, int]:
+    """Field id -> different values, counted at this snapshot or at one with the same rows."""
+    counted = {record.get("snapshot-id"): record for record in metadata.statistics}
+    found: dict[int, int] = {}
+    for snapshot in metadata.ancestors(snapshot_id) if counted else ():
+        for blob in counted.get(snapshot.snapshot_id, {}).get("blob-metadata", ()):
+            fields, ndv = blob.get("fields", ()), str(blob.get("properties", {}).get("ndv", ""))
+            if blob.get("type") == SKETCH and len(fields) == 1 and ndv.isdecimal():
+                found.setdefault(fields[0], int(ndv))
+        if snapshot.operation != OPERATION_REPLACE:
+            break
+    return found
 
 
 def _total(files: pa.Table, prefix: str, field_id: int) -> int | None:

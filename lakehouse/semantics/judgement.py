@@ -15,7 +15,7 @@ from typing import Any
 
 from lakehouse.semantics.claims import Kind
 from lakehouse.semantics.evidence import INCREMENTAL, Check, as_type_of, span_ms
-from lakehouse.semantics.facts import Change, ColumnFacts, TableFacts
+from lakehouse.semantics.facts import Change, ColumnFacts, Distinct, TableFacts
 from lakehouse.semantics.statements import Reference, Statement
 
 
@@ -136,7 +136,15 @@ class _Case:
 
     def of(self, slot: str) -> tuple[TableFacts, ColumnFacts] | None:
         """Facts of the column that a slot names; None when metadata has none."""
+        return self._named(self.check.arguments[slot])
+
+    def of_only(self, slot: str) -> ColumnFacts | None:
+        """Facts of the one column that a list names; None where there are more, or no facts."""
         written = self.check.arguments[slot]
+        found = self._named(written[0]) if len(written) == 1 else None
+        return None if found is None else found[1]
+
+    def _named(self, written: str) -> tuple[TableFacts, ColumnFacts] | None:
         for one in self.statement.references:
             if one.column is None or one.field_id is None:
                 continue
@@ -195,11 +203,13 @@ def _null_share(case: _Case) -> Verdict | None:
 
 
 def _values(case: _Case) -> Verdict | None:
-    """Bounds outside the range refute an allowed list; nothing in metadata proves one."""
+    """Bounds outside an allowed list refute it, and too many values; metadata proves none."""
     found = case.of("column")
     if found is None or case.filtered:
         return None
     column = found[1]
+    if (refuted := _too_many_or_few(case.check, column.distinct)) is not None:
+        return refuted
     if column.lower is None or column.upper is None or not column.tight:
         return None
     allowed = [as_type_of(one, column.lower) for one in case.check.arguments["allowed"]]
@@ -209,6 +219,19 @@ def _values(case: _Case) -> Verdict | None:
         if bound not in allowed:
             return Verdict(Outcome.FAILS, f"the value {bound} occurs", observed={"value": bound})
     return None
+
+
+def _too_many_or_few(check: Check, distinct: Distinct | None) -> Verdict | None:
+    if distinct is None:
+        return None
+    allowed = len({str(one) for one in check.arguments["allowed"]})
+    if distinct.least > allowed:
+        reason = f"{distinct} different values occur, {allowed:,} are allowed"
+    elif check.arguments.get("all_used") and distinct.most < allowed:
+        reason = f"{distinct} different values occur, not all of {allowed:,}"
+    else:
+        return None
+    return Verdict(Outcome.FAILS, reason, observed={"distinct": distinct.least})
 
 
 def _row_ratio(case: _Case) -> Verdict | None:
@@ -277,12 +300,26 @@ def _age_ms(newest: Any, now_ms: int) -> int:
 
 
 def _unique(case: _Case) -> Verdict | None:
-    """One row, or none, is unique; anything more takes data to know."""
+    """One row, or none, is unique; of one column a sketch counts the different values."""
     rows = case.change.after.rows
     low, high = case.check.share()
-    if rows is not None and rows <= 1 and not case.filtered and low <= 1 <= high:
+    if rows is None or case.filtered:
+        return None
+    if rows <= 1 and low <= 1 <= high:
         return Verdict(Outcome.HOLDS, f"the table has {rows} rows")
-    return None
+    found = case.of_only("columns")
+    if found is None or found.distinct is None or found.nulls != 0 or not rows:
+        return None
+    distinct = found.distinct
+    least, most = distinct.least / rows, min(distinct.most, rows) / rows
+    if low <= least and most <= high:
+        outcome = Outcome.HOLDS
+    elif most < low or high < least:
+        outcome = Outcome.FAILS
+    else:
+        return None
+    seen = {"distinct": distinct.least, "rows": rows}
+    return Verdict(outcome, f"{distinct} different values in {rows:,} rows", observed=seen)
 
 
 def _nothing(case: _Case) -> Verdict | None:  # noqa: ARG001 - metadata says nothing of these checks

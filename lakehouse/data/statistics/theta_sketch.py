@@ -18,11 +18,12 @@ import pyarrow as pa
 from lakehouse.spec.types.sorted_numbers import union
 
 BLOB_TYPE = "apache-datasketches-theta-v1"
+ENTRIES = 4096
+"""Nominal: up to so many values a sketch is exact."""
 
 _SEED = 9001
 _SEED_HASH = 0x93CC
 """Of 9001; sketches with another one are not comparable."""
-_ENTRIES = 4096
 _FOREVER = (1 << 63) - 1
 _COMPACT, _SERIAL_VERSION = 3, 3
 _READ_ONLY, _EMPTY, _IS_COMPACT, _ORDERED = 0x02, 0x04, 0x08, 0x10
@@ -50,9 +51,9 @@ class ThetaSketch:
         ) >> np.uint64(1)
         found = found[(found < self._theta) & (found > 0)]
         kept = union(self._hashes, found)
-        if len(kept) > _ENTRIES:
-            self._theta = int(kept[_ENTRIES])
-            kept = kept[:_ENTRIES]
+        if len(kept) > ENTRIES:
+            self._theta = int(kept[ENTRIES])
+            kept = kept[:ENTRIES]
         self._hashes = kept
 
     @property
