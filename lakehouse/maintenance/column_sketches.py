@@ -13,7 +13,7 @@ from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.catalog.own_folders import check_table
 from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.data.statistics.serialized_values import serialized_values
-from lakehouse.data.statistics.theta_sketch import BLOB_TYPE, ThetaSketch
+from lakehouse.data.statistics.theta_sketch import ThetaSketch
 from lakehouse.environment import Environment
 from lakehouse.errors import InvalidInputError, InvalidSchemaError
 from lakehouse.maintenance.shown_plan import Report, human_bytes, listing
@@ -21,6 +21,7 @@ from lakehouse.maintenance.statistics_file import NewBlob, attach_statistics, st
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.recorded_distinct import THETA_SKETCH, recorded_distinct
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.storage_protocol import Storage
@@ -178,7 +179,7 @@ def compute_statistics(
     fields = _countable(metadata.schema_for(snapshot), columns, str(table))
     sketches = _sketches(metadata, snapshot, fields, storage)
     blobs = [
-        NewBlob(BLOB_TYPE, field_id, sketch.to_bytes(), {"ndv": str(sketch.estimate)})
+        NewBlob(THETA_SKETCH, field_id, sketch.to_bytes(), {"ndv": str(sketch.estimate)})
         for field_id, sketch in sketches.items()
     ]
     transaction = Transaction(catalog, table, base=version, environment=env)
@@ -198,17 +199,9 @@ def distinct_counts(metadata: TableMetadata, snapshot_id: int | None = None) -> 
     """Column name -> distinct count recorded for a snapshot (the current one), whoever counted."""
     wanted = metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     schema = metadata.schema()
-    found: dict[str, int] = {}
-    for record in metadata.statistics:
-        if record.get("snapshot-id") != wanted:
-            continue
-        for blob in record.get("blob-metadata", ()):
-            fields = blob.get("fields", ())
-            ndv = str(blob.get("properties", {}).get("ndv", ""))
-            name = schema.find_column_name(fields[0]) if len(fields) == 1 else None
-            if blob.get("type") == BLOB_TYPE and name is not None and ndv.isdigit():
-                found[name] = int(ndv)
-    return found
+    counts = recorded_distinct(metadata, wanted)
+    names = {field_id: schema.find_column_name(field_id) for field_id in counts}
+    return {name: counts[field_id] for field_id, name in names.items() if name is not None}
 
 
 def _countable(schema: Schema, columns: Sequence[str] | None, table: str) -> list[NestedField]:

@@ -29,9 +29,8 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from lakehouse.data.statistics.theta_sketch import BLOB_TYPE as SKETCH
-from lakehouse.data.statistics.theta_sketch import ENTRIES as SKETCH_ENTRIES
 from lakehouse.spec.manifests.manifest_entries import Entries
+from lakehouse.spec.metadata.recorded_distinct import SKETCH_ENTRIES, recorded_distinct
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND, OPERATION_REPLACE
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.schema.field_types import field_types
@@ -169,7 +168,7 @@ def table_facts(
     files = pa.concat_tables(tables, promote_options="permissive") if tables else None
     chosen = types if wanted is None else {one: types[one] for one in wanted if one in types}
     rows = 0 if files is None else int(pc.sum(files["record_count"]).as_py() or 0)
-    distinct = _recorded_distinct(metadata, snapshot_id)
+    distinct = _distinct_of_same_rows(metadata, snapshot_id)
     return TableFacts(
         name=name,
         table_uuid=metadata.table_uuid,
@@ -248,15 +247,11 @@ def _column(
     )
 
 
-def _recorded_distinct(metadata: TableMetadata, snapshot_id: int | None) -> dict[int, int]:
+def _distinct_of_same_rows(metadata: TableMetadata, snapshot_id: int | None) -> dict[int, int]:
     """Field id -> different values, counted at this snapshot or at one with the same rows."""
-    counted = {record.get("snapshot-id"): record for record in metadata.statistics}
     found: dict[int, int] = {}
-    for snapshot in metadata.ancestors(snapshot_id) if counted else ():
-        for blob in counted.get(snapshot.snapshot_id, {}).get("blob-metadata", ()):
-            fields, ndv = blob.get("fields", ()), str(blob.get("properties", {}).get("ndv", ""))
-            if blob.get("type") == SKETCH and len(fields) == 1 and ndv.isdecimal():
-                found.setdefault(fields[0], int(ndv))
+    for snapshot in metadata.ancestors(snapshot_id) if metadata.statistics else ():
+        found = recorded_distinct(metadata, snapshot.snapshot_id) | found
         if snapshot.operation != OPERATION_REPLACE:
             break
     return found

@@ -15,11 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from lakehouse.spec.metadata.recorded_distinct import SKETCH_ENTRIES
 from lakehouse.spec.types.sorted_numbers import union
-
-BLOB_TYPE = "apache-datasketches-theta-v1"
-ENTRIES = 4096
-"""Nominal: up to so many values a sketch is exact."""
 
 _SEED = 9001
 _SEED_HASH = 0x93CC
@@ -51,9 +48,9 @@ class ThetaSketch:
         ) >> np.uint64(1)
         found = found[(found < self._theta) & (found > 0)]
         kept = union(self._hashes, found)
-        if len(kept) > ENTRIES:
-            self._theta = int(kept[ENTRIES])
-            kept = kept[:ENTRIES]
+        if len(kept) > SKETCH_ENTRIES:
+            self._theta = int(kept[SKETCH_ENTRIES])
+            kept = kept[:SKETCH_ENTRIES]
         self._hashes = kept
 
     @property

@@ -15,9 +15,10 @@ from pyiceberg.table import StaticTable
 from pyiceberg.table.puffin import PuffinFile
 
 import lakehouse as lh
-from lakehouse.data.statistics.theta_sketch import BLOB_TYPE, ThetaSketch
+from lakehouse.data.statistics.theta_sketch import ThetaSketch
 from lakehouse.errors import InvalidInputError, InvalidSchemaError, NoSuchSnapshotError
 from lakehouse.maintenance.column_sketches import compute_statistics, distinct_counts
+from lakehouse.spec.metadata.recorded_distinct import THETA_SKETCH
 
 
 def library_sketch(values) -> datasketches.update_theta_sketch:
@@ -117,7 +118,7 @@ def test_every_type_is_counted_in_the_bytes_of_the_spec(table):
     puffin = PuffinFile(table.storage.read(result.location))
     rows = table.scan().to_arrow()
     for blob in puffin.footer.blobs:
-        assert (blob.type, blob.snapshot_id) == (BLOB_TYPE, version.current_snapshot_id)
+        assert (blob.type, blob.snapshot_id) == (THETA_SKETCH, version.current_snapshot_id)
         field = table.schema().find_field(blob.fields[0])
         sketch = datasketches.compact_theta_sketch.deserialize(puffin.get_blob_payload(blob))
         assert sketch.get_estimate() == float(blob.properties["ndv"]) == result.distinct[field.name]
