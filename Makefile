@@ -20,7 +20,7 @@ WORKERS ?= 2
 VERSION ?= 4.1
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements race conformance-java conformance-rest conformance-rest-client conformance-spark conformance-mcp conformance-dbt cluster cluster-jars clean
+.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold race conformance-java conformance-rest conformance-rest-client conformance-spark conformance-mcp conformance-dbt cluster cluster-jars clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -126,6 +126,9 @@ conformance-dbt: .venv/installed ## dbt-core 1.12 and MetricFlow read our OSI ex
 	$(UV) pip install -q --python .tools/dbt --override .tools/dbt/without.txt \
 		"dbt-core==1.12.6" "dbt-duckdb==1.11.1" "metricflow==0.213.0"
 	$(RUN) python -m tests.conformance.dbt_parsers .tools/dbt/bin/dbt
+
+scaffold: .venv/installed ## The wheel, a new project under `dagster dev`, a killed run: every line
+	$(RUN) python -m tests.scaffold
 
 bench: .venv/installed ## Every benchmark beside its peers, results in benchmarks/results/
 	$(RUN) python -m benchmarks
