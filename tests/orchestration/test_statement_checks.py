@@ -16,6 +16,7 @@ from lakehouse.orchestration.checks.statement_checks import (
     statement_job,
     statement_sensor,
 )
+from lakehouse.orchestration.lineage.materialization import materialization_metadata
 from lakehouse.orchestration.resources import LakehouseResource
 
 DOCUMENT = """
@@ -87,3 +88,21 @@ def test_the_sensor_asks_once_for_what_needs_data(place):
     assert request.run_key == second.run_requests[0].run_key
     assert run(definitions).passed
     assert isinstance(tick(), dg.SkipReason)
+
+
+def test_what_is_said_later_is_on_the_page_of_data_that_was_there_before(place, tmp_path):
+    table, _, resource = place
+    snapshot = table.current_snapshot()
+    (tmp_path / "more.yaml").write_text(
+        "table: raw.events\nstatements:\n"
+        "- {id: what, kind: description, text: Letters of the day.}\n"
+        "- {id: code, kind: description, column: code, text: A capital letter.}\n"
+    )
+    found = CliRunner().invoke(
+        app, ["semantics", "import", str(tmp_path / "more.yaml"), "-c", resource.catalog]
+    )
+    assert found.exit_code == 0
+    shown = materialization_metadata(resource.lake().load_table("raw.events"), snapshot, {})
+    (column,) = shown["dagster/column_schema"].value.columns
+    assert column.description == "A capital letter."
+    assert shown["lakehouse/description"].value == "Letters of the day."

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import dagster as dg
 
+from lakehouse.curation.standard_fields import COMMENT
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
 
@@ -57,6 +58,8 @@ def materialization_metadata(
         "dagster/storage_kind": dg.MetadataValue.text("iceberg"),
         "dagster/column_schema": dg.MetadataValue.table_schema(table_schema(table, snapshot)),
     }
+    if comment := table.properties.get(COMMENT):
+        found["lakehouse/description"] = dg.MetadataValue.text(comment)
     for key, entry in _NUMBERS.items():
         if entry in summary:
             found[key] = dg.MetadataValue.int(int(summary[entry]))
@@ -90,8 +93,12 @@ _NUMBERS = {
 
 
 def table_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
-    """The columns of a snapshot, with the partition terms as table constraints."""
+    """The columns of a snapshot, with the partition terms as table constraints.
+
+    What is said of a column is what is said of it now: statements become comments after the data.
+    """
     schema = table.metadata.schema_for(snapshot)
+    said = {field.field_id: field.doc for field in table.schema().fields}
     terms = [
         f"{field.transform}({schema.find_column_name(field.source_id)})"
         for field in table.spec().fields
@@ -101,7 +108,7 @@ def table_schema(table: Table, snapshot: Snapshot) -> dg.TableSchema:
             dg.TableColumn(
                 name=field.name,
                 type=str(field.field_type),
-                description=field.doc,
+                description=said.get(field.field_id, field.doc),
                 constraints=dg.TableColumnConstraints(nullable=not field.required),
             )
             for field in schema.fields
