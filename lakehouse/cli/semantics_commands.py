@@ -23,6 +23,7 @@ from lakehouse.curation.standard_fields import standard_fields, write_standard_f
 from lakehouse.curation.statement_import import keep_statements
 from lakehouse.curation.statement_store import NAMESPACE, StatementStore
 from lakehouse.curation.survey import Survey, survey
+from lakehouse.curation.written_comments import written_comments
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.shown_plan import listing
 from lakehouse.semantics.binding import TableNames, bind
@@ -95,13 +96,17 @@ def suggest(
         Path | None, typer.Option("--reports", help="Scan reports, one JSON object a line.")
     ] = None,
 ) -> None:
-    """Profile tables and propose statements with evidence, as YAML; importing it accepts them."""
+    """Propose statements, as YAML; importing it accepts them.
+
+    Comments that are in the tables already, and what their data suggests, with evidence.
+    """
     names = tables or [
         name for name in session.lake.list_tables() if not name.startswith(f"{NAMESPACE}.")
     ]
     found = [one for name in names if (one := profile(session.table(name))) is not None]
     lines = [] if reports is None else reports.read_text("utf-8").splitlines()
-    drafts = propose(found, [json.loads(line) for line in lines if line.strip()])
+    drafts = written_comments(survey(session.lake, names), names)
+    drafts += propose(found, [json.loads(line) for line in lines if line.strip()])
     session.show([one.to_json() for one in drafts], Text(write_statements(drafts)))
 
 
