@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from lakehouse.catalog.catalog_by_uri import open_catalog
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.catalog_walk import walk_namespaces, walk_tables, walk_views
 from lakehouse.catalog.configured import choose_catalog
+from lakehouse.catalog.creating_catalog import CreatingCatalog
 from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.engines import to_schema
 from lakehouse.environment import Environment
@@ -87,6 +89,7 @@ class Lakehouse:
         properties: Mapping[str, str] | None = None,
         format_version: int | None = None,
         location: str | None = None,
+        staged: bool = False,
     ) -> Table:
         """Create a table, and its namespace when that is missing.
 
@@ -108,6 +111,8 @@ class Lakehouse:
             properties: table properties; `format-version` may be among them, as in other engines.
             format_version: 2, the default, or 3.
             location: where to put the table; a folder of the warehouse by default.
+            staged: the first commit to the table creates it, with what is committed: nobody sees it
+                before, and a process that stops before leaves at most files that no table names.
 
         Raises:
             TableAlreadyExistsError | ViewAlreadyExistsError: the name is taken.
@@ -118,19 +123,25 @@ class Lakehouse:
         iceberg = to_schema(schema)
         given = dict(properties or {})
         check_property_texts(given)
+        if staged:  # a server says where, and for that its namespace must be there
+            self.create_namespace(identifier.namespace, exist_ok=True)
         version = format_version or parse_format_version(given.get("format-version", "2"))
         metadata = new_table_metadata(
             schema=iceberg,
             spec=parse_partition_spec(partition_by, iceberg),
             sort_order=parse_sort_order(sort_by, iceberg),
-            location=location or self.catalog.default_location(identifier),
+            location=location or self.catalog.default_location(identifier, staged=staged),
             properties=given,
             format_version=version,
             table_uuid=str(self.environment.new_uuid()),
             now_ms=self.environment.now_ms(),
         )
         self.create_namespace(identifier.namespace, exist_ok=True)
-        return self._table(self.catalog.create(identifier, metadata))
+        if not staged:
+            return self._table(self.catalog.create(identifier, metadata))
+        creating = CreatingCatalog(self.catalog, identifier, metadata, self.environment)
+        creating.check()
+        return Table(cast("Catalog", creating), creating.first, self.environment, self.listeners)
 
     def load_table(self, name: Name) -> Table:
         """Open a table at its current version. Raises NoSuchTableError.

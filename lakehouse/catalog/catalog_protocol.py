@@ -26,7 +26,7 @@ class TableVersion:
     Attributes:
         identifier: the name it was loaded by.
         metadata: its content.
-        metadata_location: the metadata file that holds it.
+        metadata_location: the metadata file that holds it; empty as long as none does.
     """
 
     identifier: Identifier

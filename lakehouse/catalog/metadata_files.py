@@ -91,7 +91,7 @@ def next_metadata(
     try:
         check_requirements(base.metadata, requirements)
         return apply_updates(
-            base.metadata, updates, now_ms=now_ms, base_location=base.metadata_location
+            base.metadata, updates, now_ms=now_ms, base_location=base.metadata_location or None
         )
     except CommitConflictError as error:
         context = {**error.context, "table": str(base.identifier)}

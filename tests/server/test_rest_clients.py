@@ -16,6 +16,7 @@ from pyiceberg.types import LongType
 
 import lakehouse as lh
 from lakehouse.errors import CommitConflictError
+from lakehouse.errors import TableAlreadyExistsError as TakenError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_requirements import AssertRefSnapshotId
 
@@ -89,6 +90,20 @@ def test_pyiceberg_creates_a_table_with_rows_in_one_commit(rest, client):
     with pytest.raises((CommitFailedException, TableAlreadyExistsError)):
         late.commit_transaction()
     assert ids(rest.lake, "staged.u") == []
+
+
+def test_our_client_creates_a_table_with_rows_in_one_commit(rest):
+    remote = lh.load_catalog(rest.url)
+    staged = remote.create_table("made.t", ROWS.schema, staged=True)
+    assert not rest.lake.table_exists("made.t")
+    staged.append(ROWS)
+    assert ids(rest.lake, "made.t") == ids(remote, "made.t") == [1, 2, 3]
+    assert rest.lake.load_table("made.t").metadata.table_uuid == staged.metadata.table_uuid
+    late = remote.create_table("made.u", ROWS.schema, staged=True)
+    rest.lake.create_table("made.u", ROWS.schema)
+    with pytest.raises(TakenError):
+        late.append(ROWS)
+    assert ids(rest.lake, "made.u") == []
 
 
 def test_pyiceberg_loses_a_race_and_says_so(rest, client):

@@ -169,6 +169,13 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         self, identifier: Identifier, metadata: TableMetadata, *, staged: bool = False
     ) -> TableVersion:
         """Register a new table with its first metadata."""
+        with before_the_swap():
+            self._check_place(identifier, metadata, staged=staged)
+        return self._create(identifier, metadata)
+
+    def _check_place(
+        self, identifier: Identifier, metadata: TableMetadata, *, staged: bool
+    ) -> None:
         folder = self._folder(identifier)
         below = in_own_folder_below(metadata.location, folder)
         if canonical(metadata.location) != canonical(folder) and not below:
@@ -186,7 +193,6 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
                 "out: the table gets a folder of its own.",
                 table=str(identifier),
             )
-        return self._create(identifier, metadata)
 
     def commit(
         self,
@@ -312,13 +318,16 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
                 yield str(found), other
 
     def _create(self, identifier: Identifier, metadata: TableMetadata) -> TableVersion:
-        self._namespaces.require(identifier.namespace)
-        check_locations(metadata, allowed_roots(self._warehouse, self._properties))
-        folder = self._folder(identifier)
-        if self._namespaces.exists((*identifier.namespace, identifier.name)):
-            raise TableAlreadyExistsError(f"{identifier} is a namespace.", table=str(identifier))
-        newest, kind = self._versions.newest_and_kind(folder)
-        check_free(identifier, kind, VersionKind.TABLE)
+        with before_the_swap():
+            self._namespaces.require(identifier.namespace)
+            check_locations(metadata, allowed_roots(self._warehouse, self._properties))
+            folder = self._folder(identifier)
+            if self._namespaces.exists((*identifier.namespace, identifier.name)):
+                raise TableAlreadyExistsError(
+                    f"{identifier} is a namespace.", table=str(identifier)
+                )
+            newest, kind = self._versions.newest_and_kind(folder)
+            check_free(identifier, kind, VersionKind.TABLE)
         number = 1 if newest is None else newest + 1
         location = self._versions.location(folder, number)
         try:

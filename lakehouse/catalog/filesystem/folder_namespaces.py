@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import orjson
 
 from lakehouse.catalog.catalog_protocol import Namespace
+from lakehouse.catalog.confinement import in_own_folder_below
 from lakehouse.errors import (
     CorruptMetadataError,
     FileAlreadyExistsError,
@@ -27,7 +28,7 @@ class FolderNamespaces:
     """Namespaces of a filesystem catalog.
 
     A folder is a namespace when it has the marker file, or (as other engines leave it) holds a live
-    table or nothing at all.
+    table or nothing at all, not even folders that a table was to have.
 
     Args:
         warehouse: the root.
@@ -72,7 +73,7 @@ class FolderNamespaces:
         parent = self.folder(namespace[:-1])
         if namespace[-1] not in self._storage.list_folders(parent) or self._is_table_folder(folder):
             return False
-        return self._holds_table(folder) or next(iter(self._storage.list(folder)), None) is None
+        return self._holds_table(folder) or self._is_empty(folder)
 
     def create(self, namespace: Namespace, properties: Mapping[str, str]) -> None:
         """Create the namespace and its parents."""
@@ -142,6 +143,13 @@ class FolderNamespaces:
         except FileAlreadyExistsError:
             return False
         return True
+
+    def _is_empty(self, folder: str) -> bool:
+        """Whether nothing is there, nor was anybody about to make a table of that name."""
+        return next(iter(self._storage.list(folder)), None) is None and not any(
+            in_own_folder_below(join(folder, name), folder)
+            for name in self._storage.list_folders(folder)
+        )
 
     def _holds_table(self, folder: str) -> bool:
         for name in self._storage.list_folders(folder):

@@ -156,12 +156,13 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         self, identifier: Identifier, metadata: TableMetadata, *, staged: bool = False
     ) -> TableVersion:
         """Register a new table with its first metadata."""
-        check_locations(metadata, allowed_roots(self._warehouse, self._properties))
-        self._check_free(identifier, metadata)
-        check_unused(metadata.location, self.storage(metadata.location), staged=staged)
-        location = self._new_metadata_location(metadata, None)
-        storage = self.storage(location)
-        storage.create(location, metadata_bytes(metadata, compression_of(metadata)))
+        with before_the_swap():
+            check_locations(metadata, allowed_roots(self._warehouse, self._properties))
+            self._check_free(identifier, metadata)
+            check_unused(metadata.location, self.storage(metadata.location), staged=staged)
+            location = self._new_metadata_location(metadata, None)
+            storage = self.storage(location)
+            storage.create(location, metadata_bytes(metadata, compression_of(metadata)))
         try:
             self._pointers.swap([PointerMove(identifier, None, location, metadata.location)])
         except LakehouseError as error:

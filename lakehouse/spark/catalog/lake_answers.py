@@ -173,6 +173,7 @@ class LakeAnswers(Answers):
                 partition_by=partition_by,
                 properties=properties,
                 location=told["properties"].get("location"),
+                staged=True,
             )
             staged = NewTable(made)
         by_workers = not hadoop_reads(self._session(), staged.table.location, staged.table.storage)

@@ -12,7 +12,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyspark.sql import SparkSession
 
 from lakehouse.catalog.catalog_protocol import TableVersion
-from lakehouse.errors import CommitStateUnknownError, LakehouseError, UnsupportedFeatureError
+from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.spark.jvm.answers import Arguments, Verb
 from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_answers import WriteAnswers
@@ -45,33 +45,22 @@ class Staged(Protocol):
     def publish(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> None:
         """Make it visible with these files. Raises CommitError; then nothing has changed."""
 
-    def abandon(self) -> None:
-        """Leave everything as it was."""
-
 
 @dataclass(frozen=True)
 class NewTable:
-    """A table just created, without rows: its name is taken, its folder is its own."""
+    """A table that is not there before it is published (`Lakehouse.stage_table`)."""
 
     table: Table
 
     def publish(self, files: Sequence[DataFile], summary: Mapping[str, str]) -> None:
         """Make the table and its rows visible. A table of no rows has no snapshot."""
+        table = self.table
         if not files:
+            table.move_to(table.catalog.commit(table.identifier, table.version, (), ()))
             return
-        with RowWrite(self.table, "main", summary, None) as write:
+        with RowWrite(table, "main", summary, None) as write:
             write.files += files
-            try:
-                write.commit(self.table.transaction().append(files))
-            except CommitStateUnknownError:
-                raise
-            except LakehouseError:
-                self.abandon()
-                raise
-
-    def abandon(self) -> None:
-        """Delete what was written."""
-        self.table.catalog.drop(self.table.identifier, purge=True)
+            write.commit(table.transaction().append(files))
 
 
 @dataclass(frozen=True)
@@ -99,9 +88,6 @@ class ReplacedTable:
                 write.commit(self.transaction.overwrite(files, removed))
             else:
                 self.before.move_to(self.transaction.commit(summary).version)
-
-    def abandon(self) -> None:
-        """Delete what was written."""
 
 
 def replaced_table(
@@ -182,9 +168,8 @@ class StagedTableAnswers(WritableTableAnswers):
         self._staged.publish(self._files, self._summary)
 
     def abandon(self, _told: Arguments, _thing: object) -> None:
-        """The statement failed: its files go, and a table that it made."""
+        """The statement failed: its files go."""
         self.storage.delete([one.file_path for one in self._files])
-        self._staged.abandon()
 
     def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
         """What Spark has to know of the table, as JSON. Nothing is to be read."""

@@ -1,0 +1,119 @@
+"""A catalog in which one table is not there yet: its first commit creates it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lakehouse.catalog.catalog_protocol import Catalog, ServerPlanner, TableVersion
+from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.catalog.metadata_files import next_metadata
+from lakehouse.catalog.own_folders import check_table
+from lakehouse.environment import Environment
+from lakehouse.errors import (
+    AlreadyExistsError,
+    InvalidInputError,
+    NoSuchNamespaceError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+    UnsupportedFeatureError,
+    ViewAlreadyExistsError,
+)
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_requirements import Requirement
+from lakehouse.spec.metadata.table_updates import Update
+
+_REFUSALS = (AlreadyExistsError, InvalidInputError, NoSuchNamespaceError, UnsupportedFeatureError)
+
+
+class CreatingCatalog:
+    """Shows a table that nobody else sees before the first commit to it.
+
+    After that commit, and for all other tables, it is the catalog underneath.
+
+    Args:
+        catalog: where the table is to be.
+        identifier: its name.
+        metadata: its first metadata, at a location that `default_location(staged=True)` gave.
+        environment: clock.
+
+    Attributes:
+        first: the table before its first commit; no file holds it.
+    """
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        identifier: Identifier,
+        metadata: TableMetadata,
+        environment: Environment,
+    ) -> None:
+        self._catalog, self._environment = catalog, environment
+        self.first = TableVersion(identifier, metadata, "")
+        self._is_created = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._catalog, name)
+
+    def check(self) -> None:
+        """Raise what the first commit would raise, as far as it can be told before it.
+
+        Raises TableAlreadyExistsError, ViewAlreadyExistsError, InvalidLocationError.
+        """
+        identifier = self.first.identifier
+        if self._catalog.table_exists(identifier):
+            raise TableAlreadyExistsError(f"Table {identifier} exists.", table=str(identifier))
+        if self._catalog.views.exists(identifier):
+            raise ViewAlreadyExistsError(f"{identifier} is a view.", view=str(identifier))
+        check_table(self._catalog, self.first.metadata)
+
+    def load(self, identifier: Identifier) -> TableVersion:
+        """The newest version. Raises NoSuchTableError, and TableAlreadyExistsError: others came."""
+        if self._is_created or identifier != self.first.identifier:
+            return self._catalog.load(identifier)
+        try:
+            found = self._catalog.load(identifier)
+        except NoSuchTableError:
+            return self.first
+        if found.metadata.table_uuid != self.first.metadata.table_uuid:
+            with before_the_swap():
+                raise TableAlreadyExistsError(
+                    f"Table {identifier} was created by someone else.", table=str(identifier)
+                )
+        self._is_created = True
+        return found
+
+    def refresh(self, version: TableVersion) -> TableVersion:
+        """The newest version; the same object when nothing was committed since."""
+        if version is self.first:
+            return self.load(version.identifier)
+        return self._catalog.refresh(version)
+
+    def commit(
+        self,
+        identifier: Identifier,
+        base: TableVersion,
+        requirements: Sequence[Requirement],
+        updates: Sequence[Update],
+    ) -> TableVersion:
+        """Create the table as it is after the updates; after that, what every catalog does.
+
+        Raises TableAlreadyExistsError, ViewAlreadyExistsError, NoSuchNamespaceError: certainly not
+        created.
+        """
+        if base is not self.first:
+            return self._catalog.commit(identifier, base, requirements, updates)
+        with before_the_swap():
+            new = next_metadata(base, requirements, updates, self._environment.now_ms())
+        try:
+            made = self._catalog.create(identifier, new, staged=True)
+        except _REFUSALS:
+            with before_the_swap():
+                raise
+        self._is_created = True
+        return made
+
+    def planner(self, identifier: Identifier) -> ServerPlanner | None:
+        """Nobody, as long as nobody else knows the table."""
+        return self._catalog.planner(identifier) if self._is_created else None
