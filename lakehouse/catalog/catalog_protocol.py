@@ -86,7 +86,7 @@ class ServerPlanner(Protocol):
 
 
 class RequestLog(Protocol):
-    """Requests that were answered, each noted in the transaction of what it did."""
+    """Requests that were answered, noted so that it is known what they did."""
 
     def find(self, key: str) -> AnsweredRequest | None:
         """What became of the request with this key; None where nothing is known of it."""

@@ -1,7 +1,7 @@
 """Requests that are sent again take effect once (REST catalog: Idempotency-Key).
 
-What a request did and that it did so are written in one transaction of the catalog's database. When
-it is sent again it is answered, not run: a refusal with the words of the first time, a success with
+The catalog keeps what a request did together with its key (see `Catalog.during`). When it is sent
+again it is answered, not run: a refusal with the words of the first time, a success with
 what is there by now. What ended in 5xx is not kept: the next one finds out.
 """
 

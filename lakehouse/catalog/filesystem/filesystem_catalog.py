@@ -11,12 +11,13 @@ became of its name.
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from lakehouse.catalog.base_catalog import NamespaceCatalog
-from lakehouse.catalog.catalog_protocol import Namespace, TableVersion
+from lakehouse.catalog.catalog_protocol import Namespace, Request, TableVersion
 from lakehouse.catalog.catalog_walk import walk_tables
 from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
 from lakehouse.catalog.confinement import (
@@ -31,6 +32,7 @@ from lakehouse.catalog.confinement import (
 from lakehouse.catalog.filesystem.filesystem_views import FilesystemViews, check_free
 from lakehouse.catalog.filesystem.folder_namespaces import FolderNamespaces
 from lakehouse.catalog.filesystem.machine_turns import machine_turn
+from lakehouse.catalog.filesystem.request_files import RequestFiles, RequestRun
 from lakehouse.catalog.filesystem.version_files import (
     HINT,
     VersionFiles,
@@ -55,6 +57,8 @@ from lakehouse.errors import (
     CommitStateUnknownError,
     InvalidLocationError,
     LakehouseError,
+    NamespaceAlreadyExistsError,
+    NoSuchNamespaceError,
     NoSuchTableError,
     StorageError,
     TableAlreadyExistsError,
@@ -100,6 +104,7 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         self._store = storage_factory(self._warehouse, self._properties)
         self._versions = VersionFiles(self._store, self._environment.new_uuid)
         self._settled: dict[str, int] = {}
+        self._run: RequestRun | None = None
         self._takes_turns = (
             storage_factory is storage_for and self._properties.get(TURNS, "true") == "true"
         )
@@ -111,6 +116,50 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
     def uri(self) -> str:
         """Where the catalog lives, without secrets."""
         return self._warehouse
+
+    @property
+    def requests(self) -> RequestFiles:
+        """Requests that were carried out."""
+        return RequestFiles(self._store, self._warehouse, self._versions.fate)
+
+    def during(self, request: Request) -> FilesystemCatalog:
+        """The same catalog, whose changes are noted as those of a request."""
+        same = copy.copy(self)
+        same._run = RequestRun(self.requests, request)  # noqa: SLF001
+        same._versions = self._versions.during(same._run)  # noqa: SLF001
+        return same
+
+    def create_namespace(
+        self, namespace: Namespace, properties: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a namespace."""
+        with self._towards(namespace, (NamespaceAlreadyExistsError,), is_to_be=True):
+            super().create_namespace(namespace, properties)
+
+    def drop_namespace(self, namespace: Namespace) -> None:
+        """Drop an empty namespace."""
+        with self._towards(namespace, (NoSuchNamespaceError,), is_to_be=False):
+            super().drop_namespace(namespace)
+
+    def update_namespace_properties(
+        self, namespace: Namespace, updates: Mapping[str, str], removals: Sequence[str] = ()
+    ) -> Mapping[str, str]:
+        """Set and remove properties of a namespace; returns all of them."""
+        with self._towards(namespace, (), is_to_be=False):
+            return super().update_namespace_properties(namespace, updates, removals)
+
+    def _towards(
+        self,
+        namespace: Namespace,
+        reached: tuple[type[LakehouseError], ...],
+        *,
+        is_to_be: bool,
+    ) -> AbstractContextManager[None]:
+        if self._run is None:
+            return nullcontext()
+        with before_the_swap():
+            is_to_do = self.namespace_exists(namespace) is not is_to_be
+        return self._run.towards(reached, is_to_do=is_to_do)
 
     def list_tables(self, namespace: Namespace) -> list[Identifier]:
         """Sorted identifiers of the namespace's tables."""

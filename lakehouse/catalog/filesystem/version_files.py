@@ -10,6 +10,7 @@ touches the versions before.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from enum import Enum
@@ -18,6 +19,7 @@ from uuid import UUID
 import orjson
 
 from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
+from lakehouse.catalog.filesystem.request_files import Fate, RequestRun, digest_of
 from lakehouse.catalog.metadata_files import create_resolved, version_name
 from lakehouse.errors import (
     CommitConflictError,
@@ -64,6 +66,13 @@ class VersionFiles:
     def __init__(self, storage: Storage, new_uuid: Callable[[], UUID]) -> None:
         self._storage, self._new_uuid = storage, new_uuid
         self._is_exclusive = not isinstance(storage, ObjectStorage)
+        self._run: RequestRun | None = None
+
+    def during(self, run: RequestRun) -> VersionFiles:
+        """The same, that notes in a request which version it is going to create."""
+        same = copy.copy(self)
+        same._run = run  # noqa: SLF001
+        return same
 
     def location(self, folder: str, number: int, codec: str = "none") -> str:
         """Where version `number` is written."""
@@ -129,6 +138,7 @@ class VersionFiles:
         Raises:
             CommitConflictError: certainly not written: others wrote that version.
             CommitStateUnknownError: perhaps written.
+            RequestRepeatedError: not written: the request was carried out before.
             StorageError: with context `outcome="failed"` certainly not written.
             UnsupportedFeatureError: the object store overwrites what it should refuse.
         """
@@ -136,9 +146,13 @@ class VersionFiles:
             with before_the_swap():
                 check_create_is_exclusive(self._storage, parent(location), str(self._new_uuid()))
             self._is_exclusive = True
+        if self._run is not None:
+            self._run.intend(location, data)
         try:
             create_resolved(self._storage, location, data)
         except FileAlreadyExistsError as error:
+            if self._run is not None:
+                self._run.check_is_new()
             raise lost(name, require_number(location), **context) from error
         except LakehouseError as error:
             if error.context.get("outcome") == "failed":
@@ -149,6 +163,22 @@ class VersionFiles:
                 **context,
                 metadata_location=location,
             ) from error
+        if self._run is not None:
+            self._run.done()
+
+    def fate(self, location: str, digests: frozenset[str]) -> Fate:
+        """What became of a version that was to have content of one of these digests."""
+        folder, number = parent(parent(location)), require_number(location)
+        newest = self.newest_and_kind(folder)[0] or 0
+        try:
+            is_written = digest_of(self._storage.read(location)) in digests
+        except NoSuchFileError:
+            return Fate.UNKNOWN if number < newest else Fate.OPEN
+        if not is_written:
+            return Fate.LOST
+        # versions are one unbroken range: what a late writer left below it is no part of that
+        is_in_line = number >= newest or self.at(folder, number + 1) is not None
+        return Fate.WRITTEN if is_in_line else Fate.UNKNOWN
 
     def chain(self, folder: str, number: int) -> list[str]:
         """Versions from `number` down to a gap or the drop of an earlier table, oldest first."""
