@@ -45,7 +45,7 @@ dev: .venv/installed ## The Dagster UI on http://localhost:3000
 	$(RUN) dagster dev -w workspace.yaml
 
 test: .venv/installed ## All tests, in two processes: make test WORKERS=4
-	$(RUN) pytest -q -n $(WORKERS) --dist loadfile
+	$(RUN) pytest -q -n $(WORKERS) --dist loadfile --durations 12
 
 # PySpark before 4.3 runs on Java 21 at most, and leaves sockets to the garbage collector.
 test-spark: .venv/installed ## The tests of Spark on another version: make test-spark VERSION=4.1
