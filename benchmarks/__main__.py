@@ -28,6 +28,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "plan_atlas": ("--scale", "0.008", "--repeat", "1"),
     "plan_growth": ("--files-per-partition", "2,4", "--repeat", "1"),
     "plan_cost": ("--scale", "0.01"),
+    "scale": ("--days", "7,8,9", "--files-per-partition", "8", "--tables", "20", "--repeat", "1"),
     "manifest_write": ("--entries", "8032"),
     "open_table": ("--snapshots", "100", "--repeat", "1"),
     "call_counts": (),
@@ -86,6 +87,11 @@ def plan_cost(kept: dict[str, Any]) -> Iterator[Ratio]:
         if not contender.startswith("hive"):
             yield Ratio(contender, "Hive listing", one["hive_requests_to_it"], "requests")
             yield Ratio(contender, "Hive listing", one["hive_seconds_to_it"], "derived time")
+
+
+def scale(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for name, one in kept["model"].items():
+        yield Ratio(name, "the cost model", 1 / one["measured_to_predicted"], "cost")
 
 
 def open_table(kept: dict[str, Any]) -> Iterator[Ratio]:
@@ -215,6 +221,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "plan_atlas": plan_atlas,
     "plan_growth": plan_growth,
     "plan_cost": plan_cost,
+    "scale": scale,
     "open_table": open_table,
     "call_counts": call_counts,
     "optional_parts": optional_parts,

@@ -53,7 +53,7 @@ PARTITIONS_PER_MANIFEST = 8
 FULL_FILES_PER_PARTITION = 1004
 SPAN = 2.9
 FIRST_HOUR = 421_704
-"""2018-02-01T00:00Z in hours since the epoch."""
+"""2018-02-09T00:00Z in hours since the epoch."""
 SNAPSHOT_ID = 2018_02_01_0000001
 
 SCHEMA = Schema(
