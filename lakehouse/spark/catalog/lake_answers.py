@@ -137,11 +137,15 @@ class LakeAnswers(Answers):
         return self._find(told) is not None
 
     def load(self, told: Arguments, _thing: object) -> Answers | None:
-        """A table, at `version` or `as_of_us` where one is said; None when there is none."""
+        """A table, at `version` or `as_of_us` where one is said; None when there is none.
+
+        `inserts` says that the statement adds rows and changes none.
+        """
         found = self._find(told)
         if found is None:
             return None
-        return self._answers(found.at(told.get("version"), told.get("as_of_us")))
+        meant = found.at(told.get("version"), told.get("as_of_us"))
+        return self._answers(meant, inserts=told.get("inserts", False))
 
     def load_relation(self, told: Arguments, thing: object) -> Answers | dict[str, Any] | None:
         """A table, or what Spark has to know of a view; None when there is neither."""
@@ -228,7 +232,7 @@ class LakeAnswers(Answers):
     def _find(self, told: Arguments) -> NamedTable | None:
         return find_table(self._lake, told["namespace"], told["name"])
 
-    def _answers(self, found: NamedTable) -> Answers:
+    def _answers(self, found: NamedTable, *, inserts: bool = False) -> Answers:
         table, spark = found.table, self._session()
         if found.metadata_table is not None:
             return MetadataTableAnswers(spark, found)
@@ -242,6 +246,7 @@ class LakeAnswers(Answers):
                 branch,
                 by_workers=by_workers,
                 ref=branch if found.ref or branch in table.refs() else "main",
+                inserts=inserts,
             )
         return TableAnswers(
             self._session,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.evolution.update_schema import UpdateSchema
@@ -19,6 +21,7 @@ from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.rowlevel.operation_answers import OperationAnswers
 from lakehouse.spark.spark_types import to_iceberg_type
 from lakehouse.spark.writing.exact_conditions import exact_condition
+from lakehouse.spark.writing.merged_columns import GivenColumns, accepts_any, given_columns
 from lakehouse.spark.writing.write_answers import WriteAnswers, head_of_branch, table_commit
 from lakehouse.spark.writing.write_target import WriteTarget, write_target
 from lakehouse.table.table import Table
@@ -35,6 +38,7 @@ class WritableTableAnswers(TableAnswers):
         table: the table.
         branch: the branch written.
         ref: the branch read, another one where `branch` is not there yet.
+        inserts: whether the statement adds rows and changes none, as far as is known.
         by_workers: whether Python workers read the files, because Spark cannot.
     """
 
@@ -47,6 +51,7 @@ class WritableTableAnswers(TableAnswers):
         *,
         by_workers: bool,
         ref: str | None = None,
+        inserts: bool = False,
     ) -> None:
         request = table.scan(ref=ref or branch).request
         super().__init__(
@@ -54,6 +59,7 @@ class WritableTableAnswers(TableAnswers):
         )
         self._table = table
         self._branch = branch
+        self._accepts_any = inserts and accepts_any(table)
 
     def _verbs_of_table(self) -> Mapping[str, Verb]:
         return {
@@ -67,7 +73,8 @@ class WritableTableAnswers(TableAnswers):
 
     def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
         """What Spark has to know of the table, as JSON."""
-        return {**super().facts(told, thing), "writable": True}
+        facts = super().facts(told, thing)
+        return {**facts, "writable": True, "accepts_any": self._accepts_any}
 
     def write(self, told: Arguments, _thing: object) -> WriteAnswers:
         """A write in a `mode`, of rows that replace those of `filters`."""
@@ -78,11 +85,11 @@ class WritableTableAnswers(TableAnswers):
                 "of their types; for anything else DELETE and INSERT, or MERGE",
                 table=self.name,
             )
+        table, columns = self._table, self._columns(told)
         target = self._target(told["options"])
-        commit = table_commit(self._table, target, told["mode"], condition)
-        return WriteAnswers(
-            f"write to {self.name}", self._spark, self._table.write_request(), commit, self._table
-        )
+        commit = table_commit(table, target, told["mode"], condition, columns)
+        request = table.write_request() if columns is None else columns.request()
+        return WriteAnswers(f"write to {self.name}", self._spark, request, commit, table, columns)
 
     def drops_whole_files(self, told: Arguments, _thing: object) -> bool:
         """Whether the condition of `filters` is true of all rows of each file that has one."""
@@ -127,6 +134,12 @@ class WritableTableAnswers(TableAnswers):
             logger.debug("%s: %s", self.name, refused)
             return False
         return True
+
+    def _columns(self, told: Arguments) -> GivenColumns | None:
+        if not self._accepts_any:
+            return None
+        schema = StructType.fromJson(json.loads(told["columns"]))
+        return given_columns(self._table, schema, told["options"], self._spark())
 
     def _target(self, options: Mapping[str, str] = MappingProxyType({})) -> WriteTarget:
         return write_target(self._spark(), self._table, self._branch, options)

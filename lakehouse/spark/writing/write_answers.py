@@ -12,12 +12,14 @@ from lakehouse.dml.copy_on_write import remove_matching_rows
 from lakehouse.errors import UnsupportedFeatureError
 from lakehouse.expressions.bound_filter import Bound
 from lakehouse.spark.jvm.answers import Answers, Arguments
+from lakehouse.spark.writing.merged_columns import GivenColumns
 from lakehouse.spark.writing.row_order import row_order
 from lakehouse.spark.writing.task_files import TaskFiles
 from lakehouse.spark.writing.write_target import WriteTarget
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.table.decisions.row_write import Decision
 from lakehouse.table.table import Table
+from lakehouse.transaction.transaction import Transaction
 
 Commit = Callable[[Sequence[DataFile]], None]
 
@@ -31,6 +33,7 @@ class WriteAnswers(Answers):
         request: how files are written.
         commit: makes new files rows of the table.
         table: whose storage keeps them.
+        columns: those of the rows, where they are not the table's.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class WriteAnswers(Answers):
         request: WriteRequest,
         commit: Commit,
         table: Table,
+        columns: GivenColumns | None = None,
     ) -> None:
         super().__init__(
             name,
@@ -52,11 +56,14 @@ class WriteAnswers(Answers):
         )
         self._request = request
         self._commit = commit
+        self._columns = columns
         self._files = TaskFiles(spark, request, table.storage)
 
     def plan(self, _told: Arguments, _thing: object) -> dict[str, Any]:
         """How rows come to tasks, and what tasks do with them."""
-        return self._files.plan(row_order(self._request))
+        if self._columns is None:
+            return self._files.plan(row_order(self._request))
+        return self._files.plan(self._columns.plan(self._request))
 
     def commit(self, told: Arguments, _thing: object) -> None:
         """Publish `files` of all tasks."""
@@ -71,14 +78,23 @@ class WriteAnswers(Answers):
         return self._files.by_workers(rows)
 
 
-def table_commit(table: Table, target: WriteTarget, mode: str, condition: Bound) -> Commit:
+def table_commit(
+    table: Table,
+    target: WriteTarget,
+    mode: str,
+    condition: Bound,
+    columns: GivenColumns | None = None,
+) -> Commit:
     """The commit of a write: `append`, `overwrite` by condition, or `dynamic` (partitions)."""
     branch = target.branch
+
+    def transaction() -> Transaction:
+        return table.transaction(branch=branch) if columns is None else columns.transaction(branch)
 
     def append(files: Sequence[DataFile]) -> None:
         with target.row_write(table) as write:
             write.files += files
-            write.commit(table.transaction(branch=branch).append(files))
+            write.commit(transaction().append(files))
 
     def overwrite(files: Sequence[DataFile]) -> None:
         with target.row_write(table) as write:
@@ -92,10 +108,10 @@ def table_commit(table: Table, target: WriteTarget, mode: str, condition: Bound)
                     table.write_request(),
                     table.storage,
                 )
-                transaction = table.transaction(branch=branch).overwrite(
+                replacement = transaction().overwrite(
                     [*files, *gone.added], gone.removed, conflict_filter=condition
                 )
-                return Decision(transaction, gone.added)
+                return Decision(replacement, gone.added)
 
             write.commit_decision(decide)
 
@@ -105,7 +121,7 @@ def table_commit(table: Table, target: WriteTarget, mode: str, condition: Bound)
 
             def decide() -> Decision:
                 removed = replaced_files(table, branch, files)
-                return Decision(table.transaction(branch=branch).overwrite(files, removed), ())
+                return Decision(transaction().overwrite(files, removed), ())
 
             write.commit_decision(decide)
 

@@ -9,8 +9,6 @@ _REASONS: Sequence[tuple[tuple[str, ...], str]] = (
      "`DROP COLUMN`"),
     (("format('iceberg')",), "no data source is called `iceberg` without its runtime: "
      "`spark.table`, `writeTo`; changes between snapshots by `create_changelog_view`"),
-    (("mergeSchema",), "no such option: `INSERT WITH SCHEMA EVOLUTION` (Spark 4.3), or `ALTER "
-     "TABLE ... ADD COLUMN` first"),
     (("BY SOURCE THEN DELETE",), "a row that two rows of the source match stays once; there it is "
      "doubled"),
     (("kind = \"k0\"",), "`where` reads double quotes as SQL does, as a name: `'k0'`"),

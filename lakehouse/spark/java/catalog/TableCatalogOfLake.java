@@ -24,6 +24,7 @@ import org.apache.spark.sql.connector.catalog.TableCatalog;
 import org.apache.spark.sql.connector.catalog.TableCatalogCapability;
 import org.apache.spark.sql.connector.catalog.TableChange;
 import org.apache.spark.sql.connector.catalog.TableInfo;
+import org.apache.spark.sql.connector.catalog.TableWritePrivilege;
 import org.apache.spark.sql.connector.catalog.functions.UnboundFunction;
 import org.apache.spark.sql.connector.expressions.Transform;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
@@ -139,6 +140,17 @@ abstract class TableCatalogOfLake implements TableCatalog, SupportsNamespaces, F
     public Table loadTable(Identifier ident, long micros) throws NoSuchTableException {
         Map asked = named(ident);
         asked.put("as_of_us", Long.valueOf(micros));
+        return load(ident, asked);
+    }
+
+    /**
+     * For a statement that writes. Of rows that are added alone may the columns be any, where the
+     * table says so: Spark finds no plan for other changes of such a table.
+     */
+    public Table loadTable(Identifier ident, Set privileges) throws NoSuchTableException {
+        Map asked = named(ident);
+        asked.put("inserts", Boolean.valueOf(privileges.contains(TableWritePrivilege.INSERT)
+            && !privileges.contains(TableWritePrivilege.UPDATE)));
         return load(ident, asked);
     }
 

@@ -2,6 +2,7 @@ package lakehouse.spark;
 
 import java.util.EnumSet;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsDeleteV2;
@@ -22,10 +23,14 @@ class WritableTable extends EvolvingTable
     }
 
     public Set capabilities() {
-        return EnumSet.of(
+        HashSet out = new HashSet(EnumSet.of(
             TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE,
             TableCapability.OVERWRITE_BY_FILTER, TableCapability.OVERWRITE_DYNAMIC,
-            TableCapability.AUTOMATIC_SCHEMA_EVOLUTION);
+            TableCapability.AUTOMATIC_SCHEMA_EVOLUTION));
+        if (is("accepts_any")) {
+            out.add(TableCapability.ACCEPT_ANY_SCHEMA);
+        }
+        return out;
     }
 
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {

@@ -17,19 +17,30 @@ import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
 import org.apache.spark.sql.connector.write.RequiresDistributionAndOrdering;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
 
 /** Data files written by Spark's tasks in place, and committed by Python in one snapshot. */
 class LakehouseWrite implements BatchWrite, RequiresDistributionAndOrdering {
     private final String table;
     private final Answerer answerer;
     private final Map plan;
+    private final RowMapping mapping;
     private boolean committing;
 
-    /** `verb` asks how rows come to tasks, and what tasks do with them. */
+    /** Of rows of the table: `verb` asks how they come to tasks, and what tasks do with them. */
     LakehouseWrite(String table, Answerer answerer, String verb) {
+        this(table, answerer, verb, null);
+    }
+
+    /** Of rows of the columns `given`. */
+    LakehouseWrite(String table, Answerer answerer, String verb, StructType given) {
         this.table = table;
         this.answerer = answerer;
         this.plan = answerer.map(verb, null);
+        String wanted = (String) plan.get("wanted");
+        this.mapping = wanted == null ? null
+            : RowMapping.of(table, given, (StructType) DataType.fromJson(wanted));
     }
 
     /** By the tasks' own JVMs where they can, else by Python workers. */
@@ -104,7 +115,7 @@ class LakehouseWrite implements BatchWrite, RequiresDistributionAndOrdering {
     // Writing
 
     public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
-        return new RowWriterFactory(writing());
+        return new RowWriterFactory(writing(), mapping);
     }
 
     /**

@@ -50,7 +50,8 @@ final class LakehouseWriteBuilder
         asked.put("mode", mode);
         asked.put("filters", filters);
         asked.put("options", info.options().asCaseSensitiveMap());
+        asked.put("columns", info.schema().json());
         Answerer write = table.answerer.answerer("write", asked);
-        return new LakehouseWrite(table.name(), write, "plan");
+        return new LakehouseWrite(table.name(), write, "plan", info.schema());
     }
 }

@@ -8,14 +8,18 @@ import org.apache.spark.sql.connector.write.DataWriterFactory;
 /** Makes the writers of tasks. */
 final class RowWriterFactory implements DataWriterFactory {
     private final FileWriting writing;
+    private final RowMapping mapping;
 
-    RowWriterFactory(FileWriting writing) {
+    /** `mapping` is null where rows are as the table has them. */
+    RowWriterFactory(FileWriting writing, RowMapping mapping) {
         this.writing = writing;
+        this.mapping = mapping;
     }
 
     public DataWriter createWriter(int partition, long task) {
         try {
-            return new RowWriter(writing, partition, task);
+            return mapping == null ? new RowWriter(writing, partition, task)
+                : (RowWriter) new MappedRowWriter(writing, partition, task, mapping);
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }

@@ -1,0 +1,135 @@
+"""Columns that a table gets with the first rows that have them (`mergeSchema`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import types as sp
+
+from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.data.writing.data_file_writer import WriteRequest
+from lakehouse.evolution.schema_changes import Changes
+from lakehouse.evolution.update_schema import UpdateSchema
+from lakehouse.spark.spark_types import shown_schema, to_iceberg_schema
+from lakehouse.spark.writing.row_order import AS_THEY_COME, row_order
+from lakehouse.table.table import Table
+from lakehouse.transaction.transaction import Transaction
+
+ACCEPTS_ANY = "write.spark.accept-any-schema"
+_OPTIONS = ("merge-schema", "mergeschema")
+_SETTING = "spark.sql.iceberg.merge-schema"
+
+
+def accepts_any(table: Table) -> bool:
+    """Whether Spark is to leave the columns of written rows to the table."""
+    return table.properties.get(ACCEPTS_ANY, "").lower() == "true"
+
+
+@dataclass(frozen=True)
+class GivenColumns:
+    """The columns of the rows of a write to a table that accepts any.
+
+    Attributes:
+        table: the table.
+        given: Spark's schema of the rows.
+        changes: what the table's columns become with them, if the write asks for that.
+    """
+
+    table: Table
+    given: sp.StructType
+    changes: Changes
+
+    def transaction(self, branch: str) -> Transaction:
+        """A transaction that begins with the new columns."""
+        transaction = self.table.transaction(branch=branch)
+        if self.changes.updates:
+            transaction.update(self.changes.updates, self.changes.requirements)
+        return transaction
+
+    def request(self) -> WriteRequest:
+        """How files are written: with the new columns."""
+        table, metadata = self.table, self.transaction("main").metadata
+        version = TableVersion(table.identifier, metadata, table.metadata_location)
+        return Table(table.catalog, version, table.environment).write_request()
+
+    def plan(self, request: WriteRequest) -> dict[str, Any]:
+        """How rows come to tasks: as they are, where the columns that say how are not theirs."""
+        order = row_order(request)
+        wanted = shown_schema(request.schema)
+        terms = [*order["clustering"], *(one["term"] for one in order["ordering"])]
+        terms += [one["term"] for one in order["ordered_distribution"]]
+        if not all(self._has(one["column"], wanted) for one in terms):
+            order = {**AS_THEY_COME}
+        return {**order, "wanted": wanted.json()}
+
+    def _has(self, column: str, wanted: sp.StructType) -> bool:
+        name = column.partition(".")[0]
+        types = {one.name: one.dataType for one in self.given.fields}
+        return name in types and types[name] == wanted[name].dataType
+
+
+def given_columns(
+    table: Table, told: sp.StructType, options: Mapping[str, str], spark: SparkSession
+) -> GivenColumns:
+    """The columns of a write with these options.
+
+    The option `mergeSchema` (`merge-schema`), or the session's `spark.sql.iceberg.merge-schema`,
+    adds the columns that the table lacks and widens types, also inside structs, lists and maps.
+
+    Raises:
+        InvalidSchemaError: a change of columns that the format does not have.
+        UnsupportedTypeError: a new column of a type that Iceberg lacks.
+    """
+    asked = {key.lower(): value for key, value in options.items()}
+    wanted = next((asked[key] for key in _OPTIONS if key in asked), None)
+    if (wanted or spark.conf.get(_SETTING, None) or "").lower() != "true":
+        return GivenColumns(table, told, Changes())
+    update = UpdateSchema(table.metadata)
+    folds = spark.conf.get("spark.sql.caseSensitive") != "true"
+    _Merge(update, folds=folds).fields([], shown_schema(table.schema()), told)
+    return GivenColumns(table, told, update.changes())
+
+
+@dataclass(frozen=True)
+class _Merge:
+    update: UpdateSchema
+    folds: bool
+
+    def fields(self, path: list[str], there: sp.StructType, given: sp.StructType) -> None:
+        known = {self._name(one.name): one for one in there.fields}
+        for one in given.fields:
+            found = known.get(self._name(one.name))
+            if found is None:
+                column = to_iceberg_schema(sp.StructType([_optional(one)])).fields[0]
+                self.update.add_column([*path, one.name], column.field_type, doc=column.doc)
+            else:
+                self.types([*path, found.name], found.dataType, one.dataType)
+
+    def types(self, path: list[str], there: sp.DataType, given: sp.DataType) -> None:
+        if isinstance(there, sp.StructType) and isinstance(given, sp.StructType):
+            self.fields(path, there, given)
+        elif isinstance(there, sp.ArrayType) and isinstance(given, sp.ArrayType):
+            self.types([*path, "element"], there.elementType, given.elementType)
+        elif isinstance(there, sp.MapType) and isinstance(given, sp.MapType):
+            self.types([*path, "value"], there.valueType, given.valueType)
+        elif _is_wider(there, given):
+            wider = to_iceberg_schema(sp.StructType([sp.StructField("column", given)]))
+            self.update.update_column(path, wider.fields[0].field_type)
+
+    def _name(self, name: str) -> str:
+        return name.lower() if self.folds else name
+
+
+def _optional(field: sp.StructField) -> sp.StructField:
+    """The column as one that may be null, as it is in the rows that are there."""
+    return sp.StructField(field.name, field.dataType, True, field.metadata)
+
+
+def _is_wider(there: sp.DataType, given: sp.DataType) -> bool:
+    if isinstance(there, sp.DecimalType) and isinstance(given, sp.DecimalType):
+        return there.scale == given.scale and there.precision < given.precision
+    pair = (type(there), type(given))
+    return pair in {(sp.IntegerType, sp.LongType), (sp.FloatType, sp.DoubleType)}
