@@ -65,7 +65,8 @@ class AnsweredRequest:
 
     Attributes:
         fingerprint: of what was asked for.
-        status, answer: of HTTP, if it was refused; None if it was carried out.
+        status: of HTTP, if it was refused; None if it was carried out.
+        answer: with which it was refused; where it unregistered a table, the last metadata file.
     """
 
     fingerprint: str
@@ -290,6 +291,12 @@ class Catalog(Protocol):
         NoSuchTableError, MaintenanceRefusedError (`purge` of a table with `gc.enabled=false`),
         InvalidLocationError (`purge` of a table that says to be outside the warehouse or in the
         folder of another table).
+        """
+
+    def unregister(self, identifier: Identifier) -> TableVersion:
+        """Forget the table and leave its files; its last version, which no commit comes after.
+
+        Raises NoSuchTableError.
         """
 
     def rename(self, source: Identifier, target: Identifier) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from dataclasses import replace
 from uuid import UUID, uuid5
 
 from lakehouse.catalog.catalog_protocol import AnsweredRequest, Request, RequestLog
@@ -86,7 +87,7 @@ def _again(
         )
     if found.status is not None:
         return Answer(found.status, (found.answer or "").encode())
-    return operation.again(served, call)
+    return operation.again(served, replace(call, told=found.answer))
 
 
 def _key(text: str, caller: Caller) -> str:

@@ -21,6 +21,7 @@ from lakehouse.server.delegation.file_access import AccessRules, FileAccess
 from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.operations.access_operations import access_operations
+from lakehouse.server.operations.function_operations import FUNCTION_OPERATIONS
 from lakehouse.server.operations.namespace_operations import NAMESPACE_OPERATIONS
 from lakehouse.server.operations.report_operations import REPORT_OPERATIONS
 from lakehouse.server.operations.scan_operations import ScanPlanning
@@ -28,7 +29,6 @@ from lakehouse.server.operations.semantics_operations import SEMANTICS_OPERATION
 from lakehouse.server.operations.table_operations import TABLE_OPERATIONS
 from lakehouse.server.operations.token_operations import TOKEN_OPERATIONS
 from lakehouse.server.operations.transaction_operations import TRANSACTION_OPERATIONS
-from lakehouse.server.operations.unserved_operations import UNSERVED_OPERATIONS
 from lakehouse.server.operations.view_operations import VIEW_OPERATIONS
 from lakehouse.server.repeated_requests import LIFETIME
 from lakehouse.server.request_answers import RequestAnswers, response
@@ -73,7 +73,7 @@ def operations_of(catalog: Catalog, access: AccessRules | None = None) -> tuple[
     together = [replace(one, listed=catalog.commits_together) for one in TRANSACTION_OPERATIONS]
     planning = ScanPlanning().operations()
     served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *VIEW_OPERATIONS, *REPORT_OPERATIONS)
-    others = (*access_operations(access), *SEMANTICS_OPERATIONS, *UNSERVED_OPERATIONS)
+    others = (*access_operations(access), *SEMANTICS_OPERATIONS, *FUNCTION_OPERATIONS)
     return (*served, *planning, *together, *others)
 
 

@@ -116,4 +116,5 @@ class Operation:
     @property
     def endpoint(self) -> str:
         """The name that the specification's `endpoints` gives it."""
-        return f"{self.method} {self.root}{'/{prefix}' if self.listed else ''}{self.path}"
+        path = self.path.replace("{plan_id}", "{plan-id}")  # no name that routes can have
+        return f"{self.method} {self.root}{'/{prefix}' if self.listed else ''}{path}"

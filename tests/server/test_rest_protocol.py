@@ -67,7 +67,7 @@ def test_every_operation_that_is_listed_answers(rest):
     for one in rest.get("/config").json()["endpoints"]:
         method, path = one.split(" ")
         path = path.removeprefix("/v1/{prefix}")
-        for part in ("namespace", "table", "view", "plan-id"):
+        for part in ("namespace", "table", "view", "plan-id", "function"):
             path = path.replace(f"{{{part}}}", "nothing")
         answer = rest.ask(method, path, {})
         assert "no such operation" not in answer.text, one

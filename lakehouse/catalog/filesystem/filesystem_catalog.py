@@ -288,6 +288,17 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
 
         Without `purge` every file stays, and the newest metadata file can be registered again.
         """
+        version = self._end(identifier, purge=purge)
+        if purge:
+            number = require_number(version.metadata_location)
+            self._purge(identifier, version, self._versions.chain(self._folder(identifier), number))
+
+    def unregister(self, identifier: Identifier) -> TableVersion:
+        """Forget the table and leave its files; its last version."""
+        return self._end(identifier, purge=False)
+
+    def _end(self, identifier: Identifier, *, purge: bool) -> TableVersion:
+        """Write the version that says that the table is no more; the one before it."""
         folder = self._folder(identifier)
         while True:
             version = self.load(identifier)
@@ -296,14 +307,14 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             number = require_number(version.metadata_location) + 1
             codec = codec_after(version.metadata)
             record = drop_record(self._environment.now_ms(), str(self._environment.new_uuid()))
+            if self._run is not None:
+                self._run.told = version.metadata_location
             try:
                 self._swap(identifier, self._versions.location(folder, number, codec), record)
-                break
             except CommitConflictError:
                 continue
-        self._versions.write_hint(folder, number)
-        if purge:
-            self._purge(identifier, version, self._versions.chain(folder, number - 1))
+            self._versions.write_hint(folder, number)
+            return version
 
     def _purge(self, identifier: Identifier, version: TableVersion, versions: list[str]) -> None:
         """Delete what is in the table's folder.

@@ -155,8 +155,9 @@ class RequestFiles:
             if one.is_done or one.status is not None:
                 return AnsweredRequest(one.fingerprint, one.status, one.answer)
         fates = self._fates(entries)
-        if Fate.WRITTEN in fates.values():
-            return AnsweredRequest(entries[0].fingerprint, None, None)
+        for one in entries:
+            if one.location is not None and fates[one.location] is Fate.WRITTEN:
+                return AnsweredRequest(one.fingerprint, None, one.answer)
         if Fate.UNKNOWN in fates.values():
             raise unknown(key)
         return None
@@ -169,9 +170,9 @@ class RequestFiles:
                 f"Request {request.key} was carried out before.", key=request.key
             )
 
-    def done(self, request: Request, entries: list[_Entry]) -> None:
+    def done(self, request: Request, entries: list[_Entry], told: str | None) -> None:
         """Say that it is done, so that nobody has to look for what it did. Never fails."""
-        data = _Entry(request.fingerprint, is_done=True).to_json()
+        data = _Entry(request.fingerprint, answer=told, is_done=True).to_json()
         location = self._location(request.key, len(entries) + 1)
         # another run's entry in its place tells nothing that this one does not
         after_the_swap(
@@ -195,12 +196,16 @@ class RequestRun:
     Args:
         files: the requests of the warehouse.
         request: the request.
+
+    Attributes:
+        told: what is to be kept of the answer.
     """
 
     def __init__(self, files: RequestFiles, request: Request) -> None:
         self._files, self._request = files, request
         self._entries: list[_Entry] = []
         self._mine = 0
+        self.told: str | None = None
 
     def intend(self, location: str, data: bytes) -> None:
         """Note which version is going to be created, before it is.
@@ -209,7 +214,7 @@ class RequestRun:
             RequestRepeatedError: the request was carried out before.
             CommitStateUnknownError: perhaps it was, or another run may still do so.
         """
-        self._begin(_Entry(self._request.fingerprint, location, digest_of(data)))
+        self._begin(_Entry(self._request.fingerprint, location, digest_of(data), answer=self.told))
 
     def check_is_new(self) -> None:
         """Raise RequestRepeatedError where another run carried it out meanwhile."""
@@ -218,7 +223,7 @@ class RequestRun:
 
     def done(self) -> None:
         """The version was created."""
-        self._files.done(self._request, self._entries)
+        self._files.done(self._request, self._entries, self.told)
 
     @contextmanager
     def towards(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+import orjson
 from requests import Response
 
 from lakehouse.catalog.base_catalog import BaseCatalog
@@ -48,6 +49,7 @@ from lakehouse.rest.refusals import CATALOG, NAMESPACE, TABLE, refusal, told
 from lakehouse.rest.rest_session import RestSession, body_of
 from lakehouse.spec.identifier import Identifier, parse_namespace
 from lakehouse.spec.json_fields import require_list, require_str, string_map
+from lakehouse.spec.metadata.metadata_json import parse
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import AssertCreate, Requirement
 from lakehouse.spec.metadata.table_updates import AddSnapshot, Update
@@ -326,6 +328,16 @@ class RestCatalog(BaseCatalog):
         query = {"purgeRequested": "true" if purge else "false"}
         path = _path(self._session, identifier)
         self._session.answer("DELETE", path, str(identifier), TABLE, query=query, keyed=True)
+
+    def unregister(self, identifier: Identifier) -> TableVersion:
+        """Forget the table and leave its files; its last version."""
+        self._tables.forget(identifier)
+        path = f"{_path(self._session, identifier)}/unregister"
+        answer = self._session.answer("POST", path, str(identifier), TABLE, keyed=True)
+        location = require_str(answer, "metadata-location", path)
+        return TableVersion(
+            identifier, parse(orjson.dumps(answer.get("metadata")), location), location
+        )
 
     def rename(self, source: Identifier, target: Identifier) -> None:
         """Give a table another name."""

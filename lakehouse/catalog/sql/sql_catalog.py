@@ -94,6 +94,7 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         self._database.create_tables()
         self._requests = SqlRequests(self._database, name)
         self._tables = TableLocations(self._database, self.storage)
+        self._told: str | None = None
         self._note: Callable[[Connection], None] = lambda _connection: None
         self._noting(self._note)
 
@@ -256,8 +257,11 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         """The same catalog, whose changes are noted as those of a request."""
         self._requests.prepare()
         same = copy.copy(self)
-        same._noting(lambda connection: self._requests.note(connection, request))  # noqa: SLF001
+        same._note_each(request)  # noqa: SLF001
         return same
+
+    def _note_each(self, request: Request) -> None:
+        self._noting(lambda connection: self._requests.note(connection, request, answer=self._told))
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
         """Wait for this writer's turn on the table, for a bounded time."""
@@ -286,6 +290,14 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
                 f"{version.metadata.location} by hand.",
                 table=str(identifier),
             )
+
+    def unregister(self, identifier: Identifier) -> TableVersion:
+        """Forget the table and leave its files; its last version."""
+        while True:
+            version = self.load(identifier)
+            self._told = version.metadata_location
+            if self._pointers.remove(identifier, at=version.metadata_location):
+                return version
 
     def rename(self, source: Identifier, target: Identifier) -> None:
         """Give a table another name."""

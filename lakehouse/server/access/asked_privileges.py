@@ -68,6 +68,11 @@ def on_table(privilege: Privilege) -> Asks:
     return lambda call: (Ask(privilege, path_of(call.table())),)
 
 
+def both(first: Asks, second: Asks) -> Asks:
+    """What either asks for."""
+    return lambda call: (*first(call), *second(call))
+
+
 def on_view(privilege: Privilege) -> Asks:
     """On the view of the path."""
     return lambda call: (Ask(privilege, path_of(Identifier(call.namespace(), call.names["view"]))),)

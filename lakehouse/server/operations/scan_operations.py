@@ -21,10 +21,11 @@ from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.server.access.asked_privileges import on_table
 from lakehouse.server.access.confined_tables import check_manifests
 from lakehouse.server.access.privileges import Privilege
-from lakehouse.server.error_answers import HttpError
+from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.file_json import file_to_json
 from lakehouse.server.filter_json import filter_from_json
 from lakehouse.server.http_messages import Answer, Call, json_answer
+from lakehouse.server.operations.plans_under_way import NO_SUCH_PLAN, PlansUnderWay
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import optional_bool, optional_int, optional_list, require_str
@@ -73,25 +74,50 @@ class ScanPlanning:
 
     def __init__(self) -> None:
         self._plans = RecentPlans()
+        self._under_way = PlansUnderWay()
 
     def operations(self) -> tuple[Operation, ...]:
-        """Plans are complete when they are answered: there is nothing to poll or to cancel."""
+        """To ask for a plan, for what became of it, for its further tasks; to have it no more."""
         table = "/namespaces/{namespace}/tables/{table}"
+        plan, reads = f"{table}/plan", on_table(Privilege.READ)
         return (
-            Operation("POST", f"{table}/plan", self.plan, asks=on_table(Privilege.READ)),
-            Operation("POST", f"{table}/tasks", self.tasks, asks=on_table(Privilege.READ)),
+            Operation("POST", plan, self.plan, asks=reads),
+            Operation("GET", f"{plan}/{{plan_id}}", self.fetch, asks=reads),
+            Operation("DELETE", f"{plan}/{{plan_id}}", self.cancel, asks=reads),
+            Operation("POST", f"{table}/tasks", self.tasks, asks=reads),
         )
 
     def plan(self, served: Served, call: Call) -> Answer:
-        """The files that may hold rows, at once."""
+        """The files that may hold rows; an id to ask again where finding them takes long."""
         version = served.tables.newest(call.table())
         body = orjson.dumps(call.document(), option=orjson.OPT_SORT_KEYS)
         # a token names a snapshot: later tasks are of the same one, whatever was committed since
         asked = _Asked(
             version.identifier, version.metadata_location, _with_snapshot(version.metadata, body)
         )
-        plan = self._planned(served, call, version, asked)
-        return json_answer({"status": "completed", **self._page(plan, version, asked, 0)})
+
+        def first_page() -> dict[str, Any]:
+            return self._page(self._planned(served, call, version, asked), version, asked, 0)
+
+        plan_id = str(served.environment.new_uuid())
+        return json_answer(self._under_way.begin(version.identifier, plan_id, first_page))
+
+    def fetch(self, _served: Served, call: Call) -> Answer:
+        """What became of a plan."""
+        try:
+            return json_answer(self._under_way.fetch(call.table(), call.names["plan_id"]))
+        except HttpError as error:
+            if error.kind == NO_SUCH_PLAN:
+                raise
+            return _failed(error)
+        # the request to plan is what failed, not this one
+        except Exception as error:  # noqa: BLE001
+            return _failed(error)
+
+    def cancel(self, _served: Served, call: Call) -> Answer:
+        """Nobody wants the plan any more."""
+        self._under_way.cancel(call.table(), call.names["plan_id"])
+        return Answer()
 
     def tasks(self, served: Served, call: Call) -> Answer:
         """Further files of a plan."""
@@ -159,6 +185,12 @@ class ScanPlanning:
             rest = range(TASKS_MAX, len(plan.tasks), TASKS_MAX)
             found["plan-tasks"] = [_token(asked, one) for one in rest]
         return found
+
+
+def _failed(error: Exception) -> Answer:
+    """REST catalog: FailedPlanningResult."""
+    said = orjson.loads(error_answer(error, changes=False).body)
+    return json_answer({"status": "failed", **said})
 
 
 def _with_snapshot(metadata: TableMetadata, body: bytes) -> bytes:

@@ -13,6 +13,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.confinement import allowed_roots, check_within, unused_folder
+from lakehouse.catalog.metadata_files import read_metadata
 from lakehouse.errors import (
     CorruptMetadataError,
     InvalidInputError,
@@ -21,6 +22,7 @@ from lakehouse.errors import (
     TableAlreadyExistsError,
 )
 from lakehouse.server.access.asked_privileges import (
+    both,
     of_commit,
     of_registering,
     of_renaming,
@@ -224,6 +226,23 @@ def drop_table(served: Served, call: Call) -> Answer:
     return Answer()
 
 
+def unregister_table(served: Served, call: Call) -> Answer:
+    """The name is gone, the files stay: where the last metadata are, and what they say."""
+    version = served.catalog.unregister(call.table())
+    return _unregistered(version.metadata_location, version.metadata)
+
+
+def table_was_unregistered(served: Served, call: Call) -> Answer:
+    """As when it was."""
+    location = str(call.told)
+    return _unregistered(location, read_metadata(served.catalog.storage(location), location))
+
+
+def _unregistered(location: str, metadata: TableMetadata) -> Answer:
+    body = b'{"metadata-location":%b,"metadata":%b}' % (orjson.dumps(location), serialize(metadata))
+    return Answer(200, body)
+
+
 def rename_table(served: Served, call: Call) -> Answer:
     """Also into another namespace."""
     document = call.document()
@@ -305,6 +324,14 @@ TABLE_OPERATIONS = (
     Operation("GET", _ONE, load_table, at_once=load_known_table, asks=on_table(Privilege.READ)),
     Operation("POST", _ONE, commit_table, changes=True, again=table_is_there, asks=of_commit),
     Operation("DELETE", _ONE, drop_table, changes=True, asks=on_table(Privilege.DROP)),
+    Operation(
+        "POST",
+        f"{_ONE}/unregister",
+        unregister_table,
+        changes=True,
+        again=table_was_unregistered,
+        asks=both(on_table(Privilege.READ), on_table(Privilege.DROP)),
+    ),
     Operation(
         "POST",
         "/namespaces/{namespace}/register",
