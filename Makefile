@@ -13,6 +13,7 @@ UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 RUN := $(UV) run --frozen --no-sync
 SEEDS ?= 10000
 ROUNDS ?= 10000
+APPENDS ?= 150
 CASES ?= 25
 STATEMENTS ?= 2000
 SEED ?= 1
@@ -20,7 +21,7 @@ WORKERS ?= 2
 VERSION ?= 4.1
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold race conformance-java conformance-rest conformance-rest-client conformance-spark conformance-mcp conformance-dbt cluster cluster-jars clean
+.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold race faults conformance-java conformance-rest conformance-rest-client conformance-spark conformance-mcp conformance-dbt cluster cluster-jars clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +100,10 @@ race: .venv/installed ## 8 processes x 100 appends on every catalog, x 50 merges
 	LAKEHOUSE_RACE_WRITERS=8 LAKEHOUSE_RACE_APPENDS=100 LAKEHOUSE_RACE_MERGES=50 \
 		LAKEHOUSE_KILL_ROUNDS=200 $(RUN) pytest -q -s -o timeout=3600 \
 		tests/integration/test_races.py tests/integration/test_merge_races.py
+
+faults: .venv/installed ## 8 clients, a server that is killed, a proxy that cuts: APPENDS=150 each
+	LAKEHOUSE_REST_CLIENTS=8 LAKEHOUSE_REST_APPENDS=$(APPENDS) LAKEHOUSE_REST_KILL_SECONDS=5 LAKEHOUSE_REST_KILLS=10000 \
+		$(RUN) pytest -q -s -o timeout=7200 tests/server/test_server_faults.py
 
 conformance-java: .venv/installed ## Iceberg's Java library as judge (needs a JDK, Maven): CASES=25
 	$(RUN) python -m tests.conformance.java --orders --cases $(CASES)

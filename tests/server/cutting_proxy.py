@@ -9,7 +9,17 @@ from collections import Counter
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-FAULTS = ("lost request", "lost reply", "repeated", "repeated late", "gateway error", "cut reply")
+FAULTS = (
+    "lost request",
+    "late request",
+    "lost reply",
+    "late reply",
+    "repeated",
+    "repeated late",
+    "gateway error",
+    "cut reply",
+)
+LATE_SECONDS = 0.1
 
 
 class CuttingProxy(ThreadingHTTPServer):
@@ -51,15 +61,19 @@ class _Handler(BaseHTTPRequestHandler):
         fault = self.server.fault(self.command)
         if fault == "lost request":
             return self._hang_up()
+        if fault == "late request":
+            time.sleep(LATE_SECONDS)
         status, answer, kind = ask(*asked)
         if fault == "repeated":
             status, answer, kind = ask(*asked)
         if fault == "repeated late":
-            timer = threading.Timer(0.1, ask, asked)
+            timer = threading.Timer(LATE_SECONDS, ask, asked)
             self.server.late.append(timer)
             timer.start()
         if fault == "lost reply":
             return self._hang_up()
+        if fault == "late reply":
+            time.sleep(LATE_SECONDS)
         if fault == "gateway error":
             status, answer = 502, b"<html>Bad Gateway</html>"
         self.send_response(status)

@@ -1,6 +1,6 @@
 """Clients behind a proxy that loses, repeats, delays and cuts, while the server is killed.
 
-More of it: LAKEHOUSE_REST_CLIENTS=8 LAKEHOUSE_REST_APPENDS=600 LAKEHOUSE_REST_KILLS=100.
+More of it: `make faults`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
 import requests
 
 import lakehouse as lh
@@ -24,6 +25,7 @@ from tests.server.cutting_proxy import CuttingProxy
 CLIENTS = int(os.environ.get("LAKEHOUSE_REST_CLIENTS", "2"))
 APPENDS = int(os.environ.get("LAKEHOUSE_REST_APPENDS", "5"))
 KILLS = int(os.environ.get("LAKEHOUSE_REST_KILLS", "1"))
+KILL_SECONDS = float(os.environ.get("LAKEHOUSE_REST_KILL_SECONDS", "1"))
 ROOT = Path(__file__).parents[2]
 
 
@@ -55,8 +57,10 @@ def start(catalog: str, warehouse: str, port: int, *more: str) -> subprocess.Pop
     raise AssertionError("the server did not start")
 
 
-def test_every_change_that_was_asked_for_happened_once(tmp_path):
-    uri, warehouse, port = f"sqlite:///{tmp_path}/c.db", str(tmp_path / "wh"), free_port()
+@pytest.mark.parametrize("kind", ["filesystem", "sqlite"])
+def test_every_change_that_was_asked_for_happened_once(tmp_path, kind):
+    warehouse, port = str(tmp_path / "wh"), free_port()
+    uri = warehouse if kind == "filesystem" else f"sqlite:///{tmp_path}/c.db"
     lake = lh.load_catalog(uri, warehouse=warehouse)
     server = start(uri, warehouse, port)
     direct = f"http://127.0.0.1:{port}/v1/namespaces"
@@ -78,17 +82,20 @@ def test_every_change_that_was_asked_for_happened_once(tmp_path):
             )
             for n in range(CLIENTS)
         ]
-        for _ in range(KILLS):
-            time.sleep(1)
+        kills = 0
+        while kills == 0 or (kills < KILLS and any(one.poll() is None for one in clients)):
+            time.sleep(KILL_SECONDS)
             server.send_signal(signal.SIGKILL)
             server.wait()
-            server = start(uri, warehouse, port)
+            server, kills = start(uri, warehouse, port), kills + 1
         told = [json.loads(one.communicate(timeout=1200)[0]) for one in clients]
         for late in proxy.late:
             late.join()
         proxy.shutdown()
     server.terminate()
     assert server.wait(30) == 0
+    refused = sum(one["refused"] for one in told)
+    sys.stdout.write(f"{kind}: {kills} kills, {refused} conflicts, {dict(proxy.faults)}\n")
     assert [one["appended"] for one in told] == [APPENDS] * CLIENTS
     assert sum(proxy.faults.values()) > CLIENTS * APPENDS / 2
 
