@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -27,10 +28,12 @@ from lakehouse.scan.scan_tasks import TaskGroup
 from lakehouse.scan.task_splits import combine
 from lakehouse.spark.jvm.answers import Answers, Arguments, Raw, Verb
 from lakehouse.spark.reading.catalyst_filters import translate_filters
+from lakehouse.spark.reading.exact_conditions import exact_condition
 from lakehouse.spark.reading.file_answer import file_answer, parquet_only
 from lakehouse.spark.reading.table_facts import FILE_HASH, table_facts
 from lakehouse.spark.reading.worker_reader import read_on_workers
 from lakehouse.spark.spark_types import quoted, shown_schema
+from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
 from lakehouse.storage.storage_protocol import Storage
 
@@ -77,6 +80,7 @@ class TableAnswers(Answers):
             "facts": self.facts,
             "plan": self.answer_plan,
             "aggregates": self.aggregates,
+            "whole_files": self.whole_files,
             "rows": self.rows,
         }
 
@@ -85,24 +89,43 @@ class TableAnswers(Answers):
         return table_facts(self.name, self.request, self.schema, by_workers=self.by_workers)
 
     def answer_plan(self, told: Arguments, _thing: object) -> Raw:
-        """Which files, with these `filters` of a query (`FilterJson.java`), for these `columns`?"""
-        plan = self.plan(told["filters"])
+        """Which files, with these `filters` of a query (`FilterJson.java`), for these `columns`?
+
+        Of those the ones that may have rows `among` which a query found others to join.
+        """
+        plan = self.plan(told["filters"], told.get("among", "[]"))
         parquet_only(self.name, plan)
         return Raw(file_answer(plan, told["columns"], self.request.metadata))
 
     def aggregates(self, told: Arguments, _thing: object) -> list[int | None] | None:
-        """What are these `asked`, over all rows (`AnsweredScan.java`)? None: read and see."""
+        """What are these `asked` (`AnsweredScan.java`)? None: read and see.
+
+        Over all rows, or those of the files that `filters` choose, if these are whole files.
+        """
         fields = {one.name: one for one in self.schema.fields}
         asked = [Aggregate(function, fields.get(name)) for function, name in told["asked"]]
         if self.condition("[]") != TRUE or not all(one.may_be_told for one in asked):
             return None
         metrics = any(one.column is not None for one in asked)
-        plan = plan_scan(replace(self.request, include_metrics=metrics), self.storage)
+        where = self.condition(told["filters"])
+        plan = plan_scan(replace(self.request, where=where, include_metrics=metrics), self.storage)
         try:
             return plan.aggregates(asked)
         except LookupError as unknown:
             logger.debug("%s: the rows are read for %s: %s", self.name, asked, unknown)
             return None
+
+    def whole_files(self, told: Arguments, _thing: object) -> bool:
+        """Whether all rows of the files that `filters` choose meet the same as `predicates`."""
+        exact = exact_condition(told["predicates"], self.schema)
+        if exact is None or self.condition("[]") != TRUE:
+            return False
+        chosen = plan_scan(replace(self.request, where=exact), self.storage)
+        types = types_of(self.request.metadata)
+        if not all(chosen.all_rows_match(exact, types)):
+            return False
+        read = plan_scan(replace(self.request, where=self.condition(told["filters"])), self.storage)
+        return len(read.files) == len(chosen.files)
 
     def rows(self, told: Arguments, _thing: object) -> Any:
         """A frame of these `columns` of the planned files, read by Python workers."""
@@ -123,9 +146,12 @@ class TableAnswers(Answers):
         own = bind(request.where, self.schema, case_sensitive=request.case_sensitive)
         return conjunction((own, bind(translate_filters(filters, self.schema), self.schema)))
 
-    def plan(self, filters: str) -> ScanPlan:
-        """Plan with the filters of a query."""
-        request = replace(self.request, where=self.condition(filters))
+    def plan(self, filters: str, among: str = "[]") -> ScanPlan:
+        """Plan with the filters of a query, and those that it found while it ran."""
+        asked = (json.dumps([one]) for one in json.loads(among))
+        found = (exact_condition(one, self.schema) for one in asked)
+        known = [one for one in found if one is not None]
+        request = replace(self.request, where=conjunction((self.condition(filters), *known)))
         plan = plan_scan(request, self.storage)
         logger.debug("planned %s for Spark: %s", self.name, plan.report)
         self.listeners.planned(self.name, plan.report, engine=ENGINE_SPARK)

@@ -17,10 +17,10 @@ from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spark.jvm.answers import Arguments, Verb
+from lakehouse.spark.reading.exact_conditions import exact_condition
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.rowlevel.operation_answers import OperationAnswers
 from lakehouse.spark.spark_types import to_iceberg_type
-from lakehouse.spark.writing.exact_conditions import exact_condition
 from lakehouse.spark.writing.merged_columns import GivenColumns, accepts_any, given_columns
 from lakehouse.spark.writing.write_answers import WriteAnswers, head_of_branch, table_commit
 from lakehouse.spark.writing.write_target import WriteTarget, write_target

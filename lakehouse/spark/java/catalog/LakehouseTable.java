@@ -101,6 +101,19 @@ public class LakehouseTable implements SupportsRead, SupportsMetadataColumns {
         return new HashSet((List) facts.get(fact));
     }
 
+    /** Names of columns by which files are told apart, in backticks. */
+    Set partitionColumns() {
+        HashSet out = new HashSet();
+        for (Object one : (List) facts.get("partitioning")) {
+            out.add(((Map) one).get("column"));
+        }
+        return out;
+    }
+
+    static String quoted(String name) {
+        return "`" + name.replace("`", "``") + "`";
+    }
+
     public boolean equals(Object other) {
         return other instanceof LakehouseTable && facts.equals(((LakehouseTable) other).facts);
     }

@@ -21,7 +21,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** Aggregates over all rows of a table that its metadata knows: no file is read. */
+/** Aggregates over all rows of a table, or of whole files, that metadata knows: none is read. */
 final class AnsweredScan implements LocalScan {
     /** Iceberg's setting. */
     private static final String SETTING = "spark.sql.iceberg.aggregate-push-down.enabled";
@@ -34,7 +34,7 @@ final class AnsweredScan implements LocalScan {
     }
 
     /** Null where rows have to be read. */
-    static AnsweredScan of(LakehouseTable table, Aggregation aggregation) {
+    static AnsweredScan of(LakehouseTable table, Aggregation aggregation, String filters) {
         AggregateFunc[] functions = aggregation.aggregateExpressions();
         boolean wanted = Boolean.parseBoolean(
             SparkSession.active().sessionState().conf().getConfString(SETTING, "true"));
@@ -56,6 +56,7 @@ final class AnsweredScan implements LocalScan {
         }
         HashMap question = new HashMap();
         question.put("asked", asked);
+        question.put("filters", filters);
         List told = table.answerer.list("aggregates", question);
         return told == null ? null : new AnsweredScan(schema, row(schema, told));
     }

@@ -1,17 +1,20 @@
 package lakehouse.spark;
 
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.InSet;
 import org.apache.spark.sql.catalyst.expressions.Literal;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.connector.expressions.aggregate.Aggregation;
 import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.SupportsPushDownAggregates;
 import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.execution.datasources.DataSourceStrategy$;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Strategy$;
 import org.apache.spark.sql.internal.connector.SupportsPushDownCatalystFilters;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.DataType;
@@ -24,7 +27,7 @@ import scala.jdk.javaapi.CollectionConverters;
 /**
  * Takes what a query asks of a table. Filters choose files (all of them, as Catalyst has them, go
  * to the planner) and row groups (those that Spark's Parquet reader knows); Spark applies them to
- * rows itself.
+ * rows itself, unless they choose whole files.
  */
 final class LakehouseScanBuilder
         implements SupportsPushDownAggregates, SupportsPushDownRequiredColumns,
@@ -36,6 +39,7 @@ final class LakehouseScanBuilder
     private final RowLevelChange change;
     private StructType required;
     private String filters = "[]";
+    private boolean whole = true;
     private String description = "";
     private AnsweredScan answered;
     private final ArrayList rowGroupFilters = new ArrayList();
@@ -63,7 +67,40 @@ final class LakehouseScanBuilder
                 rowGroupFilters.add(translated.get());
             }
         }
-        return asked;
+        whole = found.isEmpty() || change == null && table.is("knows_aggregates") && isWhole(found);
+        if (!whole) {
+            return asked;
+        }
+        // a filter of columns that nobody reads any more would find them null
+        rowGroupFilters.clear();
+        return Scala.seq(new Object[0]);
+    }
+
+    /**
+     * Whether of the files that are read every row meets the filters, which are then no more to be
+     * asked of rows. Nobody looks for that unless they are about the columns of partitions.
+     */
+    private boolean isWhole(List asked) {
+        Set partitioned = table.partitionColumns();
+        Predicate[] predicates = new Predicate[asked.size()];
+        for (int i = 0; i < predicates.length; i++) {
+            Expression one = (Expression) asked.get(i);
+            for (Object name : CollectionConverters.asJava(one.references().toSeq())) {
+                String column = LakehouseTable.quoted(((NamedExpression) name).name());
+                if (!partitioned.contains(column)) {
+                    return false;
+                }
+            }
+            Option translated = DataSourceV2Strategy$.MODULE$.translateFilterV2(one);
+            if (translated.isEmpty()) {
+                return false;
+            }
+            predicates[i] = (Predicate) translated.get();
+        }
+        HashMap question = new HashMap();
+        question.put("filters", filters);
+        question.put("predicates", PredicateJson.of(predicates));
+        return table.answerer.yes("whole_files", question);
     }
 
     public Predicate[] pushedFilters() {
@@ -71,9 +108,8 @@ final class LakehouseScanBuilder
     }
 
     public boolean supportCompletePushDown(Aggregation aggregation) {
-        boolean all = change == null && filters.equals("[]");
-        answered = all && table.is("knows_aggregates")
-            ? AnsweredScan.of(table, aggregation) : null;
+        answered = change == null && whole && table.is("knows_aggregates")
+            ? AnsweredScan.of(table, aggregation, filters) : null;
         return answered != null;
     }
 
@@ -93,7 +129,7 @@ final class LakehouseScanBuilder
         }
         LakehouseScan scan = GroupedScan.isAskedFor(table)
             ? new GroupedScan(table, required, filters, description, rowGroupFilters)
-            : new LakehouseScan(table, required, filters, description, rowGroupFilters);
+            : new QueryScan(table, required, filters, description, rowGroupFilters);
         return isForWorkers(scan)
             ? (Scan) new WorkerScan(table, OutputColumns.whole(required, table), filters) : scan;
     }
