@@ -245,6 +245,41 @@ def test_only_days_whose_files_changed_are_out_of_sync(deployment: Deployment) -
     )
 
 
+def test_a_day_that_a_run_leaves_alone_keeps_its_data_version(deployment: Deployment) -> None:
+    """Dagster records one version for all partitions of a run."""
+    pipe = deployment.pipe
+    assets = ("raw/events", "raw/events_quarantine", "clean/events")
+
+    def recorded() -> dict[str, dict[str, tuple[str, object]]]:
+        found: dict[str, dict[str, tuple[str, object]]] = {}
+        for name in assets:
+            key = dg.AssetKey.from_user_string(name)
+            events = deployment.instance.fetch_materializations(key, 1000, ascending=True).records
+            found[name] = {
+                one.partition_key: (
+                    one.asset_materialization.tags["dagster/data_version"],
+                    one.asset_materialization.metadata[SNAPSHOT_ID].value,
+                )
+                for one in events
+            }
+        return found
+
+    pipe.land("1.jsonl.gz", [event(n, 1 + n % 3) for n in range(6)] + [event(90, 3, id=None)])
+    deployment.ingest(1, 4)
+    before = recorded()
+    pipe.land("2.jsonl.gz", [event(10, 2), event(91, 2, id=None)])
+    deployment.run("index_events")
+    (request,) = [one for one in deployment.asked() if one.job_name == "ingest_events"]
+    whole = {RANGE_START: "2026-06-01", RANGE_END: "2026-06-04"}
+    deployment.run(request.job_name, run_config=request.run_config, tags={**request.tags, **whole})
+    after = recorded()
+    for name in assets:
+        head = deployment.lake.load_table(name.replace("/", ".")).current_snapshot()
+        assert after[name]["2026-06-02"] == (str(head.snapshot_id),) * 2, name
+        for day in ("2026-06-01", "2026-06-03", "2026-06-04"):
+            assert after[name][day] == before[name][day], (name, day)
+
+
 def test_good_days_are_written_and_reported_when_one_is_bad(deployment: Deployment) -> None:
     pipe = deployment.pipe
     pipe.land("1.jsonl.gz", [event(1, 1), event(2, 2)])

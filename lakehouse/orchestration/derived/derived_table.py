@@ -32,6 +32,7 @@ from lakehouse.orchestration.lineage.materialization import (
     data_version,
     materialization_metadata,
 )
+from lakehouse.orchestration.lineage.partition_records import record_again, records_of_days
 from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
@@ -243,18 +244,21 @@ class DerivedTable:
             try:
                 with explained():
                     found = self.staleness(lake)
-                    snapshot, outcomes = self._refresh(
+                    snapshot, outcomes, done = self._refresh(
                         lake, spark, found, config, days, stamp(context, self.key)
                     )
             except AuditFailedError as error:
                 yield from check_results(self.key, self._suites, error.outcomes)
                 raise audit_failure(error) from error
             table = lake.load_table(self.name)
+            untouched = [day for day in days or () if day not in done]
+            records = records_of_days(context.instance, self.key, untouched)
             yield dg.MaterializeResult(
                 asset_key=self.key,
                 data_version=data_version(snapshot),
                 metadata=materialization_metadata(table, snapshot, found.inputs, self.columns),
             )
+            record_again(context, records)
             yield from check_results(self.key, self._suites, outcomes)
 
         return derived
@@ -267,14 +271,19 @@ class DerivedTable:
         config: RefreshConfig,
         days: Sequence[date] | None,
         step: RunStamp,
-    ) -> tuple[Snapshot, list[CheckOutcome]]:
-        """Compute what the run asks for, or find that the table is up to date."""
+    ) -> tuple[Snapshot, list[CheckOutcome], Sequence[date]]:
+        """Compute what the run asks for, or find that the table is up to date.
+
+        Returns:
+            The table's snapshot, what the checks found, and the days that were computed.
+        """
         chosen = config.chosen(found, days)
         exists = lake.table_exists(self.name)
         current = lake.load_table(self.name).current_snapshot() if exists else None
         if chosen is None or chosen or current is None:
-            return self._publish(lake, spark.spark_session, found, chosen or days, step)
-        return current, []
+            days = chosen or days
+            return *self._publish(lake, spark.spark_session, found, days, step), days or ()
+        return current, [], ()
 
     def _publish(
         self,

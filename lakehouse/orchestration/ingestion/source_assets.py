@@ -33,6 +33,7 @@ from lakehouse.orchestration.ingestion.source import EVENT_TS, LANDING_FILE, LAN
 from lakehouse.orchestration.ingestion.source_tables import event_ts_in
 from lakehouse.orchestration.ingestion.workplace import Workplace
 from lakehouse.orchestration.lineage.materialization import data_version, materialization_metadata
+from lakehouse.orchestration.lineage.partition_records import record_again, records_of_days
 from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
 from lakehouse.orchestration.run_log import progress_lines
@@ -337,6 +338,12 @@ class SourceAssets:
         drift = [f"added {c.name} {c.type}" for c in outcome.drift.added] + [
             f"promoted {c.name} to {c.type}" for c in outcome.drift.promoted
         ]
+        untouched = [day for day in requested_days(context) if day not in outcome.days]
+        records = [
+            one
+            for key in (self.raw_key, self.quarantine_key)
+            for one in records_of_days(context.instance, key, untouched)
+        ]
         yield dg.MaterializeResult(
             asset_key=self.raw_key,
             data_version=data_version(outcome.snapshot),
@@ -360,6 +367,7 @@ class SourceAssets:
                 work.lake.load_table(source.quarantine_table), kept, inputs
             ),
         )
+        record_again(context, records)
         yield self._few_quarantined(outcome)
 
     def _few_quarantined(self, outcome: IngestOutcome) -> dg.AssetCheckResult:

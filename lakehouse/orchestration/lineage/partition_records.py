@@ -1,0 +1,41 @@
+"""What Dagster's records say of the days that a run over several days leaves alone.
+
+Dagster records a materialization of every partition of a run, all with one data version. A day that
+the run did not write is given the record back that it had, so that what reads it is not out of
+sync.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+import dagster as dg
+
+_MATERIALIZED = dg.DagsterEventType.ASSET_MATERIALIZATION
+
+
+def records_of_days(
+    instance: dg.DagsterInstance, key: dg.AssetKey, days: Sequence[date]
+) -> list[dg.AssetMaterialization]:
+    """The newest materialization of each of the days that has one."""
+    if not days:
+        return []
+    newest = instance.event_log_storage.get_latest_storage_id_by_partition(
+        key, _MATERIALIZED, {str(day) for day in days}
+    )
+    if not newest:
+        return []
+    found = instance.fetch_materializations(
+        dg.AssetRecordsFilter(asset_key=key, storage_ids=sorted(newest.values())), len(newest)
+    )
+    records = [one.asset_materialization for one in found.records]
+    return [one for one in records if one is not None]
+
+
+def record_again(
+    context: dg.AssetExecutionContext, records: Sequence[dg.AssetMaterialization]
+) -> None:
+    """Make them the newest of their days; to be called after the run's own are recorded."""
+    for one in records:
+        context.log_event(one)
