@@ -10,6 +10,8 @@ import dagster as dg
 
 from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome
+from lakehouse.orchestration.checks.bad_days import DayMemory, described
+from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
 from lakehouse.orchestration.checks.expectations import Suite
 from lakehouse.orchestration.lineage.stamp import RunStamp
 
@@ -78,32 +80,36 @@ def check_specs(key: dg.AssetKey, suites: Sequence[Suite]) -> list[dg.AssetCheck
 
 
 def check_results(
-    key: dg.AssetKey, suites: Sequence[Suite], outcomes: Sequence[CheckOutcome]
+    key: dg.AssetKey,
+    suites: Sequence[Suite],
+    outcomes: Sequence[CheckOutcome],
+    memory: DayMemory,
 ) -> Iterator[dg.AssetCheckResult]:
     """One result for each suite.
 
-    A suite that was not evaluated, because nothing was written, passes and says so.
+    A suite that was not evaluated, because nothing was written, passes and says so. Days that
+    failed in an earlier run and were not written since keep a check from passing; as a warning, so
+    that what is downstream of good days is computed.
     """
     found = {outcome.name: outcome for outcome in outcomes}
     for suite in suites:
-        outcome = found.get(suite.name)
-        if outcome is None:
-            yield dg.AssetCheckResult(
-                passed=True,
-                asset_key=key,
-                check_name=suite.name,
-                description="nothing was written, nothing to check",
-            )
-            continue
+        outcome = found.get(suite.name) or CheckOutcome(
+            suite.name, passed=True, blocking=suite.blocking
+        )
+        bad = memory.still_bad(key, suite.name, outcome.bad_days)
+        said = (
+            [described(bad, [*memory.days, *outcome.bad_days])] if bad else list(outcome.failures)
+        )
+        if suite.name not in found:
+            said.append("nothing was written, nothing to check")
+        failed = outcome.blocking and not outcome.passed
         yield dg.AssetCheckResult(
-            passed=outcome.passed,
+            passed=outcome.passed and not bad,
             asset_key=key,
             check_name=suite.name,
-            severity=dg.AssetCheckSeverity.ERROR
-            if outcome.blocking
-            else dg.AssetCheckSeverity.WARN,
-            description="; ".join(outcome.failures)[:2000] or None,
-            metadata=_values(outcome.metadata),
+            severity=dg.AssetCheckSeverity.ERROR if failed else dg.AssetCheckSeverity.WARN,
+            description="; ".join(said)[:2000] or None,
+            metadata=_values(outcome.metadata) | metadata_of(bad),
         )
 
 

@@ -361,6 +361,52 @@ def test_data_that_fails_a_blocking_check_is_never_on_main(deployment: Deploymen
     )
 
 
+def test_a_good_day_does_not_turn_the_check_of_a_bad_one_green(deployment: Deployment) -> None:
+    pipe = deployment.pipe
+    daily = ("few_quarantined", "positive", "small")
+
+    def said(result: dg.ExecuteInProcessResult) -> dict[str, tuple[bool, str, str]]:
+        return {
+            e.check_name: (e.passed, e.severity.value, e.description or "")
+            for e in result.get_asset_check_evaluations()
+            if e.check_name in daily
+        }
+
+    pipe.land("1.jsonl.gz", [event(n, 1 + n % 3) for n in range(6)])
+    assert {passed for passed, *_ in said(deployment.ingest(1, 4)).values()} == {True}
+    spoilt = [event(7, 2, amount=-1), event(8, 3, amount=99), event(9, 3, id=None)]
+    pipe.land("2.jsonl.gz", spoilt)
+    bad = said(deployment.ingest(1, 4, check=False))
+    assert {name: one[:2] for name, one in bad.items()} == {
+        "few_quarantined": (False, "WARN"),
+        "positive": (False, "ERROR"),
+        "small": (False, "WARN"),
+    }
+    assert bad["few_quarantined"][2] == "2026-06-03: 1 of 4 lines, 25.0 %"
+    assert bad["positive"][2].startswith("2026-06-02: expect_column_values_to_be_between")
+    assert bad["small"][2].startswith("2026-06-03: expect_column_values_to_be_between")
+
+    pipe.land("3.jsonl.gz", [event(20, 4)])
+    result = deployment.ingest(4, 4)
+    later = said(result)
+    assert {name: one[:2] for name, one in later.items()} == dict.fromkeys(daily, (False, "WARN"))
+    for name, day in zip(daily, ("2026-06-03", "2026-06-02", "2026-06-03"), strict=True):
+        assert later[name][2].startswith(f"{day}, from an earlier run: "), later[name]
+    written = {e.asset_key.to_user_string() for e in result.get_asset_materialization_events()}
+    assert "marts/users" in written, "what is downstream of a good day is computed"
+
+    pipe.land("2.jsonl.gz", [event(7, 2), event(8, 3)])
+    deployment.run("index_events")
+    half = said(deployment.ingest(2, 2))
+    assert {name: one[0] for name, one in half.items()} == {
+        "few_quarantined": False,
+        "positive": True,
+        "small": False,
+    }
+    mended = said(deployment.ingest(3, 3))
+    assert mended == dict.fromkeys(daily, (True, "WARN", ""))
+
+
 def test_rows_lost_from_an_input_fail_the_check_of_what_derives_from_it(
     deployment: Deployment,
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 
 from lakehouse.errors import LakehouseError
 from lakehouse.orchestration.lineage.stamp import RunStamp
@@ -11,6 +12,19 @@ from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
 
 MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class BadDay:
+    """What is wrong with a day.
+
+    Attributes:
+        unexpected: so many values, or per cent, by which days are compared.
+        why: for people.
+    """
+
+    unexpected: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +37,7 @@ class CheckOutcome:
         blocking: whether a failure keeps the snapshot from being published.
         failures: one line for each expectation that did not hold.
         metadata: numbers to show.
+        bad_days: those that it failed for, where it was about days.
     """
 
     name: str
@@ -30,6 +45,7 @@ class CheckOutcome:
     blocking: bool
     failures: tuple[str, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=dict)
+    bad_days: Mapping[date, BadDay] = field(default_factory=dict)
 
 
 class AuditFailedError(LakehouseError):

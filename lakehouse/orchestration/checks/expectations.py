@@ -7,9 +7,11 @@ import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 from lakehouse.orchestration.checks.audit import CheckOutcome
+from lakehouse.orchestration.checks.bad_days import bad_days_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,31 @@ def validate(frame: Any, suites: Sequence[Suite], where: str) -> list[CheckOutco
         asset = context.data_sources.add_spark("spark", persist=False).add_dataframe_asset(where)
         batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
         return [_outcome(batch, suite, gx) for suite in suites]
+
+
+def validate_days(
+    frame: Any, suites: Sequence[Suite], where: str, days: Sequence[date], column: str
+) -> list[CheckOutcome]:
+    """The same, with the days that a suite fails for.
+
+    Args:
+        frame: as for `validate`.
+        suites: what must hold.
+        where: names the data in messages.
+        days: that the frame has.
+        column: tells the day, a date or a timestamp.
+    """
+    functions = importlib.import_module("pyspark.sql.functions")
+    by_name = {suite.name: suite for suite in suites}
+
+    def again(name: str, some: Sequence[date]) -> CheckOutcome:
+        part = frame.where(functions.to_date(column).isin(list(some)))
+        return validate(part, [by_name[name]], where)[0]
+
+    return [
+        bad_days_of(one, days, lambda some, name=one.name: again(name, some))  # type: ignore[misc]
+        for one in validate(frame, suites, where)
+    ]
 
 
 def _outcome(batch: Any, suite: Suite, gx: Any) -> CheckOutcome:

@@ -23,7 +23,8 @@ from lakehouse.orchestration.asset_results import (
     stamp,
 )
 from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome, write_audit_publish
-from lakehouse.orchestration.checks.expectations import Suite, validate
+from lakehouse.orchestration.checks.bad_days import DayMemory, bad_days_of
+from lakehouse.orchestration.checks.expectations import Suite, validate, validate_days
 from lakehouse.orchestration.derived.staleness import REFRESH_STATE, Staleness, staleness
 from lakehouse.orchestration.ingestion.source import EVENT_TS
 from lakehouse.orchestration.ingestion.source_tables import day_in, event_ts_in
@@ -248,7 +249,8 @@ class DerivedTable:
                         lake, spark, found, config, days, stamp(context, self.key)
                     )
             except AuditFailedError as error:
-                yield from check_results(self.key, self._suites, error.outcomes)
+                memory = DayMemory(context.instance)
+                yield from check_results(self.key, self._suites, error.outcomes, memory)
                 raise audit_failure(error) from error
             table = lake.load_table(self.name)
             untouched = [day for day in days or () if day not in done]
@@ -259,7 +261,8 @@ class DerivedTable:
                 metadata=materialization_metadata(table, snapshot, found.inputs, self.columns),
             )
             record_again(context, records)
-            yield from check_results(self.key, self._suites, outcomes)
+            memory = DayMemory(context.instance, done)
+            yield from check_results(self.key, self._suites, outcomes, memory)
 
         return derived
 
@@ -317,7 +320,15 @@ class DerivedTable:
             ).persist()
             try:
                 whole = self.inputs_whole(lake, spark, inputs, days)
-                return [whole, *validate(staged, self.suites, self.name)]
+                if days is None or self.day_column is None:
+                    return [whole, *validate(staged, self.suites, self.name)]
+                whole = bad_days_of(
+                    whole, days, lambda some: self.inputs_whole(lake, spark, inputs, some)
+                )
+                return [
+                    whole,
+                    *validate_days(staged, self.suites, self.name, days, self.day_column),
+                ]
             finally:
                 staged.unpersist()
 

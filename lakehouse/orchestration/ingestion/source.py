@@ -98,7 +98,7 @@ class Source:
             quarantined as a whole, with the number of its lines.
         max_fields: so many columns the raw table has at most; a file with more different fields is
             quarantined as a whole.
-        quarantined_percent_max: a warning is raised above this share of quarantined lines in a run.
+        quarantined_percent_max: a warning is raised above this share of quarantined lines of a day.
         fresh_within: the expected rhythm: the raw table is late when nothing was ingested for so
             long; None: no rhythm is expected.
         owners: e-mail addresses, or teams as `team:name`.

@@ -20,8 +20,10 @@ from lakehouse.orchestration.asset_results import (
     stamp,
     today,
 )
-from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome
-from lakehouse.orchestration.checks.expectations import Suite, expect, validate
+from lakehouse.orchestration.checks.audit import AuditFailedError, BadDay, CheckOutcome
+from lakehouse.orchestration.checks.bad_days import DayMemory, described
+from lakehouse.orchestration.checks.bad_days import metadata as metadata_of
+from lakehouse.orchestration.checks.expectations import Suite, expect, validate_days
 from lakehouse.orchestration.ingestion.ingest import (
     DaysLeftAloneError,
     IndexOutcome,
@@ -223,7 +225,7 @@ class SourceAssets:
                     FEW_QUARANTINED,
                     asset=self.quarantine_key,
                     description=(
-                        f"at most {source.quarantined_percent_max} % of the lines of the run"
+                        f"at most {source.quarantined_percent_max} % of the lines of each day"
                     ),
                 ),
             ],
@@ -266,7 +268,7 @@ class SourceAssets:
                 *(f"`{name}`" for name in source.natural_key),
             ).persist()
             try:
-                return validate(frame, self.suites, source.table)
+                return validate_days(frame, self.suites, source.table, days, EVENT_TS)
             finally:
                 frame.unpersist()
 
@@ -275,11 +277,13 @@ class SourceAssets:
             with explained(DaysLeftAloneError):
                 outcome = ingest_days(work, source, days, config.mode.value, audit)
         except AuditFailedError as error:
-            yield from check_results(self.raw_key, self.suites, error.outcomes)
+            memory = DayMemory(context.instance)
+            yield from check_results(self.raw_key, self.suites, error.outcomes, memory)
             raise audit_failure(error) from error
         except DaysLeftAloneError as error:
             self._report_days(context, work, error.outcome)
-            yield from check_results(self.raw_key, self.suites, error.outcome.checks)
+            memory = DayMemory(context.instance, error.outcome.days)
+            yield from check_results(self.raw_key, self.suites, error.outcome.checks, memory)
             with explained():
                 raise
         yield from self._raw_results(context, work, outcome)
@@ -356,7 +360,8 @@ class SourceAssets:
                 **({"lakehouse/schema_drift": ", ".join(drift)} if drift else {}),
             },
         )
-        yield from check_results(self.raw_key, self.suites, outcome.checks)
+        memory = DayMemory(context.instance, outcome.days)
+        yield from check_results(self.raw_key, self.suites, outcome.checks, memory)
         kept = outcome.quarantine_snapshot
         yield dg.MaterializeResult(
             asset_key=self.quarantine_key,
@@ -368,19 +373,29 @@ class SourceAssets:
             ),
         )
         record_again(context, records)
-        yield self._few_quarantined(outcome)
+        yield self._few_quarantined(outcome, memory)
 
-    def _few_quarantined(self, outcome: IngestOutcome) -> dg.AssetCheckResult:
-        percent = 100 * outcome.counts.quarantined / max(1, outcome.counts.lines)
+    def _few_quarantined(self, outcome: IngestOutcome, memory: DayMemory) -> dg.AssetCheckResult:
+        failed = {}
+        for day, count in outcome.by_day.items():
+            percent = 100 * count.quarantined / max(1, count.lines)
+            if percent > self.source.quarantined_percent_max:
+                why = f"{count.quarantined:,} of {count.lines:,} lines, {percent:.1f} %"
+                failed[day] = BadDay(round(percent), why)
+        bad = memory.still_bad(self.quarantine_key, FEW_QUARANTINED, failed)
         return dg.AssetCheckResult(
             asset_key=self.quarantine_key,
             check_name=FEW_QUARANTINED,
-            passed=percent <= self.source.quarantined_percent_max,
+            passed=not bad,
             severity=dg.AssetCheckSeverity.WARN,
+            description=described(bad, memory.days) or None,
             metadata={
-                "quarantined_percent": percent,
+                "quarantined_percent": 100
+                * outcome.counts.quarantined
+                / max(1, outcome.counts.lines),
                 "quarantined": outcome.counts.quarantined,
                 "lines": outcome.counts.lines,
+                **metadata_of(bad),
             },
         )
 

@@ -1,0 +1,115 @@
+"""Days that failed a check stay with it until they are mended.
+
+Dagster shows the last result of a check, whatever days its run was about: a good day would turn the
+check of a bad one green. So each result says which days are bad, in its metadata, and the next one
+begins with them. A day is taken from the list when it is written again and passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+
+import dagster as dg
+from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
+
+from lakehouse.orchestration.checks.audit import BadDay, CheckOutcome
+
+BAD_DAYS = "lakehouse/bad_days"
+_EVALUATED = {AssetCheckExecutionRecordStatus.SUCCEEDED, AssetCheckExecutionRecordStatus.FAILED}
+
+
+@dataclass(frozen=True)
+class DayMemory:
+    """What earlier results of an asset's checks said about days.
+
+    Attributes:
+        instance: where they are recorded.
+        days: that this run has written, and so are judged anew.
+    """
+
+    instance: dg.DagsterInstance
+    days: Sequence[date] = ()
+
+    def still_bad(
+        self, key: dg.AssetKey, check: str, failed: Mapping[date, BadDay]
+    ) -> dict[date, BadDay]:
+        """The days that are bad after this run, the worst first.
+
+        Args:
+            key: of the asset.
+            check: its name.
+            failed: the days that failed in this run.
+        """
+        before = self._before(dg.AssetCheckKey(key, check))
+        found = {day: one for day, one in before.items() if day not in self.days} | dict(failed)
+        return dict(sorted(found.items(), key=lambda item: (-item[1].unexpected, item[0])))
+
+    def _before(self, check: dg.AssetCheckKey) -> dict[date, BadDay]:
+        last = self.instance.event_log_storage.get_asset_check_execution_history(
+            check, limit=1, status=_EVALUATED
+        )
+        for one in last:
+            event = one.event.dagster_event if one.event else None
+            if event is not None:
+                said = event.asset_check_evaluation_data.metadata.get(BAD_DAYS)
+                return _from_json(said.value if said is not None else {})
+        return {}
+
+
+def described(bad: Mapping[date, BadDay], judged: Sequence[date]) -> str:
+    """One line about the days that are bad, the worst first, as `still_bad` has them."""
+    if not bad:
+        return ""
+    day, worst = next(iter(bad.items()))
+    since = "" if day in judged else ", from an earlier run"
+    more = f" ({len(bad)} days are bad)" if len(bad) > 1 else ""
+    return f"{day}{since}{more}: {worst.why}"
+
+
+def metadata(bad: Mapping[date, BadDay]) -> dict[str, dg.MetadataValue]:
+    """What the next result begins with."""
+    said = {str(day): [one.unexpected, one.why[:200]] for day, one in bad.items()}
+    return {BAD_DAYS: dg.MetadataValue.json(said)} if said else {}
+
+
+def bad_days_of(
+    outcome: CheckOutcome,
+    days: Sequence[date],
+    check: Callable[[Sequence[date]], CheckOutcome],
+) -> CheckOutcome:
+    """The outcome with the days that it failed for, found by halving.
+
+    Args:
+        outcome: of all the days together.
+        days: that were checked.
+        check: the same check of some of the days.
+    """
+    return replace(outcome, bad_days=_failing(outcome, days, check))
+
+
+def _failing(
+    outcome: CheckOutcome,
+    days: Sequence[date],
+    check: Callable[[Sequence[date]], CheckOutcome],
+) -> dict[date, BadDay]:
+    if outcome.passed:
+        return {}
+    found: dict[date, BadDay] = {}
+    if len(days) > 1:
+        middle = len(days) // 2
+        for half in (days[:middle], days[middle:]):
+            found |= _failing(check(half), half, check)
+    unexpected = outcome.metadata.get("unexpected_values", 0)
+    bad = BadDay(
+        unexpected if isinstance(unexpected, int) else 0, "; ".join(outcome.failures)[:1000]
+    )
+    # what is wrong only with some days together is wrong with each of them
+    return found or dict.fromkeys(days, bad)
+
+
+def _from_json(value: object) -> dict[date, BadDay]:
+    if not isinstance(value, Mapping):
+        return {}
+    return {date.fromisoformat(day): BadDay(int(n), str(why)) for day, (n, why) in value.items()}
