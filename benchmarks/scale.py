@@ -231,7 +231,7 @@ def append(folder: Path) -> dict[str, float]:
     counting = Counting(storage_for(str(folder)))
     lake = Lakehouse(FilesystemCatalog(str(folder), storage_factory=lambda _where, _: counting))
     table = lake.load_table(TABLE)
-    row = {one.name: None for one in SCHEMA.fields}
+    row: dict[str, Any] = {one.name: None for one in SCHEMA.fields}
     row |= {"ts": dt.datetime(2018, 2, 9, tzinfo=dt.UTC), "name": metric(0.5)}
     data = pa.Table.from_pylist([row], table.schema().as_arrow())
     table.append(data)  # what is cached by the first commit is asked for no more
@@ -279,7 +279,7 @@ def many_tables(folder: Path, count: int) -> dict[str, float]:
     return {"tables": len(names), **{name: round(one, 3) for name, one in found.items()}}
 
 
-MODELLED = ("manifest_bytes", "twin_bytes", "list_bytes", "plan_seconds", "plan_cpu_seconds")
+MODELLED: tuple[str, ...] = ("manifest_bytes", "twin_bytes", "list_bytes", "plan_seconds", "plan_cpu_seconds")
 MODELLED += ("plan_memory_mib", "plan_requests", "plan_bytes")
 MODELLED += ("append_seconds", "append_requests", "append_metadata_bytes")
 
