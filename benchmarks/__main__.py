@@ -35,6 +35,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "optional_parts": ("--rows", "300000", "--scale", "0.004", "--repeat", "1"),
     "commit": ("--snapshots", "10", "--alone", "", "--commits", "3"),
     "race": ("--writers", "2", "--appends", "5", "--catalogs", "sqlite"),
+    "lookup": ("--days", "8"),
     "arrow_read": ("--rows", "300000", "--repeat", "1", "--stream-mb", "64"),
     "merge": ("--rows", "20000", "--keys", "200", "--repeat", "1"),
     "compaction": ("--scale", "0.005", "--rounds", "1"),
@@ -147,6 +148,11 @@ def race(kept: dict[str, Any]) -> Iterator[Ratio]:
         )
 
 
+def lookup(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for name, times in kept["times_faster"].items():
+        yield Ratio("one key of one day, median", name, times)
+
+
 def arrow_read(kept: dict[str, Any]) -> Iterator[Ratio]:
     for case, times in kept["cases"].items():
         for peer in ("duckdb", "pyiceberg"):
@@ -228,6 +234,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "manifest_write": manifest_write,
     "commit": commit,
     "race": race,
+    "lookup": lookup,
     "arrow_read": arrow_read,
     "merge": merge,
     "compaction": compaction,

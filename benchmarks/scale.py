@@ -279,7 +279,13 @@ def many_tables(folder: Path, count: int) -> dict[str, float]:
     return {"tables": len(names), **{name: round(one, 3) for name, one in found.items()}}
 
 
-MODELLED: tuple[str, ...] = ("manifest_bytes", "twin_bytes", "list_bytes", "plan_seconds", "plan_cpu_seconds")
+MODELLED: tuple[str, ...] = (
+    "manifest_bytes",
+    "twin_bytes",
+    "list_bytes",
+    "plan_seconds",
+    "plan_cpu_seconds",
+)
 MODELLED += ("plan_memory_mib", "plan_requests", "plan_bytes")
 MODELLED += ("append_seconds", "append_requests", "append_metadata_bytes")
 

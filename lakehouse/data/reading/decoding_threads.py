@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import count
+from itertools import chain, count, islice
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -171,6 +171,8 @@ class _Task(Generic[Group]):
 class Pipeline(Generic[Group]):
     """Opens files and decodes row groups on several threads; batches come in the files' order.
 
+    A file that is alone is decoded by who asks, where nothing could run beside it.
+
     Args:
         openers: one call per file; run on the threads, a few files ahead.
         threads: how many row groups are decoded at a time.
@@ -190,6 +192,16 @@ class Pipeline(Generic[Group]):
         self._units: deque[_Unit | _Ready] = deque()
 
     def __iter__(self) -> Generator[pa.RecordBatch, None, None]:
+        first = list(islice(self._openers, 2))
+        if len(first) > 1:
+            self._openers = chain(first, self._openers)
+        elif first:
+            opened, ready = _open(first[0])
+            here = ready is not None or not (self._budget.bounded or len(opened.row_groups) > 1)
+            if here:  # nothing runs beside it: a thread would cost more than it does
+                yield from _decoded(opened, ready)
+                return
+            self._opening.append(_result_of(opened, ready))
         try:
             while self._fill():
                 yield from self._units[0].drain()
@@ -252,6 +264,25 @@ def _open(opener: Callable[[], Opened[Group]]) -> tuple[Opened[Group], list[pa.R
     except BaseException:
         opened.close()
         raise
+
+
+def _decoded(opened: Opened[Group], ready: list[pa.RecordBatch] | None) -> Iterator[pa.RecordBatch]:
+    try:
+        if ready is not None:
+            yield from ready
+            return
+        for group in opened.row_groups:
+            yield from opened.batches(group)
+    finally:
+        opened.close()
+
+
+def _result_of(
+    opened: Opened[Group], ready: list[pa.RecordBatch] | None
+) -> Future[tuple[Opened[Group], list[pa.RecordBatch] | None]]:
+    found: Future[tuple[Opened[Group], list[pa.RecordBatch] | None]] = Future()
+    found.set_result((opened, ready))
+    return found
 
 
 def _succeeded(future: Future[tuple[Opened[Group], list[pa.RecordBatch] | None]]) -> bool:

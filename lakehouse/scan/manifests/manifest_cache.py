@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError
+from lakehouse.scan.manifests.twin_cache import TwinCache, table_bytes
 from lakehouse.spec.manifests.avro_container import SYNC_BYTES
 from lakehouse.spec.manifests.columnar_manifest import (
     TWIN_SUFFIX,
@@ -38,10 +39,6 @@ from lakehouse.storage.storage_protocol import Storage
 CACHE_DIR_VARIABLE = "LAKEHOUSE_CACHE_DIR"
 MEMORY_BYTES_MAX = 64 * 1024 * 1024
 DISK_BYTES_MAX = 4 * 1024 * 1024 * 1024
-_COLUMN_BYTES = 2048
-"""What a column of a table takes beside its values: 0.8 KB in Arrow's objects (13 KB for the 17
-columns of a manifest of one file, whose values are 0.5 KB), and about as much again that allocators
-leave free between tables of different age: a process grew by 54 MB with 583 of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +76,9 @@ class ManifestCache:
         memory_bytes_max: bytes of entries kept in memory, Arrow's objects around them included.
         folder: where decoded manifests are kept for other processes; None keeps none.
         disk_bytes_max: bytes kept there.
+
+    Attributes:
+        twins: columns of columnar twins, in memory, with a bound of their own.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class ManifestCache:
         self.memory_bytes_max = memory_bytes_max
         self.folder = folder
         self.disk_bytes_max = disk_bytes_max
+        self.twins = TwinCache()
         self._kept: OrderedDict[CacheKey, _Kept] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
@@ -120,7 +121,7 @@ class ManifestCache:
     def put(self, key: CacheKey, columns: Collection[str] | None, entries: Entries) -> None:
         """Keep entries that were decoded with these columns (None is all) in memory."""
         kept = _Kept(
-            entries, None if columns is None else frozenset(columns), _memory_bytes(entries.table)
+            entries, None if columns is None else frozenset(columns), table_bytes(entries.table)
         )
         if kept.size > self.memory_bytes_max:
             return
@@ -168,6 +169,7 @@ class ManifestCache:
 
     def clear(self) -> None:
         """Forget what is in memory."""
+        self.twins.clear()
         with self._lock:
             self._kept.clear()
             self._bytes = 0
@@ -188,11 +190,6 @@ class ManifestCache:
                 break
             path.unlink(missing_ok=True)
             excess -= size
-
-
-def _memory_bytes(table: pa.Table) -> int:
-    columns = sum(one.num_chunks for one in table.columns)
-    return int(table.nbytes + _COLUMN_BYTES * columns)
 
 
 def _default() -> ManifestCache:

@@ -13,8 +13,8 @@ from lakehouse.errors import CorruptMetadataError, NoSuchFileError, StorageError
 from lakehouse.scan.manifests.avro_manifests import decode_avro
 from lakehouse.scan.manifests.manifest_cache import CacheKey, ManifestCache
 from lakehouse.scan.manifests.partition_prefix import Keep
+from lakehouse.scan.manifests.twin_cache import ReadTwin
 from lakehouse.spec.manifests.columnar_manifest import (
-    TwinFile,
     conform,
     lacking,
     mismatch,
@@ -32,7 +32,7 @@ _FETCHED_WHOLE_BYTES = 8 << 20
 """Twins up to this size are read whole from object stores: one request instead of four."""
 _KEPT_WHOLE_BYTES = 1 << 20
 """Avro manifests up to this size are decoded whole, for the cache."""
-_TWIN_DAMAGE = (OSError, pa.ArrowException, StorageError, CorruptMetadataError)
+_TWIN_DAMAGE = (OSError, pa.ArrowException, StorageError, CorruptMetadataError, NoSuchFileError)
 
 
 @dataclass(slots=True)
@@ -91,7 +91,6 @@ class ManifestSource:
         self._context = context
         self._columns = None if columns is None else {"status", *INHERITING, *columns}
         self._twin = self._open_twin() if context.use_twins else None
-        self._columns_read: dict[str, pa.ChunkedArray] = {}
         self._loaded: Entries | None = None
 
     @property
@@ -157,7 +156,7 @@ class ManifestSource:
             context.notes.append(f"decoded {location} entry by entry: {decoded.refused}")
         return decoded.entries
 
-    def _from_twin(self, twin: TwinFile, columns: Collection[str] | None) -> Entries:
+    def _from_twin(self, twin: ReadTwin, columns: Collection[str] | None) -> Entries:
         present = twin.names
         wanted = present
         if columns is not None:
@@ -165,17 +164,20 @@ class ManifestSource:
             if needed & {"first_row_id", "sequence_number", "file_sequence_number"}:
                 needed.update(INHERITING)
             wanted = [name for name in present if name in needed]
-        table = twin.read([name for name in wanted if name not in self._columns_read])
-        self._columns_read |= dict(zip(table.column_names, table.columns, strict=True))
-        table = pa.table({name: self._columns_read[name] for name in wanted})
+        table = twin.read(wanted)
         return inherit(conform(table, self._spec, self._context.types), self.manifest)
 
-    def _open_twin(self) -> TwinFile | None:
-        seal = seal_of(self.manifest.manifest_path)
+    def _open_twin(self) -> ReadTwin | None:
+        path, cache = self.manifest.manifest_path, self._context.cache
+        seal = seal_of(path)
         if seal is None:
             return None
         try:
-            file = open_twin(self._twin_bytes(), seal)
+            file = ReadTwin(
+                path,
+                lambda: open_twin(self._twin_bytes(), seal),
+                None if cache is None else cache.twins,
+            )
         except (FileNotFoundError, NoSuchFileError):
             return None
         except _TWIN_DAMAGE as error:
