@@ -44,7 +44,7 @@ ROWS_A_DAY = 300 * BUCKETS
 TABLE = "bench.events"
 SCHEMA = pa.schema(
     [
-        ("at", pa.timestamp("us", "UTC")),
+        ("ts", pa.timestamp("us", "UTC")),
         ("key", pa.int64()),
         ("amount", pa.float64()),
         ("text", pa.string()),
@@ -60,7 +60,7 @@ def build(folder: Path, days: int) -> list[Asked]:
     shutil.rmtree(folder, ignore_errors=True)
     lake = load_catalog(str(folder))
     lake.create_namespace("bench")
-    partitions = ["day(at)", f"bucket({BUCKETS}, key)"]
+    partitions = ["day(ts)", f"bucket({BUCKETS}, key)"]
     table = lake.create_table(TABLE, SCHEMA, partition_by=partitions)
     rng = np.random.default_rng(1)
     first, asked = (FIRST_DAY - dt.date(1970, 1, 1)).days, []
@@ -69,7 +69,7 @@ def build(folder: Path, days: int) -> list[Asked]:
         key = rng.integers(0, KEYS, count * ROWS_A_DAY)
         day = first + start + np.repeat(np.arange(count), ROWS_A_DAY)
         at = pa.array(day * DAY_US + rng.integers(0, DAY_US, len(day))).cast(SCHEMA.field(0).type)
-        columns = {"at": at, "key": key, "amount": rng.random(len(day)), "text": key.astype(str)}
+        columns = {"ts": at, "key": key, "amount": rng.random(len(day)), "text": key.astype(str)}
         table.append(pa.table(columns, schema=SCHEMA))
         asked += [
             (dt.date(1970, 1, 1) + dt.timedelta(int(day[row])), int(key[row]))
@@ -81,7 +81,7 @@ def build(folder: Path, days: int) -> list[Asked]:
 
 def where(day: dt.date, key: int) -> str:
     after = day + dt.timedelta(1)
-    return f"key = {key} and at >= '{day}T00:00:00+00:00' and at < '{after}T00:00:00+00:00'"
+    return f"key = {key} and ts >= '{day}T00:00:00+00:00' and ts < '{after}T00:00:00+00:00'"
 
 
 def contenders(folder: Path) -> dict[str, Lookup]:
@@ -93,7 +93,7 @@ def contenders(folder: Path) -> dict[str, Lookup]:
     data = f"{table.location}/data"
 
     def by_duckdb(day: dt.date, key: int) -> int:
-        files = f"{data}/at_day={day}/*/*.parquet"
+        files = f"{data}/ts_day={day}/*/*.parquet"
         query = f"select * from read_parquet('{files}') where key = {key}"
         return connection.execute(query).to_arrow_table().num_rows
 
@@ -102,7 +102,7 @@ def contenders(folder: Path) -> dict[str, Lookup]:
         return connection.execute(query).to_arrow_table().num_rows
 
     def by_polars(day: dt.date, key: int) -> int:
-        frame = pl.scan_parquet(f"{data}/at_day={day}/*/*.parquet", hive_partitioning=False)
+        frame = pl.scan_parquet(f"{data}/ts_day={day}/*/*.parquet", hive_partitioning=False)
         return frame.filter(pl.col("key") == key).collect().height
 
     return {
