@@ -112,11 +112,9 @@ class Counting:
 
 
 @cache
-def template(path: str, files_per_partition: int) -> Entries:
-    """The entries of one manifest, its first hour 0; written by pyiceberg below the folder."""
-    made = _manifest((path, 0, HOURS_PER_MANIFEST, files_per_partition))
-    spec = load_catalog(path).load_table(TABLE).spec()
-    location = made.manifest_path
+def template(folder: str, location: str) -> Entries:
+    """The entries of a manifest, as table `folder` has them."""
+    spec = load_catalog(folder).load_table(TABLE).spec()
     return decode_avro(storage_for(location), location, spec, field_types(SCHEMA)).entries
 
 
@@ -138,10 +136,10 @@ def shifted(entries: Entries, hour: int) -> Entries:
     return Entries(table, entries.spec)
 
 
-def written(job: tuple[str, str, int, Sequence[int]]) -> list[Any]:
+def written(job: tuple[str, str, str, Sequence[int]]) -> list[Any]:
     """Write the manifests that begin at these hours, with twins."""
-    folder, location, files_per_partition, hours = job
-    entries, storage = template(folder, files_per_partition), storage_for(location)
+    folder, location, first, hours = job
+    entries, storage = template(folder, first), storage_for(location)
     metadata = parse(storage.read(location), location)
     workspace = Workspace(storage, Environment.system(), lambda _metadata: None)
     made = []
@@ -168,8 +166,9 @@ def build(folder: Path, days: int, files_per_partition: int) -> float:
     table = lake.create_table(TABLE, SCHEMA, partition_by=PARTITIONS, properties=kept)
     begin = time.perf_counter()
     hours = list(range(0, days * 24, HOURS_PER_MANIFEST))
+    first = _manifest((str(folder), 0, HOURS_PER_MANIFEST, files_per_partition)).manifest_path
     jobs = [
-        (str(folder), table.metadata_location, files_per_partition, hours[at : at + 12])
+        (str(folder), table.metadata_location, first, hours[at : at + 12])
         for at in range(0, len(hours), 12)
     ]
     with ProcessPoolExecutor(os.cpu_count()) as pool:

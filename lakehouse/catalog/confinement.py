@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.environment import Environment
@@ -12,7 +13,7 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.spec.views.view_metadata import ViewMetadata
-from lakehouse.storage.location import canonical, is_within, join, overlap
+from lakehouse.storage.location import canonical, is_within, join
 from lakehouse.storage.storage_protocol import FileInfo, Storage
 
 ALLOWED_LOCATIONS = "allowed-locations"
@@ -153,6 +154,12 @@ def _left_metadata(location: str, storage: Storage) -> FileInfo | None:
     return None
 
 
+@lru_cache(1 << 16)
+def _folder(location: str) -> str:
+    """A table's folder in the spelling that aliases share, its slash at the end."""
+    return canonical(location).rstrip("/") + "/"
+
+
 def check_no_overlap(location: str, others: Iterable[tuple[str, str]]) -> None:
     """Raise InvalidLocationError if `location` contains, or lies in, that of another table.
 
@@ -160,8 +167,10 @@ def check_no_overlap(location: str, others: Iterable[tuple[str, str]]) -> None:
         location: of the new table.
         others: (table name, location) of every other table.
     """
+    mine = _folder(location)
     for name, other in others:
-        if overlap(location, other):
+        theirs = _folder(other)
+        if mine.startswith(theirs) or theirs.startswith(mine):
             raise InvalidLocationError(
                 f"Location {location} overlaps {other} of table {name}: nobody could tell their "
                 "files apart. Choose another folder.",

@@ -18,6 +18,8 @@ from lakehouse.storage.storage_protocol import Storage
 log = logging.getLogger(__name__)
 
 _KNOWN_MAX = 10_000
+_OWN_SUFFIX = re.compile("-[0-9a-f]{12}$")
+_OWN_CHARACTERS = 13
 
 
 class TableLocations:
@@ -55,8 +57,12 @@ class TableLocations:
         self, namespace: str, table: str, pointer: str, *, is_view: bool
     ) -> tuple[str, ...]:
         folder = parent(pointer).removesuffix("/metadata")
-        usual = re.escape("/".join([*namespace.split("."), table])) + r"(-[0-9a-f]{12})?"
-        if folder != parent(pointer) and re.search(f"/{usual}$", folder):
+        # every creation asks this of every table: plain comparisons, no pattern for each name
+        usual = f"/{namespace.replace('.', '/')}/{table}"
+        own = folder.endswith(usual) or (
+            _OWN_SUFFIX.search(folder) is not None and folder[:-_OWN_CHARACTERS].endswith(usual)
+        )
+        if own and folder != parent(pointer):
             return (folder,)
         if pointer not in self._known:
             if len(self._known) > _KNOWN_MAX:
