@@ -235,7 +235,8 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
             )
         if staged:
             check_unused(metadata.location, self._store, staged=True)
-        elif not below and not self._is_live(folder) and not self._is_free(folder):
+        # In this order: what another creates in between is seen as alive.
+        elif not below and not self._is_free(folder) and not self._is_live(folder):
             raise InvalidLocationError(
                 f"Table {identifier} cannot be at {folder}: files of a dropped table, or others, "
                 "are there. Leave the location "

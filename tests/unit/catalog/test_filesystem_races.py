@@ -5,11 +5,17 @@ from __future__ import annotations
 import pytest
 
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
-from lakehouse.errors import CommitError, LakehouseError, MaintenanceRefusedError, NoSuchTableError
+from lakehouse.errors import (
+    CommitError,
+    LakehouseError,
+    MaintenanceRefusedError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
 from lakehouse.spec.metadata.table_updates import SetProperties
 from lakehouse.storage.local import LocalStorage
 from lakehouse.transaction import Transaction
-from tests.tables import EVENTS, create_table, data_file
+from tests.tables import EVENTS, create_table, data_file, table_metadata
 
 SHORT_LOG = {
     "write.metadata.previous-versions-max": "1",
@@ -36,6 +42,25 @@ class Interrupted(LocalStorage):
                 self.before(one)
                 super().delete([one])
         return super().delete(listed)
+
+
+class Counted(LocalStorage):
+    """Calls `at` with the number of each call, before it."""
+
+    def __init__(self, at):
+        super().__init__()
+        self.calls = 0
+
+        def counted(method):
+            def call(*given, **named):
+                self.calls += 1
+                at(self.calls)
+                return method(*given, **named)
+
+            return call
+
+        for name in ("exists", "list", "list_folders", "read", "read_range", "create", "write"):
+            setattr(self, name, counted(getattr(self, name)))
 
 
 def opened(folder, storage=None):
@@ -103,3 +128,34 @@ def test_files_that_others_may_use_are_not_purged(tmp_path):
     catalog.drop(EVENTS)
     with pytest.raises(LakehouseError):
         catalog.load(EVENTS)
+
+
+def test_a_name_taken_between_any_two_calls_is_said_to_be_taken(tmp_path):
+    """Whatever another creates while a table is created: one of them has it, the other is told."""
+    made = []
+    for before in range(1, 100):
+        folder = tmp_path / str(before)
+        rival = opened(folder)
+        rival.create_namespace(EVENTS.namespace)
+        metadata = table_metadata(rival.default_location(EVENTS))
+        rivals = []
+
+        def overtaken(call, rival=rival, before=before, rivals=rivals):
+            if call == before:
+                rivals.append(has_created(rival, table_metadata(rival.default_location(EVENTS))))
+
+        made.append(has_created(opened(folder, Counted(overtaken)), metadata))
+        if not rivals:
+            break
+        assert [made[-1], *rivals].count(True) == 1
+    assert made.count(False) >= 3
+    assert made.count(True) >= 2
+
+
+def has_created(catalog, metadata):
+    """Whether the table is this caller's, not another's who took the name."""
+    try:
+        catalog.create(EVENTS, metadata)
+    except TableAlreadyExistsError:
+        return False
+    return True
