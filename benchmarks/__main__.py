@@ -43,6 +43,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "sensor_tick": ("--files", "1000"),
     "spark_read": ("--rows", "200000", "--days", "20", "--repeat", "1"),
     "spark_write": ("--rows", "200000", "--days", "3", "--repeat", "1"),
+    "spark_planning": ("--repeat", "1"),
     "ingest": ("--rows", "20000", "--days", "2", "--files", "2", "--repeat", "1"),
     "spark_merge": ("--rows", "60000", "--updates", "6000", "--inserts", "1500", "--repeat", "1"),
     "spark_join": ("--rows", "200000", "--buckets", "2", "--repeat", "1"),
@@ -223,6 +224,12 @@ def spark(kept: dict[str, Any]) -> Iterator[Ratio]:
         yield Ratio(case, "Iceberg's Spark runtime", 1 / times)
 
 
+def spark_planning(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for row in kept["rows"]:
+        case = f"{row['case']}: {row['more_ms']:+} ms"
+        yield Ratio(case, "Parquet's relation", row["parquet_ms"] / row["ours_ms"])
+
+
 RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "plan_atlas": plan_atlas,
     "plan_growth": plan_growth,
@@ -244,6 +251,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "spark_join": spark,
     "spark_merge": spark,
     "spark_write": spark,
+    "spark_planning": spark_planning,
     "ingest": spark,
     "rest": rest,
 }

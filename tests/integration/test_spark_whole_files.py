@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lakehouse.spark.reading import table_answers
 from tests.integration.spark_support import lake, session
 
 __all__ = ["lake", "session"]
@@ -79,6 +80,38 @@ def test_a_filter_that_chooses_whole_files_is_not_asked_of_rows(spark, tables):
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "Filter" not in plan.replace("RuntimeFilters", "")
     assert "files by" in plan
+
+
+def test_files_are_planned_once(spark, tables, monkeypatch):
+    plans = []
+    plan_scan = table_answers.plan_scan
+    monkeypatch.setattr(
+        table_answers,
+        "plan_scan",
+        lambda request, storage: plans.append(request.where) or plan_scan(request, storage),
+    )
+    for where in ("day = DATE '2026-01-02'", "day = DATE '2026-01-02' AND id > 5"):
+        plans.clear()
+        rows = spark.sql(f"SELECT id FROM lake.raw.t0 WHERE {where} ORDER BY id").collect()
+        assert rows == spark.sql(f"SELECT id FROM plain WHERE {where} ORDER BY id").collect()
+        assert len(plans) == 1
+    other = "SELECT id FROM lake.raw.t0 WHERE day = DATE '2026-01-03'"
+    joined = f"SELECT count(*) FROM (SELECT id FROM lake.raw.t0 WHERE {where} UNION ALL {other})"
+    assert spark.sql(joined).first() == spark.sql(joined.replace("lake.raw.t0", "plain")).first()
+
+
+def test_planning_makes_no_reader(spark, tables):
+    """A reader broadcasts Hadoop's settings, which costs more than all else of a plan."""
+
+    def broadcasts():
+        return spark.sparkContext._jsc.broadcast(1).id()
+
+    before = broadcasts()
+    text = "SELECT a.id FROM lake.raw.t0 a JOIN lake.raw.t1 b ON a.id = b.id WHERE b.id > 5"
+    frame = spark.sql(text)
+    frame._jdf.queryExecution().executedPlan()
+    assert broadcasts() == before + 1
+    assert sorted(frame.collect()) == sorted(spark.sql(text.replace("t1", "t0")).collect())
 
 
 def test_another_zone_and_deleted_rows(spark, tables):

@@ -74,6 +74,7 @@ class TableAnswers(Answers):
         self.listeners = listeners
         self.by_workers = by_workers
         self.schema = schema or schema_of(request, snapshot_of(request))
+        self._ahead: tuple[Bound, ScanPlan] | None = None
 
     def _verbs_of_table(self) -> Mapping[str, Verb]:
         return {
@@ -120,11 +121,11 @@ class TableAnswers(Answers):
         exact = exact_condition(told["predicates"], self.schema)
         if exact is None or self.condition("[]") != TRUE:
             return False
-        chosen = plan_scan(replace(self.request, where=exact), self.storage)
+        chosen = self._planned(exact)
         types = types_of(self.request.metadata)
         if not all(chosen.all_rows_match(exact, types)):
             return False
-        read = plan_scan(replace(self.request, where=self.condition(told["filters"])), self.storage)
+        read = self._planned(self.condition(told["filters"]))
         return len(read.files) == len(chosen.files)
 
     def rows(self, told: Arguments, _thing: object) -> Any:
@@ -151,11 +152,19 @@ class TableAnswers(Answers):
         asked = (json.dumps([one]) for one in json.loads(among))
         found = (exact_condition(one, self.schema) for one in asked)
         known = [one for one in found if one is not None]
-        request = replace(self.request, where=conjunction((self.condition(filters), *known)))
-        plan = plan_scan(request, self.storage)
+        plan = self._planned(conjunction((self.condition(filters), *known)))
+        self._ahead = None
         logger.debug("planned %s for Spark: %s", self.name, plan.report)
         self.listeners.planned(self.name, plan.report, engine=ENGINE_SPARK)
         return plan
+
+    def _planned(self, where: Bound) -> ScanPlan:
+        """A plan with a filter: the one before where that has the same, as it is for a question."""
+        ahead = self._ahead
+        if ahead is None or ahead[0] != where:
+            ahead = where, plan_scan(replace(self.request, where=where), self.storage)
+            self._ahead = ahead
+        return ahead[1]
 
 
 def _shown(name: str) -> Column:

@@ -67,6 +67,13 @@ final class DataFileReaderFactory implements PartitionReaderFactory {
             made.columns(), columnar, made.plain(), made.showsDeleted());
     }
 
+    /** Whether the readers of these columns give batches. */
+    static boolean isColumnar(
+            SparkSession session, LakehouseTable table, StructType required, boolean deletes) {
+        return new ParquetFileFormat().supportBatch(
+            session, new OutputColumns(required, table, deletes).physical());
+    }
+
     private static Function1 reader(
             SparkSession session, ParquetFileFormat parquet, StructType schema, List filters,
             Configuration hadoop, boolean columnar) {

@@ -31,6 +31,7 @@ public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
     private final String description;
     private final List rowGroupFilters;
     private FilePlan plan;
+    private Scan.ColumnarSupportMode columnar;
 
     LakehouseScan(
             LakehouseTable table, StructType required, String filters, String description,
@@ -87,6 +88,19 @@ public class LakehouseScan implements Scan, Batch, SupportsReportStatistics {
 
     public InputPartition[] planInputPartitions() {
         return Slicing.groups(files(), SparkSession.active());
+    }
+
+    /**
+     * Spark asks whenever it copies a plan. Without an answer it would look for it in all tasks and
+     * make their readers, each of which broadcasts Hadoop's settings.
+     */
+    public synchronized Scan.ColumnarSupportMode columnarSupportMode() {
+        if (columnar == null) {
+            boolean deletes = table.number("rows") < 0L && plan().deletes;
+            columnar = DataFileReaderFactory.isColumnar(SparkSession.active(), table, required,
+                deletes) ? Scan.ColumnarSupportMode.SUPPORTED : Scan.ColumnarSupportMode.UNSUPPORTED;
+        }
+        return columnar;
     }
 
     public PartitionReaderFactory createReaderFactory() {

@@ -6,6 +6,7 @@ import java.util.HashMap;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.Scan;
 
 /** Rows that may change, of files that Spark cannot read: by Python workers. */
 final class WorkerRowLevelScan extends RowLevelScan {
@@ -33,6 +34,10 @@ final class WorkerRowLevelScan extends RowLevelScan {
             planned = locations;
         }
         return partitions;
+    }
+
+    public Scan.ColumnarSupportMode columnarSupportMode() {
+        return Scan.ColumnarSupportMode.UNSUPPORTED;
     }
 
     public PartitionReaderFactory createReaderFactory() {
