@@ -32,7 +32,7 @@ from lakehouse.errors import (
     NoSuchTableError,
 )
 from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
-from lakehouse.expressions.filter_binding import Names, to_bound
+from lakehouse.expressions.filter_binding import Names, Where, to_bound
 from lakehouse.expressions.sql.dialects import for_datafusion
 from lakehouse.expressions.sql.sql_terms import read_parsed
 from lakehouse.inspect.metadata_tables import METADATA_TABLES
@@ -214,7 +214,7 @@ class QueryEngine:
                 name, [_batches(table.inspect.table(str(metadata_table), snapshot_id))]
             )
             return
-        scanned = ScannedTable(table, snapshot_id, node, reading.failures)
+        scanned = scanned_for(node, table, snapshot_id, reading.failures)
         reading.context.register_dataset(name, scanned)
 
     def _known(self, parts: Sequence[str]) -> str:
@@ -249,13 +249,28 @@ class QueryEngine:
         )
 
 
+def scanned_for(
+    node: exp.Table, table: Table, snapshot_id: int | None, failures: list[Exception]
+) -> ScannedTable:
+    """A table for a query in which it is `node`; the query's conditions on it prune files."""
+    where = _pushdown(node, _schema_at(table, snapshot_id))
+    return ScannedTable(table, snapshot_id, where, failures)
+
+
+def _schema_at(table: Table, snapshot_id: int | None) -> Schema:
+    metadata = table.metadata
+    if snapshot_id is None:
+        return metadata.schema()
+    return metadata.schema_for(metadata.snapshot(snapshot_id))
+
+
 class ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
     """A table as engines want to see it: columns and a filter in, batches out.
 
     Args:
         table: the version to read.
         snapshot_id: of it; None: the current one.
-        node: the table in the parsed query, whose conditions prune files.
+        where: the rows that there are.
         failures: where errors of reading are kept; engines pass on their text alone.
     """
 
@@ -263,20 +278,14 @@ class ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no type
         self,
         table: Table,
         snapshot_id: int | None,
-        node: exp.Table,
+        where: Where,
         failures: list[Exception],
     ) -> None:
-        metadata = table.metadata
         self._failures = failures
         self._table = table
         self._snapshot_id = snapshot_id
-        known = (
-            metadata.schema()
-            if snapshot_id is None
-            else metadata.schema_for(metadata.snapshot(snapshot_id))
-        )
-        self._schema = schema_to_arrow(known)
-        self._where = _pushdown(node, known)
+        self._schema = schema_to_arrow(_schema_at(table, snapshot_id))
+        self._where = where
 
     @property
     def schema(self) -> pa.Schema:

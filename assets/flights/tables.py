@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody uses
+import os
 
 from lakehouse.orchestration.checks.expectations import Suite, expect
-from lakehouse.orchestration.derived.derived_table import DerivedTable
+from lakehouse.orchestration.derived.model_engines import engine_name
+from lakehouse.orchestration.derived.sql_model import SqlModel
 
+ENGINE = engine_name(os.environ.get("LAKEHOUSE_ENGINE") or "spark", "LAKEHOUSE_ENGINE")
 RAW, CLEAN, CARRIER_DAY, AIRCRAFT = (
     "raw.flights",
     "clean.flights",
@@ -18,57 +17,51 @@ RAW, CLEAN, CARRIER_DAY, AIRCRAFT = (
 )
 
 
-def clean(inputs: Mapping[str, DataFrame]) -> DataFrame:
-    """One row a flight with a status, delays in minutes and the true departure time."""
-    raw = inputs[RAW]
-    departed = F.expr("timestampadd(MINUTE, dep_delay, event_ts)")
-    return raw.select(
-        "event_ts",
-        departed.alias("departed_at"),
-        F.when(F.col("dep_time").isNull(), "cancelled")
-        .when(F.col("air_time").isNull(), "diverted")
-        .otherwise("flown")
-        .alias("status"),
-        "carrier",
-        "flight",
-        F.nullif(F.trim("tailnum"), F.lit("")).alias("tailnum"),
-        "origin",
-        "dest",
-        F.col("dep_delay").alias("departure_delay_minutes"),
-        F.col("arr_delay").alias("arrival_delay_minutes"),
-        F.col("air_time").alias("air_minutes"),
-        F.col("distance").alias("distance_miles"),
-    )
-
-
-def carrier_day(inputs: Mapping[str, DataFrame]) -> DataFrame:
-    """Flights and delays by day (UTC), carrier and airport of departure."""
-    late = F.col("departure_delay_minutes") > 15
-    return (
-        inputs[CLEAN]
-        .groupBy(F.to_date("event_ts").alias("day"), "carrier", "origin")
-        .agg(
-            F.count("*").alias("flights"),
-            F.count_if(F.col("status") == "cancelled").alias("cancelled"),
-            F.count_if(late).alias("late"),
-            F.round(F.avg("departure_delay_minutes"), 3).alias("departure_delay_avg_minutes"),
-            F.sum("distance_miles").alias("distance_miles"),
-        )
-    )
-
-
-def aircraft(inputs: Mapping[str, DataFrame]) -> DataFrame:
-    """One row an aircraft: what it flew, for whom, first and last."""
-    flown = inputs[CLEAN].where("tailnum is not null")
-    return flown.groupBy("tailnum").agg(
-        F.count("*").alias("flights"),
-        F.count_if(F.col("status") == "flown").alias("flown"),
-        F.min("event_ts").alias("first_seen"),
-        F.max("event_ts").alias("last_seen"),
-        F.concat_ws(",", F.array_sort(F.collect_set("carrier"))).alias("carriers"),
-        F.sum(F.when(F.col("status") == "flown", F.col("distance_miles"))).alias("flown_miles"),
-        F.sum("air_minutes").alias("air_minutes"),
-    )
+CLEAN_SQL = """
+SELECT
+  event_ts,
+  timestampadd(MINUTE, dep_delay, event_ts) AS departed_at,
+  CASE
+    WHEN dep_time IS NULL THEN 'cancelled' WHEN air_time IS NULL THEN 'diverted' ELSE 'flown'
+  END AS status,
+  carrier,
+  flight,
+  nullif(trim(tailnum), '') AS tailnum,
+  origin,
+  dest,
+  dep_delay AS departure_delay_minutes,
+  arr_delay AS arrival_delay_minutes,
+  air_time AS air_minutes,
+  distance AS distance_miles
+FROM raw.flights
+"""
+CARRIER_DAY_SQL = """
+SELECT
+  to_date(event_ts) AS day,
+  carrier,
+  origin,
+  count(*) AS flights,
+  count_if(status = 'cancelled') AS cancelled,
+  count_if(departure_delay_minutes > 15) AS late,
+  avg(departure_delay_minutes) AS departure_delay_avg_minutes,
+  sum(distance_miles) AS distance_miles
+FROM clean.flights
+GROUP BY to_date(event_ts), carrier, origin
+"""
+AIRCRAFT_SQL = """
+SELECT
+  tailnum,
+  count(*) AS flights,
+  count_if(status = 'flown') AS flown,
+  min(event_ts) AS first_seen,
+  max(event_ts) AS last_seen,
+  listagg(DISTINCT carrier, ',') WITHIN GROUP (ORDER BY carrier) AS carriers,
+  sum(CASE WHEN status = 'flown' THEN distance_miles END) AS flown_miles,
+  sum(air_minutes) AS air_minutes
+FROM clean.flights
+WHERE tailnum IS NOT NULL
+GROUP BY tailnum
+"""
 
 
 def _from(table: str, **columns: str | tuple[str, ...]) -> dict[str, list[tuple[str, str]]]:
@@ -78,10 +71,10 @@ def _from(table: str, **columns: str | tuple[str, ...]) -> dict[str, list[tuple[
     }
 
 
-CLEAN_FLIGHTS = DerivedTable(
+CLEAN_FLIGHTS = SqlModel(
     name=CLEAN,
-    inputs=(RAW,),
-    transform=clean,
+    sql=CLEAN_SQL,
+    engine=ENGINE,
     day_column="event_ts",
     partition_by=("day(event_ts)",),
     sort_by=("event_ts",),
@@ -142,10 +135,10 @@ CLEAN_FLIGHTS = DerivedTable(
     ),
 )
 
-CARRIER_DAYS = DerivedTable(
+CARRIER_DAYS = SqlModel(
     name=CARRIER_DAY,
-    inputs=(CLEAN,),
-    transform=carrier_day,
+    sql=CARRIER_DAY_SQL,
+    engine=ENGINE,
     day_column="day",
     day_is_date=True,
     partition_by=("month(day)",),
@@ -172,10 +165,10 @@ CARRIER_DAYS = DerivedTable(
     ),
 )
 
-AIRCRAFTS = DerivedTable(
+AIRCRAFTS = SqlModel(
     name=AIRCRAFT,
-    inputs=(CLEAN,),
-    transform=aircraft,
+    sql=AIRCRAFT_SQL,
+    engine=ENGINE,
     partition_by=("bucket(2, tailnum)",),
     description="One row an aircraft, by tail number.",
     columns=_from(

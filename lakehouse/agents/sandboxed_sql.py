@@ -19,7 +19,7 @@ from sqlglot import exp
 from lakehouse.agents.sql_findings import DIALECT, dotted, parsed_select, table_nodes
 from lakehouse.agents.words import clean
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError, NoSuchTableError
-from lakehouse.queries import ScannedTable
+from lakehouse.queries import scanned_for
 from lakehouse.table import Table
 
 CELL_MOST = 400
@@ -101,7 +101,7 @@ def run_select(
         for number, node in enumerate(sources):
             name = dotted(node)
             source = f"source_{number}"
-            scanned = ScannedTable(tables[name], snapshots[name], node, failures)
+            scanned = scanned_for(node, tables[name], snapshots[name], failures)
             connection.register(source, scanned)
             alias = node.alias or node.name
             table = exp.to_table(source)

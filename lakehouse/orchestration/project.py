@@ -20,7 +20,7 @@ from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.ingestion.source_assets import SourceAssets, daily_partitions
 from lakehouse.orchestration.ingestion.source_tables import event_ts_in
 from lakehouse.orchestration.ingestion.workplace import Workplace
-from lakehouse.orchestration.lineage.compared_rows import compared
+from lakehouse.orchestration.lineage.compared_rows import compared, compared_streams
 from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.lineage.trace import Lineage, Replay
 from lakehouse.orchestration.snapshot_frame import read_frame
@@ -134,8 +134,15 @@ class Pipeline:
             )
         return daily_partitions(sources)
 
+    def needs_spark(self, table: str) -> bool:
+        """Whether a table cannot be computed without a Spark session."""
+        engines = {one.name: one.engine for one in self.derived}
+        return engines.get(table, "spark") == "spark"
+
     def replay(self, lineage: Lineage, lake: Lakehouse, spark: Any) -> Replay:
         """Compute a materialization again from the snapshots that it read; compare the results.
+
+        `spark` is a session, or None for a table that does not need one.
 
         Raises:
             InvalidInputError: the table is not one that follows from others (a ledger, a
@@ -164,6 +171,9 @@ class Pipeline:
             if lineage.table == derived.name:
                 again = derived.compute(lake, spark, inputs, days)
                 where = derived.where(days)
+                if derived.engine != "spark":
+                    stored = table.scan(where, snapshot_id=lineage.snapshot_id).to_batches()
+                    return compared_streams(lineage, again, stored)
                 kept = read_frame(spark, table, where, snapshot_id=lineage.snapshot_id)
                 return compared(lineage, again, kept)
         raise InvalidInputError(

@@ -50,6 +50,8 @@ def lineage(
     if not replay:
         return found
     checkout: Any = load_module("definitions", Path.cwd())
+    if not checkout.pipeline.needs_spark(found.table):
+        return replayed(checkout, found, lake, None)
     spark = build_session("lakehouse-replay")
     try:
         return replayed(checkout, found, lake, spark)

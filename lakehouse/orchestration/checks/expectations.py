@@ -1,4 +1,4 @@
-"""Great Expectations on Spark DataFrames, declared as data."""
+"""Great Expectations on frames of Spark or pandas, declared as data."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def expect(type_: str, **arguments: object) -> Expectation:
 
 
 def validate(frame: Any, suites: Sequence[Suite], where: str) -> list[CheckOutcome]:
-    """Check a Spark DataFrame against suites.
+    """Check a frame of Spark or pandas against suites.
 
     Args:
-        frame: should be persisted by the caller: each expectation may read it.
+        frame: one of Spark should be persisted by the caller: each expectation may read it.
         suites: what must hold.
         where: names the data in messages.
     """
@@ -61,7 +61,13 @@ def validate(frame: Any, suites: Sequence[Suite], where: str) -> list[CheckOutco
         logging.getLogger("great_expectations").setLevel(logging.WARNING)
         context = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = {"globally": False}
-        asset = context.data_sources.add_spark("spark", persist=False).add_dataframe_asset(where)
+        sources = context.data_sources
+        source = (
+            sources.add_spark("spark", persist=False)
+            if _is_spark(frame)
+            else sources.add_pandas("pandas")
+        )
+        asset = source.add_dataframe_asset(where)
         batch = asset.add_batch_definition_whole_dataframe("all").get_batch({"dataframe": frame})
         return [_outcome(batch, suite, gx) for suite in suites]
 
@@ -78,17 +84,28 @@ def validate_days(
         days: that the frame has.
         column: tells the day, a date or a timestamp.
     """
-    functions = importlib.import_module("pyspark.sql.functions")
     by_name = {suite.name: suite for suite in suites}
 
     def again(name: str, some: Sequence[date]) -> CheckOutcome:
-        part = frame.where(functions.to_date(column).isin(list(some)))
-        return validate(part, [by_name[name]], where)[0]
+        return validate(_of_days(frame, column, some), [by_name[name]], where)[0]
 
     return [
         bad_days_of(one, days, lambda some, name=one.name: again(name, some))  # type: ignore[misc]
         for one in validate(frame, suites, where)
     ]
+
+
+def _is_spark(frame: Any) -> bool:
+    return hasattr(frame, "sparkSession")
+
+
+def _of_days(frame: Any, column: str, days: Sequence[date]) -> Any:
+    """The frame's rows of these days."""
+    if _is_spark(frame):
+        functions = importlib.import_module("pyspark.sql.functions")
+        return frame.where(functions.to_date(column).isin(list(days)))
+    times = importlib.import_module("pandas").to_datetime(frame[column], utc=True)
+    return frame[times.dt.date.isin(list(days))]
 
 
 def _outcome(batch: Any, suite: Suite, gx: Any) -> CheckOutcome:

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from enum import Enum
+from typing import Any, cast
 
 import dagster as dg
+import pyarrow as pa
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from lakehouse.errors import NoSuchTableError
 from lakehouse.lake import Lakehouse
@@ -25,6 +27,15 @@ from lakehouse.orchestration.asset_results import (
 from lakehouse.orchestration.checks.audit import AuditFailedError, CheckOutcome, write_audit_publish
 from lakehouse.orchestration.checks.bad_days import DayMemory, bad_days_of
 from lakehouse.orchestration.checks.expectations import Suite, validate, validate_days
+from lakehouse.orchestration.derived.model_engines import (
+    EngineName,
+    Frames,
+    InputRows,
+    ModelEngine,
+    as_stored,
+    engine_name,
+    open_engine,
+)
 from lakehouse.orchestration.derived.staleness import REFRESH_STATE, Staleness, staleness
 from lakehouse.orchestration.ingestion.source import EVENT_TS
 from lakehouse.orchestration.ingestion.source_tables import day_in, event_ts_in
@@ -37,11 +48,11 @@ from lakehouse.orchestration.lineage.partition_records import record_again, reco
 from lakehouse.orchestration.lineage.stamp import RunStamp
 from lakehouse.orchestration.plain_assets.partition_filter import PARTITION_EXPR
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
-from lakehouse.orchestration.snapshot_frame import read_frame
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table import Table
 
-Transform = Callable[[Mapping[str, DataFrame]], DataFrame]
+# the frames are those of the table's engine; one of another engine is no error of types here
+Transform = Callable[[Any], Any]
 INPUTS_WHOLE = "inputs_whole"
 
 
@@ -85,6 +96,8 @@ class DerivedTable:
         name: dotted name; also the asset's key.
         inputs: tables read. A daily table reads only its days of them, by `event_ts`.
         transform: input frames by table name to the output frame; must depend on nothing else.
+        engine: what computes it, whose frames `transform` is given: PySpark's or DataFusion's
+            DataFrames, DuckDB's relations, Polars' LazyFrames. Only Spark starts a JVM.
         day_column: for a daily table the output column that tells the day; None: the whole table is
             one unit.
         day_is_date: whether that column is a date; else it is a timestamptz.
@@ -102,6 +115,7 @@ class DerivedTable:
     name: str
     inputs: tuple[str, ...]
     transform: Transform
+    engine: EngineName = "spark"
     day_column: str | None = None
     day_is_date: bool = False
     partition_by: tuple[str, ...] = ()
@@ -113,6 +127,9 @@ class DerivedTable:
     fresh_within: timedelta | None = None
     owners: tuple[str, ...] = ()
     tags: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        engine_name(self.engine, self.name)
 
     @property
     def _suites(self) -> tuple[Suite, ...]:
@@ -156,53 +173,49 @@ class DerivedTable:
     def compute(
         self,
         lake: Lakehouse,
-        spark: SparkSession,
+        spark: SparkSession | None,
         inputs: Mapping[str, int | None],
         days: Sequence[date] | None,
-    ) -> DataFrame:
-        """The output for the days, from the inputs at these snapshots."""
-        return self.transform(self._frames(lake, spark, inputs, days))
+    ) -> Any:
+        """The output for the days, from the inputs at these snapshots.
 
-    def _frames(
-        self,
-        lake: Lakehouse,
-        spark: SparkSession,
-        inputs: Mapping[str, int | None],
-        days: Sequence[date] | None,
-    ) -> dict[str, DataFrame]:
+        A frame of Spark, from a table of that engine, which alone needs the session; a stream of
+        Arrow from another.
+        """
+        engine = open_engine(self.engine, lambda: cast("SparkSession", spark))
+        return self._computed(engine, self._inputs(lake, inputs, days))
+
+    def _computed(self, engine: ModelEngine, inputs: Mapping[str, InputRows]) -> Any:
+        return engine.result(self.transform(Frames(engine, inputs)), self.name)
+
+    def _inputs(
+        self, lake: Lakehouse, inputs: Mapping[str, int | None], days: Sequence[date] | None
+    ) -> dict[str, InputRows]:
         chosen = None if self.day_column is None or days is None else event_ts_in(days)
         return {
-            name: read_frame(spark, lake.load_table(name), chosen, snapshot_id=inputs[name])
-            for name in self.inputs
+            name: InputRows(lake.load_table(name), chosen, inputs[name]) for name in self.inputs
         }
 
-    def inputs_whole(
-        self,
-        lake: Lakehouse,
-        spark: SparkSession,
-        inputs: Mapping[str, int | None],
-        days: Sequence[date] | None,
-    ) -> CheckOutcome:
-        """Whether Spark finds as many rows in the inputs as their snapshots record."""
-        chosen = None if self.day_column is None or days is None else event_ts_in(days)
-        found = {
-            name: frame.count() for name, frame in self._frames(lake, spark, inputs, days).items()
-        }
+    def inputs_whole(self, engine: ModelEngine, inputs: Mapping[str, InputRows]) -> CheckOutcome:
+        """Whether the engine finds as many rows in the inputs as their snapshots record."""
+        found = {name: engine.count(engine.frame(one)) for name, one in inputs.items()}
         recorded = {
-            name: lake.load_table(name)
-            .scan(chosen, EVENT_TS if chosen is not None else None, snapshot_id=inputs[name])
-            .count()
-            for name in self.inputs
+            name: one.table.scan(
+                one.where,
+                EVENT_TS if one.where is not None else None,
+                snapshot_id=one.snapshot_id,
+            ).count()
+            for name, one in inputs.items()
         }
         return CheckOutcome(
             INPUTS_WHOLE,
             passed=found == recorded,
             blocking=True,
             failures=tuple(
-                f"{name} has {recorded[name]} rows in snapshot {inputs[name]}, and {found[name]} "
-                f"were read: restore its files, then materialize {self.name.replace('.', '/')} "
-                "again"
-                for name in self.inputs
+                f"{name} has {recorded[name]} rows in snapshot {one.snapshot_id}, and "
+                f"{found[name]} were read: restore its files, then materialize "
+                f"{self.name.replace('.', '/')} again"
+                for name, one in inputs.items()
                 if found[name] != recorded[name]
             ),
             metadata={f"rows of {name}": count for name, count in found.items()},
@@ -219,7 +232,7 @@ class DerivedTable:
                     self.key,
                     deps=[dg.AssetKey(name.split(".")) for name in self.inputs],
                     group_name=self.name.split(".", maxsplit=1)[0],
-                    kinds={"iceberg", "spark"},
+                    kinds={"iceberg", self.engine},
                     description=self.description,
                     partitions_def=partitions if self.day_column else None,
                     metadata={
@@ -285,21 +298,24 @@ class DerivedTable:
         current = lake.load_table(self.name).current_snapshot() if exists else None
         if chosen is None or chosen or current is None:
             days = chosen or days
-            return *self._publish(lake, spark.spark_session, found, days, step), days or ()
+            engine = open_engine(self.engine, lambda: spark.spark_session)
+            return *self._publish(lake, engine, found, days, step), days or ()
         return current, [], ()
 
     def _publish(
         self,
         lake: Lakehouse,
-        spark: SparkSession,
+        engine: ModelEngine,
         found: Staleness,
         days: Sequence[date] | None,
         step: RunStamp,
     ) -> tuple[Snapshot, list[CheckOutcome]]:
-        inputs = found.inputs
+        inputs = self._inputs(lake, found.inputs, days)
         summary = step.summary() | {REFRESH_STATE: found.after(days or ()).to_json()}
-        frame = self.compute(lake, spark, inputs, days)
+        frame = self._computed(engine, inputs)
         table = self._table(lake, frame)
+        if self.engine != "spark":
+            frame = as_stored(frame, table.schema())
 
         def write(branch: str, commit_id: str) -> Snapshot:
             return table.overwrite(
@@ -312,39 +328,41 @@ class DerivedTable:
             ).snapshot
 
         def audit(snapshot: Snapshot) -> list[CheckOutcome]:
-            staged = read_frame(
-                spark,
-                lake.load_table(self.name),
-                self.where(days),
-                snapshot_id=snapshot.snapshot_id,
-            ).persist()
-            try:
-                whole = self.inputs_whole(lake, spark, inputs, days)
+            written = InputRows(lake.load_table(self.name), self.where(days), snapshot.snapshot_id)
+            with engine.staged(written) as staged:
+                whole = self.inputs_whole(engine, inputs)
                 if days is None or self.day_column is None:
                     return [whole, *validate(staged, self.suites, self.name)]
                 whole = bad_days_of(
-                    whole, days, lambda some: self.inputs_whole(lake, spark, inputs, some)
+                    whole,
+                    days,
+                    lambda some: self.inputs_whole(engine, self._inputs(lake, found.inputs, some)),
                 )
                 return [
                     whole,
                     *validate_days(staged, self.suites, self.name, days, self.day_column),
                 ]
-            finally:
-                staged.unpersist()
 
         return write_audit_publish(table, step, "rows", write, audit)
 
-    def _table(self, lake: Lakehouse, frame: DataFrame) -> Table:
+    def _table(self, lake: Lakehouse, frame: Any) -> Table:
         """The table, created when missing, with the columns that the transform gained since."""
         if not lake.table_exists(self.name):
             return lake.create_table(
                 self.name, frame.schema, partition_by=self.partition_by, sort_by=self.sort_by
             )
         table = lake.load_table(self.name)
-        missing = [name for name in frame.columns if name not in table.schema().column_names]
+        known = table.schema().column_names
+        missing = [name for name in frame.schema.names if name not in known]
         if missing:
+            arrow = isinstance(frame, pa.RecordBatchReader)
+            new = (
+                pa.schema([frame.schema.field(name) for name in missing])
+                if arrow
+                else frame.select(*missing).schema
+            )
             with table.update_schema() as change:
-                change.union_by_name(frame.select(*missing).schema)
+                change.union_by_name(new)
         return table
 
 

@@ -5,19 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import sqlglot
-from pyspark.sql import DataFrame
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from lakehouse.errors import InvalidInputError
+from lakehouse.orchestration.checks.expectations import Suite
 from lakehouse.orchestration.derived.derived_table import DerivedTable
+from lakehouse.orchestration.derived.model_engines import EngineName, Frames, engine_name
+from lakehouse.orchestration.derived.portable_sql import check_portable, translated
+from lakehouse.orchestration.lineage.materialization import ColumnSources
+
+_GRAMMAR = {"spark": "spark", "duckdb": "duckdb", "datafusion": "postgres", "polars": "postgres"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SqlModel:
-    """A table that is computed from others by a SELECT of Spark SQL.
+    """A table that is computed from others by a SELECT.
+
+    The query is Spark SQL, whatever engine runs it: other engines are given a translation, of what
+    is known to mean the same there, and the types of columns are Spark's. What cannot be translated
+    is written in the engine's own SQL, which its `dialect` says.
 
     Its inputs are the tables that the query names, `namespace.name`. Like every `DerivedTable` it
     is computed from exact snapshots, checked before it is published, and replayed.
@@ -30,11 +40,15 @@ class SqlModel:
     Attributes:
         name: dotted name; also the asset's key.
         sql: the query.
+        engine: what runs it: `spark`, `datafusion`, `duckdb` or `polars`.
+        dialect: of the query: `spark`, or the engine.
         day_column: for a daily table the output column that tells the day: each day is computed
             from that day of the inputs. None: the whole table is one unit.
         day_is_date: whether that column is a date; else it is a timestamptz.
         partition_by: partition terms of the table.
         sort_by: sort terms of the table.
+        columns: output column -> (input table, input column) pairs.
+        suites: what must hold before it is published.
         description: for people.
         fresh_within: the table is late when it was not computed for so long; None: never.
         owners: e-mail addresses, or teams as `team:name`.
@@ -43,10 +57,14 @@ class SqlModel:
 
     name: str
     sql: str
+    engine: EngineName = "spark"
+    dialect: EngineName = "spark"
     day_column: str | None = None
     day_is_date: bool = False
     partition_by: tuple[str, ...] = ()
     sort_by: tuple[str, ...] = ()
+    columns: ColumnSources = field(default_factory=dict)
+    suites: tuple[Suite, ...] = ()
     description: str = ""
     fresh_within: timedelta | None = None
     owners: tuple[str, ...] = ()
@@ -58,56 +76,84 @@ class SqlModel:
         Raises:
             InvalidInputError: the text is no SELECT, or names no table.
         """
-        query, inputs = self._query()
-        prefix = self.name.replace(".", "__")
+        engine_name(self.engine, self.name)
+        query, views = self._query()
 
-        def transform(frames: Mapping[str, DataFrame]) -> DataFrame:
-            session = next(iter(frames.values())).sparkSession
-            views = {name: _view(prefix, name) for name in frames}
-            for name, frame in frames.items():
-                frame.createOrReplaceTempView(views[name])
-            try:  # the plan that `sql` makes holds the frames, not the names
-                return session.sql(query)
-            finally:
-                for view in views.values():
-                    session.catalog.dropTempView(view)
+        def transform(frames: Frames) -> Any:
+            if self.dialect == self.engine:
+                return frames.sql(self._over(views), views)
+            schemas = {view: frames.inputs[name].schema() for name, view in views.items()}
+            return frames.sql(translated(query, schemas, self.engine, self.name), views)
 
         return DerivedTable(
             name=self.name,
-            inputs=inputs,
+            inputs=tuple(views),
             transform=transform,
+            engine=self.engine,
             day_column=self.day_column,
             day_is_date=self.day_is_date,
             partition_by=self.partition_by,
             sort_by=self.sort_by,
+            columns=self.columns,
+            suites=self.suites,
             description=self.description or f"```sql\n{self.sql.strip()}\n```",
             fresh_within=self.fresh_within,
             owners=self.owners,
             tags=self.tags,
         )
 
-    def _query(self) -> tuple[str, tuple[str, ...]]:
-        """The query over views, and the tables that it names."""
+    def _query(self) -> tuple[exp.Query, dict[str, str]]:
+        """The query over views, and the tables that it names with their views."""
+        if self.dialect not in ("spark", self.engine):
+            raise InvalidInputError(
+                f"the SQL of {self.name} is that of spark, which is translated, or of its engine "
+                f"{self.engine}, not of {self.dialect}"
+            )
         try:
-            tree = sqlglot.parse_one(self.sql, read="spark")
+            tree = sqlglot.parse_one(self.sql, read=_GRAMMAR[self.dialect])
         except SqlglotError as error:
             raise InvalidInputError(f"the SQL of {self.name} does not parse: {error}") from error
         if not isinstance(tree, exp.Query):
             raise InvalidInputError(f"the SQL of {self.name} is no SELECT")
-        prefix, inputs = self.name.replace(".", "__"), []
-        for table in list(tree.find_all(exp.Table)):
-            if not table.db:
-                continue  # a common table expression
-            name = ".".join(part.name for part in table.parts)
-            inputs.append(name)
+        prefix, views = self.name.replace(".", "__"), {}
+        for table in _tables(tree):
+            name = _dotted(table)
+            views[name] = _view(prefix, name)
             alias = table.alias or table.name
-            table.set("this", exp.to_identifier(_view(prefix, name)))
+            table.set("this", exp.to_identifier(views[name]))
             table.set("db", None)
             table.set("catalog", None)
             table.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
-        if not inputs:
+        if not views:
             raise InvalidInputError(f"the SQL of {self.name} names no table, namespace.name")
-        return tree.sql(dialect="spark"), tuple(dict.fromkeys(inputs))
+        if self.dialect != self.engine:
+            check_portable(tree, self.engine, self.name)
+        return tree, views
+
+    def _over(self, views: Mapping[str, str]) -> str:
+        """The text as it was written, with views in place of tables."""
+        text, quote = self.sql, "`" if self.dialect == "spark" else '"'
+        tables = _tables(sqlglot.parse_one(self.sql, read=_GRAMMAR[self.dialect]))
+        for table in sorted(tables, key=lambda one: _span(one)[0], reverse=True):
+            first, last = _span(table)
+            alias = "" if table.alias else f" AS {quote}{table.name}{quote}"
+            text = text[:first] + views[_dotted(table)] + alias + text[last + 1 :]
+        return text
+
+
+def _tables(tree: exp.Expr) -> list[exp.Table]:
+    """Without common table expressions."""
+    return [table for table in tree.find_all(exp.Table) if table.db]
+
+
+def _dotted(table: exp.Table) -> str:
+    return ".".join(part.name for part in table.parts)
+
+
+def _span(table: exp.Table) -> tuple[int, int]:
+    """First and last character of its name."""
+    parts = table.parts
+    return min(one.meta["start"] for one in parts), max(one.meta["end"] for one in parts)
 
 
 def _view(prefix: str, table: str) -> str:

@@ -1,0 +1,320 @@
+"""What computes a derived table: Spark, or an engine of this process without a JVM.
+
+Every engine reads the same snapshots through the lakehouse's own scan, and what it gives is written
+by the same writer: another engine changes who computes, and nothing else.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+
+import pyarrow as pa
+from pyiceberg.expressions import BooleanExpression
+from pyiceberg.schema import Schema
+
+from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
+from lakehouse.orchestration.plain_assets.frame_kinds import rows_of_frame
+from lakehouse.orchestration.snapshot_frame import read_frame
+from lakehouse.queries import ScannedTable
+from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.table import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EngineName = Literal["spark", "datafusion", "duckdb", "polars"]
+ENGINES: tuple[str, ...] = get_args(EngineName)
+
+
+@dataclass(frozen=True, slots=True)
+class InputRows:
+    """Rows of a table that a computation reads.
+
+    Attributes:
+        table: where they are.
+        where: which of them; None: all.
+        snapshot_id: of which version; None: the table has none.
+    """
+
+    table: Table
+    where: BooleanExpression | None
+    snapshot_id: int | None
+
+    def schema(self) -> Schema:
+        """Columns at that version."""
+        metadata = self.table.metadata
+        if self.snapshot_id is None:
+            return metadata.schema()
+        return metadata.schema_for(metadata.snapshot(self.snapshot_id))
+
+
+class Frames(dict[str, Any]):
+    """Frames of the inputs, by the tables' names, and SQL over them.
+
+    Attributes:
+        engine: whose frames they are.
+        inputs: what they are frames of.
+    """
+
+    def __init__(self, engine: ModelEngine, inputs: Mapping[str, InputRows]) -> None:
+        super().__init__({name: engine.frame(one) for name, one in inputs.items()})
+        self.engine = engine
+        self.inputs = dict(inputs)
+
+    def sql(self, query: str, views: Mapping[str, str]) -> Any:
+        """The result of a query of the engine's SQL as a frame.
+
+        Args:
+            query: the SELECT.
+            views: table -> its name in the query.
+        """
+        return self.engine.sql(query, {view: self[name] for name, view in views.items()})
+
+
+class ModelEngine(ABC):
+    """Frames of inputs, SQL over them, and their rows."""
+
+    @abstractmethod
+    def frame(self, rows: InputRows) -> Any:
+        """The rows as a lazy frame of the engine."""
+
+    @abstractmethod
+    def sql(self, query: str, views: Mapping[str, Any]) -> Any:
+        """A query over frames by their names in it, as a frame."""
+
+    @abstractmethod
+    def count(self, frame: Any) -> int:
+        """How many rows the engine finds in a frame."""
+
+    @abstractmethod
+    def result(self, frame: Any, what: str) -> Any:
+        """A computed frame as rows that a table takes: a frame of Spark, or a stream of Arrow."""
+
+    @abstractmethod
+    def staged(self, rows: InputRows) -> AbstractContextManager[Any]:
+        """Written rows as a frame that Great Expectations checks, for a while."""
+
+
+class SparkEngine(ModelEngine):
+    """Frames of PySpark.
+
+    Args:
+        session: its session.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def frame(self, rows: InputRows) -> Any:
+        """A DataFrame, planned again by each query."""
+        return read_frame(self._session, rows.table, rows.where, snapshot_id=rows.snapshot_id)
+
+    def sql(self, query: str, views: Mapping[str, Any]) -> Any:
+        """By views that are gone afterwards: the plan holds the frames, not their names."""
+        for name, frame in views.items():
+            frame.createOrReplaceTempView(name)
+        try:
+            return self._session.sql(query)
+        finally:
+            for name in views:
+                self._session.catalog.dropTempView(name)
+
+    def count(self, frame: Any) -> int:
+        """Of a Spark job."""
+        return int(frame.count())
+
+    def result(self, frame: Any, what: str) -> Any:  # noqa: ARG002
+        """The frame itself."""
+        return frame
+
+    @contextmanager
+    def staged(self, rows: InputRows) -> Iterator[Any]:
+        """A DataFrame that is kept: each expectation may read it."""
+        frame = self.frame(rows).persist()
+        try:
+            yield frame
+        finally:
+            frame.unpersist()
+
+
+class _ArrowEngine(ModelEngine):
+    """An engine of this process that reads and gives Arrow."""
+
+    def __init__(self) -> None:
+        self._failures: list[Exception] = []
+
+    @contextmanager
+    def staged(self, rows: InputRows) -> Iterator[Any]:
+        """A frame of pandas."""
+        yield rows.table.scan(rows.where, snapshot_id=rows.snapshot_id).to_pandas()
+
+    def result(self, frame: Any, what: str) -> Any:
+        """A stream, in types that a table has; an error of reading is raised as it was."""
+        rows = self._told(lambda: rows_of_frame(frame, what)[0])
+        stream = rows if isinstance(rows, pa.RecordBatchReader) else pa.table(rows).to_reader()
+        schema = pa.schema([(one.name, _plain(one.type)) for one in stream.schema])
+        return pa.RecordBatchReader.from_batches(schema, self._batches(stream, schema))
+
+    def _batches(self, stream: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        while True:
+            batch = self._told(lambda: next(iter(stream), None))
+            if batch is None:
+                return
+            yield batch.cast(schema)
+
+    def _scanned(self, rows: InputRows) -> ScannedTable:
+        return ScannedTable(rows.table, rows.snapshot_id, rows.where, self._failures)
+
+    def _told(self, step: Callable[[], Any]) -> Any:
+        """What a step gives. Engines pass on errors of reading as text alone: here they are."""
+        try:
+            return step()
+        except Exception as error:
+            if self._failures:
+                raise self._failures[0] from error
+            raise
+
+
+class DuckDBEngine(_ArrowEngine):
+    """Relations of one DuckDB connection in memory; times are UTC."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        try:
+            duckdb = importlib.import_module("duckdb")
+        except ModuleNotFoundError as error:
+            raise UnsupportedFeatureError(
+                "tables that DuckDB computes need duckdb: pip install 'lakehouse[duckdb]'"
+            ) from error
+        self._connection = duckdb.connect(
+            config={
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+                "python_enable_replacements": False,
+            }
+        )
+        self._connection.execute("SET TimeZone = 'UTC'")
+
+    def frame(self, rows: InputRows) -> Any:
+        """A relation; DuckDB asks for the columns and filters that it needs."""
+        return self._connection.from_arrow(self._scanned(rows))
+
+    def sql(self, query: str, views: Mapping[str, Any]) -> Any:
+        """A relation over views of the connection, which is this computation's own."""
+        for name, frame in views.items():
+            frame.create_view(name, replace=True)
+        return self._connection.sql(query)
+
+    def count(self, frame: Any) -> int:
+        """Rows that were read."""
+        return int(self._told(lambda: frame.count("*").fetchone()[0]))
+
+
+class DataFusionEngine(_ArrowEngine):
+    """Frames of one DataFusion session; times are UTC."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        datafusion = importlib.import_module("datafusion")
+        config = datafusion.SessionConfig().set("datafusion.execution.time_zone", "UTC")
+        self._context = datafusion.SessionContext(config)
+        self._known = 0
+
+    def frame(self, rows: InputRows) -> Any:
+        """A DataFrame; DataFusion asks for the columns and filters that it needs."""
+        self._known += 1
+        name = f"__input_{self._known}"
+        self._context.register_dataset(name, self._scanned(rows))
+        return self._context.table(name)
+
+    def sql(self, query: str, views: Mapping[str, Any]) -> Any:
+        """A DataFrame over views of the session, which is this computation's own."""
+        for name, frame in views.items():
+            self._context.register_table(name, frame.into_view())
+        return self._context.sql(query)
+
+    def count(self, frame: Any) -> int:
+        """Rows that were read."""
+        return int(self._told(frame.count))
+
+
+class PolarsEngine(_ArrowEngine):
+    """LazyFrames of Polars."""
+
+    def frame(self, rows: InputRows) -> Any:
+        """A LazyFrame; Polars asks for the columns and filters that it needs."""
+        polars = importlib.import_module("polars")
+        return polars.scan_pyarrow_dataset(self._scanned(rows))
+
+    def sql(self, query: str, views: Mapping[str, Any]) -> Any:
+        """A LazyFrame."""
+        polars = importlib.import_module("polars")
+        return polars.SQLContext(dict(views)).execute(query, eager=False)
+
+    def count(self, frame: Any) -> int:
+        """Rows that were read."""
+        polars = importlib.import_module("polars")
+        return int(self._told(lambda: frame.select(polars.len()).collect().item()))
+
+
+_IN_PROCESS: Mapping[str, Callable[[], ModelEngine]] = {
+    "datafusion": DataFusionEngine,
+    "duckdb": DuckDBEngine,
+    "polars": PolarsEngine,
+}
+
+
+def engine_name(name: str, what: str) -> EngineName:
+    """The name of an engine. Raises InvalidInputError when there is no such engine."""
+    if name not in ENGINES:
+        raise InvalidInputError(f"{what}: no engine {name!r}; engines: {', '.join(ENGINES)}")
+    return cast("EngineName", name)
+
+
+def open_engine(name: str, session: Callable[[], SparkSession]) -> ModelEngine:
+    """An engine for one computation.
+
+    Args:
+        name: of `ENGINES`.
+        session: gives the Spark session, and is called for Spark alone.
+
+    Raises:
+        UnsupportedFeatureError: its package is not installed.
+    """
+    if name == "spark":
+        return SparkEngine(session())
+    return _IN_PROCESS[name]()
+
+
+def as_stored(stream: pa.RecordBatchReader, schema: Schema) -> pa.RecordBatchReader:
+    """The stream with the types that a table's columns of these names have.
+
+    A value that the type cannot hold is an error when its batch is read (pyarrow.ArrowInvalid).
+    """
+    known = {one.name: one.type for one in schema_to_arrow(schema)}
+    wanted = pa.schema([(one.name, known.get(one.name, one.type)) for one in stream.schema])
+    return pa.RecordBatchReader.from_batches(wanted, (batch.cast(wanted) for batch in stream))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type that a table has for what an engine gives."""
+    if pa.types.is_unsigned_integer(kind):
+        return pa.decimal128(20, 0) if kind.bit_width == 64 else pa.int64()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_dictionary(kind):
+        return _plain(kind.value_type)
+    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_binary_view(kind) or pa.types.is_large_binary(kind):
+        return pa.binary()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([one.with_type(_plain(one.type)) for one in kind])
+    return cast("pa.DataType", kind)
