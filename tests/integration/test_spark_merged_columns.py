@@ -151,3 +151,41 @@ def test_without_the_property_spark_refuses(spark, lake, session):
     wider = spark.sql("SELECT 2 AS id, 7 AS extra")
     with pytest.raises(AnalysisException, match=r"TOO_MANY_DATA_COLUMNS|EXTRA_COLUMNS"):
         wider.writeTo(NAME).option("mergeSchema", "true").append()
+
+
+MERGES = (
+    "WHEN NOT MATCHED THEN INSERT *",
+    "WHEN NOT MATCHED AND s.id > 2 THEN INSERT (name, id) VALUES (s.name, s.id)",
+    "WHEN MATCHED AND s.name = 'x' THEN DELETE WHEN NOT MATCHED THEN INSERT *",
+    "WHEN NOT MATCHED BY SOURCE THEN DELETE",
+    "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+)
+
+
+@pytest.mark.parametrize("clauses", MERGES)
+@pytest.mark.parametrize("mode", ["copy-on-write", "merge-on-read"])
+def test_any_merge_does_what_it_does_elsewhere(spark, lake, session, clauses, mode):
+    """With columns in another order and of another case, one more of them, and the setting."""
+    lake.create_namespace("raw")
+    spark.sql(
+        "SELECT 'x' AS NAME, CAST(id AS INT) AS id, 5 AS more, DATE '2026-02-02' AS day "
+        "FROM range(1, 5)"
+    ).createOrReplaceTempView("merged_source")
+    spark.conf.set("spark.sql.iceberg.merge-schema", "true")
+    try:
+        for name, properties in (("wide", ACCEPTS), ("narrow", {})):
+            told = {**properties, "write.merge.mode": mode}
+            schema = pa.schema([("id", pa.int32()), ("day", pa.date32()), ("name", pa.string())])
+            lake.create_table(f"raw.{name}", schema, partition_by=["day"], properties=told)
+            spark.sql(
+                f"INSERT INTO lake.raw.{name} (id, day, name) VALUES (1, DATE '2026-01-01', 'a'), "
+                "(7, DATE '2026-01-01', 'b'), (2, NULL, 'c')"
+            )
+            spark.sql(
+                f"MERGE INTO lake.raw.{name} t USING merged_source s ON t.id = s.id {clauses}"
+            )
+    finally:
+        spark.conf.unset("spark.sql.iceberg.merge-schema")
+    expected = sorted((tuple(one) for one in spark.table("lake.raw.narrow").collect()), key=repr)
+    assert rows(spark) == expected
+    assert columns(lake.load_table("raw.wide")) == ["id", "day", "name"]

@@ -18,6 +18,8 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 /** A table at the head of a branch, which can be written to. */
 class WritableTable extends EvolvingTable
         implements SupportsWrite, SupportsDeleteV2, SupportsRowLevelOperations {
+    private static final int CALLERS = 12;
+
     WritableTable(Answerer answerer, Map facts) {
         super(answerer, facts);
     }
@@ -27,10 +29,28 @@ class WritableTable extends EvolvingTable
             TableCapability.BATCH_READ, TableCapability.BATCH_WRITE, TableCapability.TRUNCATE,
             TableCapability.OVERWRITE_BY_FILTER, TableCapability.OVERWRITE_DYNAMIC,
             TableCapability.AUTOMATIC_SCHEMA_EVOLUTION));
-        if (is("accepts_any")) {
+        if (is("accepts_any") && !isAskedByMerge()) {
             out.add(TableCapability.ACCEPT_ANY_SCHEMA);
         }
         return out;
+    }
+
+    /**
+     * Whether it is for a MERGE that Spark asks whether columns are to be left unresolved. It would
+     * then complain that they are, and which statement a table is loaded for it does not say: a
+     * MERGE that inserts alone looks like an INSERT.
+     */
+    private static boolean isAskedByMerge() {
+        StackTraceElement[] callers = new Throwable().getStackTrace();
+        for (int i = 0; i + 1 < Math.min(callers.length, CALLERS); i++) {
+            if (callers[i].getMethodName().equals("skipSchemaResolution")) {
+                String next = callers[i + 1].getClassName();
+                if (next.endsWith(".MergeIntoTable") || next.contains("ResolveReferences")) {
+                    return true;
+                }
+            }
+        }
+        return false;
     }
 
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
