@@ -51,7 +51,7 @@ def frame_obstacle(frame: DataFrame, request: WriteRequest, storage: Storage) ->
     """What keeps this writer from writing the frame, in words; None when nothing does."""
     if getattr(frame.sparkSession, "_jvm", None) is None:
         return "the session is a remote one"
-    problem = obstacle(request, storage)
+    problem = obstacle(frame.sparkSession, request, storage)
     if problem is not None:
         return problem
     shown = shown_schema(request.schema)

@@ -34,7 +34,7 @@ class TaskFiles:
         self._spark = spark
         self._request = request
         self._storage = storage
-        self._native = obstacle(request, storage) is None
+        self._native = obstacle(spark(), request, storage) is None
 
     def plan(self, order: Mapping[str, Any], *, lineage: bool = False) -> dict[str, Any]:
         """What `LakehouseWrite.java` has to know.

@@ -18,9 +18,8 @@ from lakehouse.data.conversion.parquet_bounds import lower_bound
 from lakehouse.data.reading.parquet_footer import as_metadata_file
 from lakehouse.data.writing.column_metrics import FileMetrics, footer_metrics, metrics_modes
 from lakehouse.data.writing.data_file_writer import WriteRequest
-from lakehouse.spark.writing.write_order import floating_fields, write_order
+from lakehouse.spark.writing.write_order import floating_fields, folder_of, write_order
 from lakehouse.spec.manifests.data_file import DataFile
-from lakehouse.storage.location import local_path
 
 
 class ToldFiles:
@@ -39,7 +38,7 @@ class ToldFiles:
             for one in write_order(request)["fields"]
         ]
         self._modes = metrics_modes(request.schema, request.properties, request.sort_order)
-        self._root = local_path(request.location).rstrip("/")
+        self._root = folder_of(request.location)
         self._location = request.location.rstrip("/")
 
     def data_file(self, text: str) -> DataFile:

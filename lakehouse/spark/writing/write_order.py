@@ -9,17 +9,20 @@ from pyiceberg import transforms as t
 from pyiceberg import types as ice
 from pyiceberg.partitioning import PartitionField
 from pyiceberg.schema import Schema
+from pyspark.sql import SparkSession
 
 from lakehouse.data.writing.column_metrics import MetricsMode, metrics_modes
 from lakehouse.data.writing.data_file_writer import WriteRequest
 from lakehouse.data.writing.parquet_writer import ParquetOptions
 from lakehouse.errors import InvalidSchemaError, UnsupportedTypeError
 from lakehouse.expressions.filter_binding import field_path
+from lakehouse.spark.hadoop_locations import hadoop_reads, spark_location
 from lakehouse.spark.jvm.failures import marked
 from lakehouse.spark.spark_types import shown_schema, to_spark_schema
 from lakehouse.spec.table_properties import TableProperties
 from lakehouse.storage.local import LocalStorage
-from lakehouse.storage.location import local_path
+from lakehouse.storage.location import local_path, parse
+from lakehouse.storage.object_store import ObjectStorage
 from lakehouse.storage.storage_protocol import Storage
 
 _MOST_OPEN_FILES = 64
@@ -55,10 +58,10 @@ _UNITS: Mapping[type[t.Transform[Any, Any]], str] = {
 }
 
 
-def obstacle(request: WriteRequest, storage: Storage) -> str | None:
+def obstacle(spark: SparkSession, request: WriteRequest, storage: Storage) -> str | None:
     """What keeps the JVM from writing a table's files, in words; None when nothing does."""
-    if not (isinstance(storage, LocalStorage) and storage.on_this_disk):
-        return "the files are not on a local disk"
+    if not _jvm_reaches(spark, request.location, storage):
+        return "the session's JVM has no file system for the location"
     options = ParquetOptions.from_properties(request.properties)
     if options.codec not in _CODECS or (options.level is not None and options.codec != "zstd"):
         return f"Spark's Parquet has no {options.codec} codec with such a level"
@@ -67,6 +70,21 @@ def obstacle(request: WriteRequest, storage: Storage) -> str | None:
     except UnsupportedTypeError as error:
         return error.message
     return None
+
+
+def _jvm_reaches(spark: SparkSession, location: str, storage: Storage) -> bool:
+    if isinstance(storage, LocalStorage):
+        return storage.on_this_disk
+    # Hadoop keeps a file system with the keys that it had first, and these end
+    if not isinstance(storage, ObjectStorage) or "s3.session-token" in storage.properties:
+        return False
+    return hadoop_reads(spark, location, storage)
+
+
+def folder_of(location: str) -> str:
+    """A table's folder for the JVM: a path of a local disk, else Hadoop's location."""
+    local = parse(location).is_local
+    return (local_path(location) if local else spark_location(location)).rstrip("/")
 
 
 def write_order(
@@ -97,7 +115,7 @@ def write_order(
     ]
     flat, nested = floating_fields(request)
     return {
-        "folder": local_path(request.location).rstrip("/"),
+        "folder": folder_of(request.location),
         "name": request.write_id,
         "schemaJson": to_spark_schema(schema).json(),
         "shownJson": shown_schema(schema).json(),

@@ -1,8 +1,6 @@
 package lakehouse.spark;
 
 import java.io.IOException;
-import java.nio.file.Path;
-import java.nio.file.Paths;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -31,7 +29,7 @@ final class DataFileWriter implements RowFiles {
     private final Configuration settings;
     private final HashMap lanes = new HashMap();
     private final ArrayList finished = new ArrayList();
-    private final ArrayList paths = new ArrayList();
+    private final ArrayList opened = new ArrayList();
     private Lane last;
     private UuidRow uuids;
     private RowSorter later;
@@ -166,9 +164,9 @@ final class DataFileWriter implements RowFiles {
         files++;
         String folder = lane.folder.isEmpty() ? order.folder : order.folder + "/" + lane.folder;
         String number = String.format("%05d", new Object[] {Integer.valueOf(files)});
-        Path path = Paths.get(folder + "/" + name + "-" + number + ".parquet");
-        paths.add(path);
-        lane.file = new NewDataFile(path, settings, order);
+        NewFile made = NewFile.at(folder + "/" + name + "-" + number + ".parquet", order);
+        opened.add(made);
+        lane.file = new NewDataFile(made, settings, order);
     }
 
     private void finish(Lane lane) throws IOException {
@@ -185,8 +183,8 @@ final class DataFileWriter implements RowFiles {
                 ((Lane) lane).file.forget();
             }
         }
-        for (Object path : paths) {
-            ((Path) path).toFile().delete();
+        for (Object one : opened) {
+            ((NewFile) one).delete();
         }
     }
 

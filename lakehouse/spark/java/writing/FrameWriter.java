@@ -42,7 +42,7 @@ public final class FrameWriter {
     /** Writes all rows; each result is one file as a JSON object. */
     public List write(Dataset rows, String order) {
         final QueryExecution query = rows.queryExecution();
-        final Task task = new Task(WriteOrder.parse(order));
+        final Task task = new Task(WriteOrder.parse(order, rows.sparkSession()));
         return (List) SQLExecution.withNewExecutionId(
             query, Option.apply("lakehouse write"), new AbstractFunction0() {
                 public Object apply() {

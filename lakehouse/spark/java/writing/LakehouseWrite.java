@@ -5,6 +5,7 @@ import java.util.Collections;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.connector.distributions.Distribution;
 import org.apache.spark.sql.connector.distributions.Distributions;
 import org.apache.spark.sql.connector.expressions.Expression;
@@ -46,7 +47,8 @@ class LakehouseWrite implements BatchWrite, RequiresDistributionAndOrdering {
     /** By the tasks' own JVMs where they can, else by Python workers. */
     FileWriting writing() {
         String order = (String) plan.get("order");
-        return order != null ? (FileWriting) new NativeWriting(WriteOrder.parse(order))
+        return order != null ? (FileWriting) new NativeWriting(
+                WriteOrder.parse(order, SparkSession.active()))
             : (FileWriting) new WorkerWriting(
                 answerer, (String) plan.get("rows"), Boolean.TRUE.equals(plan.get("lineage")));
     }

@@ -1,15 +1,7 @@
 package lakehouse.spark;
 
-import com.fasterxml.jackson.databind.ObjectMapper;
-import java.io.BufferedOutputStream;
 import java.io.IOException;
-import java.io.RandomAccessFile;
-import java.nio.channels.Channels;
-import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.HashMap;
@@ -21,7 +13,6 @@ import org.apache.parquet.hadoop.ParquetWriter;
 import org.apache.parquet.hadoop.api.WriteSupport;
 import org.apache.parquet.hadoop.metadata.CompressionCodecName;
 import org.apache.parquet.io.OutputFile;
-import org.apache.parquet.io.PositionOutputStream;
 import org.apache.parquet.io.api.RecordConsumer;
 import org.apache.parquet.schema.LogicalTypeAnnotation;
 import org.apache.parquet.schema.MessageType;
@@ -38,7 +29,6 @@ import scala.runtime.AbstractFunction0;
  * measured beyond its footer.
  */
 public final class NewDataFile {
-    private final Path path;
     private final NewFile file;
     private final ParquetWriter writer;
     private final int[] ordinals;
@@ -46,9 +36,8 @@ public final class NewDataFile {
     private final FloatingValues[] floating;
 
     /** `settings` hold Spark's schema. */
-    NewDataFile(Path path, final Configuration settings, WriteOrder order) {
-        this.path = path;
-        this.file = new NewFile(path);
+    NewDataFile(NewFile file, final Configuration settings, WriteOrder order) {
+        this.file = file;
         this.ordinals = order.floating;
         this.doubles = order.doubles;
         this.floating = new FloatingValues[ordinals.length + order.nestedFloating.length];
@@ -105,13 +94,13 @@ public final class NewDataFile {
         writer.close();
         StringBuilder out = new StringBuilder("\"path\":\"");
         out.append(Base64.getEncoder().encodeToString(
-            path.toString().getBytes(StandardCharsets.UTF_8)));
+            file.getPath().getBytes(StandardCharsets.UTF_8)));
         out.append("\",\"size\":").append(file.written()).append(",\"floating\":[");
         for (int i = 0; i < floating.length; i++) {
             out.append(i == 0 ? "" : ",").append(floating[i].json());
         }
         return out.append("],\"footer\":\"")
-            .append(Base64.getEncoder().encodeToString(footer(path)))
+            .append(Base64.getEncoder().encodeToString(file.footer()))
             .append('"')
             .toString();
     }
@@ -139,21 +128,6 @@ public final class NewDataFile {
         SQLConf conf = new SQLConf();
         conf.setConfString(SQLConf.PARQUET_REBASE_MODE_IN_WRITE().key(), "CORRECTED");
         return conf;
-    }
-
-    private static byte[] footer(Path path) throws IOException {
-        RandomAccessFile file = new RandomAccessFile(path.toFile(), "r");
-        try {
-            long size = file.length();
-            file.seek(size - 8);
-            int length = Integer.reverseBytes(file.readInt());
-            byte[] footer = new byte[length];
-            file.seek(size - 8 - length);
-            file.readFully(footer);
-            return footer;
-        } finally {
-            file.close();
-        }
     }
 
     static final class Builder extends ParquetWriter.Builder {
@@ -237,156 +211,6 @@ public final class NewDataFile {
 
         public WriteSupport.FinalizedWriteContext finalizeWrite() {
             return spark.finalizeWrite();
-        }
-    }
-
-    /** The error as `lakehouse.spark.jvm.failures.failure_of` finds it in the driver. */
-    static IOException cannotWrite(Path path, IOException error) {
-        try {
-            HashMap facts = new HashMap();
-            facts.put("type", "StorageError");
-            facts.put("message", "cannot write " + path + ": " + error.getMessage());
-            facts.put("retryable", Boolean.FALSE);
-            String mark = Base64.getEncoder()
-                .encodeToString(new ObjectMapper().writeValueAsBytes(facts));
-            return new IOException(
-                "lakehouse-failure:" + mark + ": " + facts.get("message"), error);
-        } catch (IOException other) {
-            return error;
-        }
-    }
-
-    /** A file that is new, and durable with its folders when its stream is closed. */
-    static final class NewFile implements OutputFile {
-        private final Path path;
-        private Stream stream;
-
-        NewFile(Path path) {
-            this.path = path;
-        }
-
-        long written() {
-            return stream == null ? 0L : stream.getPos();
-        }
-
-        void forget() {
-            if (stream != null) {
-                stream.forget();
-            }
-        }
-
-        public PositionOutputStream create(long ignored) throws IOException {
-            ArrayList folders = new ArrayList();
-            Path folder = path.getParent();
-            folders.add(folder);
-            while (!Files.exists(folder)) {
-                folder = folder.getParent();
-                folders.add(folder);
-            }
-            try {
-                Files.createDirectories(path.getParent());
-                stream = new Stream(path, folders);
-            } catch (IOException error) {
-                throw cannotWrite(path, error);
-            }
-            return stream;
-        }
-
-        public PositionOutputStream createOrOverwrite(long block) throws IOException {
-            return create(block);
-        }
-
-        public boolean supportsBlockSize() {
-            return false;
-        }
-
-        public long defaultBlockSize() {
-            return 0L;
-        }
-
-        public String getPath() {
-            return path.toString();
-        }
-    }
-
-    static final class Stream extends PositionOutputStream {
-        private final Path path;
-        private final FileChannel channel;
-        private final BufferedOutputStream buffered;
-        private final List folders;
-        private long position;
-        private boolean closed;
-
-        Stream(Path path, List folders) throws IOException {
-            this.path = path;
-            this.channel = FileChannel.open(
-                path, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
-            this.buffered = new BufferedOutputStream(Channels.newOutputStream(channel), 262144);
-            this.folders = folders;
-        }
-
-        public long getPos() {
-            return position;
-        }
-
-        public void write(int value) throws IOException {
-            try {
-                buffered.write(value);
-            } catch (IOException error) {
-                throw cannotWrite(path, error);
-            }
-            position++;
-        }
-
-        public void write(byte[] data, int from, int length) throws IOException {
-            try {
-                buffered.write(data, from, length);
-            } catch (IOException error) {
-                throw cannotWrite(path, error);
-            }
-            position += length;
-        }
-
-        public void flush() throws IOException {
-        }
-
-        /** Closes without a word; the file is deleted next. */
-        void forget() {
-            closed = true;
-            try {
-                channel.close();
-            } catch (IOException error) {
-                position = -1L;
-            }
-        }
-
-        public void close() throws IOException {
-            if (closed) {
-                return;
-            }
-            closed = true;
-            try {
-                try {
-                    buffered.flush();
-                    channel.force(true);
-                } finally {
-                    channel.close();
-                }
-                for (Object folder : folders) {
-                    sync((Path) folder);
-                }
-            } catch (IOException error) {
-                throw cannotWrite(path, error);
-            }
-        }
-
-        private static void sync(Path folder) throws IOException {
-            FileChannel opened = FileChannel.open(folder, StandardOpenOption.READ);
-            try {
-                opened.force(true);
-            } finally {
-                opened.close();
-            }
         }
     }
 }

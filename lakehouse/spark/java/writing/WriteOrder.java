@@ -3,6 +3,8 @@ package lakehouse.spark;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import java.io.Serializable;
 import java.util.HashMap;
+import org.apache.spark.sql.classic.SparkSession;
+import org.apache.spark.util.SerializableConfiguration;
 
 /**
  * How rows are written as data files: what Python tells (`write_order.py`), and what crosses to
@@ -20,6 +22,9 @@ public final class WriteOrder implements Serializable {
         public int scale;
     }
 
+    /** Settings of Hadoop's file systems; null: the folder is a path of a local disk. */
+    SerializableConfiguration hadoop;
+    /** A path, or the location of a folder as Hadoop spells it. */
     public String folder;
     public String name;
     /** Spark's schema of the files: uuids are binary; and that of the rows, where they are text. */
@@ -59,9 +64,14 @@ public final class WriteOrder implements Serializable {
     /** Ordinals of columns that Spark holds as the text of a uuid. */
     public int[] uuids = new int[0];
 
-    static WriteOrder parse(String json) {
+    static WriteOrder parse(String json, SparkSession session) {
         try {
-            return (WriteOrder) Answerer.JSON.readValue(json, WriteOrder.class);
+            WriteOrder order = (WriteOrder) Answerer.JSON.readValue(json, WriteOrder.class);
+            if (order.folder.indexOf("://") > 0) {
+                order.hadoop =
+                    new SerializableConfiguration(session.sessionState().newHadoopConf());
+            }
+            return order;
         } catch (JsonProcessingException error) {
             throw new IllegalStateException(error);
         }
