@@ -43,6 +43,8 @@ QUICK: dict[str, tuple[str, ...]] = {
     "sensor_tick": ("--files", "1000"),
     "spark_read": ("--rows", "200000", "--days", "20", "--repeat", "1"),
     "spark_write": ("--rows", "200000", "--days", "3", "--repeat", "1"),
+    "spark_s3": ("--rows", "200000", "--days", "3", "--repeat", "1"),
+    "engines": ("--rows", "200000", "--days", "3", "--repeat", "1"),
     "spark_planning": ("--repeat", "1"),
     "ingest": ("--rows", "20000", "--days", "2", "--files", "2", "--repeat", "1"),
     "spark_merge": ("--rows", "60000", "--updates", "6000", "--inserts", "1500", "--repeat", "1"),
@@ -230,6 +232,12 @@ def spark_planning(kept: dict[str, Any]) -> Iterator[Ratio]:
         yield Ratio(case, "Parquet's relation", row["parquet_ms"] / row["ours_ms"])
 
 
+def engines(kept: dict[str, Any]) -> Iterator[Ratio]:
+    for row in kept["rows"]:
+        if row["contender"] != "spark":
+            yield Ratio(row["contender"], "the mart on Spark", row["ours_to_it"])
+
+
 RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "plan_atlas": plan_atlas,
     "plan_growth": plan_growth,
@@ -251,6 +259,8 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "spark_join": spark,
     "spark_merge": spark,
     "spark_write": spark,
+    "spark_s3": spark,
+    "engines": engines,
     "spark_planning": spark_planning,
     "ingest": spark,
     "rest": rest,

@@ -131,7 +131,7 @@ def measured(
                 {"lakehouse": query(frame), "spark.read.parquet": query(plain)}, arguments.repeat
             )
         met = report(
-            f"spark_s3_{arguments.master.partition('[')[0].replace('-', '_')}",
+            "spark_s3" if arguments.master.startswith("local[") else "spark_s3_cluster",
             f"Spark on S3, {arguments.master}",
             cases,
             "lakehouse",
