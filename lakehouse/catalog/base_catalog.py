@@ -10,6 +10,7 @@ from lakehouse.catalog.catalog_protocol import (
     Namespace,
     Request,
     RequestLog,
+    ServerAppender,
     ServerPlanner,
     TableCommit,
     TableVersion,
@@ -94,9 +95,14 @@ class BaseCatalog:
         """Requests that were answered; None: there is no place for them."""
         return None
 
-    def during(self, request: Request) -> Catalog:
+    def during(self, *requests: Request) -> Catalog:
         """Refused: the catalog cannot note a request with what it does."""
-        raise UnsupportedFeatureError(f"This catalog notes no requests, {request.key} neither.")
+        keys = ", ".join(one.key for one in requests)
+        raise UnsupportedFeatureError(f"This catalog notes no requests, {keys} neither.")
+
+    def appender(self, identifier: Identifier) -> ServerAppender | None:  # noqa: ARG002
+        """Nobody else: each append is a commit."""
+        return None
 
     @property
     def properties(self) -> Mapping[str, str]:

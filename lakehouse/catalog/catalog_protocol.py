@@ -5,14 +5,16 @@ It knows requirements and updates, never `Table`.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.catalog.view_protocol import Views
 from lakehouse.errors import InvalidInputError
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import Requirement
 from lakehouse.spec.metadata.table_updates import Update
@@ -52,11 +54,13 @@ class Request:
         key: chosen by who sends it, the same each time; at most 36 characters.
         fingerprint: of what is asked for, at most 64 characters.
         at_ms: when it came, milliseconds since the epoch.
+        told: what is to be kept of the answer.
     """
 
     key: str
     fingerprint: str
     at_ms: int
+    told: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,8 @@ class AnsweredRequest:
     Attributes:
         fingerprint: of what was asked for.
         status: of HTTP, if it was refused; None if it was carried out.
-        answer: with which it was refused; where it unregistered a table, the last metadata file.
+        answer: with which it was refused; where it unregistered a table, the last metadata file; of
+            an append, the snapshot.
     """
 
     fingerprint: str
@@ -86,11 +91,35 @@ class ServerPlanner(Protocol):
         """
 
 
+class ServerAppender(Protocol):
+    """Has appends to one table committed by the catalog's server."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether others may be appended in the same snapshot."""
+
+    def append(self, base: TableVersion, asked: PostedAppend) -> tuple[TableVersion, Snapshot]:
+        """The version that has the append, and the snapshot that made it.
+
+        Args:
+            base: the version that the files were written for.
+            asked: the append.
+
+        Raises:
+            CommitConflictError, ValidationConflictError, InvalidInputError, NoSuchTableError,
+                ForbiddenError: certainly not committed.
+            CommitStateUnknownError: perhaps committed.
+        """
+
+
 class RequestLog(Protocol):
     """Requests that were answered, noted so that it is known what they did."""
 
     def find(self, key: str) -> AnsweredRequest | None:
         """What became of the request with this key; None where nothing is known of it."""
+
+    def begun(self, keys: Sequence[str]) -> Collection[str]:
+        """Those of these keys of which anything is noted."""
 
     def refuse(self, request: Request, status: int, answer: str) -> None:
         """Keep a refusal, to refuse again. Raises RequestRepeatedError."""
@@ -257,13 +286,16 @@ class Catalog(Protocol):
     def requests(self) -> RequestLog | None:
         """Requests that were answered; None where the catalog has no place for them."""
 
-    def during(self, request: Request) -> Catalog:
-        """The same catalog, whose next change is carried out once for this request.
+    def during(self, *requests: Request) -> Catalog:
+        """The same catalog, whose next change is carried out once for these requests.
 
-        Whatever would change something for a request that is noted already raises
+        Whatever would change something while one of them is noted already raises
         RequestRepeatedError and changes nothing. Raises UnsupportedFeatureError where `requests` is
         None.
         """
+
+    def appender(self, identifier: Identifier) -> ServerAppender | None:
+        """Who commits appends to a table together with those of others; None: commit each."""
 
     def planner(self, identifier: Identifier) -> ServerPlanner | None:
         """Who plans the scans of a table; None: whoever reads it does, by its manifests."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lakehouse.catalog.catalog_protocol import Catalog, ServerPlanner, TableVersion
+from lakehouse.catalog.catalog_protocol import Catalog, ServerAppender, ServerPlanner, TableVersion
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.catalog.own_folders import check_table
@@ -117,3 +117,7 @@ class CreatingCatalog:
     def planner(self, identifier: Identifier) -> ServerPlanner | None:
         """Nobody, as long as nobody else knows the table."""
         return self._catalog.planner(identifier) if self._is_created else None
+
+    def appender(self, identifier: Identifier) -> ServerAppender | None:
+        """Nobody, as long as nobody else knows the table."""
+        return self._catalog.appender(identifier) if self._is_created else None

@@ -64,6 +64,9 @@ class StagingCatalog:
     def planner(self, identifier: Identifier) -> None:
         """Nobody else: what is staged nobody else knows."""
 
+    def appender(self, identifier: Identifier) -> None:
+        """Nobody else: what is staged is committed in the end."""
+
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:  # noqa: ARG002
         """Nobody else is here."""
         return nullcontext()

@@ -23,7 +23,7 @@ LIFETIME = "PT1H"
 """For how long a request can be sent again, as clients are told."""
 _KEPT_MS = 2 * 3_600_000
 _SWEEP_EVERY_MS = 600_000
-_STRIPES = 256
+_STRIPES = 16_384
 _NOT_FINAL = frozenset({401, 403, 408, 419, 429})
 
 
@@ -43,7 +43,7 @@ class RepeatedRequests:
         request = Request(_key(text, served.caller), _fingerprint(operation, call), now_ms)
         with self._locks[hash(request.key) % _STRIPES]:
             self._sweep(log, now_ms)
-            found = log.find(request.key)
+            found = None if operation.finds_keys else log.find(request.key)
             if found is None:
                 try:
                     return _first(operation, served, call, log, request)

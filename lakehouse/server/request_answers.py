@@ -20,7 +20,7 @@ from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.watching.access_log import log_request
 
 T = TypeVar("T")
-_THREADS, _DOOR_THREADS = 32, 2
+_THREADS, _DOOR_THREADS, _WAITING_THREADS = 32, 2, 256
 _SCRIPTED = frozenset({"cors", "same-origin"})
 _CLIENT_LEFT = 499
 """Counted for a request whose client left before it was there."""
@@ -39,6 +39,7 @@ class RequestAnswers:
         self._threads = CapacityLimiter(_THREADS)
         # whoever guesses secrets waits for others who do, and nobody else does
         self._door = CapacityLimiter(_DOOR_THREADS)
+        self._waiting = CapacityLimiter(_WAITING_THREADS)
 
     def endpoint(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
         """What a route calls."""
@@ -101,7 +102,9 @@ class RequestAnswers:
         self, operation: Operation, call: Call, caller: Caller, names: list[str]
     ) -> Answer:
         once: Callable[[Served, Call], Answer] = partial(self._repeated.answer, operation)
-        limiter = self._door if operation.hashes else self._threads
+        limiter = self._threads
+        if operation.hashes or operation.waits:
+            limiter = self._door if operation.hashes else self._waiting
         return await to_thread.run_sync(
             self._run, once, operation, call, caller, names, limiter=limiter
         )

@@ -21,6 +21,7 @@ from lakehouse.server.delegation.file_access import AccessRules, FileAccess
 from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.operations.access_operations import access_operations
+from lakehouse.server.operations.append_operations import APPEND_OPERATIONS
 from lakehouse.server.operations.function_operations import FUNCTION_OPERATIONS
 from lakehouse.server.operations.namespace_operations import NAMESPACE_OPERATIONS
 from lakehouse.server.operations.report_operations import REPORT_OPERATIONS
@@ -72,9 +73,11 @@ def operations_of(catalog: Catalog, access: AccessRules | None = None) -> tuple[
     """Every operation of the specification, and ours; those are listed that the catalog has."""
     together = [replace(one, listed=catalog.commits_together) for one in TRANSACTION_OPERATIONS]
     planning = ScanPlanning().operations()
+    # an append is recognised by the key of its request
+    appends = [replace(one, listed=catalog.requests is not None) for one in APPEND_OPERATIONS]
     served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *VIEW_OPERATIONS, *REPORT_OPERATIONS)
     others = (*access_operations(access), *SEMANTICS_OPERATIONS, *FUNCTION_OPERATIONS)
-    return (*served, *planning, *together, *others)
+    return (*served, *planning, *together, *appends, *others)
 
 
 def _configuration(operations: Sequence[Operation]) -> Callable[[Served, Call], Answer]:

@@ -12,6 +12,7 @@ from lakehouse.server.access.asked_privileges import Asks, on_catalog
 from lakehouse.server.access.doorkeeper import Doorkeeper
 from lakehouse.server.access.privileges import ANYONE, Caller, Privilege
 from lakehouse.server.delegation.file_access import FileAccess
+from lakehouse.server.grouped_appends import GroupedAppends
 from lakehouse.server.http_messages import Answer, Call
 from lakehouse.server.meters import Meters
 from lakehouse.server.served_tables import ServedTables
@@ -28,19 +29,23 @@ class Served:
         lake: the catalog that is served.
         tables: versions of tables that are in memory.
         commits: how tables change.
+        appends: to tables, committed together.
         meters: what is counted.
         doorkeeper: asks callers who they are; None: nobody is asked.
         files: hands out access to the files of tables; None: clients have their own.
         caller: of the request that is answered.
+        request: that is carried out once; None where it has no key.
     """
 
     lake: Lakehouse
     tables: ServedTables
     commits: TableCommits
+    appends: GroupedAppends
     meters: Meters
     doorkeeper: Doorkeeper | None = None
     files: FileAccess | None = None
     caller: Caller = ANYONE
+    request: Request | None = None
 
     @classmethod
     def of(
@@ -53,7 +58,8 @@ class Served:
         """Serve a catalog; `config` is told to clients with every table."""
         tables, meters = ServedTables(lake.catalog, config), Meters()
         commits = TableCommits(lake.catalog, tables, lake.environment, meters)
-        return cls(lake, tables, commits, meters, doorkeeper, files)
+        appends = GroupedAppends(lake.catalog, tables, lake.environment, meters)
+        return cls(lake, tables, commits, appends, meters, doorkeeper, files)
 
     def for_caller(self, caller: Caller) -> Served:
         """The same, as one caller has it."""
@@ -64,7 +70,7 @@ class Served:
         catalog = self.catalog.during(request)
         lake = Lakehouse(catalog, self.environment)
         commits = TableCommits(catalog, self.tables, self.environment, self.meters)
-        return replace(self, lake=lake, commits=commits)
+        return replace(self, lake=lake, commits=commits, request=request)
 
     @property
     def catalog(self) -> Catalog:
@@ -96,6 +102,8 @@ class Operation:
         asks: the privileges that a request needs; everything, where nothing is said.
         for_anybody: whether it is answered to anybody, unasked.
         hashes: whether it hashes secrets, which is slow on purpose: few of these run at a time.
+        waits: whether it mostly waits for others of its kind, so that many run at a time.
+        finds_keys: whether it finds out by itself that its request was carried out before.
         body_max: bytes of a body, at most.
         root: what stands before its path; empty for what is no part of the protocol.
     """
@@ -110,6 +118,8 @@ class Operation:
     asks: Asks = field(default=on_catalog(Privilege.MANAGE), kw_only=True)
     for_anybody: bool = field(default=False, kw_only=True)
     hashes: bool = field(default=False, kw_only=True)
+    waits: bool = field(default=False, kw_only=True)
+    finds_keys: bool = field(default=False, kw_only=True)
     body_max: int = field(default=BODY_BYTES_MAX, kw_only=True)
     root: str = field(default="/v1", kw_only=True)
 

@@ -46,6 +46,11 @@ class ServedTables:
         """The newest version of the table. Raises NoSuchTableError."""
         return self._newest(identifier).version
 
+    def recent(self, identifier: Identifier) -> TableVersion:
+        """The version that was newest when anybody asked last. Raises NoSuchTableError."""
+        known = self._known.get(identifier)
+        return self.newest(identifier) if known is None else known.version
+
     def body(self, identifier: Identifier, snapshots: str = ALL) -> tuple[TableVersion, bytes]:
         """The newest version, and as LoadTableResult. Raises NoSuchTableError.
 

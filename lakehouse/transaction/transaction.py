@@ -25,8 +25,9 @@ from lakehouse.spec.metadata.table_updates import (
 from lakehouse.spec.table_properties import check_property_texts, parse_format_version
 from lakehouse.transaction.attempt.matching_deletes import VECTORS_SINCE
 from lakehouse.transaction.attempt.pending_operation import Isolation, Operation, head_of
-from lakehouse.transaction.commit.commit_attempts import Run, run
+from lakehouse.transaction.commit.commit_attempts import run
 from lakehouse.transaction.commit.committed import Committed
+from lakehouse.transaction.commit.transaction_run import Run
 from lakehouse.transaction.conflicts.decided_rows import DecidedRows
 from lakehouse.transaction.conflicts.key_test import KeyTest
 from lakehouse.transaction.operations.add_twins import AddTwins

@@ -122,11 +122,11 @@ class FilesystemCatalog(NamespaceCatalog[FolderNamespaces]):
         """Requests that were carried out."""
         return RequestFiles(self._store, self._warehouse, self._versions.fate)
 
-    def during(self, request: Request) -> FilesystemCatalog:
-        """The same catalog, whose changes are noted as those of a request."""
-        same = copy.copy(self)
-        same._run = RequestRun(self.requests, request)  # noqa: SLF001
-        same._versions = self._versions.during(same._run)  # noqa: SLF001
+    def during(self, *requests: Request) -> FilesystemCatalog:
+        """The same catalog, whose changes are noted as those of requests."""
+        same, runs = copy.copy(self), [RequestRun(self.requests, one) for one in requests]
+        same._run = runs[0] if len(runs) == 1 else None  # noqa: SLF001
+        same._versions = self._versions.during(runs)  # noqa: SLF001
         return same
 
     def create_namespace(

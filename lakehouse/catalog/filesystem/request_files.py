@@ -14,7 +14,8 @@ cut off is taken up again, and what it wanted to be there, or not to be, is.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -35,6 +36,7 @@ from lakehouse.storage.location import join
 from lakehouse.storage.storage_protocol import Storage
 
 FOLDER = ".requests"
+_THREADS = 16
 
 
 class Fate(Enum):
@@ -107,6 +109,10 @@ class RequestFiles:
         Raises CommitStateUnknownError where nobody can tell any more.
         """
         return self.answered(key, self.entries(key, []))
+
+    def begun(self, keys: Sequence[str]) -> Collection[str]:
+        """Those of these keys of which anything is noted."""
+        return {key for key in keys if self._storage.exists(self._location(key, 1))}
 
     def refuse(self, request: Request, status: int, answer: str) -> None:
         """Keep a refusal, to refuse again. Raises RequestRepeatedError, CommitStateUnknownError."""
@@ -205,7 +211,7 @@ class RequestRun:
         self._files, self._request = files, request
         self._entries: list[_Entry] = []
         self._mine = 0
-        self.told: str | None = None
+        self.told = request.told
 
     def intend(self, location: str, data: bytes) -> None:
         """Note which version is going to be created, before it is.
@@ -259,6 +265,17 @@ class RequestRun:
                 if self._entries:  # this run did nothing; an earlier one may have
                     raise unknown(key) from error
                 raise
+
+
+def each(runs: Sequence[RequestRun], do: Callable[[RequestRun], None]) -> None:
+    """Do something for every run, for several at once: most of it is waiting for the disk."""
+    if len(runs) < 2:
+        for one in runs:
+            do(one)
+        return
+    with ThreadPoolExecutor(min(len(runs), _THREADS)) as pool:
+        for done in [pool.submit(do, one) for one in runs]:
+            done.result()
 
 
 def digest_of(data: bytes) -> str:

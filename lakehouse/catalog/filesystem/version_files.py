@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from uuid import UUID
 
 import orjson
 
 from lakehouse.catalog.commit_outcome import after_the_swap, before_the_swap
-from lakehouse.catalog.filesystem.request_files import Fate, RequestRun, digest_of
+from lakehouse.catalog.filesystem.request_files import Fate, RequestRun, digest_of, each
 from lakehouse.catalog.metadata_files import create_resolved, version_name
 from lakehouse.errors import (
     CommitConflictError,
@@ -66,12 +66,12 @@ class VersionFiles:
     def __init__(self, storage: Storage, new_uuid: Callable[[], UUID]) -> None:
         self._storage, self._new_uuid = storage, new_uuid
         self._is_exclusive = not isinstance(storage, ObjectStorage)
-        self._run: RequestRun | None = None
+        self._runs: Sequence[RequestRun] = ()
 
-    def during(self, run: RequestRun) -> VersionFiles:
-        """The same, that notes in a request which version it is going to create."""
+    def during(self, runs: Sequence[RequestRun]) -> VersionFiles:
+        """The same, that notes in requests which version it is going to create."""
         same = copy.copy(self)
-        same._run = run  # noqa: SLF001
+        same._runs = runs  # noqa: SLF001
         return same
 
     def location(self, folder: str, number: int, codec: str = "none") -> str:
@@ -146,13 +146,11 @@ class VersionFiles:
             with before_the_swap():
                 check_create_is_exclusive(self._storage, parent(location), str(self._new_uuid()))
             self._is_exclusive = True
-        if self._run is not None:
-            self._run.intend(location, data)
+        each(self._runs, lambda run: run.intend(location, data))
         try:
             create_resolved(self._storage, location, data)
         except FileAlreadyExistsError as error:
-            if self._run is not None:
-                self._run.check_is_new()
+            each(self._runs, RequestRun.check_is_new)
             raise lost(name, require_number(location), **context) from error
         except LakehouseError as error:
             if error.context.get("outcome") == "failed":
@@ -163,8 +161,7 @@ class VersionFiles:
                 **context,
                 metadata_location=location,
             ) from error
-        if self._run is not None:
-            self._run.done()
+        each(self._runs, RequestRun.done)
 
     def fate(self, location: str, digests: frozenset[str]) -> Fate:
         """What became of a version that was to have content of one of these digests."""

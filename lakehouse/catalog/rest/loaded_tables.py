@@ -161,6 +161,37 @@ class LoadedTables:
             self._remember(identifier, self._told(version, etag, document, known))
         return version
 
+    def keep_appended(
+        self, base: TableVersion, document: Mapping[str, Any]
+    ) -> tuple[TableVersion, Snapshot]:
+        """The version that an append made, and its snapshot.
+
+        Args:
+            base: the version that it was made for.
+            document: with the named snapshots alone, and the append's.
+
+        Raises CorruptMetadataError.
+        """
+        identifier, before = base.identifier, base.metadata
+        location = require_str(document, "metadata-location", str(identifier))
+        metadata = parse(orjson.dumps(document.get("metadata")), location)
+        snapshot = Snapshot.from_json(document.get("snapshot"), f"{identifier}: snapshot")
+        entry = (snapshot.snapshot_id, snapshot, snapshot.to_json(metadata.format_version))
+        log = metadata.metadata_log
+        is_next = bool(log) and log[-1].metadata_file == base.metadata_location
+        is_only = metadata.last_sequence_number == before.last_sequence_number + 1
+        if is_next and is_only and not isinstance(before.snapshots, LateSnapshots):
+            snapshots = before.snapshots.append(*entry)
+        else:
+            few = metadata.snapshots
+            few = few if few.has(snapshot.snapshot_id) else few.append(*entry)
+            snapshots = LateSnapshots(few, partial(self._snapshots, identifier))
+        version = TableVersion(identifier, replace(metadata, snapshots=snapshots), location)
+        known = self._loaded.get(identifier)
+        if known is not None:
+            self._remember(identifier, replace(known, version=version, etag=None))
+        return version, snapshot
+
     def _told(
         self,
         version: TableVersion,

@@ -30,6 +30,9 @@ from lakehouse.catalog.redaction import hide_in_urls
 from lakehouse.catalog.rest.first_updates import first_updates, requirements_on
 from lakehouse.catalog.rest.loaded_tables import LoadedTables
 from lakehouse.catalog.rest.posted_reports import PostedReports, commit_report
+from lakehouse.catalog.rest.rest_appender import ENDPOINT as APPEND_ENDPOINT
+from lakehouse.catalog.rest.rest_appender import MODE as APPEND_MODE
+from lakehouse.catalog.rest.rest_appender import RestAppender, append_mode
 from lakehouse.catalog.rest.rest_planner import ENDPOINT as PLAN_ENDPOINT
 from lakehouse.catalog.rest.rest_planner import MODE, RestPlanner
 from lakehouse.catalog.rest.rest_views import RestViews
@@ -99,8 +102,8 @@ class RestCatalog(BaseCatalog):
         self._tables = LoadedTables(
             self._session, self._properties, told_uri, storage_factory, self._environment
         )
-
         self._reports = PostedReports(self._session, name)
+        self._append_mode = append_mode(self._properties.get(APPEND_MODE))
 
     @property
     def uri(self) -> str:
@@ -135,6 +138,13 @@ class RestCatalog(BaseCatalog):
                 f"Table {identifier}: {MODE} is server, and the server does not plan scans."
             )
         return RestPlanner(self._session, identifier, self._environment)
+
+    def appender(self, identifier: Identifier) -> RestAppender | None:
+        """The server, where it commits appends of several clients together (`append-mode`)."""
+        if self._append_mode == "commit" or not self._session.offers(APPEND_ENDPOINT):
+            return None
+        shares = self._append_mode == "shared-snapshot"
+        return RestAppender(self._session, self._tables, identifier, shares=shares)
 
     @property
     def takes_reports(self) -> bool:

@@ -253,15 +253,19 @@ class SqlCatalog(NamespaceCatalog[SqlNamespaces]):
         """Requests that were carried out."""
         return self._requests
 
-    def during(self, request: Request) -> SqlCatalog:
-        """The same catalog, whose changes are noted as those of a request."""
+    def during(self, *requests: Request) -> SqlCatalog:
+        """The same catalog, whose changes are noted as those of requests."""
         self._requests.prepare()
         same = copy.copy(self)
-        same._note_each(request)  # noqa: SLF001
+        same._note_each(requests)  # noqa: SLF001
         return same
 
-    def _note_each(self, request: Request) -> None:
-        self._noting(lambda connection: self._requests.note(connection, request, answer=self._told))
+    def _note_each(self, requests: Sequence[Request]) -> None:
+        def note(connection: Connection) -> None:
+            for one in requests:
+                self._requests.note(connection, one, answer=self._told or one.told)
+
+        self._noting(note)
 
     def turn(self, identifier: Identifier) -> AbstractContextManager[None]:
         """Wait for this writer's turn on the table, for a bounded time."""

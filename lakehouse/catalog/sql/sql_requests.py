@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from sqlalchemy import Connection, inspect
 from sqlalchemy.exc import IntegrityError
 
@@ -52,6 +54,20 @@ class SqlRequests:
                 key=key,
             )
         return AnsweredRequest(*rows[0]) if rows else None
+
+    def begun(self, keys: Sequence[str]) -> Collection[str]:
+        """Those of these keys of which anything is noted."""
+        self.prepare()
+        names = {f"key{n}": key for n, key in enumerate(keys)}
+        with self._database.read() as connection:
+            found = self._database.rows(
+                connection,
+                "SELECT request_key FROM lakehouse_requests WHERE catalog_name = :catalog "
+                f"AND request_key IN ({', '.join(f':{name}' for name in names)})",
+                catalog=self._catalog,
+                **names,
+            )
+        return {row[0] for row in found}
 
     def refuse(self, request: Request, status: int, answer: str) -> None:
         """Keep a refusal, to refuse again. Raises RequestRepeatedError."""

@@ -5,6 +5,8 @@ Spec: Sequence Number Inheritance, First Row ID Inheritance.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,6 +59,74 @@ def inherit(entries: Entries, manifest: ManifestFile) -> Entries:
     if "record_count" in names and "status" in names and manifest.content == CONTENT_DATA_MANIFEST:
         table = _first_row_ids(table, manifest.first_row_id)
     return Entries(table, entries.spec)
+
+
+def inherit_alike(
+    entries: Entries, manifests: Sequence[ManifestFile], counts: Sequence[int]
+) -> Entries:
+    """`inherit` for the entries of several manifests, one after the other.
+
+    Args:
+        entries: with all their columns.
+        manifests: of one content, each listed, or not yet: then without a sequence number, which
+            its entries do not get either.
+        counts: how many entries each has.
+
+    Raises:
+        CorruptMetadataError: as `inherit`, or these cannot be done together.
+    """
+    table, first = entries.table, manifests[0]
+    if any(one.content != first.content for one in manifests):
+        raise CorruptMetadataError("Data and delete manifests are told apart.")
+    listed = np.repeat([one.sequence_number is not None for one in manifests], counts)
+    snapshots = np.repeat([one.added_snapshot_id or 0 for one in manifests], counts)
+    has_one = np.repeat([one.added_snapshot_id is not None for one in manifests], counts)
+    inherited = pa.array(snapshots, mask=~has_one)
+    # what is not listed yet is of the snapshot that lists it
+    own = pc.if_else(pa.array(listed), table["snapshot_id"], pa.scalar(None, pa.int64()))
+    table = _set(table, "snapshot_id", pc.coalesce(own, inherited))
+    added = np.asarray(table["status"]) == STATUS_ADDED
+    for name in ("sequence_number", "file_sequence_number"):
+        column = table[name] if name in table.column_names else pa.nulls(len(table), pa.int64())
+        numbers = np.repeat([one.sequence_number or 0 for one in manifests], counts)
+        if (np.asarray(pc.is_null(column)) & ~added & (numbers != 0)).any():
+            raise CorruptMetadataError(f"An existing or deleted entry lacks its {name}.")
+        filled = pc.coalesce(column, pa.array(numbers, mask=~listed))
+        table = _set(table, name, filled)
+    default = first.content if first.content == CONTENT_DATA_MANIFEST else 1
+    content = pa.nulls(len(table), pa.int32())
+    if "content" in table.column_names:
+        content = table["content"]
+    table = _set(table, "content", pc.fill_null(content, pa.scalar(default, pa.int32())))
+    if first.content == CONTENT_DATA_MANIFEST:
+        table = _first_row_ids_of_each(table, manifests, counts)
+    return Entries(table, entries.spec)
+
+
+def _first_row_ids_of_each(
+    table: pa.Table, manifests: Sequence[ManifestFile], counts: Sequence[int]
+) -> pa.Table:
+    known = np.repeat([one.first_row_id is not None for one in manifests], counts)
+    absent = "first_row_id" not in table.column_names
+    if absent and not known.any():
+        return table
+    column = pa.nulls(len(table), pa.int64()) if absent else table["first_row_id"]
+    column = pc.if_else(pa.array(known), column, pa.scalar(None, pa.int64()))
+    waiting = np.asarray(pc.is_null(column)) & (np.asarray(table["status"]) != STATUS_DELETED)
+    rows = np.where(waiting & known, np.asarray(table["record_count"]), 0)
+    before = np.cumsum(rows) - rows
+    begin = np.cumsum([0, *counts[:-1]])
+    offset = before - np.repeat(before[np.minimum(begin, max(0, len(before) - 1))], counts)
+    firsts = np.repeat([one.first_row_id or 0 for one in manifests], counts)
+    starts = pa.array(firsts + offset, mask=~(waiting & known))
+    return _set(table, "first_row_id", pc.coalesce(column, starts))
+
+
+def _set(table: pa.Table, name: str, column: pa.ChunkedArray) -> pa.Table:
+    column = column.cast(FIXED_COLUMNS[name])
+    if name in table.column_names:
+        return _replace(table, name, column)
+    return table.append_column(pa.field(name, FIXED_COLUMNS[name]), column)
 
 
 def _sequence(table: pa.Table, name: str, manifest: ManifestFile) -> pa.Array:

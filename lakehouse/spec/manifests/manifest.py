@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import io
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -33,7 +33,7 @@ from lakehouse.spec.manifests.data_file import (
     STATUS_DELETED,
     STATUS_EXISTING,
 )
-from lakehouse.spec.manifests.inheritance import inherit
+from lakehouse.spec.manifests.inheritance import inherit, inherit_alike
 from lakehouse.spec.manifests.manifest_encoder import entry_blocks, partition_kinds
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST, FieldSummary, ManifestFile
@@ -247,23 +247,57 @@ def _decode_as(
     wanted: Collection[str] | None,
 ) -> Entries:
     try:
-        reader_schema, kind = _reader(schema)
-        records: list[Any] = []
-        for count, plain in inflated_blocks(data, header, location):
-            stream = io.BytesIO(plain)
-            records += [
-                fastavro.schemaless_reader(stream, reader_schema, None) for _ in range(count)
-            ]
-            if stream.tell() != len(plain):
-                raise CorruptMetadataError(
-                    f"{location}: a block holds more than its {count} records", location=location
-                )
-        rows = pa.Table.from_struct_array(pa.array(records, kind))
+        records = _records(schema, data, header, location)
+        rows = pa.Table.from_struct_array(pa.array(records, _reader(schema)[1]))
         return flatten(rows, header.schema, spec, types, location, wanted=wanted)
     except _DAMAGE as error:
         raise CorruptMetadataError(
             f"{location} cannot be read as a manifest: {error!r}", location=location
         ) from error
+
+
+def _records(schema: bytes, data: bytes, header: Header, location: str) -> list[Any]:
+    reader_schema, _ = _reader(schema)
+    records: list[Any] = []
+    for count, plain in inflated_blocks(data, header, location):
+        stream = io.BytesIO(plain)
+        records += [fastavro.schemaless_reader(stream, reader_schema, None) for _ in range(count)]
+        if stream.tell() != len(plain):
+            raise CorruptMetadataError(
+                f"{location}: a block holds more than its {count} records", location=location
+            )
+    return records
+
+
+def decode_alike(
+    files: Sequence[tuple[ManifestFile, bytes]], spec: PartitionSpec, types: FieldTypes
+) -> Entries | None:
+    """All entries of manifests that one writer wrote, one after the other, in one go.
+
+    The same as decoding each (`decode_manifest`), and much faster for many small ones.
+
+    Returns:
+        None where their Avro schemas differ, or where anything is wrong with one of them: decode
+        each, which tells what.
+    """
+    try:
+        headers = [read_header(data, one.manifest_path) for one, data in files]
+        schema = headers[0].metadata["avro.schema"]
+        if schema_with_lengths(schema) is not None or any(
+            one.metadata["avro.schema"] != schema for one in headers
+        ):
+            return None
+        records: list[Any] = []
+        counts = []
+        for (manifest, data), header in zip(files, headers, strict=True):
+            found = _records(schema, data, header, manifest.manifest_path)
+            counts.append(len(found))
+            records += found
+        rows = pa.Table.from_struct_array(pa.array(records, _reader(schema)[1]))
+        entries = flatten(rows, headers[0].schema, spec, types, files[0][0].manifest_path)
+        return inherit_alike(entries, [one for one, _ in files], counts)
+    except (*_DAMAGE, CorruptMetadataError):
+        return None
 
 
 @lru_cache(maxsize=64)

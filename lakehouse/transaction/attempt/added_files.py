@@ -49,6 +49,7 @@ def write_added(
     *,
     snapshot_id: int,
     data_sequence_number: int | None = None,
+    inherits_snapshot: bool = False,
 ) -> list[ManifestFile]:
     """Write manifests of new files, by partition spec and content, of about the target size.
 
@@ -59,6 +60,8 @@ def write_added(
         snapshot_id: of the snapshot that adds them.
         data_sequence_number: for data files that replace older ones; None: inherited from the
             commit.
+        inherits_snapshot: whether entries leave out the snapshot, which whoever lists the manifest
+            may then choose (spec: Snapshot ID Inheritance).
     """
     types = field_types(metadata.schema(), *metadata.schemas)
     groups: dict[tuple[int, int], list[DataFile]] = {}
@@ -72,7 +75,7 @@ def write_added(
         rows = [
             ManifestEntry(
                 status=STATUS_ADDED,
-                snapshot_id=snapshot_id,
+                snapshot_id=None if inherits_snapshot else snapshot_id,
                 sequence_number=sequence_number,
                 data_file=file,
             )

@@ -90,7 +90,7 @@ def _merge(
     key = ("merged", snapshot_id, tuple(one.manifest_path for one in members))
 
     def write() -> ManifestFile:
-        parts = [_carried(workspace.entries(one, metadata), one, snapshot_id) for one in members]
+        parts = [_carried(one, snapshot_id) for one in workspace.entries_of_all(members, metadata)]
         return workspace.write_manifest(
             Entries.concat(parts), metadata, content=members[0].content, snapshot_id=snapshot_id
         )
@@ -98,12 +98,9 @@ def _merge(
     return workspace.once(key, write)
 
 
-def _carried(entries: Entries, manifest: ManifestFile, snapshot_id: int) -> Entries:
-    """Entries of a manifest that go on: live ones as existing, this snapshot's own as they are."""
-    own = pc.fill_null(
-        pc.equal(entries.table["snapshot_id"], snapshot_id),
-        manifest.added_snapshot_id == snapshot_id,
-    )
+def _carried(entries: Entries, snapshot_id: int) -> Entries:
+    """Entries that go on: live ones as existing, this snapshot's own as they are."""
+    own = pc.equal(entries.table["snapshot_id"], snapshot_id)
     status = entries.table["status"]
     entries = with_column(
         entries,

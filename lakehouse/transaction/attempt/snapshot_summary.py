@@ -9,6 +9,7 @@ from lakehouse.spec.manifests.data_file import CONTENT_DATA, CONTENT_EQUALITY_DE
 
 COMMIT_ID = "lakehouse.commit-id"
 RETRIES = "lakehouse.retries"
+PARTITIONS = "changed-partition-count"
 
 _TOTALS = {
     "total-data-files": ("added-data-files", "deleted-data-files"),
@@ -22,10 +23,15 @@ _TOTALS = {
 
 @dataclass(slots=True)
 class SummaryBuilder:
-    """Counts what one snapshot adds and removes."""
+    """Counts what one snapshot adds and removes.
+
+    Attributes:
+        counts: by their names in the summary.
+        partitions: that are changed; None: nobody counts them.
+    """
 
     counts: dict[str, int] = field(default_factory=dict)
-    partitions: set[tuple[object, ...]] = field(default_factory=set)
+    partitions: set[tuple[object, ...]] | None = field(default_factory=set)
 
     def add(self, files: Iterable[DataFile]) -> None:
         """Count files that the snapshot adds."""
@@ -43,7 +49,8 @@ class SummaryBuilder:
         Totals continue the parent's (None: there is no parent), and are left out where it has none.
         """
         entries = {name: str(value) for name, value in self.counts.items() if value}
-        entries["changed-partition-count"] = str(len(self.partitions))
+        if self.partitions is not None:
+            entries[PARTITIONS] = str(len(self.partitions))
         for total, (plus, minus) in _TOTALS.items():
             before = "0" if parent is None else parent.get(total, "")
             if before.isdigit():
@@ -53,7 +60,8 @@ class SummaryBuilder:
         return entries
 
     def _count(self, file: DataFile, *, added: bool) -> None:
-        self.partitions.add(file.partition_key)
+        if self.partitions is not None:
+            self.partitions.add(file.partition_key)
         verb = "added" if added else "removed"
         self._bump(f"{verb}-files-size", file.content_size_in_bytes or file.file_size_in_bytes)
         if file.content == CONTENT_DATA:

@@ -14,8 +14,14 @@ from lakehouse.scan.manifests.avro_manifests import decode_avro
 from lakehouse.scan.manifests.manifest_list_cache import LISTS
 from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
 from lakehouse.spec.manifests.columnar_manifest import encode_twin, sealed_name, twin_path
-from lakehouse.spec.manifests.inheritance import inherit
-from lakehouse.spec.manifests.manifest import counted, encode_manifest, manifest_file
+from lakehouse.spec.manifests.inheritance import inherit, inherit_alike
+from lakehouse.spec.manifests.manifest import (
+    counted,
+    decode_alike,
+    decode_entries,
+    encode_manifest,
+    manifest_file,
+)
 from lakehouse.spec.manifests.manifest_entries import Entries
 from lakehouse.spec.manifests.manifest_list import ManifestFile, has_counts
 from lakehouse.spec.metadata.all_field_types import types_of
@@ -179,7 +185,22 @@ class Workspace:
         own = self._entries.get(manifest.manifest_path)
         if own is not None:
             return own if manifest.sequence_number is None else inherit(own, manifest)
+        if manifest.sequence_number is None:  # written by somebody else, and not listed yet
+            path, spec = manifest.manifest_path, metadata.spec(manifest.partition_spec_id)
+            found = decode_entries(self.storage.read(path), path, spec, types_of(metadata))
+            return inherit_alike(found, [manifest], [len(found)])
         return load_entries(self.storage, manifest, metadata)
+
+    def entries_of_all(
+        self, manifests: Sequence[ManifestFile], metadata: TableMetadata
+    ) -> list[Entries]:
+        """`entries` of manifests of one spec and content, small ones of one writer in one go."""
+        if any(one.manifest_path in self._entries for one in manifests):
+            return [self.entries(one, metadata) for one in manifests]
+        files = [(one, self.storage.read(one.manifest_path)) for one in manifests]
+        spec = metadata.spec(manifests[0].partition_spec_id)
+        found = decode_alike(files, spec, types_of(metadata))
+        return [self.entries(one, metadata) for one in manifests] if found is None else [found]
 
     def seal(self) -> None:
         """A commit is about to be sent: from now on the files may be part of the table."""

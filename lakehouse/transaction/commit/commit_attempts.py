@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
+from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.commit_outcome import is_certain
 from lakehouse.catalog.metadata_files import next_metadata
 from lakehouse.catalog.own_folders import check_table
-from lakehouse.environment import Environment
 from lakehouse.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -26,45 +24,25 @@ from lakehouse.errors import (
 )
 from lakehouse.spec.metadata.table_updates import apply_updates
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.transaction.attempt.pending_operation import Attempt, Operation
+from lakehouse.transaction.attempt.pending_operation import Attempt
 from lakehouse.transaction.attempt.snapshot_summary import COMMIT_ID
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
 from lakehouse.transaction.commit.commit_ids import snapshots_of_commit
 from lakehouse.transaction.commit.commit_retry import commit_backoff, status_backoff
 from lakehouse.transaction.commit.committed import Committed
+from lakehouse.transaction.commit.posted_commit import plain_append, post
+from lakehouse.transaction.commit.transaction_run import Run, refreshed_or_none
 from lakehouse.transaction.operations.append import Append
 from lakehouse.transaction.operations.delete_files import DeleteFiles
 from lakehouse.transaction.operations.metadata_change import MetadataChange
 from lakehouse.transaction.operations.overwrite import Overwrite
+from lakehouse.transaction.operations.received_append import ReceivedAppend
 from lakehouse.transaction.operations.rewrite_files import RewriteFiles
 from lakehouse.transaction.operations.row_delta import RowDelta
 
 log = logging.getLogger(__name__)
 
 _COMMIT_ID = re.compile(r"[!#-\[\]-~]{1,200}")  # printable ASCII that JSON never escapes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """A transaction to be committed.
-
-    Attributes:
-        catalog: swaps versions.
-        base: what the caller decided on.
-        branch: branch written to.
-        operations: in order.
-        environment: clock, ids, jitter, sleep.
-        summary: extra summary entries.
-        commit_id: the caller's name for this commit, None if it has none.
-    """
-
-    catalog: Catalog
-    base: TableVersion
-    branch: str
-    operations: Sequence[Operation]
-    environment: Environment
-    summary: Mapping[str, str]
-    commit_id: str | None
 
 
 def run(job: Run) -> Committed:
@@ -84,6 +62,10 @@ def run(job: Run) -> Committed:
     )
     sent: list[Attempt] = []
     try:
+        append = plain_append(job)
+        appender = None if append is None else job.catalog.appender(job.base.identifier)
+        if append is not None and appender is not None:
+            return post(job, workspace, append, appender)
         _prepare(job, workspace)
         return _attempts(job, workspace, sent)
     except CommitStateUnknownError:
@@ -120,7 +102,7 @@ def _prepare(job: Run, workspace: Workspace) -> None:
 def _attempts(job: Run, workspace: Workspace, sent: list[Attempt]) -> Committed:
     backoff = commit_backoff(
         TableProperties(job.base.metadata.properties),
-        never_conflicts=all(isinstance(one, Append) for one in job.operations),
+        never_conflicts=all(isinstance(one, Append | ReceivedAppend) for one in job.operations),
     )
     started_ms = job.environment.now_ms()
     retries = 0
@@ -225,7 +207,7 @@ def _failed(
         LakehouseError: the error itself.
     """
     made = [one for one in sent if one.snapshots]
-    version = _refreshed_or_none(job) if made else None
+    version = refreshed_or_none(job) if made else None
     earlier = None if version is None else _landed_of(version, made)
     if version is not None and earlier is not None:
         return _landed(workspace, earlier, version)
@@ -269,7 +251,7 @@ def _look_up(
     started_ms = job.environment.now_ms()
     retry = 0
     while True:
-        version = _refreshed_or_none(job)
+        version = refreshed_or_none(job)
         landed = None if version is None else _landed_of(version, sent)
         if version is not None and landed is not None:
             return version, landed
@@ -277,18 +259,6 @@ def _look_up(
         if not attempt.snapshots or not backoff.pause(retry, started_ms, job.environment):
             error.context["snapshot_ids"] = [one.snapshot_id for one in attempt.snapshots]
             raise error from cause or error.__cause__
-
-
-def _refreshed_or_none(job: Run) -> TableVersion | None:
-    """The table, if it can be read; failing to read it says nothing of the commit."""
-    try:
-        return job.catalog.refresh(job.base)
-    # The outcome is unknown and must stay so: callers delete files after a certain failure.
-    except Exception as error:  # noqa: BLE001
-        log.warning(
-            "Looking for the commit of %s: %s: %s", job.base.identifier, type(error).__name__, error
-        )
-        return None
 
 
 def _check_same_table(job: Run, base: TableVersion) -> None:

@@ -37,6 +37,20 @@ class Append:
         """Write the manifests of the added files."""
         self._manifests(workspace, metadata)
 
+    def manifests_to_post(
+        self, workspace: Workspace, metadata: TableMetadata, snapshot_id: int
+    ) -> list[ManifestFile]:
+        """Write the manifests of the added files for whoever makes the snapshot."""
+        return write_added(
+            workspace, metadata, self.files, snapshot_id=snapshot_id, inherits_snapshot=True
+        )
+
+    def counts(self) -> SummaryBuilder:
+        """What is added."""
+        summary = SummaryBuilder()
+        summary.add(self.files)
+        return summary
+
     def apply(self, attempt: Attempt) -> None:
         """One snapshot with the new manifests before the old.
 
@@ -45,15 +59,13 @@ class Append:
         """
         if self.must_be_new:
             none_added_twice(subject_of(attempt, "append"), self.files, concurrent_changes(attempt))
-        summary = SummaryBuilder()
-        summary.add(self.files)
         added = self._manifests(attempt.workspace, attempt.metadata)
         add_snapshot(
             attempt,
             id(self),
             OPERATION_APPEND,
             [*added, *attempt.workspace.manifests(attempt.head())],
-            summary,
+            self.counts(),
         )
 
     def _manifests(self, workspace: Workspace, metadata: TableMetadata) -> list[ManifestFile]:

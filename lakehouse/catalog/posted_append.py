@@ -1,0 +1,150 @@
+"""An append as a server takes it: manifests that the client wrote; the server makes the snapshot.
+
+An extension, no part of Iceberg's protocol. A commit of the protocol says which snapshot it follows
+and fails where another came first; an append follows whatever is newest, so that the server may
+commit many at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakehouse.errors import CorruptMetadataError
+from lakehouse.spec.json_fields import (
+    optional_bool,
+    optional_list,
+    require_int,
+    require_list,
+    require_object,
+    require_str,
+    string_map,
+)
+from lakehouse.spec.manifests.manifest_list import FieldSummary, ManifestFile
+from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
+
+ENDPOINT = "/namespaces/{namespace}/tables/{table}/appends"
+APPENDS = "lakehouse.appends"
+"""Summary key of the ids of the appends that share a snapshot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostedAppend:
+    """Data files to be added.
+
+    Attributes:
+        append_id: a random positive long; the id of the snapshot, unless it is shared.
+        table_uuid: of the table that the files were written for.
+        manifests: of new data files alone; their entries inherit snapshot and sequence number.
+        branch: where to.
+        summary: entries of the snapshot's summary, counts of files and rows among them.
+        shares: whether others may be appended in the same snapshot.
+    """
+
+    append_id: int
+    table_uuid: str
+    manifests: tuple[ManifestFile, ...]
+    branch: str = MAIN_BRANCH
+    summary: Mapping[str, str] = field(default_factory=dict)
+    shares: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The body of a request."""
+        return {
+            "append-id": self.append_id,
+            "table-uuid": self.table_uuid,
+            "branch": self.branch,
+            "manifests": [_manifest_to_json(one) for one in self.manifests],
+            "summary": dict(self.summary),
+            "shares-snapshot": self.shares,
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> PostedAppend:
+        """The body of a request. Raises CorruptMetadataError."""
+        append_id = require_int(document, "append-id", "body")
+        if append_id <= 0:
+            raise CorruptMetadataError("body.append-id: expected a positive long.")
+        listed = require_list(document.get("manifests"), "body.manifests")
+        if not listed:
+            raise CorruptMetadataError("body.manifests: an append has one at least.")
+        return cls(
+            append_id=append_id,
+            table_uuid=require_str(document, "table-uuid", "body").lower(),
+            branch=require_str(document, "branch", "body"),
+            manifests=tuple(
+                _manifest_from_json(one, f"body.manifests[{n}]") for n, one in enumerate(listed)
+            ),
+            summary=string_map(document.get("summary"), "body.summary"),
+            shares=optional_bool(document, "shares-snapshot", "body", default=False),
+        )
+
+
+def _manifest_to_json(manifest: ManifestFile) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "path": manifest.manifest_path,
+        "length": manifest.manifest_length,
+        "partition-spec-id": manifest.partition_spec_id,
+        "added-files-count": manifest.added_files_count,
+        "added-rows-count": manifest.added_rows_count,
+    }
+    if manifest.partitions is not None:
+        document["partitions"] = [
+            {
+                "contains-null": one.contains_null,
+                "contains-nan": one.contains_nan,
+                "lower-bound": None if one.lower_bound is None else one.lower_bound.hex(),
+                "upper-bound": None if one.upper_bound is None else one.upper_bound.hex(),
+            }
+            for one in manifest.partitions
+        ]
+    return document
+
+
+def _manifest_from_json(document: Any, where: str) -> ManifestFile:
+    files = require_int(document, "added-files-count", where)
+    rows = require_int(document, "added-rows-count", where)
+    length = require_int(document, "length", where)
+    if files < 1 or rows < 0 or length < 1:
+        raise CorruptMetadataError(f"{where}: counts of a manifest cannot be negative.")
+    partitions = None
+    if require_object(document, where).get("partitions") is not None:
+        listed = optional_list(document, "partitions", where)
+        partitions = tuple(
+            _summary(one, f"{where}.partitions[{n}]") for n, one in enumerate(listed)
+        )
+    return ManifestFile(
+        manifest_path=require_str(document, "path", where),
+        manifest_length=length,
+        partition_spec_id=require_int(document, "partition-spec-id", where),
+        added_files_count=files,
+        existing_files_count=0,
+        deleted_files_count=0,
+        added_rows_count=rows,
+        existing_rows_count=0,
+        deleted_rows_count=0,
+        partitions=partitions,
+    )
+
+
+def _summary(document: Any, where: str) -> FieldSummary:
+    found = require_object(document, where)
+    nan = found.get("contains-nan")
+    return FieldSummary(
+        contains_null=optional_bool(document, "contains-null", where, default=True),
+        contains_nan=None
+        if nan is None
+        else optional_bool(document, "contains-nan", where, default=True),
+        lower_bound=_bytes(found.get("lower-bound"), f"{where}.lower-bound"),
+        upper_bound=_bytes(found.get("upper-bound"), f"{where}.upper-bound"),
+    )
+
+
+def _bytes(text: Any, where: str) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        return bytes.fromhex(text)
+    except (TypeError, ValueError) as error:
+        raise CorruptMetadataError(f"{where}: expected hexadecimal digits.") from error

@@ -1,0 +1,196 @@
+"""Group commit: appends to one table that arrive together become one version of it.
+
+Whoever comes while nobody commits to a branch leads: it takes everybody who waits, makes a snapshot
+for each append (or one for all that share), and swaps once. Then the next one in the queue leads.
+Nobody waits for company: while one group is being committed, the next one gathers.
+
+A group is committed or not as a whole, with the keys of its requests. Where it certainly was not,
+each append is tried by itself, so that one that the table cannot take fails alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from lakehouse.catalog.catalog_protocol import Catalog, Request
+from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.catalog.posted_append import PostedAppend
+from lakehouse.environment import Environment
+from lakehouse.errors import CommitStateUnknownError, LakehouseError
+from lakehouse.server.meters import Meters
+from lakehouse.server.served_tables import REFS, ServedTables
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.transaction.commit.commit_attempts import run
+from lakehouse.transaction.commit.transaction_run import Run
+from lakehouse.transaction.operations.received_append import ReceivedAppend
+
+_GROUP_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedBody:
+    """What became of an append.
+
+    Attributes:
+        snapshot: that made it.
+        body: LoadTableResult of the version that has it, with the named snapshots alone.
+    """
+
+    snapshot: Snapshot
+    body: bytes
+
+
+@dataclass(eq=False, slots=True)
+class _Waiting:
+    append: PostedAppend
+    request: Request
+    woken: threading.Event = field(default_factory=threading.Event)
+    made: AppendedBody | None = None
+    error: Exception | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.made is not None or self.error is not None
+
+
+@dataclass(eq=False, slots=True)
+class _Queue:
+    waiting: deque[_Waiting] = field(default_factory=deque)
+    is_led: bool = False
+
+
+class GroupedAppends:
+    """Appends to the tables of a catalog. Safe between threads.
+
+    Args:
+        catalog: holds the tables; notes requests.
+        tables: the versions known to be newest.
+        environment: clock and ids.
+        meters: count commits.
+    """
+
+    def __init__(
+        self, catalog: Catalog, tables: ServedTables, environment: Environment, meters: Meters
+    ) -> None:
+        self._catalog, self._tables, self._environment = catalog, tables, environment
+        self._meters = meters
+        self._lock = threading.Lock()
+        self._queues: dict[tuple[Identifier, str], _Queue] = {}
+
+    def append(self, identifier: Identifier, asked: PostedAppend, request: Request) -> AppendedBody:
+        """Commit an append with those of others, once for its request.
+
+        Raises:
+            RequestRepeatedError: nothing was done: it had been carried out.
+            CommitStateUnknownError: perhaps committed.
+            LakehouseError: certainly not committed.
+        """
+        mine, key = _Waiting(asked, request), (identifier, asked.branch)
+        with self._lock:
+            queue = self._queues.setdefault(key, _Queue())
+            queue.waiting.append(mine)
+            leads = not queue.is_led
+            queue.is_led = True
+        with self._meters.commit():
+            if not leads:
+                mine.woken.wait()
+            if not mine.is_done:
+                self._lead(key, queue)
+            if mine.made is None:
+                raise mine.error or AssertionError("an append without an outcome")
+            return mine.made
+
+    def _lead(self, key: tuple[Identifier, str], queue: _Queue) -> None:
+        """Commit those who wait, the caller among them; then another one leads."""
+        with self._lock:
+            group = [queue.waiting.popleft() for _ in range(min(len(queue.waiting), _GROUP_MAX))]
+        try:
+            self._commit_new_and_begun(key, group)
+        finally:
+            with self._lock:
+                if queue.waiting:
+                    queue.waiting[0].woken.set()
+                else:
+                    queue.is_led = False
+                    self._queues.pop(key, None)
+            for one in group:
+                if not one.is_done:
+                    one.error = CommitStateUnknownError("The server was interrupted.")
+                one.woken.set()
+
+    def _commit_new_and_begun(self, key: tuple[Identifier, str], group: Sequence[_Waiting]) -> None:
+        """What was begun before, and perhaps done, is tried by itself."""
+        begun: Collection[str] = ()
+        if self._catalog.requests is not None:
+            try:
+                with before_the_swap():
+                    begun = self._catalog.requests.begun([one.request.key for one in group])
+            # whoever waits has to be told, whatever it was
+            except Exception as error:  # noqa: BLE001
+                for one in group:
+                    one.error = copy.copy(error)
+                return
+        new = [one for one in group if one.request.key not in begun]
+        for together in (new, *([one] for one in group if one.request.key in begun)):
+            if together:
+                self._commit(key, together)
+
+    def _commit(self, key: tuple[Identifier, str], group: Sequence[_Waiting]) -> None:
+        """Each of the group gets its outcome. Never raises an error of ours."""
+        try:
+            self._commit_together(*key, group)
+        # whoever waits has to be told, whatever it was
+        except Exception as error:  # noqa: BLE001
+            is_unknown = not isinstance(error, LakehouseError)
+            if len(group) == 1 or is_unknown or isinstance(error, CommitStateUnknownError):
+                for one in group:
+                    one.error = copy.copy(error)
+                return
+            for one in group:
+                self._commit(key, [one])
+
+    def _commit_together(
+        self, identifier: Identifier, branch: str, group: Sequence[_Waiting]
+    ) -> None:
+        operations = _operations([one.append for one in group])
+        snapshot_ids = {
+            part.append_id: operation.snapshot_id
+            for operation in operations
+            for part in operation.parts
+        }
+        requests = [
+            replace(one.request, told=str(snapshot_ids[one.append.append_id])) for one in group
+        ]
+        with before_the_swap():
+            base = self._tables.newest(identifier)
+            catalog = self._catalog.during(*requests)
+        done = run(
+            Run(
+                catalog=catalog,
+                base=base,
+                branch=branch,
+                operations=operations,
+                environment=self._environment,
+                summary={},
+                commit_id=None,
+            )
+        )
+        for _ in range(done.retries):
+            self._meters.lost_race()
+        self._tables.keep(done.version)
+        body = self._tables.document(done.version, REFS)
+        made = {one.snapshot_id: one for one in done.snapshots}
+        for one in group:
+            one.made = AppendedBody(made[snapshot_ids[one.append.append_id]], body)
+
+
+def _operations(asked: Sequence[PostedAppend]) -> list[ReceivedAppend]:
+    """A snapshot for each, in order, and one for all that share."""
+    sharing = tuple(one for one in asked if one.shares)
+    alone = [ReceivedAppend((one,)) for one in asked if not one.shares]
+    return [*alone, ReceivedAppend(sharing)] if sharing else alone

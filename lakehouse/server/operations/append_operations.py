@@ -1,0 +1,88 @@
+"""Appends that are committed together (an extension, see `lakehouse.catalog.posted_append`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import orjson
+
+from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.catalog.metadata_files import metadata_folder
+from lakehouse.catalog.posted_append import ENDPOINT, PostedAppend
+from lakehouse.errors import CommitStateUnknownError, InvalidInputError, NoSuchFileError
+from lakehouse.server.access.asked_privileges import PRINCIPAL, on_table
+from lakehouse.server.access.privileges import Privilege
+from lakehouse.server.grouped_appends import AppendedBody
+from lakehouse.server.http_messages import Answer, Call
+from lakehouse.server.rest_operation import Operation, Served
+from lakehouse.server.served_tables import REFS
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.storage.location import lies_within
+from lakehouse.transaction.operations.received_append import check_append
+
+
+def append_files(served: Served, call: Call) -> Answer:
+    """A snapshot with these manifests, on whatever is newest."""
+    if served.request is None:
+        raise InvalidInputError("An append needs an Idempotency-Key.")
+    document = call.document()
+    asked = call.read(lambda: PostedAppend.from_json(document))
+    if served.caller.name is not None:
+        asked = replace(asked, summary={**asked.summary, PRINCIPAL: served.caller.name})
+    identifier = call.table()
+    with before_the_swap():
+        _check_manifests(served, identifier, served.tables.recent(identifier).metadata, asked)
+    return _answer(served.appends.append(identifier, asked, served.request))
+
+
+def append_is_there(served: Served, call: Call) -> Answer:
+    """The snapshot that it made, in the table as it is now."""
+    version, body = served.tables.body(call.table(), REFS)
+    found = version.metadata.snapshot_or_none(int(call.told or 0))
+    if found is None:
+        raise CommitStateUnknownError(
+            f"Table {version.identifier}: the append was committed, and its snapshot "
+            f"{call.told} has gone since.",
+            table=str(version.identifier),
+        )
+    return _answer(AppendedBody(found, body))
+
+
+def _check_manifests(
+    served: Served, identifier: Identifier, metadata: TableMetadata, asked: PostedAppend
+) -> None:
+    """Raise InvalidInputError where manifests are not there, or not the table's."""
+    check_append(metadata, asked)
+    folders = [metadata.location, metadata_folder(metadata)]
+    storage = served.catalog.storage(metadata.location)
+    for one in asked.manifests:
+        if not any(lies_within(one.manifest_path, folder) for folder in folders):
+            raise InvalidInputError(f"{one.manifest_path} is outside the folders of {identifier}.")
+        try:
+            size = storage.size(one.manifest_path)
+        except NoSuchFileError as error:
+            raise InvalidInputError(f"There is no manifest {one.manifest_path}.") from error
+        if size != one.manifest_length:
+            raise InvalidInputError(
+                f"{one.manifest_path} has {size} bytes, not {one.manifest_length}."
+            )
+
+
+def _answer(made: AppendedBody) -> Answer:
+    snapshot = orjson.dumps(made.snapshot.to_json())
+    return Answer(200, b'%b,"snapshot":%b}' % (made.body[:-1], snapshot))
+
+
+APPEND_OPERATIONS = (
+    Operation(
+        "POST",
+        ENDPOINT,
+        append_files,
+        changes=True,
+        again=append_is_there,
+        asks=on_table(Privilege.WRITE),
+        waits=True,
+        finds_keys=True,
+    ),
+)

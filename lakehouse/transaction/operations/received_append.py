@@ -1,0 +1,129 @@
+"""Append of manifests that were written elsewhere: what a server is asked for by its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lakehouse.catalog.posted_append import APPENDS, PostedAppend
+from lakehouse.errors import InvalidInputError, NoSuchRefError, ValidationConflictError
+from lakehouse.spec.metadata.snapshot import OPERATION_APPEND
+from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
+from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.transaction.attempt.new_snapshot import add_snapshot
+from lakehouse.transaction.attempt.pending_operation import Attempt
+from lakehouse.transaction.attempt.snapshot_summary import PARTITIONS, SummaryBuilder
+from lakehouse.transaction.attempt.uncommitted_files import Workspace
+
+_SIZE = "added-files-size"
+_OWN = frozenset({"operation", "added-data-files", "added-records", _SIZE, APPENDS})
+
+
+@dataclass(frozen=True, eq=False)
+class ReceivedAppend:
+    """One snapshot of the manifests of one append, or of several that share it.
+
+    Attributes:
+        parts: to the same branch.
+    """
+
+    parts: Sequence[PostedAppend]
+
+    @property
+    def snapshot_id(self) -> int:
+        """Of the snapshot."""
+        return self.parts[0].append_id
+
+    def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
+        """Nothing: the manifests are there."""
+
+    def apply(self, attempt: Attempt) -> None:
+        """One snapshot with the new manifests before the old.
+
+        Raises:
+            InvalidInputError, NoSuchRefError, ValidationConflictError: an append that the table
+                cannot take.
+        """
+        for one in self.parts:
+            check_append(attempt.metadata, one)
+        kept = attempt.workspace.manifests(attempt.head())
+        taken = {one.manifest_path for one in kept}
+        added = []
+        for manifest in (one for part in self.parts for one in part.manifests):
+            if manifest.manifest_path in taken:
+                raise InvalidInputError(
+                    f"Table {attempt.table} has the manifest {manifest.manifest_path} already.",
+                    table=attempt.table,
+                )
+            taken.add(manifest.manifest_path)
+            added.append(replace(manifest, added_snapshot_id=self.snapshot_id))
+        attempt.workspace.once(("snapshot-id", id(self)), lambda: self.snapshot_id)
+        add_snapshot(
+            attempt,
+            id(self),
+            OPERATION_APPEND,
+            [*added, *kept],
+            self._counts(),
+            extra=self._summary(),
+        )
+
+    def _counts(self) -> SummaryBuilder:
+        manifests = [one for part in self.parts for one in part.manifests]
+        sizes = [part.summary.get(_SIZE, "") for part in self.parts]
+        counts = {
+            "added-data-files": sum(one.added_files_count or 0 for one in manifests),
+            "added-records": sum(one.added_rows_count or 0 for one in manifests),
+        }
+        if all(one.isdigit() and len(one) < 19 for one in sizes):
+            counts[_SIZE] = sum(map(int, sizes))
+        return SummaryBuilder(counts, None)
+
+    def _summary(self) -> dict[str, str]:
+        if len(self.parts) == 1:
+            summary = self.parts[0].summary
+            return {
+                key: value
+                for key, value in summary.items()
+                if key not in _OWN and not key.startswith("total-")
+            }
+        merged: dict[str, str] = {}
+        for part in self.parts:  # what they say alike
+            merged |= part.summary
+        alike = {
+            key: value
+            for key, value in merged.items()
+            if all(part.summary.get(key) == value for part in self.parts)
+        }
+        ids = ",".join(str(part.append_id) for part in self.parts)
+        dropped = {*_OWN, PARTITIONS}
+        return {key: value for key, value in alike.items() if key not in dropped} | {APPENDS: ids}
+
+
+def check_append(metadata: TableMetadata, asked: PostedAppend) -> None:
+    """Raise an error for an append that a table cannot take.
+
+    Raises ValidationConflictError (another table has the name), NoSuchRefError, InvalidInputError.
+    """
+    if metadata.table_uuid.lower() != asked.table_uuid:
+        raise ValidationConflictError(
+            f"{metadata.location}: the files were written for another table (uuid "
+            f"{asked.table_uuid}), which was dropped. Load the table again and repeat the change.",
+            table_uuid=metadata.table_uuid,
+        )
+    ref = metadata.refs.get(asked.branch)
+    if ref is None and asked.branch != MAIN_BRANCH:
+        raise NoSuchRefError(f"{metadata.location} has no branch {asked.branch!r}.")
+    if ref is not None and ref.type != "branch":
+        raise InvalidInputError(f"{asked.branch!r} is a tag: commits go to branches.")
+    specs = metadata.specs()
+    for manifest in asked.manifests:
+        spec = specs.get(manifest.partition_spec_id)
+        if spec is None:
+            raise InvalidInputError(
+                f"{metadata.location} has no partition spec {manifest.partition_spec_id}."
+            )
+        if manifest.partitions is not None and len(manifest.partitions) != len(spec.fields):
+            raise InvalidInputError(
+                f"{manifest.manifest_path}: {len(manifest.partitions)} partition summaries for "
+                f"{len(spec.fields)} partition fields."
+            )

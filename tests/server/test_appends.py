@@ -1,0 +1,275 @@
+"""Appends of many clients in one version of the table; pyiceberg reads what they made."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+import traceback
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyiceberg.catalog.rest import RestCatalog
+
+import lakehouse as lh
+from lakehouse.catalog.posted_append import PostedAppend
+from lakehouse.transaction.attempt.uncommitted_files import Workspace
+from lakehouse.transaction.operations.append import Append
+from tests.server.conftest import open_lake, serve
+from tests.server.test_server_faults import free_port, start
+
+ROWS = pa.table({"id": [1, 2, 3], "name": ["a", "b", "c"]})
+WRITERS, EACH = 8, 4
+MANY = {"write.metadata.previous-versions-max": "9999"}
+
+
+def rows_of(number: int) -> pa.Table:
+    return pa.table({"id": [number], "name": [f"n{number}"]})
+
+
+def line(metadata) -> list:
+    """The snapshots from the first to the newest, by their parents."""
+    return list(metadata.ancestors(metadata.current_snapshot_id))[::-1]
+
+
+def append_all(url: str, name: str, **properties: str) -> list:
+    """Every writer has a connection of its own."""
+
+    def write(writer: int) -> list:
+        table = lh.load_catalog(url, **properties).load_table(name)
+        return [table.append(rows_of(writer * 100 + n)) for n in range(EACH)]
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        return [one for made in pool.map(write, range(WRITERS)) for one in made]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_each_append_makes_a_snapshot_of_a_shared_version(rest, version):
+    name = f"own.v{version}"
+    rest.lake.create_table(
+        name,
+        ROWS.schema,
+        properties={"format-version": str(version), **MANY},
+    )
+    made = append_all(rest.url, name)
+    metadata = rest.lake.load_table(name).metadata
+    assert {one.snapshot_id for one in made} == {one.snapshot_id for one in metadata.snapshots}
+    assert len(metadata.snapshots) == len(line(metadata)) == WRITERS * EACH
+    assert [one.sequence_number for one in line(metadata)] == list(range(1, WRITERS * EACH + 1))
+    assert len(metadata.metadata_log) < WRITERS * EACH  # versions, of which some have several
+    found = RestCatalog("theirs", uri=rest.url).load_table(name).scan().to_arrow()
+    expected = sorted(w * 100 + n for w in range(WRITERS) for n in range(EACH))
+    assert sorted(found["id"].to_pylist()) == expected
+    records = [one.summary["total-records"] for one in line(metadata)]
+    assert records == [str(n + 1) for n in range(WRITERS * EACH)]
+    if version == 3:
+        assert metadata.next_row_id == WRITERS * EACH
+        ids = rest.lake.load_table(name).scan(select=["id", "_row_id"]).to_arrow()["_row_id"]
+        assert sorted(ids.to_pylist()) == list(range(WRITERS * EACH))
+
+
+def test_clients_that_say_so_share_a_snapshot(rest):
+    rest.lake.create_table("shared.t", ROWS.schema, properties=MANY)
+    made = append_all(rest.url, "shared.t", **{"append-mode": "shared-snapshot"})
+    metadata = rest.lake.load_table("shared.t").metadata
+    snapshots = line(metadata)
+    assert len(metadata.snapshots) == len(snapshots) < WRITERS * EACH
+    assert {one.snapshot_id for one in made} == {one.snapshot_id for one in snapshots}
+    numbers = [
+        number
+        for one in snapshots
+        for number in one.summary.get("lakehouse.appends", str(one.snapshot_id)).split(",")
+    ]
+    assert len(numbers) == len(set(numbers)) == WRITERS * EACH
+    assert sum(int(one.summary["added-records"]) for one in snapshots) == WRITERS * EACH
+    found = RestCatalog("theirs", uri=rest.url).load_table("shared.t")
+    assert found.scan().to_arrow().num_rows == WRITERS * EACH
+    # files are of the snapshot that lists them, whatever id their writer had in mind
+    entries = found.inspect.entries().to_pylist()
+    assert {one["snapshot_id"] for one in entries} == {one.snapshot_id for one in snapshots}
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_manifests_are_merged_and_deletes_keep_their_place(rest, version):
+    name = f"merged.v{version}"
+    table = rest.lake.create_table(
+        name,
+        ROWS.schema,
+        properties={
+            "format-version": str(version),
+            "commit.manifest.min-count-to-merge": "5",
+            "write.delete.mode": "merge-on-read",
+        },
+    )
+    remote = lh.load_catalog(rest.url).load_table(name)
+    remote.append(rows_of(7))
+    remote.delete(where="id = 7")
+    remote.append(rows_of(7))  # after the delete: it stays
+    append_all(rest.url, name)
+    table.refresh()
+    assert len(table.inspect.manifests()) < WRITERS * EACH
+    expected = sorted([7, *(w * 100 + n for w in range(WRITERS) for n in range(EACH))])
+    scan = RestCatalog("theirs", uri=rest.url).load_table(name).scan()
+    assert sorted(scan.to_arrow()["id"].to_pylist()) == expected
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == expected
+    entries = table.inspect.entries().to_pylist()
+    by_snapshot = {one.snapshot_id: one.sequence_number for one in table.metadata.snapshots}
+    assert all(by_snapshot[one["snapshot_id"]] == one["sequence_number"] for one in entries)
+    if version == 3:
+        ids = table.scan(select=["_row_id"]).to_arrow()["_row_id"].to_pylist()
+        assert len(set(ids)) == len(expected)
+
+
+class Posting:
+    """Appends as plain requests."""
+
+    def __init__(self, rest, name: str) -> None:
+        self.rest, (namespace, self.name) = rest, name.split(".")
+        rest.table(namespace, self.name)
+        self.path = f"/namespaces/{namespace}/tables/{self.name}/appends"
+        self.table = rest.lake.load_table(name)
+
+    def body(self, number: int, **other: object) -> dict:
+        files = self.table.write_files(rows_of(number))
+        metadata = self.table.metadata
+        workspace = Workspace(self.table.storage, self.table.environment, lambda _metadata: None)
+        manifests = Append(tuple(files)).manifests_to_post(workspace, metadata, number + 1)
+        workspace.flush()
+        asked = PostedAppend(
+            append_id=number + 1, table_uuid=metadata.table_uuid, manifests=tuple(manifests)
+        )
+        return asked.to_json() | other
+
+    def post(self, body: dict, key: uuid.UUID | None = None):
+        return self.rest.post(self.path, body, **{"Idempotency-Key": str(key or uuid.uuid4())})
+
+    def ids(self) -> list[int]:
+        return sorted(self.table.refresh().scan().to_arrow()["id"].to_pylist())
+
+
+def test_what_the_table_cannot_take_is_refused(rest):
+    posting = Posting(rest, "refused.t")
+    rest.lake.load_table("refused.t").append(rows_of(1))
+    rest.lake.load_table("refused.t").create_tag("v1")
+    good = posting.body(5)
+    manifest = good["manifests"][0]
+    elsewhere = f"{rest.lake.warehouse}/elsewhere/m.avro"
+
+    def changed(**values: object) -> dict:
+        return {"manifests": [manifest | values]}
+
+    cases = [
+        (409, {"table-uuid": str(uuid.uuid4())}),
+        (400, {"branch": "nowhere"}),
+        (400, {"branch": "v1"}),
+        (400, {"append-id": -4}),
+        (400, {"manifests": []}),
+        (400, changed(path=f"{manifest['path']}x")),
+        (400, changed(path=elsewhere)),
+        (400, changed(path=manifest["path"].replace("/metadata/", "/metadata/../metadata/"))),
+        (400, changed(length=manifest["length"] + 1)),
+        (400, changed(**{"partition-spec-id": 9})),
+        (400, changed(**{"added-files-count": 0})),
+        (400, changed(partitions=[{"contains-null": False}])),
+        (400, {"manifests": [manifest, manifest]}),
+    ]
+    for status, other in cases:
+        answer = posting.post(good | other)
+        assert (answer.status_code, posting.ids()) == (status, [1]), (other, answer.text)
+    assert rest.post(posting.path, good).status_code == 400  # no key
+    assert posting.post(good).status_code == 200
+    assert posting.ids() == [1, 5]
+    again = posting.post(good | {"append-id": 99})  # the same manifest
+    assert (again.status_code, posting.ids()) == (400, [1, 5])
+
+
+def test_one_that_cannot_be_taken_fails_alone(rest):
+    posting = Posting(rest, "group.t")
+    bodies = [posting.body(n) for n in range(6)]
+    bodies[3]["manifests"] = bodies[2]["manifests"]  # whichever comes second is refused
+    identifier = posting.table.identifier
+    with ThreadPoolExecutor(6) as pool:
+        with rest.lake.catalog.turn(identifier):  # the first waits, and the others gather
+            asked = [pool.submit(posting.post, one) for one in bodies]
+            until = time.monotonic() + 20
+            while requests_under_way() < 6 and time.monotonic() < until:
+                time.sleep(0.01)
+        answers = [one.result() for one in asked]
+    statuses = [one.status_code for one in answers]
+    assert sorted(statuses) == [200] * 5 + [400], [one.text for one in answers]
+    assert statuses[2] + statuses[3] == 600
+    assert posting.ids() == [0, 1, 2, 4, 5]
+    assert len(posting.table.metadata.snapshots) == 5
+
+
+def requests_under_way() -> int:
+    return sum(
+        "append_operations" in frame.f_code.co_filename
+        for top in sys._current_frames().values()
+        for frame, _ in traceback.walk_stack(top)
+        if frame.f_code.co_name == "append_files"
+    )
+
+
+def test_a_key_that_comes_again_takes_effect_once(rest):
+    posting, key = Posting(rest, "keys.t"), uuid.uuid4()
+    body = posting.body(1)
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: posting.post(body, key), range(4)))
+    assert [one.status_code for one in answers] == [200] * 4
+    assert {one.json()["snapshot"]["snapshot-id"] for one in answers} == {2}
+    kind = "sqlite" if "sqlite" in rest.lake.catalog.uri else "filesystem"
+    folder = rest.lake_folder() if kind == "sqlite" else Path(rest.lake.warehouse)
+    with serve(open_lake(kind, folder)) as other:
+        url = f"{other.url}/v1{posting.path}"
+        again = rest.session.post(url, json=body, headers={"Idempotency-Key": str(key)}, timeout=30)
+    assert (again.status_code, posting.ids()) == (200, [1])
+    assert posting.post(posting.body(2), key).status_code == 422
+    refused, other_key = body | {"append-id": 7}, uuid.uuid4()
+    first = posting.post(refused, other_key)
+    assert first.status_code == 400
+    assert posting.post(refused, other_key).text == first.text
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "sqlite"])
+def test_a_killed_server_loses_and_doubles_nothing(tmp_path, kind):
+    warehouse, port = str(tmp_path / "wh"), free_port()
+    uri = warehouse if kind == "filesystem" else f"sqlite:///{tmp_path}/c.db"
+    lake = lh.load_catalog(uri, warehouse=warehouse)
+    lake.create_table("ns.t", ROWS.schema, properties=MANY)
+    server, url = start(uri, warehouse, port), f"http://127.0.0.1:{port}"
+    done, stop = [], threading.Event()
+
+    def write(writer: int) -> None:
+        patient = {"rest.retry-timeout-ms": "120000"}
+        table = lh.load_catalog(url, **patient).load_table("ns.t")
+        number = 0
+        while not stop.is_set():
+            number += 1
+            table.append(rows_of(writer * 100_000 + number))
+            done.append(writer * 100_000 + number)
+
+    with ThreadPoolExecutor(4) as pool:
+        writers = [pool.submit(write, n) for n in range(4)]
+        for _ in range(2):
+            before = len(done)
+            until = time.monotonic() + 60
+            while len(done) < before + 8 and time.monotonic() < until:
+                time.sleep(0.01)
+            server.send_signal(signal.SIGKILL)
+            server.wait()
+            server = start(uri, warehouse, port)
+        stop.set()
+        for one in writers:
+            one.result()
+    found = RestCatalog("theirs", uri=url).load_table("ns.t").scan().to_arrow()["id"].to_pylist()
+    server.terminate()
+    assert server.wait(30) == 0
+    assert len(done) > 16
+    assert sorted(found) == sorted(done)
+    metadata = lake.load_table("ns.t").metadata
+    assert len(metadata.snapshots) == len(line(metadata)) == len(done)
