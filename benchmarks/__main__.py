@@ -49,6 +49,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "ingest": ("--rows", "20000", "--days", "2", "--files", "2", "--repeat", "1"),
     "spark_merge": ("--rows", "60000", "--updates", "6000", "--inserts", "1500", "--repeat", "1"),
     "spark_join": ("--rows", "200000", "--buckets", "2", "--repeat", "1"),
+    "group_commit": ("--seconds", "1", "--writers", "4", "--kinds", "sqlite"),
     "rest": ("--seconds", "0.3", "--rounds", "1", "--files", "5376", "--repeat", "1"),
 }
 """Every benchmark in the order of running, with what makes it quick."""

@@ -83,11 +83,12 @@ def serve(kind: str, folder: Path, port: int) -> subprocess.Popen[bytes]:
             connection = Connection(port)
             connection.ask(request("GET", "/config"))
             connection.close()
-            return process
         except OSError:
             if time.monotonic() > until or process.poll() is not None:
                 raise
             time.sleep(0.05)
+        else:
+            return process
 
 
 def clients(
@@ -109,7 +110,7 @@ def clients(
     return max(end for end, _ in told) - begin, [s for _, each in told for s in each]
 
 
-def requests_alone(port: int, folder: Path, writers: int, seconds: float) -> dict[str, Any]:
+def requests_alone(port: int, writers: int, seconds: float) -> dict[str, Any]:
     """The same of the server alone."""
     table = lh.load_catalog(f"http://127.0.0.1:{port}").load_table("bench.events")
     table.append(rows(0, 0))
@@ -153,7 +154,7 @@ def case(kind: str, mode: str, options: argparse.Namespace) -> dict[str, Any]:
     try:
         lh.load_catalog(url).create_table("bench.events", SCHEMA)
         if mode == "requests":
-            measured = requests_alone(port, folder, options.writers, options.seconds)
+            measured = requests_alone(port, options.writers, options.seconds)
         else:
             elapsed, unordered = clients(
                 url, mode, options.writers, options.processes, options.seconds
