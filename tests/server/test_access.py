@@ -53,6 +53,7 @@ CASES = [
     ("HEAD", TABLE, None, "read write manage"),
     ("POST", TABLE, {"requirements": [], "updates": []}, "write manage"),
     ("POST", TABLE, CREATES, "create manage"),
+    ("POST", f"{TABLE}/appends", {"manifests": []}, "write manage"),
     ("POST", f"{TABLE}/metrics", {"report-type": "none"}, "read write manage"),
     ("POST", f"{TABLE}/plan", {}, "read write manage"),
     ("POST", f"{TABLE}/tasks", {"plan-task": "none"}, "read write manage"),
