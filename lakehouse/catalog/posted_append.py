@@ -27,6 +27,7 @@ from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
 ENDPOINT = "/namespaces/{namespace}/tables/{table}/appends"
 APPENDS = "lakehouse.appends"
 """Summary key of the ids of the appends that share a snapshot."""
+_MANIFESTS_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +68,10 @@ class PostedAppend:
         if append_id <= 0:
             raise CorruptMetadataError("body.append-id: expected a positive long.")
         listed = require_list(document.get("manifests"), "body.manifests")
-        if not listed:
-            raise CorruptMetadataError("body.manifests: an append has one at least.")
+        if not 0 < len(listed) <= _MANIFESTS_MAX:
+            raise CorruptMetadataError(
+                f"body.manifests: an append has one at least, and {_MANIFESTS_MAX} at most."
+            )
         return cls(
             append_id=append_id,
             table_uuid=require_str(document, "table-uuid", "body").lower(),

@@ -21,6 +21,7 @@ from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
+from lakehouse.server.access.asked_privileges import PRINCIPAL
 from lakehouse.server.meters import Meters
 from lakehouse.server.served_tables import REFS, ServedTables
 from lakehouse.spec.identifier import Identifier
@@ -190,7 +191,10 @@ class GroupedAppends:
 
 
 def _operations(asked: Sequence[PostedAppend]) -> list[ReceivedAppend]:
-    """A snapshot for each, in order, and one for all that share."""
-    sharing = tuple(one for one in asked if one.shares)
+    """A snapshot for each, in order, and one for all that share, of one principal each."""
+    sharing: dict[str | None, list[PostedAppend]] = {}
+    for one in asked:
+        if one.shares:
+            sharing.setdefault(one.summary.get(PRINCIPAL), []).append(one)
     alone = [ReceivedAppend((one,)) for one in asked if not one.shares]
-    return [*alone, ReceivedAppend(sharing)] if sharing else alone
+    return [*alone, *(ReceivedAppend(tuple(parts)) for parts in sharing.values())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
 import pyarrow as pa
@@ -193,10 +194,32 @@ def test_snapshots_say_who_committed_them(server):
     done = server.ask(token, "POST", f"{path}/signed", asked)
     assert done.status_code == 200, done.text
     assert done.json()["metadata"]["snapshots"][0]["summary"]["lakehouse.principal"] == "ann"
+
     # sent again it is known, though the first was signed
     again = server.ask(token, "POST", f"{path}/signed", asked)
     assert again.status_code == 200
     assert len(again.json()["metadata"]["snapshots"]) == 1
+
+
+@pytest.mark.parametrize("mode", ["own-snapshot", "shared-snapshot"])
+def test_appends_say_who_made_them(server, mode):
+    """Those of two principals share no snapshot."""
+    if not server.lake.table_exists("ann.together"):
+        server.lake.create_table("ann.together", pa.schema({"id": pa.int64()}))
+    found = set()
+
+    def write(name):
+        secret = {"credential": f"{name}:{SECRETS[name]}"}
+        login_uri = {"oauth2-server-uri": f"{server.url}/v1/oauth/tokens"}
+        theirs = lh.load_catalog(server.url, **secret, **login_uri, **{"append-mode": mode})
+        table = theirs.load_table("ann.together")
+        for _ in range(3):
+            said = table.append(pa.table({"id": [1]})).summary
+            found.add((name, said["lakehouse.principal"]))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, ("ann", "root")))
+    assert found == {("ann", "ann"), ("root", "root")}
 
 
 def test_keys_of_requests_are_each_principals_own(server):
