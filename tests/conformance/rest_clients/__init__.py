@@ -1,0 +1,1 @@
+"""Clients of others on our REST server, each doing what it can."""
