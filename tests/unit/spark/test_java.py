@@ -9,7 +9,11 @@ import pytest
 
 from lakehouse.errors import NotFoundError
 from lakehouse.spark.jvm import jre as java
-from lakehouse.spark.jvm.jre import LOST_PACKAGE, VECTOR_MODULE, java_home, probe, shim_home
+from lakehouse.spark.jvm.jre import LOST_PACKAGE, VECTOR_MODULE, java_runtime, probe, shim_home
+
+
+def java_home(environ, *, newest=None):
+    return java_runtime(environ, newest=newest).home
 
 
 def fake_java(home, version, *, accepts_vector=True):

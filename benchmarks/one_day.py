@@ -1,0 +1,125 @@
+"""One day from click to done: a partition of the demo's job in a running `dagster dev`.
+
+`python -m benchmarks.one_day [--repeat 3]`. Three days of flights have landed and are in the tables
+before one of them is asked for again, as the button in the UI does. Where the time goes is read
+from the run's events: `queued` until the daemon takes it, `starting` until the run's process says
+that it runs, then the steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+from itertools import islice
+from pathlib import Path
+
+from examples.demo.flights_data import landed_days, read_flights
+from examples.demo.landing_zone import lay_down
+from lakehouse.orchestration.automation.run_requests import ingest_tags
+from tests.scaffold.dev_server import DevServer, wait
+
+ROOT = Path(__file__).resolve().parent.parent
+JOB = "ingest_flights"
+LAUNCH = """mutation ($params: ExecutionParams!) { launchRun(executionParams: $params) {
+    __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
+    ... on RunConfigValidationInvalid { errors { message } } } }"""
+CONFIG = {"loggers": {"console": {"config": {"log_level": "WARNING"}}}}
+IN_FLIGHT = ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeat", type=int, default=3)
+    arguments = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="one-day-"))
+    home = root / "dagster"
+    home.mkdir()
+    shutil.copy(ROOT / "dagster.yaml", home)
+    environment = os.environ | {
+        "DAGSTER_HOME": str(home),
+        "LAKEHOUSE_CATALOG": (root / "warehouse").as_uri(),
+        "LAKEHOUSE_LANDING": str(root / "landing"),
+    }
+    # compiled modules stay, as they do for users
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    days = list(islice(landed_days(read_flights()), 3))
+    for one in days:
+        lay_down(root / "landing" / "flights", f"{one.day}.jsonl.gz", one.lines)
+    command = [sys.executable, "-m", "dagster", "dev", "-m", "definitions"]
+    try:
+        with DevServer(command, ROOT, environment) as server:
+            wait("runs of the sensors", 900, lambda: settled(server), 15)
+            day = days[1].day
+            found = [measured(server, ingest_tags(day, day)) for _ in range(arguments.repeat)]
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    for name in found[0]:
+        seconds = [one[name] for one in found]
+        say(f"{name:32} {statistics.median(seconds):6.1f} s   {[round(s, 1) for s in seconds]}")
+    return 0
+
+
+def settled(server: DevServer) -> bool | None:
+    """Whether the sensors' runs have brought everything in, and none is in flight."""
+    runs = server.runs()
+    done = any(one["jobName"] == JOB and one["status"] == "SUCCESS" for one in runs)
+    return (done and not any(one["status"] in IN_FLIGHT for one in runs)) or None
+
+
+def measured(server: DevServer, tags: dict[str, str]) -> dict[str, float]:
+    """Launch the job for a day, wait for its end, and say where the seconds went."""
+    params = {
+        "selector": {
+            "repositoryLocationName": "definitions",
+            "repositoryName": "__repository__",
+            "jobName": JOB,
+        },
+        "runConfigData": CONFIG,
+        "executionMetadata": {
+            "tags": [{"key": name, "value": value} for name, value in tags.items()]
+        },
+    }
+    answer = server.ask(LAUNCH, params=params)["launchRun"]
+    if answer["__typename"] != "LaunchRunSuccess":
+        raise RuntimeError(str(answer))
+    run = answer["run"]["runId"]
+    wait("the run", 600, lambda: ended(server, run), 0.5)
+    at: dict[tuple[str, str], float] = {}
+    for event in server.events(run):
+        if event.get("eventType"):
+            # Dagster's own names still call a run a pipeline
+            kind = event["eventType"].replace("PIPELINE_", "RUN_")
+            key = (kind, event.get("stepKey") or "")
+            at.setdefault(key, int(event["timestamp"]) / 1000)
+    steps = [step for kind, step in at if kind == "STEP_START"]
+    found = {
+        "queued": at["RUN_STARTING", ""] - at["RUN_ENQUEUED", ""],
+        "starting": at["RUN_START", ""] - at["RUN_STARTING", ""],
+    }
+    for step in steps:
+        found[step] = at["STEP_SUCCESS", step] - at["STEP_START", step]
+    found["all"] = at["RUN_SUCCESS", ""] - at["RUN_ENQUEUED", ""]
+    found["between steps"] = found["all"] - sum(
+        value for name, value in found.items() if name != "all"
+    )
+    return found
+
+
+def ended(server: DevServer, run: str) -> bool | None:
+    """Whether a run has ended well. Raises RuntimeError when it has not."""
+    (status,) = [one["status"] for one in server.runs() if one["runId"] == run]
+    if status in ("FAILURE", "CANCELED"):
+        raise RuntimeError(f"the run is {status}: {server.log.read_text()[-3000:]}")
+    return True if status == "SUCCESS" else None
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

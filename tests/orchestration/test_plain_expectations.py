@@ -1,0 +1,125 @@
+"""What one aggregate proves, Great Expectations finds as well, whatever the rows.
+
+Varied: kinds of expectations, their arguments, types of columns, nulls, NaN, doubles, empty frames.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import sys
+
+import pytest
+from pyspark.sql import types as t
+
+from lakehouse.orchestration.checks import expectations as checks
+from lakehouse.orchestration.checks.expectations import Expectation, Suite, expect, validate
+from lakehouse.orchestration.checks.plain_expectations import held
+
+ROUNDS = int(os.environ.get("LAKEHOUSE_EXPECTATIONS", "8"))
+COLUMNS = {
+    "n": (t.LongType(), [-3, 0, 1, 2, 7, 2**40]),
+    "x": (t.DoubleType(), [-1.5, -0.0, 0.0, 2.0, math.nan, math.inf]),
+    "s": (t.StringType(), ["a", "b", "A", "", "a "]),
+    "odd name": (t.IntegerType(), [1, 2, 3]),
+    "flag": (t.BooleanType(), [True, False]),
+}
+SCHEMA = t.StructType([t.StructField(name, kind) for name, (kind, _) in COLUMNS.items()])
+
+
+def rows_of(rng):
+    share = rng.choice([0.0, 0.0, 0.1, 0.5])
+    varied = rng.choice([1, 2, 6])
+    return [
+        tuple(
+            None if rng.random() < share else rng.choice(values[:varied])
+            for _, values in COLUMNS.values()
+        )
+        for _ in range(rng.choice([0, 1, 2, 3, 20]))
+    ]
+
+
+def expectation_of(rng):
+    name = rng.choice(list(COLUMNS))
+    mostly = rng.choice([{}, {}, {"mostly": rng.choice([0.5, 0.9, 0.95, 1.0])}])
+    kind = rng.randrange(6)
+    if kind == 0:
+        return expect("column_values_to_not_be_null", column=name, **mostly)
+    if kind == 1:
+        bounds = {"min_value": rng.choice([-3, 0, 0.5]), "max_value": rng.choice([2, 7.0, 2**40])}
+        bounds.pop(rng.choice(["min_value", "max_value", "none"]), None)
+        column = rng.choice(["n", "x", "odd name"])
+        strict = rng.choice([{}, {}, {"strict_min": True}]) if "min_value" in bounds else {}
+        return expect("column_values_to_be_between", column=column, **bounds, **strict, **mostly)
+    if kind == 2:
+        values = rng.sample(["a", "b", "A", ""], rng.randrange(1, 5))
+        return expect("column_values_to_be_in_set", column="s", value_set=values, **mostly)
+    if kind == 3:
+        return expect("column_values_to_be_unique", column=name)
+    if kind == 4:
+        names = rng.sample(["n", "s", "odd name", "flag"], 2)
+        return expect("compound_columns_to_be_unique", column_list=names)
+    return expect("column_to_exist", column=rng.choice([name, "missing"]))
+
+
+def test_what_is_proved_is_found_by_great_expectations_too(spark):
+    rng = random.Random(20261123)
+    seen = {True: 0, False: 0}
+    proved = 0
+    for _ in range(ROUNDS):
+        frame = spark.createDataFrame(rows_of(rng), SCHEMA).persist()
+        suites = [Suite(str(at), (expectation_of(rng),)) for at in range(8)]
+        judged = checks.explain(frame, suites, "rows")
+        assert validate(frame, suites, "rows") == judged, suites
+        for outcome in judged:
+            seen[outcome.passed] += 1
+        proofs = held(frame, [suite.expectations[0] for suite in suites])
+        for proof, outcome in zip(proofs, judged, strict=True):
+            assert outcome.passed or not proof
+        proved += sum(proofs)
+        frame.unpersist()
+    assert min(seen.values()) > ROUNDS
+    assert proved > seen[True] / 2
+
+
+@pytest.mark.parametrize(
+    ("one", "proof"),
+    [
+        (expect("column_values_to_not_be_null", column="n"), True),
+        (expect("column_values_to_not_be_null", column="N"), False),
+        (expect("column_values_to_not_be_null", column="missing"), False),
+        (expect("column_values_to_not_be_null", column="n", row_condition="n>0"), False),
+        (expect("column_values_to_be_between", column="n", min_value=1), True),
+        (expect("column_values_to_be_between", column="n", min_value=2), False),
+        (expect("column_values_to_be_between", column="n", min_value=1, strict_min=True), False),
+        (expect("column_values_to_be_between", column="n", min_value=2, mostly=0.5), False),
+        (expect("column_values_to_be_between", column="n", min_value=2, mostly=0.4), True),
+        (expect("column_values_to_be_between", column="n"), False),
+        (expect("column_values_to_be_in_set", column="s", value_set=[]), False),
+        (expect("column_values_to_be_in_set", column="s", value_set=["a"]), True),
+        (expect("column_values_to_be_unique", column="n"), True),
+        (expect("column_values_to_be_unique", column="s"), False),
+        (expect("compound_columns_to_be_unique", column_list=["s", "n"]), True),
+        (expect("compound_columns_to_be_unique", column_list=["s", "x"]), False),
+    ],
+)
+def test_only_what_is_known_is_proved(spark, one, proof):
+    frame = spark.createDataFrame([(1, "a", 1.0), (2, "a", 1.0)], "n long, s string, x double")
+    assert held(frame, [one]) == [proof]
+
+
+def test_names_that_must_be_quoted_are_no_obstacle(spark):
+    frame = spark.createDataFrame([(1,), (2,)], ["a.b`c"])
+    assert held(frame, [expect("column_values_to_be_unique", column="a.b`c")]) == [True]
+
+
+def test_days_without_a_fault_do_not_load_great_expectations(spark, monkeypatch):
+    monkeypatch.setitem(sys.modules, "great_expectations", None)  # an import fails
+    frame = spark.createDataFrame([(1,), (2,)], "n long")
+    fine = Suite("fine", (expect("column_values_to_be_unique", column="n"),))
+    [outcome] = validate(frame, [fine], "rows")
+    assert (outcome.passed, outcome.metadata["expectations"]) == (True, 1)
+    bad = Suite("bad", (Expectation("expect_column_values_to_be_null", {"column": "n"}),))
+    with pytest.raises(ImportError):
+        validate(frame, [fine, bad], "rows")
