@@ -216,6 +216,15 @@ def rest(kept: dict[str, Any]) -> Iterator[Ratio]:
         yield Ratio(case, "Iceberg's reference", theirs["next_s"] / ours["next_s"])
 
 
+def group_commit(kept: dict[str, Any]) -> Iterator[Ratio]:
+    commits = {row["catalog"]: row["per_s"] for row in kept["rows"] if row["mode"] == "commit"}
+    for row in kept["rows"]:
+        if row["catalog"] in commits and row["mode"] != "commit":
+            case = f"{row['catalog']}, {row['writers']} writers, {row['mode']}"
+            times = row["per_s"] / commits[row["catalog"]]
+            yield Ratio(case, "commits of the protocol", times, "appends/s")
+
+
 def spark(kept: dict[str, Any]) -> Iterator[Ratio]:
     for row in kept["rows"]:
         if row["contender"] != "lakehouse":
@@ -264,6 +273,7 @@ RATIOS: dict[str, Callable[[dict[str, Any]], Iterator[Ratio]]] = {
     "engines": engines,
     "spark_planning": spark_planning,
     "ingest": spark,
+    "group_commit": group_commit,
     "rest": rest,
 }
 
