@@ -35,7 +35,8 @@ from lakehouse.spark.writing.writable_table import WritableTableAnswers
 from lakehouse.spark.writing.write_target import wap_branch
 from lakehouse.spec.identifier import Identifier
 
-PROVIDERS = frozenset({"iceberg", "lakehouse"})
+PROVIDERS = frozenset({"iceberg", "lakehouse", "parquet"})
+"""What tables may be made `USING`: `parquet`, too, which Spark takes where a frame names nothing."""
 _RESERVED = frozenset(
     {"provider", "location", "owner", "external", "is_managed_location", "table_type"}
 )
@@ -198,7 +199,14 @@ class LakeAnswers(Answers):
         """Whether there was one; with `purge` its files go too."""
         identifier = _identifier(told)
         if not self._lake.table_exists(identifier):
-            return False
+            part = self._find(told)
+            if part is None:
+                return False
+            raise InvalidInputError(
+                f"{part.shown} is a part of {part.table.name}, and no table that can be dropped; "
+                f"CALL {self._name}.system.drop_branch and drop_tag drop branches and tags",
+                table=part.table.name,
+            )
         self._lake.drop_table(identifier, purge=told["purge"])
         return True
 

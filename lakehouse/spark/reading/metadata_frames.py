@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from lakehouse.errors import InvalidInputError
 from lakehouse.spark.catalog.table_names import NamedTable
 from lakehouse.spark.jvm.answers import Answers, Arguments
 from lakehouse.spark.spark_types import quoted
@@ -17,7 +18,7 @@ class MetadataTableAnswers(Answers):
     """Answers for a metadata table of one version; its rows are made when loaded."""
 
     def __init__(self, spark: SparkSession, found: NamedTable) -> None:
-        super().__init__(found.shown, {"facts": self.facts, "rows": self.rows})
+        super().__init__(found.shown, {"facts": self.facts, "rows": self.rows, "at": self.at})
         self._found = found
         request = found.scan().request
         inspected = found.table.inspect.table(found.metadata_table or "", request.snapshot_id)
@@ -46,6 +47,14 @@ class MetadataTableAnswers(Answers):
     def rows(self, told: Arguments, _thing: object) -> Any:
         """The frame with these `columns`."""
         return self._frame.select(*(F.col(quoted(name)) for name in told["columns"]))._jdf
+
+    def at(self, told: Arguments, _thing: object) -> Answers:
+        """Metadata tables are read at a point that a statement says."""
+        raise InvalidInputError(
+            f"{self._found.shown} is read without the option {', '.join(sorted(told))}: SELECT ... "
+            "VERSION AS OF a snapshot, branch or tag, or TIMESTAMP AS OF",
+            table=self._found.shown,
+        )
 
 
 def as_text(table: pa.Table) -> pa.Table:

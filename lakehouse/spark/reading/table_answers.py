@@ -12,6 +12,7 @@ from pyiceberg.schema import Schema
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from lakehouse.errors import InvalidInputError
 from lakehouse.expressions.bound_filter import TRUE, Bound, conjunction
 from lakehouse.expressions.filter_binding import bind
 from lakehouse.scan.planner import (
@@ -83,6 +84,7 @@ class TableAnswers(Answers):
             "aggregates": self.aggregates,
             "whole_files": self.whole_files,
             "rows": self.rows,
+            "at": self.at,
         }
 
     def facts(self, _told: Arguments, _thing: object) -> dict[str, Any]:
@@ -140,6 +142,14 @@ class TableAnswers(Answers):
         shown = shown_schema(schema)
         frame = read_on_workers(self._spark(), groups, self.request, self.storage, schema, shown)
         return frame.select(*(_shown(name) for name in columns))
+
+    def at(self, told: Arguments, _thing: object) -> Answers:
+        """The same columns at the point that options of a read say."""
+        raise InvalidInputError(
+            f"{self.name} is one point of a table's history already: leave the option "
+            f"{', '.join(sorted(told))} out",
+            table=self.name,
+        )
 
     def condition(self, filters: str) -> Bound:
         """What is true of every row that the filters of a query leave, and perhaps of more."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +17,7 @@ from lakehouse.evolution.update_schema import UpdateSchema
 from lakehouse.expressions.bound_filter import TRUE
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
-from lakehouse.spark.jvm.answers import Arguments, Verb
+from lakehouse.spark.jvm.answers import Answers, Arguments, Verb
 from lakehouse.spark.reading.exact_conditions import exact_condition
 from lakehouse.spark.reading.table_answers import TableAnswers
 from lakehouse.spark.rowlevel.operation_answers import OperationAnswers
@@ -27,6 +28,14 @@ from lakehouse.spark.writing.write_target import WriteTarget, write_target
 from lakehouse.table.table import Table
 
 logger = logging.getLogger(__name__)
+
+_POINTS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "snapshot-id": ("snapshot_id", int),
+    "as-of-timestamp": ("as_of", int),
+    "branch": ("ref", str),
+    "tag": ("ref", str),
+}
+"""Options of Iceberg's readers, and what of a scan they are."""
 
 
 class WritableTableAnswers(TableAnswers):
@@ -59,6 +68,7 @@ class WritableTableAnswers(TableAnswers):
         )
         self._table = table
         self._branch = branch
+        self._ref = ref or branch
         self._accepts_any = inserts and accepts_any(table)
 
     def _verbs_of_table(self) -> Mapping[str, Verb]:
@@ -69,12 +79,42 @@ class WritableTableAnswers(TableAnswers):
             "delete_where": self.delete_where,
             "operation": self.operation,
             "can_change": self.can_change,
+            "at": self.at,
         }
 
     def facts(self, told: Arguments, thing: object) -> dict[str, Any]:
         """What Spark has to know of the table, as JSON."""
         facts = super().facts(told, thing)
         return {**facts, "writable": True, "accepts_any": self._accepts_any}
+
+    def at(self, told: Arguments, thing: object) -> Answers:
+        """The same columns at the snapshot, time (milliseconds), branch or tag of an option."""
+        if self._ref != "main":
+            return super().at(told, thing)
+        if len(told) > 1 or not told.keys() <= _POINTS.keys():
+            raise InvalidInputError(
+                f"{self.name}: a read takes one option of {', '.join(_POINTS)}; rows that came and "
+                "went between snapshots are in the view of CALL system.create_changelog_view",
+                table=self.name,
+            )
+        [(option, value)] = told.items()
+        argument, parse = _POINTS[option]
+        try:
+            point = {argument: parse(value)}
+        except ValueError as error:
+            raise InvalidInputError(
+                f"{self.name}: the option {option} is a whole number, not {value!r}",
+                table=self.name,
+            ) from error
+        return TableAnswers(
+            self._spark,
+            self.name,
+            replace(self._table.scan(**point).request, current_schema=True),
+            self.storage,
+            self.listeners,
+            by_workers=self.by_workers,
+            schema=self.schema,
+        )
 
     def write(self, told: Arguments, _thing: object) -> WriteAnswers:
         """A write in a `mode`, of rows that replace those of `filters`."""

@@ -47,8 +47,16 @@ def write_target(
     `snapshot-property.*` are entries of the snapshot's summary.
 
     Raises:
-        InvalidInputError: a branch other than main with `spark.wap.id`.
+        InvalidInputError: a branch other than main with `spark.wap.id`; an option that names one,
+            which says nothing where rows are written.
     """
+    named = next((key for key in options if key.lower() in ("branch", "tag")), None)
+    if named is not None:
+        raise InvalidInputError(
+            f"{table.name}: the option {named} is one of reads; rows are written to "
+            f"{table.name}.branch_{options[named]}",
+            table=table.name,
+        )
     summary = {
         "engine-name": "spark",
         "engine-version": spark.version,

@@ -2,6 +2,7 @@ package lakehouse.spark;
 
 import java.util.ArrayList;
 import java.util.EnumSet;
+import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
@@ -22,6 +23,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * loaded.
  */
 public class LakehouseTable implements SupportsRead, SupportsMetadataColumns {
+    private static final String[] POINTS = new String[] {
+        "snapshot-id", "as-of-timestamp", "branch", "tag", "start-snapshot-id", "end-snapshot-id"};
     final Answerer answerer;
     final Map facts;
     private final StructType schema;
@@ -84,8 +87,16 @@ public class LakehouseTable implements SupportsRead, SupportsMetadataColumns {
         return out;
     }
 
+    /** Options of Iceberg's readers say which snapshot is read, of the columns of this version. */
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-        return new LakehouseScanBuilder(this, null);
+        HashMap point = new HashMap();
+        for (int i = 0; i < POINTS.length; i++) {
+            if (options.containsKey(POINTS[i])) {
+                point.put(POINTS[i], options.get(POINTS[i]));
+            }
+        }
+        return new LakehouseScanBuilder(
+            point.isEmpty() ? this : of(answerer.answerer("at", point)), null);
     }
 
     boolean is(String fact) {

@@ -1,9 +1,12 @@
 package lakehouse.spark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.sql.connector.expressions.Expressions;
 import org.apache.spark.sql.connector.expressions.NamedReference;
 import org.apache.spark.sql.connector.read.Scan;
@@ -12,6 +15,7 @@ import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.RowLevelOperation;
 import org.apache.spark.sql.connector.write.RowLevelOperationBuilder;
 import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** DELETE, UPDATE or MERGE that replaces every file of which some row changes (copy-on-write). */
@@ -78,7 +82,26 @@ class RowLevelChange implements RowLevelOperation {
     }
 
     public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+        refuseOthers(info.schema());
         return new ReplacementWrite.Builder(this);
+    }
+
+    /**
+     * Spark hands columns that the table has beside its own on to the writer, as if they were some
+     * of them, where a condition of UPDATE or MERGE names them.
+     */
+    final void refuseOthers(StructType rows) {
+        Set own = new HashSet(Arrays.asList(table.schema().fieldNames()));
+        String[] names = rows.fieldNames();
+        for (int i = 0; i < names.length; i++) {
+            if (!own.contains(names[i])) {
+                throw new UnsupportedOperationException(
+                    command + " of " + table.name() + ": its conditions cannot name what a row has"
+                    + " beside the columns of the table, like _file, _pos or _metadata; find the"
+                    + " rows in a subquery: WHERE id IN (SELECT id FROM " + table.name()
+                    + " WHERE _pos = 0)");
+            }
+        }
     }
 
     /** Makes the operation that the table's properties ask for. */

@@ -30,6 +30,7 @@ final class RowLevelDelta extends RowLevelChange implements SupportsDelta {
     }
 
     public DeltaWriteBuilder newWriteBuilder(LogicalWriteInfo info) {
+        refuseOthers(info.schema());
         return new DeltaRowWrite.Builder(this);
     }
 }
