@@ -36,7 +36,7 @@ from lakehouse.spark.writing.write_target import wap_branch
 from lakehouse.spec.identifier import Identifier
 
 PROVIDERS = frozenset({"iceberg", "lakehouse", "parquet"})
-"""What tables may be made `USING`: `parquet`, too, which Spark takes where a frame names nothing."""
+"""What tables are made `USING`; `parquet` is what Spark takes where a frame names nothing."""
 _RESERVED = frozenset(
     {"provider", "location", "owner", "external", "is_managed_location", "table_type"}
 )
