@@ -117,3 +117,39 @@ def test_conditions_on_files_and_positions_are_refused(spark, lake, session, ver
             spark.sql(statement)
     spark.sql(f"UPDATE {NAME} SET k = 'b' WHERE id IN (SELECT id FROM {NAME} WHERE _pos = 0)")
     assert collected(spark.table(NAME)) == [(1, "b"), (2, "a"), (3, "a")]
+
+
+def test_changelog_views_compute_updates(spark, lake, session):
+    lake.create_namespace("raw")
+    spark.sql(f"CREATE TABLE {NAME} (id BIGINT, part STRING, k STRING)")
+    spark.sql(f"INSERT INTO {NAME} VALUES (1, 'x', 'a'), (2, NULL, 'b'), (3, 'x', 'c')")
+    spark.sql(f"UPDATE {NAME} SET k = 'new' WHERE id IN (1, 2)")
+    spark.sql(f"DELETE FROM {NAME} WHERE id = 3")
+    spark.sql(f"INSERT INTO {NAME} VALUES (3, 'x', 'again')")
+    call = "CALL lake.system.create_changelog_view(table => 'raw.events', changelog_view => 'seen'"
+    columns = "id, part, k, _change_ordinal, _change_type"
+    expected = [
+        (1, "x", "a", 0, "INSERT"), (2, None, "b", 0, "INSERT"), (3, "x", "c", 0, "INSERT"),
+        (1, "x", "a", 1, "UPDATE_BEFORE"), (1, "x", "new", 1, "UPDATE_AFTER"),
+        (2, None, "b", 1, "UPDATE_BEFORE"), (2, None, "new", 1, "UPDATE_AFTER"),
+        (3, "x", "c", 2, "DELETE"), (3, "x", "again", 3, "INSERT"),
+    ]  # fmt: skip
+    spark.sql(f"{call}, identifier_columns => array('id', 'part'))")
+    assert collected(spark.sql(f"SELECT {columns} FROM seen")) == sorted(expected, key=repr)
+    plain = [(*one[:4], one[4].replace("UPDATE_BEFORE", "DELETE")) for one in expected]
+    plain = [(*one[:4], one[4].replace("UPDATE_AFTER", "INSERT")) for one in plain]
+    spark.sql(f"{call}, identifier_columns => array('id'), compute_updates => false)")
+    assert collected(spark.sql(f"SELECT {columns} FROM seen")) == sorted(plain, key=repr)
+    for arguments, message in {
+        "compute_updates => true": "identifier_columns",
+        "identifier_columns => array('nobody')": "nobody",
+        "identifier_columns => array('part')": "not told apart by part",
+        "identifier_columns => array('id'), net_changes => true": "leave one out",
+    }.items():
+        with pytest.raises(IllegalArgumentException, match=message):
+            spark.sql(f"{call}, {arguments})")
+    spark.sql("CALL lake.system.rewrite_manifests('raw.events', false)")
+    spark.sql("CALL lake.system.expire_snapshots('raw.events', TIMESTAMP '2020-01-01', 1, 4, true)")
+    spark.sql(
+        "CALL lake.system.remove_orphan_files(table => 'raw.events', max_concurrent_deletes => 4)"
+    )

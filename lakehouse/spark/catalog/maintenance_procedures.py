@@ -176,6 +176,8 @@ def _advise(call: Call) -> Rows:
 
 
 _TABLE = {"table": "STRING"}
+_OF_THEIR_JOBS = {"max_concurrent_deletes": "INT", "stream_results": "BOOLEAN"}
+"""How Iceberg runs its jobs: taken, and without a meaning here, as `use_caching` is."""
 _FACTS = {"fact": "STRING", "value": "STRING"}
 PROCEDURES = (
     Procedure(
@@ -201,21 +203,26 @@ PROCEDURES = (
     Procedure(
         "rewrite_manifests",
         _TABLE,
-        {},
+        {"use_caching": "BOOLEAN"},
         {"rewritten_manifests_count": "INT", "added_manifests_count": "INT"},
         _rewrite_manifests,
     ),
     Procedure(
         "expire_snapshots",
         _TABLE,
-        {"older_than": "TIMESTAMP", "retain_last": "INT", "snapshot_ids": "ARRAY<BIGINT>"},
+        {
+            "older_than": "TIMESTAMP",
+            "retain_last": "INT",
+            **_OF_THEIR_JOBS,
+            "snapshot_ids": "ARRAY<BIGINT>",
+        },
         _DELETED,
         _expire_snapshots,
     ),
     Procedure(
         "remove_orphan_files",
         _TABLE,
-        {"older_than": "TIMESTAMP", "dry_run": "BOOLEAN"},
+        {"older_than": "TIMESTAMP", "dry_run": "BOOLEAN", **_OF_THEIR_JOBS},
         {"orphan_file_location": "STRING"},
         _remove_orphan_files,
     ),
