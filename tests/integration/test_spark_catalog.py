@@ -263,7 +263,7 @@ def test_create_and_alter(sql, lake, table):
         "ALTER TABLE lake.raw.made ALTER COLUMN n TYPE INT": "NOT_SUPPORTED_CHANGE_COLUMN|int",
         "ALTER TABLE lake.raw.made ADD COLUMN n9 INT NOT NULL": "InvalidSchemaError.*n9",
         "ALTER TABLE lake.raw.made ADD COLUMN id INT": "already exists|FIELD_ALREADY_EXISTS",
-        "CREATE TABLE lake.raw.p (id INT) USING parquet": "USING iceberg",
+        "CREATE TABLE lake.raw.p (id INT) USING orc": "USING iceberg",
         "CREATE TABLE lake.raw.p (id INT) PARTITIONED BY (fib(id))": "fib",
     }.items():
         with pytest.raises(
