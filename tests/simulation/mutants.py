@@ -389,7 +389,9 @@ def phantom_inserts(patch: Patch) -> None:
 
 
 @mutant(
-    dataclasses.replace(MERGES, operations=10, kinds=("upsert", "remove", "remove", "merge")), "I4"
+    dataclasses.replace(MERGES, operations=10, kinds=("upsert", "remove", "remove", "merge")),
+    "I4",
+    since=19,
 )
 def rows_seen_and_forgotten(patch: Patch) -> None:
     """A row that kept another from being inserted has gone meanwhile."""
@@ -462,7 +464,7 @@ def rows_of_the_first_decision_that_are_forgotten(patch: Patch) -> None:
     patch.setattr(overlapped_keys, "_untouched", lambda decided, touched: ([], []))
 
 
-@mutant(UPSERTS, "I4", since=5)
+@mutant(UPSERTS, "I4", since=21)
 def kept_rows_that_are_not_judged(patch: Patch) -> None:
     """Of the first decision all stays that no row added since is about."""
 
