@@ -9,17 +9,25 @@ that it runs, then the steps.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import platform
 import shutil
 import statistics
 import sys
 import tempfile
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
+
+import pyspark
 
 from examples.demo.flights_data import landed_days, read_flights
 from examples.demo.landing_zone import lay_down
 from lakehouse.orchestration.automation.run_requests import ingest_tags
+from lakehouse.spark.jvm.class_archive import archive_of
+from lakehouse.spark.jvm.jre import java_runtime
+from lakehouse.spark.jvm.spark_versions import newest_java
 from tests.scaffold.dev_server import DevServer, wait
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -57,10 +65,27 @@ def main() -> int:
             found = [measured(server, ingest_tags(day, day)) for _ in range(arguments.repeat)]
     finally:
         shutil.rmtree(root, ignore_errors=True)
+    medians = {}
     for name in found[0]:
-        seconds = [one[name] for one in found]
-        say(f"{name:32} {statistics.median(seconds):6.1f} s   {[round(s, 1) for s in seconds]}")
+        seconds = [round(one[name], 1) for one in found]
+        medians[name] = round(statistics.median(seconds), 1)
+        say(f"{name:40} {medians[name]:6.1f} s   {seconds}")
+    keep(medians, arguments.repeat)
     return 0
+
+
+def keep(seconds: dict[str, float], repeat: int) -> None:
+    """Write the medians to benchmarks/results."""
+    archived = archive_of(java_runtime(newest=newest_java(pyspark.__version__))).found()
+    kept = {
+        "what": "one day of flights in `dagster dev`, from the click to the end of its run",
+        "versions": {name: version(name) for name in ("dagster", "pyspark")},
+        "machine": f"{platform.machine()}, {platform.system()} {platform.release()}",
+        "repeat": repeat,
+        "archive_of_classes": archived is not None,
+        "seconds": seconds,
+    }
+    (ROOT / "benchmarks" / "results" / "one_day.json").write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def settled(server: DevServer) -> bool | None:
