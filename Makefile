@@ -38,7 +38,7 @@ install: .venv/installed ## Install the locked dependencies into .venv
 
 # Sessions of Spark start in half the time once its classes are archived.
 .venv/archive: .venv/installed
-	@echo "Archiving Spark's classes: once, about half a minute"
+	@echo "Archiving Spark's classes: once, about a minute"
 	$(RUN) lakehouse spark-archive || echo "Sessions start without it."
 	touch $@
 

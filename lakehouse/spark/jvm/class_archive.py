@@ -107,8 +107,8 @@ def archive_options(java: JavaRuntime, environ: Mapping[str, str] | None = None)
 def make_archive(*, again: bool = False) -> tuple[Path, bool]:
     """Run a session through what pipelines do, and keep its classes.
 
-    It takes 20 to 40 seconds on two cores. Others may start sessions meanwhile: the archive appears
-    when it is whole.
+    It takes half a minute to a minute on two cores. Others may start sessions meanwhile: the
+    archive appears when it is whole.
 
     Args:
         again: replace one that is there.
