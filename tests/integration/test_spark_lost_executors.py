@@ -48,7 +48,7 @@ def troubled(batches):
                 continue
             if how == "killed":
                 os.kill(parent(os.getppid()), signal.SIGKILL)
-            time.sleep(60)
+            time.sleep(400)
 
 lake = load_catalog(warehouse)
 table = lake.load_table("j.lost")
@@ -56,7 +56,7 @@ frame = spark.range(0, 6000, 1, 6).mapInArrow(troubled, "id long").selectExpr("i
 assert frame_obstacle(frame, table.write_request(), table.storage) is None
 started = time.monotonic()
 table.append(frame)
-print(json.dumps({"seconds": time.monotonic() - started}))
+print(json.dumps({"seconds": time.monotonic() - started}), flush=True)
 os._exit(0)  # the straggler is not waited for
 """
 
@@ -103,7 +103,7 @@ def test_every_row_is_there_once(lake, tmp_path: Path, how: str, master: str) ->
     assert done.returncode == 0, done.stderr[-3000:]
     assert {one.name for one in marks.iterdir()} == {"first", "second"}  # it was tried twice
     if how == "slow":
-        assert json.loads(done.stdout.splitlines()[-1])["seconds"] < 60
+        assert json.loads(done.stdout.splitlines()[-1])["seconds"] < 400
     table.refresh()
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == list(range(6000))
     assert len(table.snapshots()) == 1

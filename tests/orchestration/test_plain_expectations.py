@@ -17,7 +17,7 @@ from lakehouse.orchestration.checks import expectations as checks
 from lakehouse.orchestration.checks.expectations import Expectation, Suite, expect, validate
 from lakehouse.orchestration.checks.plain_expectations import held
 
-ROUNDS = int(os.environ.get("LAKEHOUSE_EXPECTATIONS", "8"))
+ROUNDS = int(os.environ.get("LAKEHOUSE_EXPECTATIONS", "4"))
 COLUMNS = {
     "n": (t.LongType(), [-3, 0, 1, 2, 7, 2**40]),
     "x": (t.DoubleType(), [-1.5, -0.0, 0.0, 2.0, math.nan, math.inf]),

@@ -154,7 +154,10 @@ def _decode(header: Header, rows: int, plain: bytes) -> pa.RecordBatch:
 @contextlib.contextmanager
 def _plain_file(header: Header, rows: int, plain: bytes) -> Iterator[str]:
     """A temporary Avro file of one plain block: DataFusion reads files only."""
-    schema = _without_empty_records(header.metadata["avro.schema"])
+    try:
+        schema = _without_empty_records(header.metadata["avro.schema"])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise BulkRefusedError(f"its schema is unusual: {error!r}") from error
     pairs = {"avro.schema": schema, "avro.codec": b"null"}
     with contextlib.ExitStack() as stack:
         try:

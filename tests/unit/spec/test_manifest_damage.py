@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import subprocess
 import sys
 import zlib
@@ -132,6 +133,15 @@ def test_flipped_bytes(tmp_path_factory, changes):
     for place, value in changes:
         data[place] = value
     tried(bytes(data), tmp_path_factory.getbasetemp())
+
+
+def test_records_without_fields(tmp_path_factory):
+    places = [one.start() + 1 for one in re.finditer(b'"fields"', VALID)]
+    assert len(places) > 2
+    for place in places:
+        data = bytearray(VALID)
+        data[place] = ord(" ")
+        tried(bytes(data), tmp_path_factory.getbasetemp())
 
 
 @given(st.integers(0, len(VALID) - 1))
