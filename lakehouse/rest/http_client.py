@@ -70,7 +70,7 @@ class HttpClient:
             for key, value in properties.items()
             if key.startswith(_HEADER)
         }
-        self._session = Session()
+        self._session = _Session()
         # a name and password of ~/.netrc are not for this server
         self._session.auth = _unchanged
         adapter = HTTPAdapter(pool_maxsize=_CONNECTIONS)
@@ -196,6 +196,29 @@ class HttpClient:
 
     def _absolute(self, url: str) -> str:
         return urljoin(f"{self.uri}/", url.lstrip("/"))
+
+
+class _Session(Session):
+    """Proxies and certificates as the environment has them when a server is asked first.
+
+    Looking at them each time takes a third of a request's.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._found: dict[tuple[str, str], Any] = {}
+
+    def merge_environment_settings(
+        self, url: str, proxies: Any, stream: Any, verify: Any, cert: Any
+    ) -> Any:
+        """As Session has it, where all else is as always."""
+        if proxies or stream or verify is not None or cert is not None:
+            return super().merge_environment_settings(url, proxies, stream, verify, cert)
+        key = urlsplit(url)[:2]
+        if key not in self._found:
+            found = super().merge_environment_settings(url, {}, stream, verify, cert)
+            self._found[key] = found
+        return dict(self._found[key])
 
 
 @lru_cache(maxsize=64)

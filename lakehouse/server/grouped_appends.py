@@ -23,7 +23,7 @@ from lakehouse.environment import Environment
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
 from lakehouse.server.access.asked_privileges import PRINCIPAL
 from lakehouse.server.meters import Meters
-from lakehouse.server.served_tables import REFS, ServedTables
+from lakehouse.server.served_tables import APPENDED, ServedTables
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.transaction.commit.commit_attempts import run
@@ -39,7 +39,7 @@ class AppendedBody:
 
     Attributes:
         snapshot: that made it.
-        body: LoadTableResult of the version that has it, with the named snapshots alone.
+        body: LoadTableResult of the version that has it (`APPENDED`).
     """
 
     snapshot: Snapshot
@@ -184,7 +184,7 @@ class GroupedAppends:
         for _ in range(done.retries):
             self._meters.lost_race()
         self._tables.keep(done.version)
-        body = self._tables.document(done.version, REFS)
+        body = self._tables.document(done.version, APPENDED)
         made = {one.snapshot_id: one for one in done.snapshots}
         for one in group:
             one.made = AppendedBody(made[snapshot_ids[one.append.append_id]], body)

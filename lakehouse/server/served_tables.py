@@ -13,10 +13,12 @@ from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.errors import NoSuchTableError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.metadata_json import serialize
-from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.spec.metadata.table_metadata import TableMetadata, snapshot_log
 
 _TABLES_MAX = 256
-ALL, REFS = "all", "refs"
+ALL, REFS, APPENDED = "all", "refs", "appended"
+"""Which snapshots are told: all; those that a branch or tag names; these, and of the logs of
+snapshots and metadata files the newest file alone."""
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ class ServedTables:
 
         Args:
             identifier: the table.
-            snapshots: `all`, or `refs` for those that a branch or tag names.
+            snapshots: `ALL`, `REFS` or `APPENDED`.
         """
         known = self._newest(identifier)
         if snapshots not in known.bodies:
@@ -80,7 +82,10 @@ class ServedTables:
 
     def document(self, version: TableVersion, snapshots: str = ALL) -> bytes:
         """A version as LoadTableResult."""
-        metadata = with_named_snapshots(version.metadata) if snapshots == REFS else version.metadata
+        metadata = version.metadata if snapshots == ALL else with_named_snapshots(version.metadata)
+        if snapshots == APPENDED:
+            newest = metadata.metadata_log[-1:]
+            metadata = replace(metadata, metadata_log=newest, snapshot_log=snapshot_log())
         return b'{"metadata-location":%b,"metadata":%b,"config":%b}' % (
             orjson.dumps(version.metadata_location),
             serialize(metadata),

@@ -1,4 +1,4 @@
-"""Our client loads what branches and tags name, and the other snapshots when they are needed."""
+"""Our client loads what branches and tags name, and all else when it is needed."""
 
 from __future__ import annotations
 
@@ -68,3 +68,32 @@ def test_changes_lose_nothing(tables):
     assert len(found.snapshots()) == 6
     assert found.scan().count() == 9
     assert sorted(found.metadata.refs) == ["main", "tag1", "tag3"]
+
+
+def test_what_an_append_answers_is_short_and_the_logs_come_when_they_are_asked_for(tables):
+    table, asked, home = tables
+    table.append(ROWS)
+    table.append(ROWS)
+    asked.clear()
+    table.scan().count()
+    assert "refs" not in asked
+    assert "all" not in asked
+    home.refresh()
+    assert list(table.metadata.metadata_log) == list(home.metadata.metadata_log)
+    assert list(table.metadata.snapshot_log) == list(home.metadata.snapshot_log)
+    assert len(table.metadata.snapshot_log) == 7
+    assert asked.count("refs") == 2
+    assert table.metadata == home.metadata
+    first = home.snapshots()[0]
+    assert table.scan(as_of=first.timestamp_ms).count() == 3
+    assert pickle.loads(pickle.dumps(table.metadata)) == home.metadata  # noqa: S301
+
+
+def test_proxies_are_looked_for_once(tables, monkeypatch):
+    table, _, _ = tables
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    table.append(ROWS)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")  # where nobody listens
+    table.append(ROWS)
+    assert table.refresh().scan().count() == 21

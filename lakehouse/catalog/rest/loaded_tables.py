@@ -15,7 +15,7 @@ from requests import Response
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.catalog.own_folders import table_folders
-from lakehouse.catalog.rest.late_snapshots import LateSnapshots
+from lakehouse.catalog.rest.late_list import LateList
 from lakehouse.environment import Environment
 from lakehouse.errors import NoSuchTableError
 from lakehouse.rest.refusals import TABLE, refusal
@@ -24,7 +24,8 @@ from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import require_str, string_map
 from lakehouse.spec.metadata.lazy_json_list import JsonList
 from lakehouse.spec.metadata.metadata_json import parse
-from lakehouse.spec.metadata.snapshot import Snapshot
+from lakehouse.spec.metadata.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry
+from lakehouse.spec.metadata.table_metadata import TableMetadata, metadata_log, snapshot_log
 from lakehouse.storage.delegated.remote_signer import ENDPOINT, SIGNING_CONFIG
 from lakehouse.storage.delegated.vended_credentials import (
     REFRESH_ENDPOINT,
@@ -151,7 +152,7 @@ class LoadedTables:
         known = self._loaded.get(identifier)
         metadata = parse(orjson.dumps(document.get("metadata")), location)
         if few:
-            late = LateSnapshots(metadata.snapshots, partial(self._snapshots, identifier))
+            late = LateList(metadata.snapshots, partial(self._snapshots, identifier))
             metadata = replace(metadata, snapshots=late)
         version = TableVersion(identifier, metadata, location)
         etag = answer.headers.get("ETag")
@@ -168,7 +169,8 @@ class LoadedTables:
 
         Args:
             base: the version that it was made for.
-            document: with the named snapshots alone, and the append's.
+            document: with the named snapshots alone, the append's, the newest entry of the metadata
+                log, and no snapshot log.
 
         Raises CorruptMetadataError.
         """
@@ -180,13 +182,19 @@ class LoadedTables:
         log = metadata.metadata_log
         is_next = bool(log) and log[-1].metadata_file == base.metadata_location
         is_only = metadata.last_sequence_number == before.last_sequence_number + 1
-        if is_next and is_only and not isinstance(before.snapshots, LateSnapshots):
+        if is_next and is_only and not isinstance(before.snapshots, LateList):
             snapshots = before.snapshots.append(*entry)
         else:
             few = metadata.snapshots
             few = few if few.has(snapshot.snapshot_id) else few.append(*entry)
-            snapshots = LateSnapshots(few, partial(self._snapshots, identifier))
-        version = TableVersion(identifier, replace(metadata, snapshots=snapshots), location)
+            snapshots = LateList(few, partial(self._snapshots, identifier))
+        metadata = replace(
+            metadata,
+            snapshots=snapshots,
+            snapshot_log=LateList(snapshot_log(), partial(self._snapshot_log, identifier)),
+            metadata_log=LateList(metadata_log(), partial(self._metadata_log, identifier)),
+        )
+        version = TableVersion(identifier, metadata, location)
         known = self._loaded.get(identifier)
         if known is not None:
             self._remember(identifier, replace(known, version=version, etag=None))
@@ -227,14 +235,24 @@ class LoadedTables:
 
     def _snapshots(self, identifier: Identifier) -> JsonList[Snapshot]:
         """All snapshots that the table has by now."""
+        return self._asked(identifier, "all").snapshots
+
+    def _snapshot_log(self, identifier: Identifier) -> JsonList[SnapshotLogEntry]:
+        return self._asked(identifier, "refs").snapshot_log
+
+    def _metadata_log(self, identifier: Identifier) -> JsonList[MetadataLogEntry]:
+        return metadata_log(self._asked(identifier, "refs").metadata_log)
+
+    def _asked(self, identifier: Identifier, snapshots: str) -> TableMetadata:
+        """The table as it is by now; nothing of it is kept."""
         path = self._session.path(identifier.namespace, "tables", identifier.name)
         answer = self._session.send(
-            "GET", path, query={"snapshots": "all"}, token=self.token(identifier)
+            "GET", path, query={"snapshots": snapshots}, token=self.token(identifier)
         )
         if answer.status_code >= 300:
             raise refusal(answer, str(identifier), TABLE)
         found = body_of(answer, str(identifier)).get("metadata")
-        return parse(orjson.dumps(found), str(identifier)).snapshots
+        return parse(orjson.dumps(found), str(identifier))
 
     def staged(self, identifier: Identifier, document: Mapping[str, Any]) -> str:
         """The location of a table that is to be created."""

@@ -15,7 +15,7 @@ from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.grouped_appends import AppendedBody
 from lakehouse.server.http_messages import Answer, Call
 from lakehouse.server.rest_operation import Operation, Served
-from lakehouse.server.served_tables import REFS
+from lakehouse.server.served_tables import APPENDED
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.location import lies_within
@@ -38,7 +38,7 @@ def append_files(served: Served, call: Call) -> Answer:
 
 def append_is_there(served: Served, call: Call) -> Answer:
     """The snapshot that it made, in the table as it is now."""
-    version, body = served.tables.body(call.table(), REFS)
+    version, body = served.tables.body(call.table(), APPENDED)
     found = version.metadata.snapshot_or_none(int(call.told or 0))
     if found is None:
         raise CommitStateUnknownError(

@@ -280,7 +280,6 @@ def _schemas(
     return _by_id(
         items,
         _cached_schema,
-        schema_to_json,
         lambda schema: schema.schema_id,
         f"{location}: schemas",
     )
@@ -293,8 +292,7 @@ def _specs(
     if items:
         return _by_id(
             items,
-            spec_from_json,
-            spec_to_json,
+            _checked_with(spec_from_json, spec_to_json),
             lambda spec: spec.spec_id,
             f"{location}: partition-specs",
         )
@@ -327,8 +325,7 @@ def _orders(
         return (UNSORTED_SORT_ORDER,), {}
     return _by_id(
         items,
-        sort_order_from_json,
-        sort_order_to_json,
+        _checked_with(sort_order_from_json, sort_order_to_json),
         lambda order: order.order_id,
         f"{location}: sort-orders",
     )
@@ -362,8 +359,7 @@ def _highest_field_id(specs: Iterable[PartitionSpec]) -> int:
 
 def _by_id(
     items: list[Any],
-    decode: Callable[[Any, str], T],
-    encode: Callable[[T], Any],
+    decode: Callable[[Any, str], tuple[T, bool]],
     key: Callable[[T], int],
     where: str,
 ) -> tuple[tuple[T, ...], dict[int, Any]]:
@@ -371,26 +367,44 @@ def _by_id(
     parsed: dict[int, T] = {}
     originals: dict[int, Any] = {}
     for position, item in enumerate(items):
-        value = decode(item, f"{where}[{position}]")
+        value, is_exact = decode(item, f"{where}[{position}]")
         if key(value) in parsed:
             raise CorruptMetadataError(f"{where}: id {key(value)} occurs twice.")
         parsed[key(value)] = value
-        if encode(value) != item:
+        if not is_exact:
             originals[key(value)] = item
     return tuple(parsed.values()), originals
 
 
-def _cached_schema(document: Any, where: str) -> Schema:
-    return _schema_from_text(orjson.dumps(document, option=orjson.OPT_SORT_KEYS), where)
+def _checked_with(
+    decode: Callable[[Any, str], T], encode: Callable[[T], Any]
+) -> Callable[[Any, str], tuple[T, bool]]:
+    def decoded(item: Any, where: str) -> tuple[T, bool]:
+        value = decode(item, where)
+        return value, encode(value) == item
+
+    return decoded
+
+
+def _cached_schema(document: Any, where: str) -> tuple[Schema, bool]:
+    """A schema, and whether it would be written as it was read."""
+    text = orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
+    try:
+        return _schema_from_text(text)
+    except CorruptMetadataError:
+        schema_from_json(document, where)  # says where
+        raise
 
 
 @lru_cache(maxsize=512)
-def _schema_from_text(text: bytes, where: str) -> Schema:
-    """A schema, parsed once for all versions of a table that repeat it.
+def _schema_from_text(text: bytes) -> tuple[Schema, bool]:
+    """Parsed once for all versions of a table that repeat it.
 
-    What pyiceberg derives from it is kept too.
+    What pyiceberg derives from a schema is kept too.
     """
-    return schema_from_json(orjson.loads(text), where)
+    document = orjson.loads(text)
+    schema = schema_from_json(document)
+    return schema, schema_to_json(schema) == document
 
 
 def _original(

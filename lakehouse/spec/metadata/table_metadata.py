@@ -59,6 +59,17 @@ def snapshot_log(entries: Sequence[SnapshotLogEntry] = ()) -> JsonList[SnapshotL
     )
 
 
+def metadata_log(entries: Sequence[MetadataLogEntry] = ()) -> JsonList[MetadataLogEntry]:
+    """A metadata log whose entries are decoded on access."""
+    return json_list(
+        entries,
+        id_key="timestamp-ms",
+        decode=MetadataLogEntry.from_json,
+        where="metadata-log",
+        encode=MetadataLogEntry.to_json,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class TableMetadata:
     """One version of a table, with the names of the spec. v1 is read into the same fields.
@@ -104,7 +115,7 @@ class TableMetadata:
     snapshots: JsonList[Snapshot] = field(default_factory=snapshot_list)
     current_snapshot_id: int | None = None
     snapshot_log: JsonList[SnapshotLogEntry] = field(default_factory=snapshot_log)
-    metadata_log: tuple[MetadataLogEntry, ...] = ()
+    metadata_log: Sequence[MetadataLogEntry] = ()
     refs: Mapping[str, SnapshotRef] = field(default_factory=dict)
     statistics: tuple[Mapping[str, Any], ...] = ()
     partition_statistics: tuple[Mapping[str, Any], ...] = ()

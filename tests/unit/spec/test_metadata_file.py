@@ -421,3 +421,15 @@ def test_a_long_history_is_decoded_where_it_is_looked_at():
     assert len(metadata.snapshots) == 5004
     with pytest.raises(CorruptMetadataError, match="timestamp-ms"):
         metadata.snapshot(9_999)
+
+
+def test_versions_that_repeat_a_schema_share_it_and_a_damaged_one_is_named():
+    text = serialize(table(version=2))
+    one, two = (parse(text, f"v{n}.metadata.json") for n in (1, 2))
+    assert one.schema() is two.schema()
+    document = orjson.loads(text)
+    document["schemas"][0]["fields"][0]["type"] = "no type"
+    damaged = orjson.dumps(document)
+    for location in ("v3.metadata.json", "v4.metadata.json"):
+        with pytest.raises(CorruptMetadataError, match=location):
+            parse(damaged, location)

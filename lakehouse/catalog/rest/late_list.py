@@ -1,30 +1,31 @@
-"""Snapshots of which those that branches and tags name are there, and the others when needed.
+"""Long lists of table metadata that are fetched when they are needed.
 
-REST catalog: loadTable with `snapshots=refs`.
+REST catalog: loadTable with `snapshots=refs`; what an append answers.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from lakehouse.spec.metadata.lazy_json_list import JsonList
-from lakehouse.spec.metadata.snapshot import Snapshot
+
+T = TypeVar("T")
 
 
-class LateSnapshots(JsonList[Snapshot]):
-    """All snapshots of a table; they are fetched when one is asked for that no ref names.
+class LateList(JsonList[T]):
+    """All items of a list; they are fetched when one is asked for that is not there.
 
     Args:
-        few: those that a branch or tag names.
+        few: those that are, such as snapshots that a branch or tag names.
         fetch: gives all.
     """
 
     __slots__ = ("_fetch", "_few", "_lock")
 
     # what the list is made of is not there before it is asked for: see __getattr__
-    def __init__(self, few: JsonList[Snapshot], fetch: Callable[[], JsonList[Snapshot]]) -> None:
+    def __init__(self, few: JsonList[T], fetch: Callable[[], JsonList[T]]) -> None:
         self._few, self._fetch = few, fetch
         self._lock = threading.RLock()
 
@@ -38,8 +39,8 @@ class LateSnapshots(JsonList[Snapshot]):
                 super().__init__(*self._fetch().parts())
                 return object.__getattribute__(self, name)
 
-    def find(self, item_id: int) -> Snapshot | None:
-        """The snapshot with this id, or None."""
+    def find(self, item_id: int) -> T | None:
+        """The item with this id, or None."""
         found = self._few.find(item_id)
         return found if found is not None else super().find(item_id)
 
