@@ -306,7 +306,10 @@ def test_deep_and_strange_bodies_are_refused(server, number):
 
 
 def test_a_hundred_megabytes_are_not_taken(server):
-    """Nor anything of a caller who is not known."""
+    """Nor anything of a caller who is not known: the server hangs up before all is sent.
+
+    What is sent and not taken stands in the buffers between.
+    """
 
     def chunks(sent):
         for _ in range(100):
@@ -314,7 +317,10 @@ def test_a_hundred_megabytes_are_not_taken(server):
             yield b"x" * 2**20
 
     url = f"{server.url}/v1/namespaces/ann/tables"
-    for token, expected in ((server.token("ann"), 413), ("wrong", 401)):
+    for token, expected, most in (
+        (server.token("ann"), 413, BODY_BYTES_MAX // 2**20 + 20),
+        ("wrong", 401, 20),
+    ):
         sent = []
         try:
             answer = requests.post(
@@ -323,8 +329,7 @@ def test_a_hundred_megabytes_are_not_taken(server):
                 headers={"Authorization": f"Bearer {token}"},
                 timeout=60,
             )
+            assert answer.status_code == expected
         except requests.ConnectionError:
-            continue  # the server hung up while the rest was sent
-        assert answer.status_code == expected
-    assert BODY_BYTES_MAX < 100 * 2**20
-    assert threading.active_count() < 100
+            pass  # the answer was lost, as the server hung up while the rest was sent
+        assert len(sent) <= most
