@@ -82,12 +82,7 @@ def source_columns(lake: Lakehouse, source: Source, snapshot_id: int | None = No
     """The raw table's source columns, now or at a snapshot; the declared ones if it is missing."""
     if not lake.table_exists(source.table):
         return [column for column in source.columns if column.name != EVENT_TS]
-    metadata = lake.load_table(source.table).metadata
-    schema = (
-        metadata.schema()
-        if snapshot_id is None
-        else metadata.schema_for(metadata.snapshot(snapshot_id))
-    )
+    schema = lake.load_table(source.table).metadata.schema_at(snapshot_id)
     return [
         Column(
             field.name, "json" if field.doc == JSON_DOC else str(field.field_type).replace(" ", "")

@@ -277,6 +277,13 @@ class TableMetadata:
         """The schema to read a snapshot with: the one it records, else the current one."""
         return self.schema(None if snapshot is None else snapshot.schema_id)
 
+    def schema_at(self, snapshot_id: int | None) -> Schema:
+        """The schema to read a snapshot with, by its id; None: the current schema.
+
+        Raises NoSuchSnapshotError.
+        """
+        return self.schema_for(None if snapshot_id is None else self.snapshot(snapshot_id))
+
     def next_sequence_number(self) -> int:
         """The sequence number for the next snapshot."""
         return self.last_sequence_number + 1
