@@ -26,7 +26,8 @@ from lakehouse.orchestration import (
     Suite,
     expect,
 )
-from lakehouse.orchestration.derived.model_engines import ENGINES
+from lakehouse.orchestration.checks.expectations import validate
+from lakehouse.orchestration.derived.model_engines import ENGINES, InputRows, open_engine
 from lakehouse.orchestration.lineage.trace import read_lineage
 
 OTHERS = tuple(name for name in ENGINES if name != "spark")
@@ -464,3 +465,43 @@ def test_text_of_its_own_dialect_is_run_as_it_is_written(engine: str, lake: Lake
     )
     model = SqlModel(name="marts.x", sql=sql, engine=engine, dialect=engine)
     assert _computed(lake, None, model.table())[1] == [("9E", 'raw.flights "f"')]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("engine", OTHERS)
+def test_checks_find_what_they_find_of_sparks_rows(engine: str, tmp_path: Path, spark) -> None:
+    """Large integers beside nulls are where pandas would round.
+
+    Bounds are small: Great Expectations makes floats of them, on any engine.
+    """
+    near = 2**53
+    rows = pa.table(
+        {
+            "n": pa.array([near, near + 1, None], pa.int64()),
+            "i": pa.array([1, 2, None], pa.int32()),
+            "b": pa.array([True, None, False]),
+            "m": pa.array([Decimal("1.10"), None, Decimal("2.00")], pa.decimal128(9, 2)),
+            "s": ["a", None, "a"],
+        }
+    )
+    lake = load_catalog(str(tmp_path / "numbers"))
+    table = lake.create_table("raw.numbers", rows.schema)
+    written = InputRows(table, None, table.append(rows).snapshot.snapshot_id)
+    expectations = [
+        *(expect("column_values_to_be_unique", column=name) for name in ("n", "i", "s")),
+        *(expect("column_values_to_not_be_null", column=name, mostly=0.6) for name in ("n", "b")),
+        expect("column_values_to_be_between", column="i", max_value=1),
+        expect("column_values_to_be_between", column="n", min_value=3),
+        expect("column_values_to_be_between", column="m", min_value=1, max_value=1.5),
+        expect("column_values_to_be_in_set", column="n", value_set=[near]),
+        expect("column_values_to_be_in_set", column="b", value_set=[True]),
+        expect("compound_columns_to_be_unique", column_list=["n", "i"]),
+    ]
+    suites = [Suite(str(at), (one,)) for at, one in enumerate(expectations)]
+
+    def passed(name: str) -> list[bool]:
+        with open_engine(name, lambda: spark).staged(written) as staged:
+            return [one.passed for one in validate(staged, suites, "rows")]
+
+    assert passed(engine) == passed("spark")
+    assert len(set(passed("spark"))) == 2

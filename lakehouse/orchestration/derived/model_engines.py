@@ -47,10 +47,7 @@ class InputRows:
 
     def schema(self) -> Schema:
         """Columns at that version."""
-        metadata = self.table.metadata
-        if self.snapshot_id is None:
-            return metadata.schema()
-        return metadata.schema_for(metadata.snapshot(self.snapshot_id))
+        return self.table.metadata.schema_at(self.snapshot_id)
 
 
 class Frames(dict[str, Any]):
@@ -150,8 +147,12 @@ class _ArrowEngine(ModelEngine):
 
     @contextmanager
     def staged(self, rows: InputRows) -> Iterator[Any]:
-        """A frame of pandas."""
-        yield rows.table.scan(rows.where, snapshot_id=rows.snapshot_id).to_pandas()
+        """A frame of pandas, whose integers stay what they are beside nulls.
+
+        A NaN is a null there.
+        """
+        found = rows.table.scan(rows.where, snapshot_id=rows.snapshot_id).to_arrow()
+        yield found.to_pandas(types_mapper=_nullable)
 
     def result(self, frame: Any, what: str) -> Any:
         """A stream, in types that a table has; an error of reading is raised as it was."""
@@ -299,6 +300,16 @@ def as_stored(stream: pa.RecordBatchReader, schema: Schema) -> pa.RecordBatchRea
     known = {one.name: one.type for one in schema_to_arrow(schema)}
     wanted = pa.schema([(one.name, known.get(one.name, one.type)) for one in stream.schema])
     return pa.RecordBatchReader.from_batches(wanted, (batch.cast(wanted) for batch in stream))
+
+
+def _nullable(kind: pa.DataType) -> Any:
+    """The type of pandas that holds every value and null; None: the usual one does."""
+    pandas = importlib.import_module("pandas")
+    return {
+        pa.int32(): pandas.Int32Dtype(),
+        pa.int64(): pandas.Int64Dtype(),
+        pa.bool_(): pandas.BooleanDtype(),
+    }.get(kind)
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
