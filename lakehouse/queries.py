@@ -16,7 +16,6 @@ from difflib import get_close_matches
 from itertools import count
 from typing import Any
 
-import datafusion
 import pyarrow as pa
 import pyarrow.dataset as pads
 import sqlglot
@@ -123,6 +122,9 @@ class QueryEngine:
             NoSuchSnapshotError, NoSuchRefError: a version that does not exist.
             StorageError, NoSuchFileError, CorruptMetadataError: a file could not be read.
         """
+        # its import takes as long as the rest of this library; who defines tables runs no query
+        import datafusion  # noqa: PLC0415
+
         context = datafusion.SessionContext(
             datafusion.SessionConfig().set("datafusion.execution.time_zone", "UTC")
         )
@@ -253,15 +255,8 @@ def scanned_for(
     node: exp.Table, table: Table, snapshot_id: int | None, failures: list[Exception]
 ) -> ScannedTable:
     """A table for a query in which it is `node`; the query's conditions on it prune files."""
-    where = _pushdown(node, _schema_at(table, snapshot_id))
+    where = _pushdown(node, table.metadata.schema_at(snapshot_id))
     return ScannedTable(table, snapshot_id, where, failures)
-
-
-def _schema_at(table: Table, snapshot_id: int | None) -> Schema:
-    metadata = table.metadata
-    if snapshot_id is None:
-        return metadata.schema()
-    return metadata.schema_for(metadata.snapshot(snapshot_id))
 
 
 class ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no types
@@ -284,7 +279,7 @@ class ScannedTable(pads.Dataset):  # type: ignore[misc]  # pyarrow ships no type
         self._failures = failures
         self._table = table
         self._snapshot_id = snapshot_id
-        self._schema = schema_to_arrow(_schema_at(table, snapshot_id))
+        self._schema = schema_to_arrow(table.metadata.schema_at(snapshot_id))
         self._where = where
 
     @property

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from datetime import date
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
@@ -164,6 +163,8 @@ def _day_field(spec: PartitionSpec, schema: Schema) -> int | None:
 
 
 def _compared(part: _Part, comparison: Comparison) -> Duplicates:
+    import polars as pl  # noqa: PLC0415 - on workers, not where definitions are loaded
+
     found = Duplicates()
     identity = [_DAY, *(name for name in comparison.identity if name != EVENT_TS)]
     if EVENT_TS in comparison.identity:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datafusion
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
@@ -30,6 +29,8 @@ def compared_streams(
     lineage: Lineage, again: pa.RecordBatchReader, kept: pa.RecordBatchReader
 ) -> Replay:
     """The same for rows of Arrow: DataFusion counts each row as often as the table has it more."""
+    import datafusion  # noqa: PLC0415 - for a replay, not for every load of the definitions
+
     replayed, stored = again.read_all(), kept.read_all()
     replayed = replayed.select(stored.column_names).cast(stored.schema)
     context = datafusion.SessionContext()

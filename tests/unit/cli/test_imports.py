@@ -72,3 +72,10 @@ def test_each_listed_command_is_there_and_says_what_the_list_says() -> None:
         assert command is not None
         assert (command.help or "").startswith(listed.help), name
     assert group.get_command(context, "nothing") is None
+
+
+def test_loading_the_definitions_imports_no_engine_but_spark() -> None:
+    """The web server, the daemon and every run load them."""
+    found = imported_by("import definitions")
+    assert "dagster" in found
+    assert not found & {"datafusion", "polars", "duckdb", "great_expectations", "matplotlib"}
