@@ -24,7 +24,7 @@ DOCS = ROOT / "docs" / "rest_server.md"
 OPERATIONS = ("create", "write", "read", "evolve", "delete", "concurrent commits")
 BEGIN, END = "<!-- clients -->", "<!-- end of clients -->"
 PYTHON = ROOT / ".tools" / "rest-clients" / "bin" / "python"
-PYTHONS = dict.fromkeys(("pyiceberg-core", "chDB", "Spark, Iceberg Java"), PYTHON)
+PYTHONS = dict.fromkeys(("pyiceberg-core", "chDB", "Spark with Iceberg"), PYTHON)
 JAR = "iceberg-spark-runtime-4.1_2.13"
 CLIENTS = {
     "pyiceberg": "clients_in_python",
@@ -33,7 +33,7 @@ CLIENTS = {
     "Daft": "clients_in_python",
     "Polars": "clients_in_python",
     "chDB": "clients_in_python",
-    "Spark, Iceberg Java": "spark_client",
+    "Spark with Iceberg": "spark_client",
 }
 
 
