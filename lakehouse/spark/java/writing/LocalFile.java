@@ -11,25 +11,13 @@ import java.nio.file.Paths;
 import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
-import org.apache.parquet.io.PositionOutputStream;
 
 /** A new file of a local disk, synced with its folders. */
 final class LocalFile extends NewFile {
     private final Path path;
-    private Stream stream;
 
     LocalFile(String path) {
         this.path = Paths.get(path);
-    }
-
-    long written() {
-        return stream == null ? 0L : stream.getPos();
-    }
-
-    void forget() {
-        if (stream != null) {
-            stream.forget();
-        }
     }
 
     void delete() {
@@ -51,7 +39,7 @@ final class LocalFile extends NewFile {
         }
     }
 
-    PositionOutputStream open() throws IOException {
+    Bytes open() throws IOException {
         ArrayList folders = new ArrayList();
         Path folder = path.getParent();
         folders.add(folder);
@@ -60,82 +48,43 @@ final class LocalFile extends NewFile {
             folders.add(folder);
         }
         Files.createDirectories(path.getParent());
-        stream = new Stream(path, folders);
-        return stream;
+        return new SyncedBytes(path, folders);
     }
 
     public String getPath() {
         return path.toString();
     }
 
-    static final class Stream extends PositionOutputStream {
-        private final Path path;
+    private static final class SyncedBytes extends Bytes {
         private final FileChannel channel;
         private final BufferedOutputStream buffered;
         private final List folders;
-        private long position;
-        private boolean closed;
 
-        Stream(Path path, List folders) throws IOException {
-            this.path = path;
+        SyncedBytes(Path path, List folders) throws IOException {
+            super(path.toString());
             this.channel = FileChannel.open(
                 path, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE);
             this.buffered = new BufferedOutputStream(Channels.newOutputStream(channel), 262144);
             this.folders = folders;
         }
 
-        public long getPos() {
-            return position;
+        void put(byte[] data, int from, int length) throws IOException {
+            buffered.write(data, from, length);
         }
 
-        public void write(int value) throws IOException {
+        void abandon() throws IOException {
+            channel.close();
+        }
+
+        void finish() throws IOException {
             try {
-                buffered.write(value);
-            } catch (IOException error) {
-                throw cannotWrite(path.toString(), error);
-            }
-            position++;
-        }
-
-        public void write(byte[] data, int from, int length) throws IOException {
-            try {
-                buffered.write(data, from, length);
-            } catch (IOException error) {
-                throw cannotWrite(path.toString(), error);
-            }
-            position += length;
-        }
-
-        public void flush() throws IOException {
-        }
-
-        /** Closes without a word; the file is deleted next. */
-        void forget() {
-            closed = true;
-            try {
+                buffered.flush();
+                channel.force(true);
+            } finally {
                 channel.close();
-            } catch (IOException error) {
-                position = -1L;
             }
-        }
-
-        public void close() throws IOException {
-            if (closed) {
-                return;
-            }
-            closed = true;
-            try {
-                try {
-                    buffered.flush();
-                    channel.force(true);
-                } finally {
-                    channel.close();
-                }
-                for (Object folder : folders) {
-                    sync((Path) folder);
-                }
-            } catch (IOException error) {
-                throw cannotWrite(path.toString(), error);
+            for (Object folder : folders) {
+                sync((Path) folder);
             }
         }
 

@@ -15,11 +15,19 @@ abstract class NewFile implements OutputFile {
             : (NewFile) new ObjectFile(location, order.hadoop.value());
     }
 
+    private Bytes bytes;
+
     /** Bytes so far. */
-    abstract long written();
+    long written() {
+        return bytes == null ? 0L : bytes.getPos();
+    }
 
     /** Closes without a word; the file is deleted next. */
-    abstract void forget();
+    void forget() {
+        if (bytes != null) {
+            bytes.forget();
+        }
+    }
 
     /** Deletes the file, if it is there. */
     abstract void delete();
@@ -27,14 +35,16 @@ abstract class NewFile implements OutputFile {
     /** Parquet's footer of the closed file. */
     abstract byte[] footer() throws IOException;
 
-    abstract PositionOutputStream open() throws IOException;
+    /** Where its bytes go. */
+    abstract Bytes open() throws IOException;
 
     public PositionOutputStream create(long ignored) throws IOException {
         try {
-            return open();
+            bytes = open();
         } catch (IOException error) {
             throw cannotWrite(getPath(), error);
         }
+        return bytes;
     }
 
     public PositionOutputStream createOrOverwrite(long block) throws IOException {
@@ -47,6 +57,68 @@ abstract class NewFile implements OutputFile {
 
     public long defaultBlockSize() {
         return 0L;
+    }
+
+    /** The bytes of a file, which are counted; an error names the file. */
+    abstract static class Bytes extends PositionOutputStream {
+        private final String path;
+        private final byte[] one = new byte[1];
+        private long position;
+        private boolean closed;
+
+        Bytes(String path) {
+            this.path = path;
+        }
+
+        abstract void put(byte[] data, int from, int length) throws IOException;
+
+        /** The file is whole, and is to stay. */
+        abstract void finish() throws IOException;
+
+        /** It is not to become a file. */
+        abstract void abandon() throws IOException;
+
+        public final long getPos() {
+            return position;
+        }
+
+        public final void write(int value) throws IOException {
+            one[0] = (byte) value;
+            write(one, 0, 1);
+        }
+
+        public final void write(byte[] data, int from, int length) throws IOException {
+            try {
+                put(data, from, length);
+            } catch (IOException error) {
+                throw cannotWrite(path, error);
+            }
+            position += length;
+        }
+
+        public final void flush() throws IOException {
+        }
+
+        final void forget() {
+            closed = true;
+            try {
+                abandon();
+            } catch (IOException error) {
+                position = -1L; // deleted next, whatever became of it
+            }
+        }
+
+        public final void close() throws IOException {
+            if (closed) {
+                return;
+            }
+            closed = true;
+            try {
+                finish();
+            } catch (IOException error) {
+                throw cannotWrite(path, error);
+            }
+        }
     }
 
     /** The error as `lakehouse.spark.jvm.failures.failure_of` finds it in the driver. */
