@@ -9,6 +9,8 @@ import pytest
 from duckdb_extensions import import_extension
 from hypothesis import HealthCheck, settings
 
+from tests.spark_config import BRIEF
+
 settings.register_profile(
     "default", max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -26,12 +28,7 @@ def spark():
     session = build_session(
         "lakehouse-tests",
         master="local[2]",
-        config={
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "4",
-            # most statements run once: compiling them well costs more than it saves
-            "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        },
+        config={**BRIEF, "spark.sql.shuffle.partitions": "4"},
     )
     yield session
     session.stop()

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from lakehouse.spark import build_session
+from tests.spark_config import BRIEF
 from tests.spark_statements.stated_tables import PER_TABLE, StatedTables, Tally
 
 
@@ -30,10 +31,7 @@ def main() -> int:
     arguments = parser.parse_args()
     started = time.monotonic()
     tally = Tally()
-    config = {
-        "spark.log.level": "OFF",
-        "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    }
+    config = {**BRIEF, "spark.log.level": "OFF"}
     spark = build_session("statements", master="local[2]", config=config)
     with tempfile.TemporaryDirectory() as folder:
         tables = StatedTables(spark, Path(folder))
@@ -45,7 +43,7 @@ def main() -> int:
             seed += 1
             if not (seed - arguments.seed) % 25:
                 say(f"{tally.statements.total():,} statements, {time.monotonic() - started:.0f} s")
-        tables.drop()
+        tables.own.drop()
         spark.stop()
     for title, counts in (("statement", tally.statements), ("error of both", tally.failed)):
         for name, count in counts.most_common():

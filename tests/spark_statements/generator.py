@@ -1,4 +1,4 @@
-"""Generated statements of Spark SQL, each as it is and as what it does to a Parquet table.
+"""Generated statements of Spark SQL, each as it is and as the INSERTs that make the rows after it.
 
 The oracle is Spark: a statement that changes rows is spelled out as INSERTs into the table's next
 version, so that conditions, casts, store assignment and errors are Spark's own.
@@ -34,7 +34,7 @@ class Statement:
         kind: for the counts.
         text: it, about the table `{t}`.
         steps: the same as INSERTs about `{now}` and `{next}`, of which the last is empty before;
-            None where `text` about `{now}` is the same.
+            None where `text` adds rows and does not read the table.
         check: a query about `{now}`; the statement fails where it does.
     """
 
@@ -146,9 +146,16 @@ class Generator:
         return Statement("INSERT BY NAME", f"INSERT INTO {{t}} BY NAME SELECT {given}")
 
     def _again(self) -> Statement:
-        where = self.about(self.condition(), "{t}", "{t}")
-        text = f"INSERT INTO {{t}} SELECT * FROM {{t}} WHERE {where}"
-        return Statement("INSERT of itself", text)
+        condition = self.condition()
+        told, new = self.about(condition, "{t}", "{t}"), self.about(condition, "{now}", "{now}")
+        return Statement(
+            "INSERT of itself",
+            f"INSERT INTO {{t}} SELECT * FROM {{t}} WHERE {told}",
+            [
+                "INSERT INTO {next} SELECT * FROM {now}",
+                f"INSERT INTO {{next}} SELECT * FROM {{now}} WHERE {new}",
+            ],
+        )
 
     def _replace_where(self) -> Statement:
         gone = self.chance.choice(REPLACED)
@@ -264,8 +271,8 @@ class Generator:
         elif clauses != ["WHEN MATCHED THEN", "DELETE"]:
             check = (
                 "SELECT raise_error('several rows for one') FROM (SELECT count(*) "
-                f"FROM {{now}} t JOIN {source} o ON {on} GROUP BY t._metadata.file_path, "
-                "t._metadata.row_index HAVING count(*) > 1)"
+                "FROM (SELECT *, monotonically_increasing_id() AS row FROM {now}) t "
+                f"JOIN {source} o ON {on} GROUP BY t.row HAVING count(*) > 1)"
             )
         steps += self._missing(clauses, f"{source} o LEFT ANTI JOIN {{now}} t ON {on}")
         steps += self._alone(clauses, f"{{now}} t LEFT ANTI JOIN {source} o ON {on}")

@@ -1,4 +1,4 @@
-"""A lakehouse table and Spark's own Parquet tables, changed by the same statements."""
+"""A lakehouse table and Spark's own rows, changed by the same statements."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from py4j.java_gateway import is_instance_of
-from py4j.protocol import Py4JJavaError
-from pyspark import SparkContext
-from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from lakehouse.lake import load_catalog
 from lakehouse.spark import attach
-from tests.spark_statements.generator import FIRST_OF_EACH_ID, Generator, Statement
+from tests.spark_statements.generator import FIRST_OF_EACH_ID, Generator
+from tests.spark_statements.own_rows import (
+    NOW,
+    OwnRows,
+    condition,
+    failure_of,
+    failures_differ,
+    sorted_rows,
+)
 from tests.spark_statements.vocabulary import TYPES
 
 PER_TABLE = 12
@@ -47,11 +51,10 @@ PROPERTIES = {
     "write.merge.isolation-level": ["serializable", "snapshot"],
 }
 DEFAULTS = {"i": "7", "s": "'dflt'", "day": "DATE '2020-02-29'"}
-COLUMNS = ", ".join(f"{name} {kind}" for name, kind in TYPES.items())
-OTHER = "spark_catalog.default.stated_other"
-FIRST = "spark_catalog.default.stated_first"
-# what fails in a subquery reaches PySpark as Java's own exception, from any table
-FAILURES = (PySparkException, Py4JJavaError)
+OTHER = "stated_other"
+FIRST = "stated_first"
+# Where it is not excluded, what is asked of the other table alone is answered while planning.
+EVALUATED_EARLY = "org.apache.spark.sql.catalyst.optimizer.ConvertToLocalRelation"
 
 
 @dataclass
@@ -74,6 +77,7 @@ class Shape:
             "spark.sql.shuffle.partitions": "3" if several_tasks else "1",
             "spark.sql.leafNodeDefaultParallelism": "2" if several_tasks else "1",
             "spark.sql.adaptive.enabled": str(several_tasks).lower(),
+            "spark.sql.optimizer.excludedRules": chance.choice(["", EVALUATED_EARLY]),
             **CODEGEN[chance.random() < 0.2],
         }
         self.partitioned_by = chance.choice(list(PARTITIONS))
@@ -125,49 +129,39 @@ class Tally:
 
 
 class StatedTables:
-    """The tables of a session; its settings are those of the seed at hand.
+    """Lakehouse tables in one session, Spark's own rows in another.
 
     Args:
         spark: whose sessions are made.
         folder: an empty folder for all tables.
     """
 
-    now = "spark_catalog.default.stated_a"
-    next = "spark_catalog.default.stated_b"
-
     def __init__(self, spark: SparkSession, folder: Path) -> None:
-        self._session = spark.newSession()
-        self.sql = self._session.sql
+        self._session, oracle = spark.newSession(), spark.newSession()
         self._lake = load_catalog(f"file://{folder}/stated")
-        attach(self._session, self._lake, name="stated")
-        self.sql("CREATE NAMESPACE stated.raw")
-        self._names = [self.now, self.next, OTHER, FIRST]
-        for name in self._names:
-            self.sql(f"DROP TABLE IF EXISTS {name}")
-            place = folder / name.rpartition(".")[2]
-            self.sql(f"CREATE TABLE {name} ({COLUMNS}) USING parquet LOCATION '{place}'")
-            self.sql(f"INSERT INTO {name} SELECT * FROM {name}")
+        for session in (self._session, oracle):
+            attach(session, self._lake, name="stated")
+        self._session.sql("CREATE NAMESPACE stated.raw")
+        self.own = OwnRows(oracle, [oracle, self._session], folder)
         self._numbers = 0
-
-    def drop(self) -> None:
-        """Drop Spark's own tables, of which all sessions know."""
-        for name in self._names:
-            self.sql(f"DROP TABLE {name}")
 
     def one_table(self, seed: int, statements: int, tally: Tally) -> None:
         """Statements on a new table, up to the first after which it is not what Spark's is."""
         shape = Shape(seed)
         for key, value in shape.settings.items():
             self._session.conf.set(key, value)
+        self.own.begin(shape.settings, shape.defaults)
         generator = shape.generator()
         table = self._made(shape, generator)
         for _ in range(statements):
             one = generator.statement()
             tally.statements[one.kind] += 1
-            expected, found = self._expected(one), self._tried(one, table)
-            difference = _failures_differ(found, expected)
+            text = one.text.replace("{t}", table)
+            expected = self.own.change(one)
+            found = failure_of(lambda text=text: self._session.sql(text))
+            difference = failures_differ(found, expected)
             if not difference:
-                here, there = self._rows(table), self._rows(self.now)
+                here, there = sorted_rows(self._session.table(table)), self.own.rows()
                 if here != there:
                     more, fewer = Counter(here) - Counter(there), Counter(there) - Counter(here)
                     difference = f"only here: {list(more)}\nonly in Spark: {list(fewer)}"
@@ -182,20 +176,12 @@ class StatedTables:
         self._numbers += 1
         identifier = f"raw.t{self._numbers}"
         name = f"stated.{identifier}"
-        self.sql(shape.create(name))
-        for parquet in self._names:
-            for column in DEFAULTS:
-                told = f"SET DEFAULT {shape.defaults[column]}" if shape.defaults else "DROP DEFAULT"
-                self.sql(f"ALTER TABLE {parquet} ALTER COLUMN {column} {told}")
-        self.sql(f"INSERT OVERWRITE {OTHER} {generator.rows(8)}")
+        self._session.sql(shape.create(name))
+        self.own.keep(OTHER, generator.rows(8))
         first = FIRST_OF_EACH_ID.replace("{0}", OTHER)
-        self.sql(f"INSERT OVERWRITE {FIRST} SELECT {', '.join(TYPES)} FROM {first}")
-        # statements on both sides read these whole, not through Spark's row group filters, which
-        # lose rows of October 1582
-        for source in (OTHER, FIRST):
-            self.sql(f"CACHE LAZY TABLE {source}")
-        self.sql(f"INSERT OVERWRITE {self.now} {generator.rows(10)}")
-        self.sql(f"INSERT INTO {name} SELECT * FROM {self.now} WHERE id <= 2")
+        self.own.keep(FIRST, f"SELECT {', '.join(TYPES)} FROM {first}")
+        self.own.keep(NOW, generator.rows(10))
+        self._session.sql(f"INSERT INTO {name} SELECT * FROM {NOW} WHERE id <= 2")
         table = self._lake.load_table(identifier)
         if shape.evolved_to is not None:
             _evolve(table, shape.evolved_to)
@@ -205,46 +191,9 @@ class StatedTables:
         if shape.branch:
             table.refresh().create_branch("stated")
             name += ".branch_stated"
-        self.sql(f"INSERT INTO {name} SELECT * FROM {self.now} WHERE id > 2 OR id IS NULL")
+        rest = f"SELECT * FROM {NOW} WHERE id > 2 OR id IS NULL"
+        self._session.sql(f"INSERT INTO {name} {rest}")
         return name
-
-    def _rows(self, name: str) -> list[str]:
-        return sorted(repr(tuple(row)) for row in self.sql(f"SELECT * FROM {name}").collect())
-
-    def _expected(self, one: Statement) -> list[Exception]:
-        """Do it to Spark's own table; how it may fail, after which the table is what it was."""
-        # Spark's own row group filters lose rows of October 1582, and those of negative zero
-        self.sql("SET spark.sql.parquet.filterPushdown = false")
-        checks = [one.check.replace("{t}", self.now).format(now=self.now)] if one.check else []
-        failures = [
-            failure
-            for failure in (self._failure(self._steps(one)), self._failure(checks))
-            if failure is not None
-        ]
-        self.sql("RESET spark.sql.parquet.filterPushdown")
-        if one.steps is not None and not failures:
-            self.now, self.next = self.next, self.now
-        return [one for one in failures if isinstance(one, AnalysisException)] or failures
-
-    def _steps(self, one: Statement) -> list[str]:
-        if one.steps is None:
-            return [one.text.replace("{t}", self.now)]
-        steps = one.steps or ["INSERT INTO {next} SELECT * FROM {now} WHERE false"]
-        steps = [steps[0].replace("INSERT INTO", "INSERT OVERWRITE", 1), *steps[1:]]
-        return [
-            step.replace("{t}", self.now).format(now=self.now, next=self.next) for step in steps
-        ]
-
-    def _tried(self, one: Statement, table: str) -> Exception | None:
-        return self._failure([one.text.replace("{t}", table)])
-
-    def _failure(self, statements: list[str]) -> Exception | None:
-        try:
-            for statement in statements:
-                self.sql(statement).collect()
-        except FAILURES as failure:
-            return failure
-        return None
 
 
 def _evolve(table: Any, terms: tuple[str, ...]) -> None:
@@ -254,31 +203,3 @@ def _evolve(table: Any, terms: tuple[str, ...]) -> None:
             spec.remove(field.name)
         for term in terms:
             spec.add(term.replace("s(", "("))
-
-
-def condition(failure: Exception) -> str:
-    """The name of Spark's error condition, of the innermost cause that has one."""
-    java = failure.java_exception if isinstance(failure, Py4JJavaError) else failure._origin
-    found = failure.getCondition() if isinstance(failure, PySparkException) else None
-    gateway = SparkContext._gateway
-    while java is not None and found is None:
-        if is_instance_of(gateway, java, "org.apache.spark.SparkThrowable"):
-            found = java.getCondition()
-        java = java.getCause()
-    # what the generator raises where rows of the source repeat
-    return "MERGE_CARDINALITY_VIOLATION" if found == "USER_RAISED_EXCEPTION" else str(found)
-
-
-def _failures_differ(found: Exception | None, expected: list[Exception]) -> str:
-    """How a failure differs from those that may be; nothing if it does not."""
-    if found is None:
-        return f"only in Spark: {expected[0]}" if expected else ""
-    if not expected:
-        return f"only here: {found}"
-    if any(_kind(one) == _kind(found) for one in expected):
-        return ""
-    return f"here {_kind(found)}: {found}\nin Spark {_kind(expected[0])}: {expected[0]}"
-
-
-def _kind(failure: Exception) -> tuple[bool, str]:
-    return isinstance(failure, AnalysisException), condition(failure)

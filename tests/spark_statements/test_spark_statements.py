@@ -1,6 +1,6 @@
 """Statements on a lakehouse table do what they do on tables of Spark's own.
 
-`LAKEHOUSE_SPARK_STATEMENTS` is how many are tried (default 120). `python -m tests.spark_statements`
+`LAKEHOUSE_SPARK_STATEMENTS` is how many are tried (default 300). `python -m tests.spark_statements`
 tries as many as one likes.
 """
 
@@ -14,14 +14,14 @@ from tests.spark_statements.stated_tables import PER_TABLE, StatedTables, Tally
 
 pytestmark = pytest.mark.spark
 
-STATEMENTS = int(os.environ.get("LAKEHOUSE_SPARK_STATEMENTS", "120"))
+STATEMENTS = int(os.environ.get("LAKEHOUSE_SPARK_STATEMENTS", "300"))
 
 
 @pytest.fixture(scope="module")
 def tables(spark, tmp_path_factory):
     made = StatedTables(spark, tmp_path_factory.mktemp("stated"))
     yield made
-    made.drop()
+    made.own.drop()
 
 
 @pytest.mark.parametrize("seed", range(1, 1 + -(-STATEMENTS // PER_TABLE)))
