@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
 from pyiceberg.expressions import (
@@ -31,32 +30,13 @@ from pyiceberg.expressions import (
     Reference,
     StartsWith,
 )
-from pyiceberg.expressions.literals import (
-    BinaryLiteral,
-    BooleanLiteral,
-    DateLiteral,
-    DecimalLiteral,
-    Literal,
-    LongLiteral,
-    StringLiteral,
-    TimestampLiteral,
-)
+from pyiceberg.expressions.literals import Literal
 from pyiceberg.schema import Schema
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    IcebergType,
-    IntegerType,
-    LongType,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-)
+from pyiceberg.types import DoubleType, FloatType, IcebergType, StringType
 
 from lakehouse.expressions.bound_filter import Bound
 from lakehouse.expressions.filter_binding import bind
+from lakehouse.spark.reading.catalyst_literals import iceberg_literal, parse_literal, spark_names
 
 _COMPARED: Mapping[str, Callable[..., BooleanExpression]] = {
     "=": EqualTo,
@@ -69,27 +49,6 @@ _COMPARED: Mapping[str, Callable[..., BooleanExpression]] = {
 _NULL_TESTS: Mapping[str, Callable[..., BooleanExpression]] = {
     "IS_NULL": IsNull,
     "IS_NOT_NULL": NotNull,
-}
-_SPARK_TYPES: Mapping[type[IcebergType], str] = {
-    BooleanType: "boolean",
-    IntegerType: "int",
-    LongType: "bigint",
-    DateType: "date",
-    TimestampType: "timestamp_ntz",
-    TimestamptzType: "timestamp",
-    StringType: "string",
-    BinaryType: "binary",
-}
-_LITERALS: Mapping[type[IcebergType], Callable[[str], Literal[Any]]] = {
-    BooleanType: lambda text: BooleanLiteral(text == "true"),
-    IntegerType: lambda text: LongLiteral(int(text)),
-    LongType: lambda text: LongLiteral(int(text)),
-    DateType: lambda text: DateLiteral(int(text)),
-    TimestampType: lambda text: TimestampLiteral(int(text)),
-    TimestamptzType: lambda text: TimestampLiteral(int(text)),
-    StringType: StringLiteral,
-    BinaryType: lambda text: BinaryLiteral(bytes.fromhex(text)),
-    DecimalType: lambda text: DecimalLiteral(Decimal(text)),
 }
 Node = Mapping[str, Any]
 
@@ -165,12 +124,8 @@ def _column(node: Node, schema: Schema) -> tuple[str, IcebergType] | None:
 
 
 def _literal(node: Node, kind: IcebergType) -> Literal[Any] | None:
-    value = node.get("value")
-    if not isinstance(value, str) or type(kind) not in _LITERALS:
+    spark_type = str(node.get("type"))
+    if isinstance(kind, FloatType | DoubleType) or spark_type not in spark_names(kind):
         return None
-    expected = (
-        f"decimal({kind.precision},{kind.scale})"
-        if isinstance(kind, DecimalType)
-        else _SPARK_TYPES[type(kind)]
-    )
-    return _LITERALS[type(kind)](value) if node.get("type") == expected else None
+    found = parse_literal(spark_type, node.get("value"))
+    return None if found is None else iceberg_literal(kind, found)
