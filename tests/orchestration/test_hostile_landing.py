@@ -81,7 +81,7 @@ import json, os, resource, sys, time
 from dataclasses import replace
 from pathlib import Path
 from lakehouse.lake import load_catalog
-from lakehouse.orchestration.ingestion.workers.index_pass import index_files
+from lakehouse.orchestration.ingestion.workers.index_pass import FilePiece, index_files
 from lakehouse.orchestration.ingestion.landing_listing import landing_files, list_landing
 from lakehouse.orchestration.ingestion.workers.landing_reader import LandingReader
 from lakehouse.orchestration.ingestion.workers.quarantine_files import TableFiles
@@ -96,7 +96,7 @@ def index(root):
     reader = LandingReader(str(root / "landing" / "events"), SOURCE, TODAY, {})
     began = time.process_time()
     files = landing_files(list_landing(str(root / "landing"), SOURCE))
-    result = index_files(files, reader, target, "0")
+    result = index_files([FilePiece(one) for one in files], reader, target, "0")
     (one,) = result.found
     lines = 0 if one.index is None else sum(one.index.lines.values())
     return {

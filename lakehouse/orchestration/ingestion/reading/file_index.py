@@ -43,6 +43,18 @@ class FileIndex:
     undated: int = 0
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
 
+    def join(self, other: FileIndex, source: Source) -> None:
+        """Take the index of the lines that follow in the same file.
+
+        Raises:
+            BeyondLimitsError: see `add`.
+        """
+        self.lines.update(other.lines)
+        self.undated += other.undated
+        for name, kinds in other.kinds.items():
+            self.kinds.setdefault(name, Counter()).update(kinds)
+        self._within_limits(source)
+
     def add(self, chunk: Chunk, source: Source, clock: EventClock) -> Rejects:
         """Take a chunk.
 
@@ -73,11 +85,14 @@ class FileIndex:
                     kinds = column_kinds(values, untyped=records.untyped)
                     self.kinds.setdefault(name, Counter()).update(kinds)
         self.undated += len(rejects)
+        self._within_limits(source)
+        return rejects
+
+    def _within_limits(self, source: Source) -> None:
         if self.undated > source.max_rejects:
             raise BeyondLimitsError(TOO_MANY_REJECTS, f"more than {source.max_rejects}")
         if len(self.kinds) > source.max_fields:
             raise BeyondLimitsError(TOO_MANY_FIELDS, f"more than {source.max_fields}")
-        return rejects
 
 
 def days_of(instants: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -66,6 +66,25 @@ def file_chunks(stream: pa.NativeFile, path: str, source: Source) -> Iterator[Ch
         raise UnreadableContentError("empty file")
 
 
+def lines_format(stream: pa.NativeFile, path: str, source: Source) -> str | None:
+    """`jsonl` or `csv` for a file of lines that is not compressed; None for any other.
+
+    Args:
+        stream: the file, opened for reading at any place.
+        path: see `file_chunks`.
+        source: see `file_chunks`.
+
+    Raises:
+        UnreadableContentError: an archive, or a format that is not read.
+        OSError: the file cannot be read.
+    """
+    if _rewound_kind(stream) != "text":
+        return None
+    head = next(plain_blocks(stream, "text"), b"")
+    found = _format_of(source, path, head)
+    return None if found == "jsonl" and _is_array(head) else found
+
+
 def count_lines(stream: pa.NativeFile, path: str, source: Source) -> int:
     """The lines of a file, or its records where the format knows no lines, up to a damage.
 

@@ -9,15 +9,30 @@ from lakehouse.errors import NoSuchFileError, StorageError
 from lakehouse.orchestration.ingestion.landing_ledger import LandingFile
 from lakehouse.orchestration.ingestion.reading.content import UnreadableContentError
 from lakehouse.orchestration.ingestion.reading.file_index import BeyondLimitsError, FileIndex
+from lakehouse.orchestration.ingestion.reading.file_parts import FilePart, read_chunks
 from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Rejects
-from lakehouse.orchestration.ingestion.reading.landing_file import count_lines, file_chunks
+from lakehouse.orchestration.ingestion.reading.landing_file import count_lines
 from lakehouse.orchestration.ingestion.reading.typing.event_time import EventClock
+from lakehouse.orchestration.ingestion.source import Source
 from lakehouse.orchestration.ingestion.workers.landing_reader import LandingReader, no_collection
 from lakehouse.orchestration.ingestion.workers.quarantine_files import QuarantineFiles, TableFiles
 from lakehouse.spec.manifests.data_file import DataFile
 
 VANISHED, UNREADABLE = "vanished", "unreadable"
 _SHOWN = 500
+
+
+@dataclass(frozen=True, slots=True)
+class FilePiece:
+    """What to index.
+
+    Attributes:
+        file: the version that is expected.
+        part: of it; None: all of it.
+    """
+
+    file: LandingFile
+    part: FilePart | None = None
 
 
 @dataclass(slots=True)
@@ -53,12 +68,12 @@ class IndexedFiles:
 
 
 def index_files(
-    files: Sequence[LandingFile], reader: LandingReader, quarantine: TableFiles, task: str
+    pieces: Sequence[FilePiece], reader: LandingReader, quarantine: TableFiles, task: str
 ) -> IndexedFiles:
     """Index files; when anything fails, what was written is deleted.
 
     Args:
-        files: in this order.
+        pieces: in this order.
         reader: opens them.
         quarantine: where their lines without an event time go.
         task: distinguishes parallel workers, part of file names.
@@ -69,9 +84,9 @@ def index_files(
     result, rejects, clock = IndexedFiles(), QuarantineFiles(quarantine, task), reader.clock()
     try:
         with no_collection():
-            for file in files:
+            for one in pieces:
                 rejects.begin()
-                result.found.append(_indexed(file, reader, clock, rejects))
+                result.found.append(_indexed(one, reader, clock, rejects))
         result.rejects = rejects.finish()
     except BaseException:
         rejects.discard()
@@ -79,16 +94,33 @@ def index_files(
     return result
 
 
+def joined(parts: Sequence[IndexedFile], source: Source) -> IndexedFile | None:
+    """A file from what its parts are, in order; None where it has to be looked at as a whole.
+
+    That is one with a problem, or with more rejects or fields than the source allows.
+    """
+    whole = IndexedFile(parts[0].file, FileIndex())
+    for one in parts:
+        if whole.index is None or one.index is None or one.problem or one.lost:
+            return None
+        try:
+            whole.index.join(one.index, source)
+        except BeyondLimitsError:
+            return None
+    whole.undated = 0 if whole.index is None else whole.index.undated
+    return whole
+
+
 def _indexed(
-    file: LandingFile, reader: LandingReader, clock: EventClock, rejects: QuarantineFiles
+    piece: FilePiece, reader: LandingReader, clock: EventClock, rejects: QuarantineFiles
 ) -> IndexedFile:
-    source, begun = reader.source, False
+    file, source, begun = piece.file, reader.source, False
     found = IndexedFile(file, index := FileIndex())
     whole = Rejects()
     try:
         with reader.open(file) as stream:
             try:
-                for chunk in file_chunks(stream, file.path, source):
+                for chunk in read_chunks(stream, file.path, source, piece.part):
                     begun = True
                     rejects.add(index.add(chunk, source, clock), file.path)
             except BeyondLimitsError as error:

@@ -13,8 +13,8 @@ from lakehouse.data.writing.data_file_writer import write_all
 from lakehouse.errors import NoSuchFileError, StorageError
 from lakehouse.orchestration.ingestion.landing_ledger import LandingFile
 from lakehouse.orchestration.ingestion.reading.content import UnreadableContentError
+from lakehouse.orchestration.ingestion.reading.file_parts import FilePart, read_chunks
 from lakehouse.orchestration.ingestion.reading.formats.record_chunks import Chunk, Rejects
-from lakehouse.orchestration.ingestion.reading.landing_file import file_chunks
 from lakehouse.orchestration.ingestion.reading.typing.typed_rows import RowTyper
 from lakehouse.orchestration.ingestion.source import Column
 from lakehouse.orchestration.ingestion.workers.landing_reader import LandingReader, no_collection
@@ -31,10 +31,12 @@ class FileTask:
     Attributes:
         file: the version that is expected.
         days: of event time.
+        part: of the file; None: all of it.
     """
 
     file: LandingFile
     days: frozenset[date]
+    part: FilePart | None = None
 
 
 @dataclass(slots=True)
@@ -119,7 +121,7 @@ def row_batches(
     rejected: Counter[date | None] = Counter()
     try:
         with reader.open(task.file) as stream:
-            for chunk in _chunks(stream, path, reader):
+            for chunk in _chunks(stream, task, reader):
                 if chunk.records is None:
                     continue
                 found = Rejects()
@@ -139,9 +141,9 @@ def row_batches(
     taken.rejected.update({(path, day): count for day, count in rejected.items() if day})
 
 
-def _chunks(stream: pa.NativeFile, path: str, reader: LandingReader) -> Iterator[Chunk]:
+def _chunks(stream: pa.NativeFile, task: FileTask, reader: LandingReader) -> Iterator[Chunk]:
     """The chunks before whatever damage the first pass has told already."""
     try:
-        yield from file_chunks(stream, path, reader.source)
+        yield from read_chunks(stream, task.file.path, reader.source, task.part)
     except UnreadableContentError:
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -21,8 +22,14 @@ from lakehouse.orchestration.ingestion.source import (
     Column,
     Source,
 )
-from lakehouse.orchestration.ingestion.workers.index_pass import IndexedFiles, index_files
+from lakehouse.orchestration.ingestion.workers.index_pass import (
+    FilePiece,
+    IndexedFiles,
+    index_files,
+    joined,
+)
 from lakehouse.orchestration.ingestion.workers.landing_reader import LandingReader
+from lakehouse.orchestration.ingestion.workers.large_files import large_file_parts, task_count
 from lakehouse.orchestration.ingestion.workers.on_workers import on_workers
 from lakehouse.orchestration.ingestion.workers.quarantine_files import TableFiles
 from lakehouse.orchestration.ingestion.workers.row_pass import (
@@ -32,8 +39,7 @@ from lakehouse.orchestration.ingestion.workers.row_pass import (
     take_rows,
 )
 
-Item = TypeVar("Item", LandingFile, FileTask)
-_TASK_BYTES = 32 << 20
+Item = TypeVar("Item", FilePiece, FileTask)
 _MODIFIED, _RANK = "__modified_ms", "__rank"
 
 
@@ -45,16 +51,41 @@ def first_pass(
     progress: Progress = no_progress,
 ) -> IndexedFiles:
     """Index files."""
+    parts = large_file_parts(spark, reader, files, progress)
+    whole = [FilePiece(one) for one in files if one not in parts]
+    pieces = [[FilePiece(one, part)] for one, cut in parts.items() for part in cut]
+    groups = grouped(whole, _parallelism(spark))
+    done = _indexed(spark, reader, [*groups, *pieces], quarantine, progress)
+    of_parts, done = iter(done[len(groups) :]), done[: len(groups)]
+    again: list[list[FilePiece]] = []
+    for file, cut in parts.items():
+        results = [next(of_parts) for _ in cut]
+        rejects = [one for result in results for one in result.rejects]
+        one = joined([result.found[0] for result in results], reader.source)
+        if one is not None:
+            done.append(IndexedFiles([one], rejects))
+            continue
+        again.append([FilePiece(file)])
+        quarantine.storage.delete([reject.file_path for reject in rejects])
+    done += _indexed(spark, reader, again, quarantine, progress)
+    found = IndexedFiles()
+    for result in done:
+        found.found += result.found
+        found.rejects += result.rejects
+    return found
 
-    def run(group: list[LandingFile], task: str) -> IndexedFiles:
+
+def _indexed(
+    spark: SparkSession,
+    reader: LandingReader,
+    groups: list[list[FilePiece]],
+    quarantine: TableFiles,
+    progress: Progress,
+) -> list[IndexedFiles]:
+    def run(group: list[FilePiece], task: str) -> IndexedFiles:
         return index_files(group, reader, quarantine, task)
 
-    found = IndexedFiles()
-    groups = grouped(files, _parallelism(spark))
-    for one in on_workers(spark, groups, run, partial(progress, "tasks of indexing")):
-        found.found += one.found
-        found.rejects += one.rejects
-    return found
+    return on_workers(spark, groups, run, partial(progress, "tasks of indexing"))
 
 
 def second_pass(
@@ -72,7 +103,7 @@ def second_pass(
         return take_rows(group, reader, columns, raw, quarantine, task)
 
     taken = TakenRows()
-    groups = grouped(tasks, _parallelism(spark))
+    groups = _groups(spark, reader, tasks, progress)
     for one in on_workers(spark, groups, run, partial(progress, "tasks of writing rows")):
         taken.add(one)
     return taken
@@ -85,7 +116,7 @@ def distinct_rows(
     columns: Sequence[Column],
 ) -> DataFrame:
     """The rows of files, each event once, as a frame: what `second_pass` would write."""
-    groups = grouped(tasks, _parallelism(spark))
+    groups = _groups(spark, reader, tasks)
     schema = rows_schema(columns).append(pa.field(_MODIFIED, pa.int64()))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -112,27 +143,36 @@ def identity_columns(source: Source, columns: Sequence[Column]) -> list[str]:
     return [name for name in source.natural_key if name in present] or present
 
 
+def _groups(
+    spark: SparkSession,
+    reader: LandingReader,
+    tasks: Sequence[FileTask],
+    progress: Progress = no_progress,
+) -> list[list[FileTask]]:
+    """Files in groups, large ones in parts."""
+    parts = large_file_parts(spark, reader, [one.file for one in tasks], progress)
+    whole = [one for one in tasks if one.file not in parts]
+    cut = [[replace(one, part=part)] for one in tasks for part in parts.get(one.file, ())]
+    return grouped(whole, _parallelism(spark)) + cut
+
+
 def grouped(items: Sequence[Item], parallelism: int) -> list[list[Item]]:
     """Files in groups of about equal size, one group a worker's task, in the order of their names.
 
     Neighbours are likely to carry the same days, so that a worker writes few files. There are as
     many groups as keep every core busy, and more when there is much to read.
     """
-    ordered = sorted(items, key=lambda one: _file(one).path)
-    total = sum(_file(one).size_bytes for one in ordered)
-    count = max(1, min(len(ordered), max(2 * parallelism, total // _TASK_BYTES)))
+    ordered = sorted(items, key=lambda one: one.file.path)
+    total = sum(one.file.size_bytes for one in ordered)
+    count = max(1, min(len(ordered), task_count([one.file for one in ordered], parallelism)))
     groups: list[list[Item]] = []
     size, target = 0.0, total / count
     for one in ordered:
-        if not groups or size + _file(one).size_bytes / 2 > target * len(groups):
+        if not groups or size + one.file.size_bytes / 2 > target * len(groups):
             groups.append([])
         groups[-1].append(one)
-        size += _file(one).size_bytes
+        size += one.file.size_bytes
     return groups
-
-
-def _file(item: LandingFile | FileTask) -> LandingFile:
-    return item if isinstance(item, LandingFile) else item.file
 
 
 def _parallelism(spark: SparkSession) -> int:

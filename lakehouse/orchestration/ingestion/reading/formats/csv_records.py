@@ -76,15 +76,38 @@ def csv_chunks(lines: LineReader) -> Iterator[Chunk]:
     yield reader.finish()
 
 
+def header_delimiter(line: bytes) -> str | None:
+    """The delimiter of a CSV file by its first line; None where that is no usable header."""
+    reader = _CsvReader(len(line) + 1)
+    try:
+        reader.read(LineBlock(1, [line], {}), 0, 1)
+    except UnreadableContentError:
+        return None
+    return reader.delimiter if reader.has_header else None
+
+
+def ends_its_records(text: bytes, delimiter: str) -> bool:
+    """Whether it is certain that each line of a CSV text is a record, so that none goes on."""
+    if b'"' not in text:
+        return True
+    lines = _ended_by_newlines(text.removesuffix(b"\n").split(b"\n"))
+    return lines is not None and _well_formed(lines, delimiter)
+
+
 class _CsvReader:
     """Keeps the header, and the record that a line left open."""
 
     def __init__(self, max_record_bytes: int) -> None:
         self._max = max_record_bytes
         self._header: list[str] = []
-        self._delimiter = ","
+        self.delimiter = ","
         self._open = _OpenRecord()
         self._last = 0
+
+    @property
+    def has_header(self) -> bool:
+        """Whether the header was read."""
+        return bool(self._header)
 
     def read(self, block: LineBlock, start: int, end: int) -> Chunk:
         """Records of some lines of a block.
@@ -99,7 +122,7 @@ class _CsvReader:
         rejects = Rejects()
         if not special and self._header and not self._open.lines:
             lines = _ended_by_newlines(block.lines[start:end])
-            if lines is not None and _well_formed(lines, self._delimiter):
+            if lines is not None and _well_formed(lines, self.delimiter):
                 numbers = range(block.first + start, block.first + end)
                 return Chunk(self._split(lines, numbers, rejects), rejects)
         return Chunk(self._one_by_one(block, range(start, end), rejects), rejects)
@@ -156,9 +179,9 @@ class _CsvReader:
         text = self._open.text()
         decoded = text.decode("utf-8", errors="backslashreplace")
         if not self._header:
-            self._delimiter = max(DELIMITERS, key=decoded.count)
+            self.delimiter = max(DELIMITERS, key=decoded.count)
         try:
-            fields = next(csv.reader(_ended(decoded), delimiter=self._delimiter, strict=True), [])
+            fields = next(csv.reader(_ended(decoded), delimiter=self.delimiter, strict=True), [])
         except csv.Error as error:
             if str(error) == _GOES_ON and self._open.tries < _MOST_TRIES:
                 return None
@@ -203,7 +226,7 @@ class _CsvReader:
         given = [lines[at] for at in kept] if blank else lines
         width = len(self._header)
         misfits: dict[int, int] = {}
-        table = _table(b"\n".join(given), self._delimiter, width, misfits)
+        table = _table(b"\n".join(given), self.delimiter, width, misfits)
         for at, fields in misfits.items():
             line = given[at]
             rejects.add(numbers[kept[at]], *_misfit(fields, width), line)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from lakehouse.orchestration.ingestion.reading.content import UnreadableContentError
 
 BLOCK_BYTES = 4 << 20
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class LineReader:
     Args:
         blocks: the text.
         max_line_bytes: longer lines are cut to so many bytes; they are never held whole.
+        before: how many lines come before the text.
 
     Attributes:
         max_line_bytes: as it was given.
@@ -41,8 +42,8 @@ class LineReader:
         problem: why the text ended early; None when it did not.
     """
 
-    def __init__(self, blocks: Iterable[bytes], *, max_line_bytes: int) -> None:
-        self.count = 0
+    def __init__(self, blocks: Iterable[bytes], *, max_line_bytes: int, before: int = 0) -> None:
+        self.count = before
         self.problem: UnreadableContentError | None = None
         self.max_line_bytes = max_line_bytes
         self._blocks, self._max = blocks, max_line_bytes
@@ -90,8 +91,8 @@ class LineReader:
     def _block(self, lines: list[bytes], first_dropped: int, *, cut: bool = False) -> LineBlock:
         first = self.count + 1
         self.count += len(lines)
-        if first == 1 and lines[0].startswith(_BYTE_ORDER_MARK):
-            lines[0] = lines[0][len(_BYTE_ORDER_MARK) :]
+        if first == 1 and lines[0].startswith(BYTE_ORDER_MARK):
+            lines[0] = lines[0][len(BYTE_ORDER_MARK) :]
         lengths = {0: len(lines[0]) + first_dropped} if first_dropped else {}
         if max(map(len, lines)) > self._max:
             for position, line in enumerate(lines):
