@@ -1,0 +1,153 @@
+"""deploy/kubernetes says what docker-compose.yml says: the same commands, settings and checks."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+VALUES = yaml.safe_load((ROOT / "deploy/kubernetes/dagster-values.yaml").read_text())
+MADE = list(yaml.safe_load_all((ROOT / "deploy/kubernetes/lakehouse.yaml").read_text()))
+SETTINGS = next(one["data"] for one in MADE if one["metadata"]["name"] == "lakehouse")
+PODS = {
+    one["metadata"]["name"]: one["spec"]["template"]["spec"]
+    for one in MADE
+    if "template" in one.get("spec", {})
+}
+OF_DAGSTER = {"migrate", "code", "webserver", "daemon"}
+# `kubectl create secret` of docs/kubernetes.md
+SECRETS = {"PGPASSWORD", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
+(CODE,) = VALUES["dagster-user-deployments"]["deployments"]
+
+
+def test_every_service_is_here_or_in_dagsters_chart():
+    assert set(PODS) | OF_DAGSTER == set(COMPOSE)
+    assert not set(PODS) & OF_DAGSTER
+    replicas = {one["metadata"]["name"]: one["spec"].get("replicas", 1) for one in MADE[1:]
+                if one["kind"] == "Deployment"}  # fmt: skip
+    assert replicas == {
+        name: COMPOSE[name].get("deploy", {}).get("replicas", 1) for name in replicas
+    }
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_commands_ports_images_and_health_checks_are_those_of_compose(name):
+    told, (container,) = COMPOSE[name], PODS[name]["containers"]
+    assert container.get("args") == told.get("command")
+    assert container["image"] == told["image"]
+    ports = [str(one["containerPort"]) for one in container.get("ports", ())]
+    assert ports == told.get("expose", [])
+    kind, *test = told.get("healthcheck", {}).get("test", ["CMD"])
+    wanted = ["sh", "-c", *test] if kind == "CMD-SHELL" else test
+    probe = container.get("readinessProbe", {"exec": {"command": []}})
+    assert probe["exec"]["command"] == wanted
+    for ours, theirs in (("periodSeconds", "interval"), ("timeoutSeconds", "timeout")):
+        assert f"{probe.get(ours)}s" == told.get("healthcheck", {}).get(theirs, "Nones")
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_services_have_the_names_and_ports_that_others_ask_for(name):
+    found = [one for one in MADE if one["kind"] == "Service" and one["metadata"]["name"] == name]
+    asked = COMPOSE[name].get("expose") if name != "spark-worker" else None
+    if not asked:
+        assert found == []
+        return
+    (service,) = found
+    assert [str(port["port"]) for port in service["spec"]["ports"]] == asked
+    assert service["spec"]["selector"] == {"app": name}
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_settings_are_those_of_compose(name):
+    """A pod's own, those of the ConfigMap and the names in the Secret."""
+    (container,) = PODS[name]["containers"]
+    own = {one["name"]: one.get("value", "secret") for one in container.get("env", ())}
+    wanted = {
+        key: "secret" if str(value).startswith("${") else str(value)
+        for key, value in COMPOSE[name]["environment"].items()
+    }
+    if "envFrom" in container:
+        names = [next(iter(one.values()))["name"] for one in container["envFrom"]]
+        assert names == ["lakehouse", "lakehouse"]
+        own |= SETTINGS | dict.fromkeys(SECRETS, "secret")
+        # of dagster.yaml, which only Dagster reads
+        wanted = {key: one for key, one in wanted.items() if not key.startswith("DAGSTER_")}
+        wanted["LAKEHOUSE_LANDING"] = "s3://lakehouse/landing"
+        own.pop("SPARK_LOCAL_HOSTNAME", None)
+    assert own == wanted
+
+
+@pytest.mark.parametrize("name", sorted(PODS))
+def test_no_pod_has_the_links_that_spark_would_take_for_settings(name):
+    assert PODS[name]["enableServiceLinks"] is False
+
+
+def test_secrets_are_referred_to_by_the_names_that_the_page_creates():
+    page = (ROOT / "docs/kubernetes.md").read_text()
+    created = set(re.findall(r"--from-literal=([A-Za-z_-]+)=", page))
+    assert created == SECRETS | {"postgresql-password"}
+    keys = {
+        one["valueFrom"]["secretKeyRef"]["key"]
+        for pod in PODS.values()
+        for container in pod["containers"]
+        for one in container.get("env", ())
+        if "secretKeyRef" in one.get("valueFrom", {})
+    }
+    assert keys == SECRETS
+    for part in (CODE, VALUES["dagsterWebserver"], VALUES["dagsterDaemon"]):
+        assert part["envConfigMaps"] == part["envSecrets"] == [{"name": "lakehouse"}]
+
+
+def test_dagsters_commands_and_ports_are_those_of_compose():
+    """The chart puts its own words before `codeServerArgs`."""
+    start = ["dagster", "code-server", "start", "-h", "0.0.0.0", "-p", str(CODE["port"])]  # noqa: S104
+    assert [*start, *CODE["codeServerArgs"]] == COMPOSE["code"]["command"]
+    service = VALUES["dagsterWebserver"]["service"]
+    assert [str(service["port"])] == COMPOSE["webserver"]["expose"]
+    probe = VALUES["dagsterWebserver"]["readinessProbe"]["httpGet"]
+    assert f":{probe['port']}{probe['path']}" in COMPOSE["webserver"]["healthcheck"]["test"][-1]
+    for part in (CODE, VALUES["dagsterWebserver"], VALUES["dagsterDaemon"]):
+        image = part["image"]
+        assert f"{image['repository']}:{image['tag']}" == COMPOSE["code"]["image"]
+    assert VALUES["migrate"]["enabled"]
+
+
+def test_dagsters_settings_are_those_of_its_file_under_compose():
+    told = yaml.safe_load((ROOT / "deploy/dagster.yaml").read_text())
+    database, daemon = told["storage"]["postgres"]["postgres_db"], VALUES["dagsterDaemon"]
+    environment = COMPOSE["code"]["environment"]
+    postgresql = VALUES["postgresql"]
+    assert postgresql["postgresqlScheme"] == database["scheme"]
+    for key, variable in (
+        ("postgresqlHost", database["hostname"]["env"]),
+        ("postgresqlDatabase", database["db_name"]["env"]),
+        ("postgresqlUsername", database["username"]["env"]),
+    ):
+        assert postgresql[key] == environment[variable]
+    assert str(postgresql["service"]["port"]) == environment[database["port"]["env"]]
+    coordinator = daemon["runCoordinator"]
+    assert coordinator["type"] == told["run_coordinator"]["class"]
+    assert snake(coordinator["config"]["queuedRunCoordinator"]) == told["run_coordinator"]["config"]
+    assert snake(daemon["runMonitoring"]) == told["run_monitoring"]
+    assert snake(daemon["runRetries"]) == told["run_retries"]
+    concurrency = dict(VALUES["concurrency"])
+    assert concurrency.pop("enabled")
+    assert snake(concurrency) == told["concurrency"]
+    assert VALUES["telemetry"] == told["telemetry"]
+    more = {"nux", "freshness"}
+    assert VALUES["additionalInstanceConfig"] == {key: told[key] for key in more}
+    spelled = {"storage", "run_coordinator", "run_monitoring", "run_retries", "concurrency"}
+    assert set(told) == spelled | more | {"telemetry"}, "the values have to say it, too"
+
+
+def snake(value):
+    if not isinstance(value, dict):
+        return value
+    return {
+        re.sub(r"[A-Z]", lambda found: "_" + found[0].lower(), key): snake(one)
+        for key, one in value.items()
+    }
