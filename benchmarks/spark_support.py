@@ -50,9 +50,12 @@ class Times:
 
 
 def interleaved(contenders: dict[str, Callable[[], object]], repeat: int) -> dict[str, Times]:
-    """Times of each contender in turn: a busy machine hurts all; the first round is dropped."""
+    """Times of each contender in turn: a busy machine hurts all; the first round is dropped.
+
+    With `repeat` 0 there is but that round, and it counts.
+    """
     times = {name: Times() for name in contenders}
-    for turn in range(repeat + 1):
+    for turn in range(0 if repeat else 1, repeat + 1 if repeat else 2):
         for name, run in contenders.items():
             start, used = time.perf_counter(), processor_seconds()
             run()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 
 import orjson
 import pyarrow as pa
@@ -24,6 +25,8 @@ from lakehouse.orchestration.ingestion.reading.formats.record_chunks import (
 
 # what orjson reads as a double although it is an integer has at least so many digits
 _HUGE = re.compile(rb"-\d{19}|\d{20}")
+_HUGE_AT = 2.0**63
+_FLAT = frozenset({str, int, float, bool, type(None)})
 
 
 class JsonRecords:
@@ -39,14 +42,7 @@ class JsonRecords:
     ) -> None:
         self.lines = lines
         self._values, self._texts = values, texts
-        self._shapes = dict.fromkeys(map(tuple, values))
-        self._columns: dict[str, list[object]] = {}
-        if len(self._shapes) == 1:
-            (names,) = self._shapes
-            columns = zip(*map(dict.values, values), strict=True)
-            self._columns = {
-                name: list(column) for name, column in zip(names, columns, strict=True)
-            }
+        self._columns = _columns(values)
 
     def column(self, name: str) -> Values:
         """A field of every record; null where it is missing."""
@@ -68,16 +64,33 @@ class JsonRecords:
 
     def strangers(self, known: frozenset[str]) -> Mapping[int, str]:
         """Records with an unknown field: position -> the first such field."""
-        strange = {shape for shape in self._shapes if not known.issuperset(shape)}
         found: dict[int, str] = {}
-        if strange:
-            for position, record in enumerate(self._values):
-                if len(self._shapes) == 1 or tuple(record) in strange:
-                    for name, value in record.items():
-                        if value is not None and name not in known:
-                            found[position] = name
-                            break
+        if self._columns and known.issuperset(self._columns):
+            return found
+        for position, record in enumerate(self._values):
+            if not known.issuperset(record):
+                for name, value in record.items():
+                    if value is not None and name not in known:
+                        found[position] = name
+                        break
         return found
+
+    def is_exact(self) -> bool:
+        """Whether it is certain that each number is that of the text.
+
+        What orjson reads as a double although it is an integer lies beyond 64 bits.
+        """
+        if not self._columns:
+            return False
+        for column in self._columns.values():
+            kinds = set(map(type, column))
+            if not kinds <= _FLAT:
+                return False
+            if float in kinds:
+                numbers = [one for one in column if type(one) is float]
+                if max(numbers) >= _HUGE_AT or min(numbers) <= -_HUGE_AT:
+                    return False
+        return True
 
     def only(self, positions: Sequence[int]) -> JsonRecords:
         """The records at these positions."""
@@ -93,6 +106,17 @@ class JsonRecords:
         if self._texts is None:
             return shown_json(self._values[position]).encode()
         return self._texts[position]
+
+
+def _columns(values: list[dict[str, object]]) -> dict[str, list[object]]:
+    """The fields of records that all have the same; nothing for others."""
+    names = list(values[0]) if values else []
+    if set(map(len, values)) != {len(names)}:
+        return {}
+    try:
+        return {name: list(map(itemgetter(name), values)) for name in names}
+    except KeyError:
+        return {}
 
 
 def exact_json(text: bytes) -> object:
@@ -127,6 +151,14 @@ def _chunk(block: LineBlock, start: int, end: int) -> Chunk:
     if block.cut and end == len(block.lines):
         special.add(end - 1)
     values = None if special else _all_parsed(texts)
+    if values is not None:
+        if set(map(type, values)) == {dict}:
+            found = JsonRecords(numbers, values, texts)  # type: ignore[arg-type]
+            if found.is_exact() or not _may_be_huge(texts):
+                return Chunk(found, rejects)
+            values = None
+        elif _may_be_huge(texts):
+            values = None
     if values is None:
         values, numbers, texts = _one_by_one(block, range(start, end), special, rejects)
     if set(map(type, values)) - {dict}:
@@ -143,14 +175,17 @@ def _chunk(block: LineBlock, start: int, end: int) -> Chunk:
 
 def _all_parsed(texts: list[bytes]) -> list[object] | None:
     """The values of all texts; None when one of them has to be looked at by itself."""
-    # Arrow's RE2 is ten times as fast as Python's `re` here
-    joined = pa.array([b"\n".join(texts)], pa.large_binary())
-    if pc.match_substring_regex(joined, _HUGE.pattern.decode())[0].as_py():
-        return None
     try:
         return list(map(orjson.loads, texts))
     except orjson.JSONDecodeError:
         return None
+
+
+def _may_be_huge(texts: list[bytes]) -> bool:
+    """Whether a text may have an integer beyond 64 bits."""
+    # Arrow's RE2 is ten times as fast as Python's `re` here
+    joined = pa.array([b"\n".join(texts)], pa.large_binary())
+    return bool(pc.match_substring_regex(joined, _HUGE.pattern.decode())[0].as_py())
 
 
 def _one_by_one(

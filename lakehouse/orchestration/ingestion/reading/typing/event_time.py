@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -25,6 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _UNIT_US = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _DAY_S = 86_400
+_OFFSET = re.compile(r"(Z|[+-]\d\d:\d\d)$")
 # doubles count microseconds exactly up to here, the year 2255
 _EXACT = 2**53
 
@@ -128,16 +130,28 @@ class EventClock:
             texts = pa.array(values, pa.string())
         else:
             return _nothing(len(values))
-        walls, sure = self._walls(certain_texts(texts, "timestamp"))
-        if sure.all():
-            return walls, sure
-        aware, is_aware = _micros(certain_texts(texts, "timestamptz"))
+        if _has_offset(texts):  # so they all have, most of the time
+            aware, is_aware = _micros(certain_texts(texts, "timestamptz"))
+            if is_aware.all():
+                return aware, is_aware
+            walls, sure = self._walls(certain_texts(texts, "timestamp"))
+        else:
+            walls, sure = self._walls(certain_texts(texts, "timestamp"))
+            if sure.all():
+                return walls, sure
+            aware, is_aware = _micros(certain_texts(texts, "timestamptz"))
         return np.where(is_aware, aware, walls), sure | is_aware
 
     def _walls(self, times: pa.Array) -> tuple[Micros, npt.NDArray[np.bool_]]:
         walls, known = _micros(times)
         instants, none = self._local.instants(walls)
         return instants, known & ~none
+
+
+def _has_offset(texts: pa.Array) -> bool:
+    """Whether the first text ends like a time with an offset."""
+    first = texts[0].as_py() if len(texts) else None
+    return first is not None and _OFFSET.search(first) is not None
 
 
 def _micros(times: pa.Array) -> tuple[Micros, npt.NDArray[np.bool_]]:

@@ -38,8 +38,8 @@ _INFERRED: Mapping[str, str] = {"int": "long", "huge": _WIDEST}
 def kinds_of(values: Iterable[object]) -> Counter[str]:
     """How many values of each kind there are; nulls do not count."""
     found: Counter[str] = Counter()
-    values = list(values)
-    for python_type, count in Counter(map(type, values)).items():
+    values = values if isinstance(values, list) else list(values)
+    for python_type, count in _type_counts(values):
         if python_type is int:
             found.update(_integer_kinds(values, count))
         elif python_type is Decimal:
@@ -53,6 +53,14 @@ def kinds_of(values: Iterable[object]) -> Counter[str]:
         elif python_type is not type(None):
             found[_PYTHON_KINDS.get(python_type, "json")] += count
     return found
+
+
+def _type_counts(values: list[object]) -> Iterable[tuple[type, int]]:
+    """How often each type occurs; most columns have one, and nulls."""
+    types = set(map(type, values)) - {type(None)}
+    if len(types) == 1:
+        return [(types.pop(), len(values) - values.count(None))]
+    return Counter(map(type, values)).items()
 
 
 _PYTHON_KINDS: Mapping[type, str] = {
