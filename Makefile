@@ -21,7 +21,7 @@ WORKERS ?= 2
 VERSION ?= 4.1
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold race faults conformance-java conformance-rest conformance-rest-client rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes clean
+.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -146,6 +146,10 @@ conformance-dbt: .venv/installed ## dbt-core 1.12 and MetricFlow read our OSI ex
 
 scaffold: .venv/installed ## The wheel, a new project under `dagster dev`, a killed run: every line
 	$(RUN) python -m tests.scaffold
+
+# Playwright drives a Chromium that is on the PATH; it downloads none.
+screenshots: .venv/installed ## Pictures of the pages after `make demo`, an error is one: --write: README's
+	$(UV) run --frozen --no-sync --with "playwright>=1.55,<2" python -m docs.screenshots $(SCREENSHOTS)
 
 bench: .venv/installed ## Every benchmark beside its peers, results in benchmarks/results/
 	$(RUN) python -m benchmarks

@@ -35,6 +35,7 @@ from lakehouse.orchestration.automation.run_requests import (
     COMPACT_JOB,
     EXPIRE_JOB,
     RETAIN_LAST_TAG,
+    STATE_JOB,
     TABLES_TAG,
     index_job_name,
     ingest_config,
@@ -212,6 +213,7 @@ def _maintain(tour: Tour) -> None:
             EXPIRE_JOB,
             tags={TABLES_TAG: AIRCRAFT, RETAIN_LAST_TAG: "1"},
         )
+    tour.runner.run("look at the state of every table", STATE_JOB)
     grid = _grid(
         "table", "files before", "after", "on disk", title="data files: compaction and expiry"
     )

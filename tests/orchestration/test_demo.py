@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from itertools import takewhile
 from pathlib import Path
@@ -24,6 +25,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.orchestration.code_location import build_definitions
 from lakehouse.orchestration.discovery import discover
 from lakehouse.orchestration.resources import LakehouseResource, LakehouseSpark
+from lakehouse.orchestration.state.state_asset import STATE_KEY
 from lakehouse.semantics.states import State
 from lakehouse.spark import LakehouseSession, attach
 from lakehouse.table import Table
@@ -77,6 +79,9 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
                     if lake.table_exists(name)
                 }
             )
+        state = instance.get_latest_materialization_event(STATE_KEY)
+        assert "raw.flights" in str(state.asset_materialization.metadata["state"].value)
+    every_column_is_described(lake, counts[0])
     assert "nothing new" in shown
     assert counts[0] == counts[1]
     what_was_said_became_untrue(lake, statements)
@@ -113,6 +118,18 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
     )
     assert None in now
     assert len(now) > 1
+
+
+def every_column_is_described(lake: Lakehouse, names: Iterable[str]) -> None:
+    """But one that nobody announced."""
+    empty = {
+        f"{name}.{one.name}"
+        for name in names
+        if name.split(".")[0] != "raw" or name == "raw.flights"
+        for one in lake.load_table(name).schema().fields
+        if not one.doc
+    }
+    assert empty == {"raw.flights.feed"}
 
 
 def what_was_said_became_untrue(lake: Lakehouse, statements: list[list[str]]) -> None:

@@ -53,8 +53,9 @@ class DevServer:
     ) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
-        self._command = [*command, "-h", "127.0.0.1", "-p", str(self._port)]
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self._command = [*command, "-h", "127.0.0.1", "-p", str(port)]
         self._folder, self._environment = folder, dict(environment)
         self.log = Path(environment["DAGSTER_HOME"]) / "dev.log"
 
@@ -99,7 +100,7 @@ class DevServer:
     def ask(self, query: str, **variables: Any) -> Any:
         """The data that GraphQL answers. Raises RuntimeError for an answer with errors."""
         reply = httpx.post(
-            f"http://127.0.0.1:{self._port}/graphql",
+            f"{self.url}/graphql",
             json={"query": query, "variables": variables},
             timeout=60,
         ).json()

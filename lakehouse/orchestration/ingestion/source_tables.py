@@ -191,7 +191,12 @@ def _raw_schema(source: Source, added: Sequence[Column]) -> pa.Schema:
         )
     return pa.schema(
         [
-            pa.field(EVENT_TS, pa.timestamp("us", "UTC"), nullable=False),
+            pa.field(
+                EVENT_TS,
+                pa.timestamp("us", "UTC"),
+                nullable=False,
+                metadata={"doc": "When the event happened."},
+            ),
             *(
                 pa.field(
                     c.name,
@@ -200,7 +205,17 @@ def _raw_schema(source: Source, added: Sequence[Column]) -> pa.Schema:
                 )
                 for c in columns
             ),
-            pa.field(LANDING_FILE, pa.string(), nullable=False),
-            pa.field(LANDING_LINE, pa.int64(), nullable=False),
+            pa.field(
+                LANDING_FILE,
+                pa.string(),
+                nullable=False,
+                metadata={"doc": "The landing file that the row is from."},
+            ),
+            pa.field(
+                LANDING_LINE,
+                pa.int64(),
+                nullable=False,
+                metadata={"doc": "The line of that file, from 1."},
+            ),
         ]
     )
