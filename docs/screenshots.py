@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from PIL import Image
 from playwright.sync_api import Browser, Error, Page, Response, expect, sync_playwright
 
 from tests.scaffold.dev_server import DevServer
@@ -29,8 +28,6 @@ from tests.scaffold.dev_server import DevServer
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".lakehouse"
 PATIENCE_MS = 20_000
-# of the pictures in docs/images: a third of the bytes
-COLOURS = 128
 # what moves has come to rest
 SETTLED_MS = 1_000
 # pictures do not tell where they were taken
@@ -151,9 +148,7 @@ def main() -> int:
     if arguments.write and not problems:
         for one in (*DAGSTER, *SERVER):
             if one.shown and (not wanted or one.name in wanted):
-                with Image.open(folder / f"{one.name}.png") as image:
-                    small = image.convert("RGB").quantize(COLOURS)
-                small.save(ROOT / "docs" / "images" / f"{one.name}.png", optimize=True)
+                shutil.copy(folder / f"{one.name}.png", ROOT / "docs" / "images")
     sys.stdout.write("\n".join([*problems, f"{len(problems)} problems, pictures in {folder}", ""]))
     return 1 if problems else 0
 
