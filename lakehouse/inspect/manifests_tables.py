@@ -44,7 +44,9 @@ MANIFESTS = pa.schema(
         pa.field("partition_summaries", pa.list_(_SUMMARY), nullable=False),
     ]
 )
-ALL_MANIFESTS = MANIFESTS.append(pa.field("reference_snapshot_id", pa.int64(), nullable=False))
+ALL_MANIFESTS = MANIFESTS.append(
+    pa.field("reference_snapshot_id", pa.int64(), nullable=False)
+).append(pa.field("key_metadata", pa.binary()))
 
 
 def manifests_table(manifests: Sequence[ManifestFile], metadata: TableMetadata) -> pa.Table:
@@ -57,9 +59,9 @@ def all_manifests_table(
 ) -> pa.Table:
     """One row a manifest and snapshot that lists it (`reference_snapshot_id`)."""
     rows = [
-        {**row, "reference_snapshot_id": snapshot_id}
+        {**row, "reference_snapshot_id": snapshot_id, "key_metadata": manifest.key_metadata}
         for snapshot_id, manifests in listed
-        for row in _rows(manifests, metadata)
+        for manifest, row in zip(manifests, _rows(manifests, metadata), strict=True)
     ]
     return pa.Table.from_pylist(rows, schema=ALL_MANIFESTS)
 

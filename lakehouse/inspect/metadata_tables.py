@@ -12,6 +12,7 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.inspect.files_tables import entries_table, files_table
 from lakehouse.inspect.manifests_tables import all_manifests_table, manifests_table
 from lakehouse.inspect.partitions_table import partitions_table
+from lakehouse.inspect.position_deletes_table import position_deletes_table
 from lakehouse.inspect.snapshots_tables import (
     history_table,
     metadata_log_table,
@@ -19,7 +20,13 @@ from lakehouse.inspect.snapshots_tables import (
     snapshots_table,
 )
 from lakehouse.scan.manifests.snapshot_entries import load_entries, load_manifests
-from lakehouse.spec.manifests.data_file import CONTENT_DATA, STATUS_DELETED, DataFile, ManifestEntry
+from lakehouse.spec.manifests.data_file import (
+    CONTENT_DATA,
+    CONTENT_POSITION_DELETES,
+    STATUS_DELETED,
+    DataFile,
+    ManifestEntry,
+)
 from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
@@ -36,12 +43,14 @@ METADATA_TABLES = (
     "data_files",
     "delete_files",
     "partitions",
+    "position_deletes",
     "all_manifests",
     "all_entries",
     "all_files",
     "all_data_files",
     "all_delete_files",
 )
+_OF_ONE_SNAPSHOT = METADATA_TABLES[4:11]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +83,7 @@ class MetadataTables:
         make: Callable[..., pa.Table] = getattr(self, name)
         if snapshot_id is None:
             return make()
-        if name not in METADATA_TABLES[4:10]:
+        if name not in _OF_ONE_SNAPSHOT:
             raise InvalidInputError(
                 f"Metadata table {name} covers all snapshots: leave snapshot_id {snapshot_id} out"
             )
@@ -128,6 +137,23 @@ class MetadataTables:
             if entry.status != STATUS_DELETED
         ]
         return partitions_table(live, self.metadata)
+
+    def position_deletes(self, snapshot_id: int | None = None) -> pa.Table:
+        """Each position that a live delete file or deletion vector of a snapshot deletes.
+
+        Columns: file_path, pos, row (always null), partition, spec_id, delete_file_path; in
+        version 3 content_offset and content_size_in_bytes. The delete files are read.
+
+        Raises:
+            NoSuchFileError | CorruptMetadataError | UnsupportedFeatureError: as a scan's, of a
+                delete file that is missing or cannot be read.
+        """
+        deletes = [
+            file
+            for file in self._files(self._manifests(snapshot_id))
+            if file.content == CONTENT_POSITION_DELETES
+        ]
+        return position_deletes_table(deletes, self.metadata, self.storage)
 
     def all_manifests(self) -> pa.Table:
         """Manifests of every snapshot, with `reference_snapshot_id`."""

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyiceberg import transforms as t
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 
 from lakehouse.expressions.transforms.partition_transforms import transform_array
 from lakehouse.spark.writing.distribution import transform_column
@@ -174,3 +174,20 @@ def called(name, transform):
 def test_what_iceberg_has_no_transform_for_is_told(spark, session, call, told):
     with pytest.raises(AnalysisException, match=re.escape(told)):
         spark.sql(f"SELECT lake.system.{call} FROM range(1)")
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("bucket(0, id)", "number of buckets must be above zero"),
+        ("bucket(0, 7)", "number of buckets must be above zero"),
+        ("bucket(-1, CAST(id AS STRING))", "number of buckets must be above zero"),
+        ("truncate(0, id)", "width must be above zero"),
+        ("truncate(-1, CAST(id AS STRING))", "width must be above zero"),
+        ("truncate(0, CAST(id AS DECIMAL(9, 2)))", "width must be above zero"),
+        ("truncate(-2, CAST(CAST(id AS STRING) AS BINARY))", "width must be above zero"),
+    ],
+)
+def test_buckets_and_widths_are_above_zero(spark, session, call, told):
+    with pytest.raises(PySparkException, match=told):
+        spark.sql(f"SELECT lake.system.{call} FROM range(1)").collect()

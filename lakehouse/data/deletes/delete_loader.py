@@ -109,6 +109,20 @@ class DeleteLoader:
         found = [self._by_path(one).get(data_file.file_path) for one in files]
         return _union([one for one in found if one is not None])
 
+    def named(self, one: DataFile) -> Mapping[str, Positions]:
+        """Ascending distinct positions that one file deletes, by the data files that it names.
+
+        Raises:
+            NoSuchFileError | CorruptMetadataError | UnsupportedFeatureError: as for `positions`.
+        """
+        if not one.is_deletion_vector:
+            return self._by_path(one)
+        if one.referenced_data_file is None:
+            raise CorruptMetadataError(
+                f"deletion vector in {one.file_path} names no data file", file=one.file_path
+            )
+        return {one.referenced_data_file: self._vector(one)}
+
     def equality(
         self, deletes: Sequence[DataFile], fields: Callable[[int], NestedField]
     ) -> list[EqualityKeys]:

@@ -181,6 +181,26 @@ def deleted_positions(
     return [session.deleted(file, deletes) for file, deletes in files]
 
 
+def named_positions(
+    deletes: Iterable[DataFile], metadata: TableMetadata, storage: Storage
+) -> list[Mapping[str, Positions]]:
+    """What each position delete file or deletion vector deletes, by the data files that it names.
+
+    Args:
+        deletes: such files.
+        metadata: of the table.
+        storage: where they are.
+
+    Returns:
+        For each ascending distinct positions by data file.
+
+    Raises:
+        NoSuchFileError | CorruptMetadataError | UnsupportedFeatureError: as for `read_tasks`.
+    """
+    session = _Session(ReadRequest.of(metadata, Schema()), storage)
+    return [session.named(one) for one in deletes]
+
+
 def _reads_in_bulk(tasks: Sequence[FileScanTask], request: ReadRequest, threads: int) -> bool:
     if request.bulk is not None:
         return request.bulk and may_load_polars()
@@ -228,6 +248,10 @@ class _Session:
         """Positions deleted from a file."""
         found = self._deletes.positions(file, deletes)
         return np.empty(0, np.int64) if found is None else found
+
+    def named(self, one: DataFile) -> Mapping[str, Positions]:
+        """Positions that a delete file deletes, by data file."""
+        return self._deletes.named(one)
 
     def _scan_columns(self, residual: Bound, equality_ids: tuple[int, ...]) -> ScanColumns:
         with self._lock:

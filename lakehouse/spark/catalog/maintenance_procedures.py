@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.maintenance.advice.table_survey import advise_table
 from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.maintenance.manifests.manifest_rewrite import ManifestRewriteOptions
-from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, plan_orphan_removal
+from lakehouse.maintenance.orphans.orphan_removal import (
+    OrphanOptions,
+    execute_orphan_removal,
+    plan_orphan_removal,
+)
 from lakehouse.maintenance.reachability.reachable_files import FileKind
 from lakehouse.spark.catalog.procedure import Call, Procedure, Rows
+from lakehouse.storage.location import canonical
 from lakehouse.table.times import to_ms
 
+_GROUPS_PER_COMMIT: int = CompactionOptions().groups_per_commit
 _OPTIONS: Mapping[str, tuple[str, Any]] = {
     "target-file-size-bytes": ("target_file_size_bytes", int),
     "min-input-files": ("min_input_files", int),
@@ -22,7 +29,42 @@ _OPTIONS: Mapping[str, tuple[str, Any]] = {
     "delete-ratio-threshold": ("delete_ratio_threshold", float),
     "delete-file-threshold": ("delete_files_per_file", int),
     "rewrite-all": ("rewrite_all", lambda text: text.lower() == "true"),
+    "partial-progress.enabled": (
+        "groups_per_commit",
+        lambda text: _GROUPS_PER_COMMIT if text.lower() == "true" else 2**31 - 1,
+    ),
 }
+_WITHOUT_MEANING = frozenset(
+    {
+        "partial-progress.max-commits",
+        "partial-progress.max-failed-commits",
+        "rewrite-job-order",
+        "remove-dangling-deletes",
+        "compression-factor",
+        "shuffle-partitions-per-file",
+        "var-length-contribution",
+        "max-output-size",
+    }
+)
+"""How Iceberg runs its jobs, and what is done here in any case: taken."""
+_OF_DELETE_FILES: Mapping[str, tuple[str, Any]] = {
+    name: _OPTIONS[name]
+    for name in (
+        "max-file-group-size-bytes",
+        "max-concurrent-file-group-rewrites",
+        "partial-progress.enabled",
+    )
+}
+_DELETE_FILES_CHOSEN = frozenset(
+    {
+        "rewrite-all",
+        "min-input-files",
+        "target-file-size-bytes",
+        "min-file-size-bytes",
+        "max-file-size-bytes",
+    }
+)
+"""Which delete files Iceberg rewrites into which: here all are applied, and none is written."""
 _REWRITTEN = {
     "rewritten_data_files_count": "INT",
     "added_data_files_count": "INT",
@@ -61,15 +103,8 @@ def _rewrite_data_files(call: Call) -> Rows:
 
 
 def _compaction(call: Call) -> CompactionOptions:
-    options: dict[str, Any] = {"where": call.get("where"), "branch": call.get("branch") or "main"}
-    for name, text in call.options().items():
-        if name not in _OPTIONS:
-            raise InvalidInputError(
-                f"CALL system.rewrite_data_files: no option {name!r}; there are "
-                f"{', '.join(_OPTIONS)}"
-            )
-        key, parse = _OPTIONS[name]
-        options[key] = parse(text)
+    options: dict[str, Any] = {"where": call.where(), "branch": call.get("branch") or "main"}
+    options |= _told(call, "rewrite_data_files", _OPTIONS, _WITHOUT_MEANING)
     strategy, order = (call.get("strategy") or "").lower(), call.get("sort_order")
     if strategy not in ("", "binpack", "sort"):
         raise InvalidInputError(
@@ -80,6 +115,23 @@ def _compaction(call: Call) -> CompactionOptions:
     elif strategy == "sort":
         options["sort_by"] = tuple(_sort_terms(call))
     return CompactionOptions(**options)
+
+
+def _told(
+    call: Call, procedure: str, known: Mapping[str, tuple[str, Any]], taken: frozenset[str]
+) -> dict[str, Any]:
+    options = {}
+    for name, text in call.options().items():
+        if name in taken:
+            continue
+        if name not in known:
+            raise InvalidInputError(
+                f"CALL system.{procedure}: no option {name!r}; there are "
+                f"{', '.join((*known, *sorted(taken)))}"
+            )
+        key, parse = known[name]
+        options[key] = parse(text)
+    return options
 
 
 def _arranged(order: str) -> dict[str, Any]:
@@ -104,8 +156,14 @@ def _sort_terms(call: Call) -> list[str]:
 
 def _rewrite_position_delete_files(call: Call) -> Rows:
     """Rewrite files that have deletes, without their deleted rows."""
+    told = _told(
+        call,
+        "rewrite_position_delete_files",
+        _OF_DELETE_FILES,
+        _WITHOUT_MEANING | _DELETE_FILES_CHOSEN,
+    )
     options = CompactionOptions(
-        where=call.get("where"), delete_ratio_threshold=1e-9, min_input_files=2**31 - 1
+        where=call.where(), delete_ratio_threshold=1e-9, min_input_files=2**31 - 1, **told
     )
     result = call.table().compact(options, spark=call.spark)
     return [(result.removed_delete_files, 0, result.rewritten_bytes, result.added_bytes)]
@@ -138,13 +196,39 @@ def _expire_snapshots(call: Call) -> Rows:
 def _remove_orphan_files(call: Call) -> Rows:
     """Move files that nothing reaches to the trash, and say which they are."""
     table, older_than = call.table(), call.time("older_than")
-    options = OrphanOptions(older_than_ms=None if older_than is None else to_ms(older_than))
+    options = OrphanOptions(
+        older_than_ms=None if older_than is None else to_ms(older_than),
+        aliases=_aliases(call, table.metadata.location),
+    )
     plan = plan_orphan_removal(
         table.catalog, table.identifier, options, environment=table.environment
     )
+    if (folder := call.get("location")) is not None:
+        within = canonical(folder).rstrip("/") + "/"
+        if not within.startswith(canonical(table.metadata.location).rstrip("/") + "/"):
+            raise InvalidInputError(
+                f"CALL system.remove_orphan_files: location {folder} is not in the folder of "
+                f"{table.name}, {table.metadata.location}",
+                table=table.name,
+            )
+        orphans = (one for one in plan.orphans if canonical(one.location).startswith(within))
+        plan = replace(plan, orphans=tuple(orphans), purges=(), restores=())
     if not call.get("dry_run"):
-        table.remove_orphan_files(older_than=older_than)
+        execute_orphan_removal(table.catalog, plan, environment=table.environment)
     return [(one.location,) for one in plan.orphans]
+
+
+def _aliases(call: Call, location: str) -> dict[str, str]:
+    """`equal_schemes` and `equal_authorities` as `OrphanOptions.aliases` has them."""
+    scheme = location.partition("://")[0]
+    told = {
+        **dict(call.get("equal_schemes") or {}),
+        **{
+            ",".join(f"{scheme}://{one.strip()}" for one in names.split(",")): f"{scheme}://{same}"
+            for names, same in dict(call.get("equal_authorities") or {}).items()
+        },
+    }
+    return {one.strip(): same for names, same in told.items() for one in names.split(",")}
 
 
 def _compute_table_stats(call: Call) -> Rows:
@@ -196,7 +280,7 @@ PROCEDURES = (
     Procedure(
         "rewrite_position_delete_files",
         _TABLE,
-        {"where": "STRING"},
+        {"options": "MAP<STRING, STRING>", "where": "STRING"},
         _REWRITTEN_DELETES,
         _rewrite_position_delete_files,
     ),
@@ -222,7 +306,15 @@ PROCEDURES = (
     Procedure(
         "remove_orphan_files",
         _TABLE,
-        {"older_than": "TIMESTAMP", "dry_run": "BOOLEAN", **_OF_THEIR_JOBS},
+        {
+            "older_than": "TIMESTAMP",
+            "location": "STRING",
+            "dry_run": "BOOLEAN",
+            **_OF_THEIR_JOBS,
+            "equal_schemes": "MAP<STRING, STRING>",
+            "equal_authorities": "MAP<STRING, STRING>",
+            "prefix_listing": "BOOLEAN",
+        },
         {"orphan_file_location": "STRING"},
         _remove_orphan_files,
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,7 @@ from lakehouse.lake import Lakehouse
 from lakehouse.table.table import Table
 
 Rows = Iterable[Sequence[Any]]
+_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -54,6 +56,27 @@ class Call:
         """A point in time; None where it is left out."""
         micros = self.arguments.get(name)
         return None if micros is None else _EPOCH + dt.timedelta(microseconds=micros)
+
+    def where(self) -> str | None:
+        """The argument `where` in the words of `table.scan(where=...)`.
+
+        Text in double quotes is a string and names stand in backticks, as in Spark's statements.
+        """
+        given: str | None = self.arguments.get("where")
+        if given is None:
+            return None
+        conf = self.spark.conf
+        names = conf.get("spark.sql.ansi.doubleQuotedIdentifiers") == "true"
+        names = names and conf.get("spark.sql.ansi.enabled") == "true"
+
+        def as_here(found: re.Match[str]) -> str:
+            text = found[0]
+            inner = text[1:-1].replace(text[0] * 2, text[0])
+            if text[0] == "`" or (text[0] == '"' and names):
+                return '"' + inner.replace('"', '""') + '"'
+            return text if text[0] == "'" else "'" + inner.replace("'", "''") + "'"
+
+        return _QUOTED.sub(as_here, given)
 
     def options(self) -> dict[str, str]:
         """The argument `options` as a dictionary."""

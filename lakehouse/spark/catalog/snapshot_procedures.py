@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -104,12 +104,7 @@ def _register_table(call: Call) -> Rows:
 def _create_changelog_view(call: Call) -> Rows:
     """A temporary view of the rows that came and went after one snapshot up to another."""
     table, options = call.table(), call.options()
-    known = ("start-snapshot-id", "end-snapshot-id")
-    if not set(known).issuperset(options):
-        raise InvalidInputError(
-            f"CALL system.create_changelog_view: options are {' and '.join(known)}"
-        )
-    bounds = [None if one not in options else int(options[one]) for one in known]
+    bounds = _bounds_of_changes(table, options)
     keys = _keys_of_updates(call, table)
     rows = table.changelog(*bounds, net=bool(call.get("net_changes"))).to_arrow()
     view = call.get("changelog_view") or f"{table.identifier.name}_changes"
@@ -119,6 +114,38 @@ def _create_changelog_view(call: Call) -> Rows:
         frame = _with_updates(frame, rows, keys, table.name)
     frame.createOrReplaceTempView(view)
     return [(view,)]
+
+
+def _bounds_of_changes(table: Table, options: Mapping[str, str]) -> list[int | None]:
+    """The snapshot after which changes begin, and the last one of them; None: the first, the head.
+
+    Raises InvalidInputError for an option that is not known, or two of the same bound.
+    """
+    known = [f"{one}-{by}" for by in ("snapshot-id", "timestamp") for one in ("start", "end")]
+    if not set(known).issuperset(options) or any(
+        {f"{one}-snapshot-id", f"{one}-timestamp"} <= options.keys() for one in ("start", "end")
+    ):
+        raise InvalidInputError(
+            f"CALL system.create_changelog_view: options are {', '.join(known)}, and one a bound"
+        )
+    bounds: list[int | None] = []
+    for bound in ("start", "end"):
+        found: int | str | None = options.get(f"{bound}-snapshot-id")
+        if (at := options.get(f"{bound}-timestamp")) is not None:
+            until = (
+                one.snapshot_id
+                for one in _ancestors(table, table.metadata.current_snapshot_id)
+                if one.timestamp_ms <= int(at)
+            )
+            found = next(until, None)
+            if found is None and bound == "end":
+                raise InvalidInputError(
+                    f"CALL system.create_changelog_view: {table.name} has no snapshot at or before "
+                    f"{bound}-timestamp {at}",
+                    table=table.name,
+                )
+        bounds.append(None if found is None else int(found))
+    return bounds
 
 
 def _keys_of_updates(call: Call, table: Table) -> list[str]:

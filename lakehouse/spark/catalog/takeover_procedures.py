@@ -46,6 +46,16 @@ class Source:
 def _add_files(call: Call) -> Rows:
     """Take in the Parquet files of a folder, or of a table of this session, as they lie there."""
     table, name = call.table(), call.arguments["source_table"]
+    if call.get("partition_filter"):
+        raise UnsupportedFeatureError(
+            f"CALL system.add_files: all files of {name} are taken in or none, so there is no "
+            "partition_filter"
+        )
+    if call.get("check_duplicate_files") is False:
+        raise UnsupportedFeatureError(
+            f"CALL system.add_files: a file that {table.name} has already would hold its rows "
+            "twice, so check_duplicate_files stays true"
+        )
     snapshot = table.import_hive(_folder(name) or _source(call).location)
     counts = (snapshot.summary.get(one) for one in ("added-data-files", "changed-partition-count"))
     return [tuple(int(one or 0) for one in counts)]
@@ -153,7 +163,11 @@ PROCEDURES = (
     Procedure(
         "add_files",
         {"table": "STRING", "source_table": "STRING"},
-        {},
+        {
+            "partition_filter": "MAP<STRING, STRING>",
+            "check_duplicate_files": "BOOLEAN",
+            "parallelism": "INT",
+        },
         {"added_files_count": "BIGINT", "changed_partition_count": "BIGINT"},
         _add_files,
     ),
@@ -171,6 +185,8 @@ PROCEDURES = (
             "properties": "MAP<STRING, STRING>",
             "drop_backup": "BOOLEAN",
             "backup_table_name": "STRING",
+            "parallelism": "INT",
+            "ignore_missing_files": "BOOLEAN",
         },
         {"migrated_files_count": "BIGINT"},
         _migrate,

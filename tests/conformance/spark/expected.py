@@ -11,16 +11,12 @@ _REASONS: Sequence[tuple[tuple[str, ...], str]] = (
      "`spark.table`, `writeTo`; changes between snapshots by `create_changelog_view`"),
     (("BY SOURCE THEN DELETE",), "a row that two rows of the source match stays once; there it is "
      "doubled"),
-    (("kind = \"k0\"",), "`where` reads double quotes as SQL does, as a name: `'k0'`"),
-    (("rewrite_position_delete_files(table",), "the procedure has no options"),
     (("add_files", "system.snapshot("), "the files are outside the warehouse, whose files alone a "
      "table may own"),
     (("register_table",), "the table is registered already: two names would own its files"),
     (("rewrite_table_path",), "no such procedure"),
     (("VIEW",), "Spark 4.1 asks no catalog for views; from 4.2 on they work"),
-    (("position_deletes",), "no such metadata table"),
     (("SELECT * FROM t.files",), "bytes of columns differ: another encoder wrote the files"),
-    (("all_manifests",), "there is no column `key_metadata`"),
     (("iceberg_version",), "the result's column is named after the class that answers"),
 )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
@@ -166,6 +167,7 @@ def test_all_tables_cover_every_snapshot(table):
         for one in table.snapshots()
         for path in table.inspect.files(one.snapshot_id)["file_path"].to_pylist()
     }
+    assert table.inspect.all_manifests()["key_metadata"].null_count > 0
     assert set(table.inspect.all_manifests()["reference_snapshot_id"].to_pylist()) == {
         one.snapshot_id for one in table.snapshots()
     }
@@ -203,3 +205,49 @@ def test_an_evolved_spec_gives_one_struct_over_both(table):
         by_spec.setdefault(row["spec_id"], []).append(row["partition"])
     assert all(one["name_trunc_1"] is None for one in by_spec[0])
     assert all(one["id_bucket"] is None for one in by_spec[1])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_position_deletes_are_the_rows_that_are_gone_of_each_file(tmp_path, version):
+    lake = lakehouse.lake.load_catalog(str(tmp_path / "warehouse"))
+    table = lake.create_table(
+        "raw.events",
+        SCHEMA,
+        partition_by=["day(at)"],
+        properties={"format-version": str(version), "write.delete.mode": "merge-on-read"},
+    )
+    table.append(data(1, 2))
+    table.append(data(10, 3))
+    first = table.delete("id = 1")
+    table.delete("id = 10 and at is not null")
+    found = table.inspect.position_deletes()
+    files = table.inspect.data_files()["file_path"].to_pylist()
+    # pyarrow reads all rows of the files, whatever is deleted
+    held = {path: pq.read_table(path.removeprefix("file://"), columns=["id"]) for path in files}
+    gone = {
+        (path, position)
+        for path, rows in held.items()
+        for position, value in enumerate(rows["id"].to_pylist())
+        if value in (1, 10)
+    }
+    listed = list(zip(found["file_path"].to_pylist(), found["pos"].to_pylist(), strict=True))
+    assert len(listed) == len(gone) == 2
+    assert set(listed) == gone
+    assert found["row"].null_count == 2
+    of_files = table.inspect.delete_files()
+    by_path = dict(
+        zip(
+            of_files["file_path"].to_pylist(),
+            of_files.select(["partition", "spec_id"]).to_pylist(),
+            strict=True,
+        )
+    )
+    for row in found.to_pylist():
+        assert by_path[row["delete_file_path"]] == {
+            "partition": row["partition"],
+            "spec_id": row["spec_id"],
+        }
+    in_vectors = ["content_offset", "content_size_in_bytes"]
+    assert found.schema.names[6:] == (in_vectors if version == 3 else [])
+    assert version == 2 or None not in found["content_offset"].to_pylist()
+    assert table.inspect.table("position_deletes", first.snapshot_id).num_rows == 1

@@ -9,6 +9,8 @@ import java.util.Arrays;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.UUID;
+import org.apache.spark.QueryContext;
+import org.apache.spark.SparkRuntimeException;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.hash.Murmur3_x86_32;
@@ -47,13 +49,24 @@ public final class Transforms {
     }
 
     public static int bucket(int hash, int buckets) {
+        if (buckets <= 0) {
+            throw wrong("bucket[" + buckets + "]: the number of buckets must be above zero");
+        }
         return (hash & Integer.MAX_VALUE) % buckets;
     }
 
     // truncate
 
+    /** The width, where it is one. */
+    private static int wide(int width) {
+        if (width <= 0) {
+            throw wrong("truncate[" + width + "]: the width must be above zero");
+        }
+        return width;
+    }
+
     public static int truncate(int value, int width) {
-        int over = Math.floorMod(value, width);
+        int over = Math.floorMod(value, wide(width));
         if (value < Integer.MIN_VALUE + over) {
             throw outside(value, width);
         }
@@ -61,7 +74,7 @@ public final class Transforms {
     }
 
     public static long truncate(long value, int width) {
-        long over = Math.floorMod(value, (long) width);
+        long over = Math.floorMod(value, (long) wide(width));
         if (value < Long.MIN_VALUE + over) {
             throw outside(value, width);
         }
@@ -81,17 +94,27 @@ public final class Transforms {
             "lakehouse-failure:" + Base64.getEncoder().encodeToString(json) + ": " + message);
     }
 
+    /** As `raise_error` raises it: an error of Spark's wherever the function runs. */
+    private static SparkRuntimeException wrong(String message) {
+        return new SparkRuntimeException(
+            "USER_RAISED_EXCEPTION",
+            new scala.collection.immutable.Map.Map1("errorMessage", message),
+            null,
+            new QueryContext[0],
+            "");
+    }
+
     public static UTF8String truncate(UTF8String value, int width) {
-        return value.substring(0, width);
+        return value.substring(0, wide(width));
     }
 
     public static byte[] truncate(byte[] value, int width) {
-        return value.length <= width ? value : Arrays.copyOf(value, width);
+        return value.length <= wide(width) ? value : Arrays.copyOf(value, width);
     }
 
     public static Decimal truncate(Decimal value, int width) {
         BigDecimal exact = value.toJavaBigDecimal();
-        BigInteger left = exact.unscaledValue().mod(BigInteger.valueOf(width));
+        BigInteger left = exact.unscaledValue().mod(BigInteger.valueOf(wide(width)));
         BigDecimal cut = new BigDecimal(exact.unscaledValue().subtract(left), exact.scale());
         return Decimal.apply(new scala.math.BigDecimal(cut), value.precision(), value.scale());
     }
