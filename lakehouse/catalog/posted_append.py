@@ -1,4 +1,6 @@
-"""An append as a server takes it: manifests that the client wrote; the server makes the snapshot.
+"""An append as a server takes it: files, or manifests that the client wrote of them.
+
+The server makes the snapshot.
 
 An extension, no part of Iceberg's protocol. A commit of the protocol says which snapshot it follows
 and fails where another came first; an append follows whatever is newest, so that the server may
@@ -7,8 +9,8 @@ commit many at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lakehouse.errors import CorruptMetadataError
@@ -16,17 +18,26 @@ from lakehouse.spec.json_fields import (
     optional_bool,
     optional_list,
     require_int,
-    require_list,
     require_object,
     require_str,
     string_map,
 )
+from lakehouse.spec.manifests.content_file_json import (
+    PartitionTypes,
+    file_from_json,
+    file_to_json,
+    metrics_from_json,
+    metrics_to_json,
+)
+from lakehouse.spec.manifests.data_file import CONTENT_DATA, DataFile
 from lakehouse.spec.manifests.manifest_list import FieldSummary, ManifestFile
 from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
 
 ENDPOINT = "/namespaces/{namespace}/tables/{table}/appends"
 APPENDS = "lakehouse.appends"
 """Summary key of the ids of the appends that share a snapshot."""
+FILES_MAX = 100
+"""Of an append that names its files itself."""
 _MANIFESTS_MAX = 1000
 
 
@@ -38,6 +49,8 @@ class PostedAppend:
         append_id: a random positive long; the id of the snapshot, unless it is shared.
         table_uuid: of the table that the files were written for.
         manifests: of new data files alone; their entries inherit snapshot and sequence number.
+        files: new data files that are in no manifest yet: the server writes one for all that share
+            a snapshot.
         branch: where to.
         summary: entries of the snapshot's summary, counts of files and rows among them.
         shares: whether others may be appended in the same snapshot.
@@ -45,32 +58,42 @@ class PostedAppend:
 
     append_id: int
     table_uuid: str
-    manifests: tuple[ManifestFile, ...]
+    manifests: tuple[ManifestFile, ...] = ()
+    files: tuple[DataFile, ...] = ()
     branch: str = MAIN_BRANCH
     summary: Mapping[str, str] = field(default_factory=dict)
     shares: bool = False
 
-    def to_json(self) -> dict[str, Any]:
-        """The body of a request."""
+    def to_json(self, kinds: PartitionTypes | None = None) -> dict[str, Any]:
+        """The body of a request; `kinds` are needed for files."""
+        files = [file_to_json(one, kinds or {}) | metrics_to_json(one) for one in self.files]
         return {
             "append-id": self.append_id,
             "table-uuid": self.table_uuid,
             "branch": self.branch,
             "manifests": [_manifest_to_json(one) for one in self.manifests],
+            **({"files": files} if files else {}),
             "summary": dict(self.summary),
             "shares-snapshot": self.shares,
         }
 
     @classmethod
-    def from_json(cls, document: Mapping[str, Any]) -> PostedAppend:
-        """The body of a request. Raises CorruptMetadataError."""
+    def from_json(
+        cls, document: Mapping[str, Any], kinds: Callable[[], PartitionTypes]
+    ) -> PostedAppend:
+        """The body of a request; `kinds` are asked for where it has files.
+
+        Raises CorruptMetadataError.
+        """
         append_id = require_int(document, "append-id", "body")
         if append_id <= 0:
             raise CorruptMetadataError("body.append-id: expected a positive long.")
-        listed = require_list(document.get("manifests"), "body.manifests")
-        if not 0 < len(listed) <= _MANIFESTS_MAX:
+        listed = optional_list(document, "manifests", "body")
+        files = _files(optional_list(document, "files", "body"), kinds)
+        if not len(listed) + len(files) > 0 or len(listed) > _MANIFESTS_MAX:
             raise CorruptMetadataError(
-                f"body.manifests: an append has one at least, and {_MANIFESTS_MAX} at most."
+                "body.manifests: an append has a manifest or a file at least, and "
+                f"{_MANIFESTS_MAX} manifests at most."
             )
         return cls(
             append_id=append_id,
@@ -79,9 +102,30 @@ class PostedAppend:
             manifests=tuple(
                 _manifest_from_json(one, f"body.manifests[{n}]") for n, one in enumerate(listed)
             ),
+            files=files,
             summary=string_map(document.get("summary"), "body.summary"),
             shares=optional_bool(document, "shares-snapshot", "body", default=False),
         )
+
+
+def _files(listed: list[Any], kinds: Callable[[], PartitionTypes]) -> tuple[DataFile, ...]:
+    if not listed:
+        return ()
+    if len(listed) > FILES_MAX:
+        raise CorruptMetadataError(f"body.files: an append names {FILES_MAX} files at most.")
+    types, found = kinds(), []
+    for number, document in enumerate(listed):
+        where = f"body.files[{number}]"
+        file = file_from_json(document, where, types)
+        if (
+            file.content != CONTENT_DATA
+            or file.first_row_id is not None
+            or file.equality_ids is not None
+            or min(file.record_count, file.file_size_in_bytes) < 0
+        ):
+            raise CorruptMetadataError(f"{where}: expected a new data file.")
+        found.append(replace(file, **metrics_from_json(document, where)))
+    return tuple(found)
 
 
 def _manifest_to_json(manifest: ManifestFile) -> dict[str, Any]:

@@ -6,36 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.types import IcebergType
 
-from lakehouse.errors import CorruptMetadataError, InvalidSchemaError
+from lakehouse.errors import CorruptMetadataError
 from lakehouse.expressions.bound_filter import Bound
 from lakehouse.scan.scan_tasks import FileScanTask
-from lakehouse.spec.json_fields import (
-    as_int,
-    optional_int,
-    optional_list,
-    optional_str,
-    require_int,
-    require_list,
-    require_object,
-    require_str,
-)
-from lakehouse.spec.manifests.data_file import (
-    CONTENT_DATA,
-    CONTENT_EQUALITY_DELETES,
-    CONTENT_POSITION_DELETES,
-    DataFile,
-)
+from lakehouse.spec.json_fields import as_int, optional_list, require_object
+from lakehouse.spec.manifests.content_file_json import file_from_json, types_of_partitions
+from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.field_types import FieldTypes
-from lakehouse.spec.schema.schema_json import default_from_json
-from lakehouse.spec.types.physical_types import partition_types
-
-_CONTENTS = {
-    "data": CONTENT_DATA,
-    "position-deletes": CONTENT_POSITION_DELETES,
-    "equality-deletes": CONTENT_EQUALITY_DELETES,
-}
 
 
 def tasks_from_json(
@@ -51,9 +29,9 @@ def tasks_from_json(
 
     Raises CorruptMetadataError.
     """
-    kinds = {number: _types_of(spec, types) for number, spec in specs.items()}
+    kinds = types_of_partitions(specs, types)
     listed = optional_list(document, "delete-files", "tasks")
-    deletes = [_file(one, f"delete-files[{n}]", kinds) for n, one in enumerate(listed)]
+    deletes = [file_from_json(one, f"delete-files[{n}]", kinds) for n, one in enumerate(listed)]
     vectors = {one.referenced_data_file: one for one in deletes if one.is_deletion_vector}
     found = []
     for position, item in enumerate(optional_list(document, "file-scan-tasks", "tasks")):
@@ -62,7 +40,7 @@ def tasks_from_json(
         named = [as_int(one, where) for one in optional_list(task, "delete-file-references", where)]
         if any(not 0 <= one < len(deletes) for one in named):
             raise CorruptMetadataError(f"{where} names a delete file that is not there.")
-        file = _file(task.get("data-file"), f"{where}.data-file", kinds)
+        file = file_from_json(task.get("data-file"), f"{where}.data-file", kinds)
         found.append(
             FileScanTask(
                 data_file=file,
@@ -90,54 +68,3 @@ def _meant(
             f"{file.file_path}."
         )
     return vectors[file.file_path]
-
-
-def _file(
-    document: Any, where: str, kinds: Mapping[int, tuple[IcebergType | None, ...]]
-) -> DataFile:
-    found = require_object(document, where)
-    content, spec_id = require_str(found, "content", where), require_int(found, "spec-id", where)
-    if content not in _CONTENTS or spec_id not in kinds:
-        raise CorruptMetadataError(f"{where}: content {content!r} or spec {spec_id} is not known.")
-    values = require_list(found.get("partition") or [], f"{where}.partition")
-    if len(values) != len(kinds[spec_id]):
-        raise CorruptMetadataError(f"{where}.partition has {len(values)} values.")
-    pairs = zip(kinds[spec_id], values, strict=True)
-    key = optional_str(found, "key-metadata", where)
-    return DataFile(
-        content=_CONTENTS[content],
-        file_path=require_str(found, "file-path", where),
-        file_format=require_str(found, "file-format", where).lower(),
-        partition=tuple(_value(kind, one, where) for kind, one in pairs),
-        spec_id=spec_id,
-        record_count=require_int(found, "record-count", where),
-        file_size_in_bytes=require_int(found, "file-size-in-bytes", where),
-        key_metadata=None if key is None else bytes.fromhex(key),
-        split_offsets=_ints(found, "split-offsets", where),
-        equality_ids=_ints(found, "equality-ids", where),
-        sort_order_id=optional_int(found, "sort-order-id", where),
-        first_row_id=optional_int(found, "first-row-id", where),
-        referenced_data_file=optional_str(found, "referenced-data-file", where),
-        content_offset=optional_int(found, "content-offset", where),
-        content_size_in_bytes=optional_int(found, "content-size-in-bytes", where),
-    )
-
-
-def _value(kind: IcebergType | None, value: Any, where: str) -> Any:
-    if kind is None:
-        return None
-    try:
-        return default_from_json(kind, value)
-    except InvalidSchemaError as error:
-        raise CorruptMetadataError(f"{where}.partition: {error.message}") from error
-
-
-def _ints(document: Any, key: str, where: str) -> tuple[int, ...] | None:
-    if document.get(key) is None:
-        return None
-    return tuple(as_int(one, where) for one in optional_list(document, key, where))
-
-
-def _types_of(spec: PartitionSpec, types: FieldTypes) -> tuple[IcebergType | None, ...]:
-    found = partition_types(spec, types)
-    return tuple(found.get(one.field_id) for one in spec.fields)

@@ -20,6 +20,8 @@ from lakehouse.errors import (
 from lakehouse.rest.refusals import TABLE, refusal, told
 from lakehouse.rest.rest_session import RestSession, body_of
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifests.content_file_json import types_of_partitions
+from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import Snapshot
 
 ENDPOINT = f"POST {_PATH}"
@@ -59,13 +61,14 @@ class RestAppender:
 
     def append(self, base: TableVersion, asked: PostedAppend) -> tuple[TableVersion, Snapshot]:
         """The version that has the append, and the snapshot that made it."""
-        name = str(self._identifier)
+        name, metadata = str(self._identifier), base.metadata
         path = self._session.path(self._identifier.namespace, "tables", self._identifier.name)
+        kinds = types_of_partitions(metadata.specs(), types_of(metadata)) if asked.files else None
         try:
             answer = self._session.send(
                 "POST",
                 f"{path}/appends",
-                asked.to_json(),
+                asked.to_json(kinds),
                 token=self._tables.token(self._identifier),
                 keyed=True,
             )

@@ -33,7 +33,6 @@ from pyiceberg.types import (
 from lakehouse.data.conversion.columns_by_id import find_path
 from lakehouse.data.conversion.leaf_field_ids import leaf_field_ids
 from lakehouse.data.conversion.parquet_bounds import decode_statistic
-from lakehouse.data.conversion.single_values import to_internal
 from lakehouse.data.reading.column_projection import Projection
 from lakehouse.data.reading.file_columns import FileColumn, file_columns
 from lakehouse.data.reading.parquet_footer import load_footer, open_parquet, readable
@@ -43,6 +42,7 @@ from lakehouse.expressions.transforms.transformed_values import transform_value
 from lakehouse.expressions.typed_literals import cast_literal
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.types.arrow_types import schema_to_arrow
+from lakehouse.spec.types.internal_value import to_internal
 from lakehouse.storage.storage_protocol import FileInfo, Storage
 
 _NAIVE = TimestampType | TimestampNanoType

@@ -8,6 +8,7 @@ import orjson
 
 from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.metadata_files import metadata_folder
+from lakehouse.catalog.own_folders import table_folders
 from lakehouse.catalog.posted_append import ENDPOINT, PostedAppend
 from lakehouse.errors import CommitStateUnknownError, InvalidInputError, NoSuchFileError
 from lakehouse.server.access.asked_privileges import PRINCIPAL, on_table
@@ -17,6 +18,8 @@ from lakehouse.server.http_messages import Answer, Call
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.served_tables import APPENDED
 from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifests.content_file_json import PartitionTypes, types_of_partitions
+from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.storage.location import lies_within
 from lakehouse.transaction.operations.received_append import check_append
@@ -27,12 +30,14 @@ def append_files(served: Served, call: Call) -> Answer:
     if served.request is None:
         raise InvalidInputError("An append needs an Idempotency-Key.")
     document = call.document()
-    asked = call.read(lambda: PostedAppend.from_json(document))
-    if served.caller.name is not None:
-        asked = replace(asked, summary={**asked.summary, PRINCIPAL: served.caller.name})
     identifier = call.table()
     with before_the_swap():
-        _check_manifests(served, identifier, served.tables.recent(identifier).metadata, asked)
+        metadata = served.tables.recent(identifier).metadata
+    asked = call.read(lambda: PostedAppend.from_json(document, lambda: _partition_types(metadata)))
+    if served.caller.name is not None:
+        asked = replace(asked, summary={**asked.summary, PRINCIPAL: served.caller.name})
+    with before_the_swap():
+        _check_files(served, identifier, metadata, asked)
     return _answer(served.appends.append(identifier, asked, served.request))
 
 
@@ -49,11 +54,19 @@ def append_is_there(served: Served, call: Call) -> Answer:
     return _answer(AppendedBody(found, body))
 
 
-def _check_manifests(
+def _partition_types(metadata: TableMetadata) -> PartitionTypes:
+    return types_of_partitions(metadata.specs(), types_of(metadata))
+
+
+def _check_files(
     served: Served, identifier: Identifier, metadata: TableMetadata, asked: PostedAppend
 ) -> None:
-    """Raise InvalidInputError where manifests are not there, or not the table's."""
+    """Raise InvalidInputError where manifests are not there, or anything is not the table's."""
     check_append(metadata, asked)
+    own = table_folders(metadata)
+    for file in asked.files:
+        if not any(lies_within(file.file_path, folder) for folder in own):
+            raise InvalidInputError(f"{file.file_path} is outside the folders of {identifier}.")
     folders = [metadata.location, metadata_folder(metadata)]
     storage = served.catalog.storage(metadata.location)
     for one in asked.manifests:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from pyiceberg.types import BinaryType, FixedType, IcebergType
+from pyiceberg.types import BinaryType, FixedType
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
@@ -22,18 +22,17 @@ from lakehouse.server.access.asked_privileges import on_table
 from lakehouse.server.access.confined_tables import check_manifests
 from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.error_answers import HttpError, error_answer
-from lakehouse.server.file_json import file_to_json
 from lakehouse.server.filter_json import filter_from_json
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.operations.plans_under_way import NO_SUCH_PLAN, PlansUnderWay
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.json_fields import optional_bool, optional_int, optional_list, require_str
+from lakehouse.spec.manifests.content_file_json import file_to_json, types_of_partitions
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.table_metadata import TableMetadata
-from lakehouse.spec.types.physical_types import partition_types
 
 TASKS_MAX = 5000
 """Files in one answer; further ones are fetched by plan tasks."""
@@ -158,7 +157,7 @@ class ScanPlanning:
         self, plan: ScanPlan, version: TableVersion, asked: _Asked, begin: int
     ) -> dict[str, Any]:
         whole = orjson.loads(asked.body).get("filter")
-        types = _partition_types(version.metadata)
+        types = types_of_partitions(version.metadata.specs(), types_of(version.metadata))
         deletes: dict[tuple[str, int | None], int] = {}
         delete_files: list[dict[str, Any]] = []
 
@@ -244,15 +243,6 @@ def _snapshots_read(
         yield snapshot
         if after is None:
             return
-
-
-def _partition_types(metadata: TableMetadata) -> dict[int, tuple[IcebergType | None, ...]]:
-    types = types_of(metadata)
-    found: dict[int, tuple[IcebergType | None, ...]] = {}
-    for spec_id, spec in metadata.specs().items():
-        kinds = partition_types(spec, types)
-        found[spec_id] = tuple(kinds.get(field.field_id) for field in spec.fields)
-    return found
 
 
 def _token(asked: _Asked, begin: int) -> str:

@@ -195,12 +195,24 @@ class Workspace:
         self, manifests: Sequence[ManifestFile], metadata: TableMetadata
     ) -> list[Entries]:
         """`entries` of manifests of one spec and content, small ones of one writer in one go."""
-        if any(one.manifest_path in self._entries for one in manifests):
-            return [self.entries(one, metadata) for one in manifests]
+        found: list[Entries] = []
+        for is_own, group in itertools.groupby(
+            manifests, lambda one: one.manifest_path in self._entries
+        ):
+            listed = list(group)
+            together = None if is_own else self._decoded_together(listed, metadata)
+            if together is None:
+                found += [self.entries(one, metadata) for one in listed]
+            else:
+                found.append(together)
+        return found
+
+    def _decoded_together(
+        self, manifests: Sequence[ManifestFile], metadata: TableMetadata
+    ) -> Entries | None:
         files = [(one, self.storage.read(one.manifest_path)) for one in manifests]
         spec = metadata.spec(manifests[0].partition_spec_id)
-        found = decode_alike(files, spec, types_of(metadata))
-        return [self.entries(one, metadata) for one in manifests] if found is None else [found]
+        return decode_alike(files, spec, types_of(metadata))
 
     def seal(self) -> None:
         """A commit is about to be sent: from now on the files may be part of the table."""

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lakehouse.catalog.catalog_protocol import ServerAppender, TableVersion
 from lakehouse.catalog.commit_outcome import is_certain
-from lakehouse.catalog.posted_append import APPENDS, PostedAppend
+from lakehouse.catalog.own_folders import table_folders
+from lakehouse.catalog.posted_append import APPENDS, FILES_MAX, PostedAppend
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
+from lakehouse.spec.manifests.data_file import DataFile
+from lakehouse.spec.metadata.all_field_types import types_of
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
+from lakehouse.spec.types.physical_types import partition_types
+from lakehouse.storage.location import lies_within
 from lakehouse.transaction.attempt.uncommitted_files import Workspace
 from lakehouse.transaction.commit.commit_retry import status_backoff
 from lakehouse.transaction.commit.committed import Committed
@@ -31,14 +38,17 @@ def post(job: Run, workspace: Workspace, append: Append, appender: ServerAppende
     """Have an append committed; errors as Transaction.commit has them."""
     metadata = job.base.metadata
     append_id = job.environment.new_snapshot_id()  # the server looks whether it is taken
-    manifests = append.manifests_to_post(workspace, metadata, append_id)
+    shares = appender.shares and not job.summary
+    sends_files = shares and _may_be_named(append.files, metadata)
+    manifests = [] if sends_files else append.manifests_to_post(workspace, metadata, append_id)
     asked = PostedAppend(
         append_id=append_id,
         table_uuid=metadata.table_uuid.lower(),
         manifests=tuple(manifests),
+        files=append.files if sends_files else (),
         branch=job.branch,
         summary={**append.counts().build(None), **job.summary},
-        shares=appender.shares and not job.summary,
+        shares=shares,
     )
     workspace.flush()
     workspace.seal()
@@ -52,6 +62,17 @@ def post(job: Run, workspace: Workspace, append: Append, appender: ServerAppende
             raise
         version, snapshot = found
     return Committed(version, snapshot, (snapshot,))
+
+
+def _may_be_named(files: Sequence[DataFile], metadata: TableMetadata) -> bool:
+    """Whether the server may write the manifest, one for all who share the snapshot."""
+    if len(files) > FILES_MAX:
+        return False
+    folders, types = table_folders(metadata), types_of(metadata)
+    for spec_id in {one.spec_id for one in files}:
+        if None in partition_types(metadata.spec(spec_id), types).values():
+            return False
+    return all(any(lies_within(one.file_path, each) for each in folders) for one in files)
 
 
 def _look_up(

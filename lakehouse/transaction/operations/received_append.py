@@ -1,4 +1,4 @@
-"""Append of manifests that were written elsewhere: what a server is asked for by its clients."""
+"""Append of files, or manifests of them, of others: what a server is asked for by its clients."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 from lakehouse.catalog.posted_append import APPENDS, PostedAppend
 from lakehouse.errors import InvalidInputError, NoSuchRefError, ValidationConflictError
+from lakehouse.spec.manifests.manifest_list import ManifestFile
 from lakehouse.spec.metadata.snapshot import OPERATION_APPEND
 from lakehouse.spec.metadata.snapshot_refs import MAIN_BRANCH
 from lakehouse.spec.metadata.table_metadata import TableMetadata
+from lakehouse.transaction.attempt.added_files import checked, write_added
 from lakehouse.transaction.attempt.new_snapshot import add_snapshot
 from lakehouse.transaction.attempt.pending_operation import Attempt
 from lakehouse.transaction.attempt.snapshot_summary import PARTITIONS, SummaryBuilder
@@ -21,7 +23,7 @@ _OWN = frozenset({"operation", "added-data-files", "added-records", _SIZE, APPEN
 
 @dataclass(frozen=True, eq=False)
 class ReceivedAppend:
-    """One snapshot of the manifests of one append, or of several that share it.
+    """One snapshot of one append, or of several that share it.
 
     Attributes:
         parts: to the same branch.
@@ -35,7 +37,7 @@ class ReceivedAppend:
         return self.parts[0].append_id
 
     def prepare(self, workspace: Workspace, metadata: TableMetadata) -> None:
-        """Nothing: the manifests are there."""
+        """Nothing: what the table cannot take is not written."""
 
     def apply(self, attempt: Attempt) -> None:
         """One snapshot with the new manifests before the old.
@@ -48,7 +50,7 @@ class ReceivedAppend:
             check_append(attempt.metadata, one)
         kept = attempt.workspace.manifests(attempt.head())
         taken = {one.manifest_path for one in kept}
-        added = []
+        added = self._written(attempt)
         for manifest in (one for part in self.parts for one in part.manifests):
             if manifest.manifest_path in taken:
                 raise InvalidInputError(
@@ -67,16 +69,30 @@ class ReceivedAppend:
             extra=self._summary(),
         )
 
+    def _written(self, attempt: Attempt) -> list[ManifestFile]:
+        """Manifests of the files of all parts."""
+        files = checked((one for part in self.parts for one in part.files), "Appends")
+        return list(
+            attempt.workspace.once(
+                ("received", id(self)),
+                lambda: write_added(
+                    attempt.workspace, attempt.metadata, files, snapshot_id=self.snapshot_id
+                ),
+            )
+        )
+
     def _counts(self) -> SummaryBuilder:
         manifests = [one for part in self.parts for one in part.manifests]
-        sizes = [part.summary.get(_SIZE, "") for part in self.parts]
+        sizes = [part.summary.get(_SIZE, "") for part in self.parts if part.manifests]
         counts = {
             "added-data-files": sum(one.added_files_count or 0 for one in manifests),
             "added-records": sum(one.added_rows_count or 0 for one in manifests),
         }
         if all(one.isdigit() and len(one) < 19 for one in sizes):
             counts[_SIZE] = sum(map(int, sizes))
-        return SummaryBuilder(counts, None)
+        summary = SummaryBuilder(counts, None if manifests else set())
+        summary.add(one for part in self.parts for one in part.files)
+        return summary
 
     def _summary(self) -> dict[str, str]:
         if len(self.parts) == 1:
@@ -116,6 +132,9 @@ def check_append(metadata: TableMetadata, asked: PostedAppend) -> None:
     if ref is not None and ref.type != "branch":
         raise InvalidInputError(f"{asked.branch!r} is a tag: commits go to branches.")
     specs = metadata.specs()
+    unknown = next((one for one in asked.files if one.spec_id not in specs), None)
+    if unknown is not None:
+        raise InvalidInputError(f"{metadata.location} has no partition spec {unknown.spec_id}.")
     for manifest in asked.manifests:
         spec = specs.get(manifest.partition_spec_id)
         if spec is None:
