@@ -21,6 +21,7 @@ import requests
 import lakehouse as lh
 from tests.server.conftest import SCHEMA
 from tests.server.cutting_proxy import CuttingProxy
+from tests.servers import postgres
 
 CLIENTS = int(os.environ.get("LAKEHOUSE_REST_CLIENTS", "2"))
 APPENDS = int(os.environ.get("LAKEHOUSE_REST_APPENDS", "5"))
@@ -57,10 +58,20 @@ def start(catalog: str, warehouse: str, port: int, *more: str) -> subprocess.Pop
     raise AssertionError("the server did not start")
 
 
-@pytest.mark.parametrize("kind", ["filesystem", "sqlite"])
-def test_every_change_that_was_asked_for_happened_once(tmp_path, kind):
+@pytest.fixture(params=["filesystem", "sqlite", "postgresql"])
+def catalog(request, tmp_path):
+    """A kind of catalog, and the address of one."""
+    if request.param == "postgresql":
+        with postgres() as uri:
+            yield request.param, uri
+    else:
+        folder, database = str(tmp_path / "wh"), f"sqlite:///{tmp_path}/c.db"
+        yield request.param, folder if request.param == "filesystem" else database
+
+
+def test_every_change_that_was_asked_for_happened_once(tmp_path, catalog):
     warehouse, port = str(tmp_path / "wh"), free_port()
-    uri = warehouse if kind == "filesystem" else f"sqlite:///{tmp_path}/c.db"
+    kind, uri = catalog
     lake = lh.load_catalog(uri, warehouse=warehouse)
     server = start(uri, warehouse, port)
     direct = f"http://127.0.0.1:{port}/v1/namespaces"
