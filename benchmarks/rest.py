@@ -1,8 +1,10 @@
 """Our REST server beside Iceberg's reference catalog, both over SQLite, asked by the same clients.
 
-python -m benchmarks.rest [--seconds 6] [--rounds 3] [--files 200000]. Rounds alternate between the
-two; of each case the median round is kept. The clients run on the same two cores. The reference
-(`RESTCatalogAdapter` over `JdbcCatalog`, from Maven Central) needs a JDK and Maven.
+python -m benchmarks.rest [--seconds 6] [--rounds 3] [--files 200000] [--atlas FOLDER]. Rounds
+alternate between the two; of each case the median round is kept. The clients run on the same two
+cores. The reference (`RESTCatalogAdapter` over `JdbcCatalog`, from Maven Central) needs a JDK and
+Maven. Last a server of ours that does nothing else plans the whole Atlas table, 2.7 million files
+with twins, which is written to FOLDER, or found there.
 """
 
 from __future__ import annotations
@@ -30,8 +32,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.atlas import BUCKETS, DAYS, SCHEMA, build, metric  # noqa: E402
+from benchmarks.atlas import (  # noqa: E402
+    BUCKETS,
+    DAYS,
+    FULL_FILES_PER_PARTITION,
+    SCHEMA,
+    build,
+    metric,
+)
 from benchmarks.peers.http_load import Connection, drive, request  # noqa: E402
+from benchmarks.plan_atlas import make_twins  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "rest.json"
 HOME = Path(__file__).parent / "peers" / "rest_adapter"
@@ -89,7 +99,9 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running(name: str, folder: Path, classpath: str) -> Iterator[Side]:
+def running(
+    name: str, folder: Path, classpath: str, *, warehouse: Path | None = None
+) -> Iterator[Side]:
     port = free_port()
     if name == "lakehouse":
         cli = "from lakehouse.cli import app; app()"
@@ -97,7 +109,7 @@ def running(name: str, folder: Path, classpath: str) -> Iterator[Side]:
             "--catalog",
             f"sqlite:///{folder}/catalog.db",
             "--warehouse",
-            f"{folder}/warehouse",
+            str(warehouse or folder / "warehouse"),
         ]
         command = [sys.executable, "-c", cli, "serve", *where, "--port", str(port)]
     else:
@@ -243,6 +255,22 @@ def planning(side: Side, location: str, per_partition: int, repeat: int) -> dict
     }
 
 
+def largest(folder: Path, atlas_at: Path, repeat: int) -> dict[str, Any]:
+    """Plans of the whole Atlas table with twins, by a server of its own."""
+    atlas = build(atlas_at / "warehouse", FULL_FILES_PER_PARTITION)
+    location, _ = make_twins(atlas.metadata_location)
+    (folder / "largest").mkdir()
+    with running("lakehouse", folder / "largest", "", warehouse=atlas_at / "warehouse") as side:
+        side.ask("POST", "/namespaces", {"namespace": ["ns"]})
+        before = side.memory_mib()
+        planned = planning(side, location, FULL_FILES_PER_PARTITION, repeat)
+        return planned | {
+            "files": atlas.files,
+            "memory_before_mib": before,
+            "memory_mib": side.memory_mib(),
+        }
+
+
 def median_of(rounds: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     """Of each case the round with the median rate."""
     found = {}
@@ -252,7 +280,9 @@ def median_of(rounds: list[dict[str, dict[str, Any]]]) -> dict[str, dict[str, An
     return found
 
 
-def run(seconds: float, rounds: int, files: int, repeat: int) -> dict[str, Any]:
+def run(
+    seconds: float, rounds: int, files: int, repeat: int, atlas_at: Path | None
+) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="rest-", dir=Path.cwd()))
     try:
         classpath = java_classpath(folder)
@@ -282,6 +312,8 @@ def run(seconds: float, rounds: int, files: int, repeat: int) -> dict[str, Any]:
                     server, atlas.metadata_location, per_partition, repeat
                 ) | {"files": atlas.files, "memory_mib": server.memory_mib()}
                 print(server.name, json.dumps(plans[server.name]), flush=True)
+        plans["lakehouse, whole table"] = largest(folder, atlas_at or folder / "atlas", repeat)
+        print(json.dumps(plans["lakehouse, whole table"]), flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     kept = {name: median_of(found) for name, found in measured.items()}
@@ -300,6 +332,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--files", type=int, default=200_000)
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--atlas", type=Path, help="where the whole Atlas table is kept")
     options = parser.parse_args()
     result = {
         "what": "requests to a catalog over SQLite by clients on the same machine",
@@ -307,7 +340,7 @@ def main() -> None:
         | {"python": platform.python_version(), "iceberg": "1.11.0"},
         "machine": f"{platform.machine()}, {platform.system()} {platform.release()}",
         "cores": os.cpu_count(),
-        **run(options.seconds, options.rounds, options.files, options.repeat),
+        **run(options.seconds, options.rounds, options.files, options.repeat, options.atlas),
     }
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
