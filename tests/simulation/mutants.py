@@ -17,13 +17,15 @@ from pyiceberg.schema import prune_columns
 
 from lakehouse.catalog import metadata_files
 from lakehouse.catalog.filesystem.filesystem_catalog import FilesystemCatalog
+from lakehouse.catalog.filesystem.request_files import Fate, RequestFiles
 from lakehouse.catalog.filesystem.version_files import VersionFiles
 from lakehouse.catalog.own_folders import OwnFolders
 from lakehouse.catalog.sql import sql_catalog as sql
 from lakehouse.data.reading import column_projection as projection
 from lakehouse.data.reading import scan_columns
 from lakehouse.dml.merge import overlapped_keys
-from lakehouse.errors import CommitStateUnknownError, LakehouseError
+from lakehouse.errors import CommitConflictError, CommitStateUnknownError, LakehouseError
+from lakehouse.server.table_commits import TableCommits
 from lakehouse.spec.metadata.metadata_draft import MetadataDraft
 from lakehouse.spec.metadata.table_updates import RemoveSnapshots
 from lakehouse.storage.local import LocalStorage
@@ -515,3 +517,43 @@ def counts_of_the_first_decision_alone(patch: Patch) -> None:
         return changes
 
     patch.setattr(past_decision, "decide_again", said)
+
+
+BEHIND = Plan(
+    faults=frozenset({"lost reply", "timeout", "repeated", "kill", "torn"}),
+    fault_rate=0.1,
+    kinds=("append", "append", "update", "overwrite"),
+    catalog="rest",
+)
+
+
+@mutant(BEHIND, "I1", "I2")
+def refusals_told_as_successes(patch: Patch) -> None:
+    """The server tells what is newest to whom it should say that others were first."""
+
+    def obliging(self, asked):
+        try:
+            return change(self, asked)
+        except CommitConflictError:
+            return [self._tables.newest(one.identifier) for one in asked]
+
+    change = TableCommits._change
+    patch.setattr(TableCommits, "_change", obliging)
+
+
+@mutant(BEHIND)
+def requirements_that_the_server_passes_over(patch: Patch) -> None:
+    commit = TableCommits.commit
+    patch.setattr(
+        TableCommits, "commit", lambda self, name, _, updates: commit(self, name, (), updates)
+    )
+
+
+@mutant(dataclasses.replace(BEHIND, fault_rate=0.3))
+def what_a_key_was_going_to_do_taken_for_done(patch: Patch) -> None:
+    """A server was killed between its note and the swap; the other one is asked again."""
+
+    def written(_self, entries):
+        return {one.location: Fate.WRITTEN for one in entries if one.location is not None}
+
+    patch.setattr(RequestFiles, "_fates", written)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from tests.simulation.served import LATE, REPEATED
 
-CATALOGS = ("filesystem", "filesystem", "sql", "served")
+CATALOGS = ("filesystem", "filesystem", "sql", "served", "rest", "rest sql")
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,16 @@ class Plan:
     between_calls: bool = False
     """Whether others run, processes die and power fails between any two system calls too."""
 
+    @property
+    def is_sql(self) -> bool:
+        """Whether a database has the pointers."""
+        return self.catalog.endswith("sql")
+
+    @property
+    def is_behind_server(self) -> bool:
+        """Whether processes are clients of our server."""
+        return self.catalog.startswith("rest")
+
 
 REAL_KINDS = (
     "append",
@@ -116,7 +126,9 @@ def plan_of(seed: int) -> Plan:
     chosen = rng.random()
     if chosen < 0.15:
         plan = replace(plan, kinds=REAL_KINDS, real_rows=True)
-    elif chosen < 0.35:  # what is lost with the power would have to be told for each of the tables
+    elif (
+        chosen < 0.35 and not plan.is_behind_server
+    ):  # what is lost with the power would have to be told for each of the tables
         kinds = (*plan.kinds, "recreate", "recreate", "orphans", "orphans")
         plan = replace(plan, kinds=kinds, faults=plan.faults - {"power"})
     if rng.random() < 0.5:  # few kinds meet each other more often

@@ -29,6 +29,7 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata, new_table_meta
 from lakehouse.storage.local import LocalStorage
 from lakehouse.transaction.operations.row_decisions import moved_rows, phantom_rows
 from tests.faulty_storage import Fault, FaultyStorage
+from tests.simulation.behind_server import Server, ServerProcess, client, without_sockets
 from tests.simulation.database import FaultyDatabase
 from tests.simulation.disk import DiskOfProcess, SimulatedDisk
 from tests.simulation.model import InvariantBrokenError, Model
@@ -87,9 +88,12 @@ class World:
         self.outage = self.delivering = False
         self.decided_again = self.rows_decided_again = self.retries = 0
         self.databases: list[Database] = []
+        self.servers: dict[int, Server] = {}
+        self.clients: dict[str, Process] = {}
+        """By the host of the URL that they ask."""
         self.folder = (
             tempfile.TemporaryDirectory(dir=_FAST if Path(_FAST).is_dir() else None)
-            if plan.catalog == "sql"
+            if plan.is_sql
             else None
         )
         self.observer = self.catalog(None)
@@ -99,13 +103,15 @@ class World:
         self.clock += 1
         return self.clock
 
-    def catalog(self, process: Process | None) -> Catalog:
+    def catalog(self, process: Process | ServerProcess | None) -> Catalog:
         """The catalog as a process sees it; None: an observer without faults."""
         environment = self.environment(process)
         factory = lambda _location, _properties: self.storage_of(process)  # noqa: E731
         if self.plan.catalog == "served" and process is not None:
             return ServedCatalog(self.observer, self, process, self.storage_of(process))
-        if self.plan.catalog != "sql":
+        if self.plan.is_behind_server and isinstance(process, Process):
+            return client(self, process)
+        if not self.plan.is_sql:
             return FilesystemCatalog(WAREHOUSE, environment=environment, storage_factory=factory)
         assert self.folder is not None
         database = FaultyDatabase(f"sqlite:///{self.folder.name}/catalog.db", self, process)
@@ -330,6 +336,7 @@ class World:
         for process in dying:
             self.scheduler.kill(process)
         self.delayed.clear()
+        self.servers.clear()
         self.disk.lose_power(self.rng)
         self.look(Model.after_power_loss)
         self.look()
@@ -356,7 +363,7 @@ class World:
 
     def _versions(self) -> object:
         """Differs whenever a version was made: one that is made while another is deleted, too."""
-        if self.plan.catalog == "sql":
+        if self.plan.is_sql:
             return self.databases[0].swaps if self.databases else 0  # type: ignore[attr-defined]
         return {name for name in self.disk.names_ if name.endswith(".metadata.json")}
 
@@ -384,7 +391,7 @@ def simulate(seed: int, plan: Plan | None = None) -> World:
         for module in (phantom_rows, moved_rows)
     ]
     try:
-        with one_by_one, unhindered[0], unhindered[1]:
+        with one_by_one, unhindered[0], unhindered[1], without_sockets(world):
             world.run()
     except InvariantBrokenError as error:
         tail = "\n".join(world.trace[-60:])
