@@ -308,3 +308,35 @@ def test_rows_of_many_columns(server):
     made.append(wide)
     found = made.scan(select=["c7"], where="c3 > 990").to_arrow()
     assert found["c7"].to_pylist() == list(range(991, 1000))
+
+
+def test_a_server_of_the_older_name_signs_where_it_says(store, tmp_path):
+    """Some servers, Nessie is one, say `s3.signer.endpoint` alone, and it is a place of theirs."""
+    folder = f"sqlite:///{tmp_path}/older.db"
+    lake = lh.load_catalog(folder, warehouse="s3://lake/older", **store.keys)
+    rules = read_rules(rules_file(tmp_path, roles=GRANTED))
+    app = rest_app(lake, rules=rules, access=AccessRules(signs=True))
+    asked = []
+
+    async def older(scope, receive, send):
+        """The same server, which signs at `/SIGN`; what it says keeps its length."""
+
+        async def told(message):
+            body = message.get("body", b"")
+            body = body.replace(b'"signer.endpoint"', b'"ignore.endpoint"')
+            await send(message | ({"body": body.replace(b'/sign"', b'/SIGN"')} if body else {}))
+
+        if scope["type"] == "http":
+            asked.append(scope["path"].rpartition("/")[2])
+            path = scope["path"].replace("/sign", "/nothing").replace("/SIGN", "/sign")
+            plain = [(name, value) for name, value in scope["headers"] if b"encoding" not in name]
+            scope = scope | {"path": path, "raw_path": path.encode(), "headers": plain}
+        await app(scope, receive, told)
+
+    with HttpServer(older, "127.0.0.1", 0, is_guarded=True) as started:
+        made = ours(Guarded(started.url, lake), "ann").create_table("ann.old", ROWS.schema)
+        made.append(ROWS)
+        assert made.scan().count() == ROWS.num_rows
+        assert made.scan().to_arrow().sort_by("id").equals(ROWS)
+    assert "SIGN" in asked
+    assert "sign" not in asked

@@ -26,7 +26,7 @@ from lakehouse.spec.metadata.lazy_json_list import JsonList
 from lakehouse.spec.metadata.metadata_json import parse
 from lakehouse.spec.metadata.snapshot import MetadataLogEntry, Snapshot, SnapshotLogEntry
 from lakehouse.spec.metadata.table_metadata import TableMetadata, metadata_log, snapshot_log
-from lakehouse.storage.delegated.remote_signer import ENDPOINT, SIGNING_CONFIG
+from lakehouse.storage.delegated.remote_signer import ENDPOINT, OLD_ENDPOINT, SIGNING_CONFIG
 from lakehouse.storage.delegated.vended_credentials import (
     REFRESH_ENDPOINT,
     STORAGE_CREDENTIALS,
@@ -217,7 +217,8 @@ class LoadedTables:
         if self._session.offers(_CREDENTIALS):
             access.setdefault(REFRESH_ENDPOINT, self._session.url(f"{path}/credentials"))
         if is_signed_elsewhere(access):
-            access.setdefault(ENDPOINT, self._session.url(f"{path}/sign"))
+            if not {ENDPOINT, OLD_ENDPOINT} & access.keys():
+                access[ENDPOINT] = self._session.url(f"{path}/sign")
             signing = document.get(SIGNING_CONFIG)
             access[SIGNING_CONFIG] = orjson.dumps(signing or {}).decode()
         vended = VendedCredentials({**self._catalog, **access}, self._environment)

@@ -20,7 +20,7 @@ from lakehouse.rest.rest_session import body_of
 from lakehouse.spec.json_fields import require_list, require_object, require_str
 from lakehouse.storage.s3_client import SIGNED_ELSEWHERE
 
-ENDPOINT = "signer.endpoint"
+ENDPOINT, OLD_ENDPOINT = "signer.endpoint", "s3.signer.endpoint"
 SIGNING_CONFIG = "remote-signing-config"
 """Storage property: what the server wants in every request, as JSON."""
 _WITH_BODY = "DeleteObjects"
@@ -37,7 +37,7 @@ class RemoteSigner:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         base = _first(properties, "signer.uri", "s3.signer.uri", "uri")
-        endpoint = _first(properties, ENDPOINT, "s3.signer.endpoint")
+        endpoint = _first(properties, ENDPOINT, OLD_ENDPOINT)
         if base is None or endpoint is None:
             raise InvalidInputError(f"{SIGNED_ELSEWHERE} needs {ENDPOINT}, and uri: nobody signs.")
         self._client = shared_client(properties.get("uri", base), properties)
