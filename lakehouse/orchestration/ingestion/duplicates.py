@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +29,8 @@ from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.spec.schema.metadata_columns import METADATA_COLUMNS
 from lakehouse.storage.storage_by_scheme import storage_for
+
+Item = TypeVar("Item")
 
 _FILE, _POS = "_file", "_pos"
 _DAY = "__day"
@@ -98,10 +102,11 @@ def find_duplicates(
     if not new:
         return found
 
-    def compare(part: _Part, _task: str) -> Duplicates:
-        return _compared(part, comparison)
+    def compare(parts: Sequence[_Part], _task: str) -> list[Duplicates]:
+        return [_compared(part, comparison) for part in parts]
 
-    for one in on_workers(spark, list(_parts(new, present, comparison.read)), compare):
+    groups = _few(spark, list(_parts(new, present, comparison.read)))
+    for one in chain.from_iterable(on_workers(spark, groups, compare)):
         for path, positions in one.positions.items():
             found.positions.setdefault(path, []).extend(positions)
         found.counts.update(one.counts)
@@ -117,15 +122,30 @@ def without_duplicates(
     """The files without those rows; affected files are written again, their old ones deleted."""
     affected = [one for one in files if one.file_path in duplicates.positions]
 
-    def rewrite(file: DataFile, task: str) -> list[DataFile]:
-        return _rewritten(file, duplicates.positions[file.file_path], comparison, task)
+    def rewrite(group: Sequence[DataFile], task: str) -> list[DataFile]:
+        return [
+            one
+            for at, file in enumerate(group)
+            for one in _rewritten(
+                file, duplicates.positions[file.file_path], comparison, f"{task}-{at}"
+            )
+        ]
 
-    made = on_workers(spark, affected, rewrite)
+    made = on_workers(spark, _few(spark, affected), rewrite)
     storage_for(comparison.location, comparison.properties).delete(
         [one.file_path for one in affected]
     )
     kept = [one for one in files if one.file_path not in duplicates.positions]
-    return kept + [one for group in made for one in group]
+    return kept + list(chain.from_iterable(made))
+
+
+def _few(spark: SparkSession, items: Sequence[Item]) -> list[Sequence[Item]]:
+    """Items in groups that keep every core busy: a task of its own costs each a tenth of a second.
+
+    Each task is sent all items.
+    """
+    count = min(len(items), 4 * spark.sparkContext.defaultParallelism)
+    return [items[len(items) * at // count : len(items) * (at + 1) // count] for at in range(count)]
 
 
 def _parts(
