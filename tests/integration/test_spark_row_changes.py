@@ -239,8 +239,13 @@ def test_overwrites(sql, lake, spark):
         sql("CREATE TABLE lake.raw.parts (id INT, p STRING) PARTITIONED BY (p)")
         sql("INSERT INTO lake.raw.parts VALUES (1, 'a'), (2, 'b')")
         sql("INSERT OVERWRITE lake.raw.parts VALUES (3, 'b'), (4, 'c')")
+        # a table without partitions is one partition, of which nothing is written here
+        sql("INSERT OVERWRITE lake.raw.rows SELECT * FROM lake.raw.rows WHERE id > 9")
+        assert sql("SELECT id FROM lake.raw.rows ORDER BY id") == [(1,), (2,), (4,)]
     finally:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+    sql("INSERT OVERWRITE lake.raw.rows SELECT * FROM lake.raw.rows WHERE id > 2")
+    assert sql("SELECT id FROM lake.raw.rows") == [(4,)]
     assert sql("SELECT * FROM lake.raw.parts ORDER BY id") == [(1, "a"), (3, "b"), (4, "c")]
     sql("INSERT OVERWRITE lake.raw.parts PARTITION (p = 'a') VALUES (9)")
     assert sql("SELECT * FROM lake.raw.parts ORDER BY id") == [(3, "b"), (4, "c"), (9, "a")]

@@ -175,9 +175,9 @@ class Generator:
         where = self.about(self.condition(), self.other, self.other)
         query = f"SELECT * FROM {self.other} WHERE {where}"
         steps = [f"INSERT INTO {{next}} {query}"]
-        if self.dynamic and self.key:
+        if self.dynamic:
             steps = [*self._other_partitions(query), *steps]
-        kind = "INSERT OVERWRITE" + (" dynamic" if len(steps) > 1 else "")
+        kind = "INSERT OVERWRITE" + (" dynamic" if self.dynamic else "")
         return Statement(kind, f"INSERT OVERWRITE {{t}} {query}", steps)
 
     def _overwrite_partition(self) -> Statement:
@@ -202,10 +202,11 @@ class Generator:
         )
 
     def _other_partitions(self, query: str) -> list[str]:
+        # a table without partitions is one, which a query without rows leaves as it is
         same = " AND ".join(f"{one.format('q')} <=> {one.format('o')}" for one in self.key)
         return [
             "INSERT INTO {next} SELECT * FROM {now} q "
-            f"WHERE NOT EXISTS (SELECT 1 FROM ({query}) o WHERE {same})"
+            f"WHERE NOT EXISTS (SELECT 1 FROM ({query}) o WHERE {same or 'true'})"
         ]
 
     def delete(self) -> Statement:
