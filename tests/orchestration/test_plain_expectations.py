@@ -9,6 +9,7 @@ import math
 import os
 import random
 import sys
+from datetime import date, timedelta
 
 import pytest
 from pyspark.sql import types as t
@@ -123,3 +124,65 @@ def test_days_without_a_fault_do_not_load_great_expectations(spark, monkeypatch)
     bad = Suite("bad", (Expectation("expect_column_values_to_be_null", {"column": "n"}),))
     with pytest.raises(ImportError):
         validate(frame, [fine, bad], "rows")
+
+
+def test_days_that_fail_are_those_that_great_expectations_fails(spark, monkeypatch):
+    rng = random.Random(20261124)
+    days = [date(2026, 1, 1) + timedelta(n) for n in range(6)]
+    schema = t.StructType([*SCHEMA.fields, t.StructField("day", t.DateType())])
+    asked = []
+    explain = checks.explain
+    monkeypatch.setattr(checks, "explain", lambda *args: asked.append(args) or explain(*args))
+    found = 0
+    for _ in range(ROUNDS):
+        # a day may have no row, and a row no day
+        rows = [(*row, rng.choice([*days[:-1], None])) for _ in range(5) for row in rows_of(rng)]
+        frame = spark.createDataFrame(rows, schema).persist()
+        suite = Suite("shares", tuple(share_of(rng) for _ in range(2)))
+        asked.clear()
+        [outcome] = checks.validate_days(frame, [suite], "rows", days, "day")
+        assert len(asked) == (0 if outcome.passed else 2)  # all days, and the worst of them
+        bad = {}
+        for day in days:
+            [alone] = explain(frame.where(frame.day == day), [suite], "rows")
+            if not alone.passed:
+                bad[day] = alone
+        if outcome.passed:
+            continue
+        if bad:
+            assert set(outcome.bad_days) == set(bad)
+            for day, one in bad.items():
+                assert outcome.bad_days[day].unexpected == one.metadata["unexpected_values"]
+            worst = max(bad, key=lambda day: outcome.bad_days[day].unexpected)
+            assert outcome.bad_days[worst].why == "; ".join(bad[worst].failures)
+            found += len(bad)
+        frame.unpersist()
+    assert found > ROUNDS
+
+
+def share_of(rng):
+    """An expectation about shares of a day's values, of a form that is known."""
+    kind = rng.randrange(3)
+    mostly = rng.choice([{}, {"mostly": rng.choice([0.5, 0.9])}])
+    if kind == 0:
+        return expect("column_values_to_not_be_null", column=rng.choice(list(COLUMNS)), **mostly)
+    if kind == 1:
+        values = rng.sample(["a", "b", "A", ""], rng.randrange(1, 5))
+        return expect("column_values_to_be_in_set", column="s", value_set=values, **mostly)
+    column = rng.choice(["n", "x", "odd name"])
+    return expect("column_values_to_be_between", column=column, min_value=0, max_value=3, **mostly)
+
+
+def test_what_fails_for_days_together_is_found_by_halving(spark):
+    days = [date(2026, 1, 1) + timedelta(n) for n in range(4)]
+    frame = spark.createDataFrame(
+        [(n, days[n]) for n in (0, 1, 2, 3)] + [(0, days[1])], "n int, day date"
+    )
+    once = Suite("once", (expect("column_values_to_be_unique", column="n"),))
+    [outcome] = checks.validate_days(frame, [once], "rows", days, "day")
+    assert set(outcome.bad_days) == {days[0], days[1]}
+    both = Suite(
+        "both", (*once.expectations, expect("column_values_to_be_between", column="n", max_value=2))
+    )
+    [outcome] = checks.validate_days(frame, [both], "rows", days, "day")
+    assert set(outcome.bad_days) == {days[0], days[1], days[3]}

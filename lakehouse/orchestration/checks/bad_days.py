@@ -78,6 +78,7 @@ def bad_days_of(
     outcome: CheckOutcome,
     days: Sequence[date],
     check: Callable[[Sequence[date]], CheckOutcome],
+    suspects: Mapping[date, BadDay] | None = None,
 ) -> CheckOutcome:
     """The outcome with the days that it failed for, found by halving.
 
@@ -85,7 +86,16 @@ def bad_days_of(
         outcome: of all the days together.
         days: that were checked.
         check: the same check of some of the days.
+        suspects: days that fail by themselves, as counts of each have it. Then the worst alone is
+            checked, which explains it; where its check passes, the days are found by halving.
     """
+    if outcome.passed:
+        return outcome
+    if suspects:
+        worst = max(suspects, key=lambda day: suspects[day].unexpected)
+        judged = check([worst])
+        if not judged.passed:
+            return replace(outcome, bad_days={**suspects, worst: _bad(judged)})
     return replace(outcome, bad_days=_failing(outcome, days, check))
 
 
@@ -101,12 +111,15 @@ def _failing(
         middle = len(days) // 2
         for half in (days[:middle], days[middle:]):
             found |= _failing(check(half), half, check)
+    # what is wrong only with some days together is wrong with each of them
+    return found or dict.fromkeys(days, _bad(outcome))
+
+
+def _bad(outcome: CheckOutcome) -> BadDay:
     unexpected = outcome.metadata.get("unexpected_values", 0)
-    bad = BadDay(
+    return BadDay(
         unexpected if isinstance(unexpected, int) else 0, "; ".join(outcome.failures)[:1000]
     )
-    # what is wrong only with some days together is wrong with each of them
-    return found or dict.fromkeys(days, bad)
 
 
 def _from_json(value: object) -> dict[date, BadDay]:

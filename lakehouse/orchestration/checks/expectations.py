@@ -11,9 +11,9 @@ from datetime import date
 from itertools import islice
 from typing import Any
 
-from lakehouse.orchestration.checks.audit import CheckOutcome
+from lakehouse.orchestration.checks.audit import BadDay, CheckOutcome
 from lakehouse.orchestration.checks.bad_days import bad_days_of
-from lakehouse.orchestration.checks.plain_expectations import held
+from lakehouse.orchestration.checks.plain_expectations import held, proofs_of_days
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +103,40 @@ def validate_days(
     """
     by_name = {suite.name: suite for suite in suites}
 
-    def again(name: str, some: Sequence[date]) -> CheckOutcome:
-        return validate(_of_days(frame, column, some), [by_name[name]], where)[0]
+    def found(outcome: CheckOutcome) -> CheckOutcome:
+        suite = by_name[outcome.name]
+        return bad_days_of(
+            outcome,
+            days,
+            lambda some: validate(_of_days(frame, column, some), [suite], where)[0],
+            None if outcome.passed else _suspects(frame, suite, days, column),
+        )
 
-    return [
-        bad_days_of(one, days, lambda some, name=one.name: again(name, some))  # type: ignore[misc]
-        for one in validate(frame, suites, where)
-    ]
+    return [found(one) for one in validate(frame, suites, where)]
+
+
+def _suspects(
+    frame: Any, suite: Suite, days: Sequence[date], column: str
+) -> dict[date, BadDay] | None:
+    """The days that a suite is not proved for; None where counts of days cannot tell them."""
+    if not _is_spark(frame):
+        return None
+    day_of = importlib.import_module("pyspark.sql.functions").to_date(column)
+    proofs = proofs_of_days(frame, suite.expectations, day_of)
+    if proofs is None:
+        return None
+    doubts = {day: proofs.doubtful(day) for day in days}
+    return {
+        day: BadDay(
+            sum(unexpected for _, _, unexpected in doubt),
+            "; ".join(
+                f"{_called(one.type, one.arguments)}: {unexpected:,} of {there:,} unexpected"
+                for one, there, unexpected in doubt
+            )[:1000],
+        )
+        for day, doubt in doubts.items()
+        if doubt
+    }
 
 
 def _is_spark(frame: Any) -> bool:
@@ -162,8 +189,11 @@ def _failure(one: Any) -> str:
         ),
         None,
     )
-    given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
-    return f"{one.expectation_config.type}({given}) found {str(error or found)[:200]}"
+    return f"{_called(one.expectation_config.type, arguments)} found {str(error or found)[:200]}"
+
+
+def _called(kind: str, arguments: Mapping[str, object]) -> str:
+    return f"{kind}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
 
 
 def _exceptions(info: Any) -> list[Mapping[str, Any]]:

@@ -10,19 +10,58 @@ one of them can report it.
 from __future__ import annotations
 
 import importlib
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from datetime import date
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-    # aggregates, and what their values prove
-    Proof: TypeAlias = tuple[list[Column], Callable[..., bool]]
 
 NUMBERS = frozenset({"byte", "short", "integer", "long", "float", "double", "decimal"})
 EXACT = frozenset({"byte", "short", "integer", "long", "string", "date", "timestamp"})
 # `mostly` is compared by Great Expectations in floating point: what is this near is left to it
 MARGIN = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """How an expectation is proved.
+
+    Attributes:
+        columns: two aggregates of a frame.
+        enough: whether their values prove it.
+        share: they count the values and those of them that are as expected, so that the counts of
+            days add up to those of several days. Otherwise what holds for all rows holds for some.
+    """
+
+    columns: tuple[Column, Column]
+    enough: Callable[[int, int], bool]
+    share: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DayProofs:
+    """What the counts of each day prove about expectations.
+
+    Attributes:
+        proofs: each expectation, and whether two counts prove it.
+        counts: for each day that has rows, two counts for each expectation.
+    """
+
+    proofs: Sequence[tuple[Any, Callable[[int, int], bool]]]
+    counts: Mapping[date, Sequence[int]]
+
+    def doubtful(self, day: date) -> list[tuple[Any, int, int]]:
+        """The expectations that a day does not prove: values, and so many of them unexpected."""
+        found = self.counts.get(day, ())
+        pairs = zip(self.proofs, found[::2], found[1::2], strict=False)
+        return [
+            (one, there, there - good)
+            for (one, enough), there, good in pairs
+            if not enough(there, good)
+        ]
 
 
 def held(frame: DataFrame, expectations: Sequence[Any]) -> list[bool]:
@@ -33,12 +72,38 @@ def held(frame: DataFrame, expectations: Sequence[Any]) -> list[bool]:
         expectations: each with `type` and `arguments`, as Great Expectations names them.
     """
     proofs = [_proof(frame, one.type, dict(one.arguments)) for one in expectations]
-    columns = [column for proof in proofs if proof for column in proof[0]]
+    columns = _named([proof for proof in proofs if proof])
     if not columns:
         return [False] * len(proofs)
-    row = frame.agg(*(column.alias(str(at)) for at, column in enumerate(columns))).first()
-    counts = iter(row or ())
-    return [proof[1](*(next(counts) for _ in proof[0])) if proof else False for proof in proofs]
+    counts = iter(frame.agg(*columns).first() or ())
+    return [proof is not None and proof.enough(next(counts), next(counts)) for proof in proofs]
+
+
+def proofs_of_days(frame: DataFrame, expectations: Sequence[Any], day: Column) -> DayProofs | None:
+    """What one aggregate by day proves of expectations.
+
+    Args:
+        frame: is read once, twice where an expectation is about all rows together.
+        expectations: as for `held`.
+        day: the expression that gives a row's day.
+
+    Returns:
+        None when the counts of days cannot tell for which days an expectation fails: it is of no
+        known form, or is about all rows together and not proved for all of them.
+    """
+    proved = [(one, _proof(frame, one.type, dict(one.arguments))) for one in expectations]
+    shares = [(one, proof) for one, proof in proved if proof and proof.share]
+    others = [one for one, proof in proved if not (proof and proof.share)]
+    if not shares or not all(held(frame, others)):
+        return None
+    rows = frame.groupBy(day).agg(*_named([proof for _, proof in shares])).collect()
+    counts = {row[0]: tuple(row)[1:] for row in rows}
+    return DayProofs([(one, proof.enough) for one, proof in shares], counts)
+
+
+def _named(proofs: Sequence[Proof]) -> list[Column]:
+    columns = [column for proof in proofs for column in proof.columns]
+    return [column.alias(str(at)) for at, column in enumerate(columns)]
 
 
 def _proof(frame: DataFrame, kind: str, arguments: dict[str, Any]) -> Proof | None:
@@ -64,7 +129,7 @@ def _not_null(f: Any, _types: Mapping[str, str], arguments: dict[str, Any]) -> P
     if mostly is None:
         return None
     column = f.col(_quoted(arguments["column"]))
-    return [f.count(f.lit(1)), f.count(column)], lambda rows, there: _enough(rows, there, mostly)
+    return Proof((f.count(f.lit(1)), f.count(column)), _enough(mostly))
 
 
 def _between(f: Any, types: Mapping[str, str], arguments: dict[str, Any]) -> Proof | None:
@@ -96,7 +161,7 @@ def _unique(f: Any, types: Mapping[str, str], arguments: dict[str, Any]) -> Proo
     if arguments.keys() != {"column"} or types[arguments["column"]] not in EXACT:
         return None
     column = f.col(_quoted(arguments["column"]))
-    return [f.count(column), f.count_distinct(column)], lambda there, distinct: there == distinct
+    return Proof((f.count(column), f.count_distinct(column)), operator.eq, share=False)
 
 
 def _compound_unique(f: Any, types: Mapping[str, str], arguments: dict[str, Any]) -> Proof | None:
@@ -104,18 +169,16 @@ def _compound_unique(f: Any, types: Mapping[str, str], arguments: dict[str, Any]
     if arguments.keys() != {"column_list"} or any(types[name] not in EXACT for name in names):
         return None
     together = f.struct(*(f.col(_quoted(name)) for name in names))
-    return [f.count(f.lit(1)), f.count_distinct(together)], lambda rows, distinct: rows == distinct
+    return Proof((f.count(f.lit(1)), f.count_distinct(together)), operator.eq, share=False)
 
 
 def _most_of(f: Any, column: Column, expected: Column, mostly: float) -> Proof:
-    return (
-        [f.count(column), f.count(f.when(column.isNotNull() & expected, 1))],
-        lambda there, good: _enough(there, good, mostly),
-    )
+    good = f.count(f.when(column.isNotNull() & expected, 1))
+    return Proof((f.count(column), good), _enough(mostly))
 
 
-def _enough(rows: int, good: int, mostly: float) -> bool:
-    return good == rows or good / rows > mostly + MARGIN
+def _enough(mostly: float) -> Callable[[int, int], bool]:
+    return lambda rows, good: good == rows or good / rows > mostly + MARGIN
 
 
 def _mostly(arguments: Mapping[str, Any], known: set[str]) -> float | None:
