@@ -1,8 +1,9 @@
 """Spark reads and writes tables on S3 beside plain files on `s3a://`, in one session.
 
-`make cluster-jars`, then `python -m benchmarks.spark_s3 [--rows N] [--master MASTER]`, where MASTER
-is `local[2]` or `local-cluster[2,1,1024]`. The S3 server is versitygw on loopback, which `make
-cluster` builds; both sides pay for it alike.
+`make cluster-jars .tools/bin/versitygw`, then `python -m benchmarks.spark_s3 [--rows N] [--master
+MASTER]`, where MASTER is `local[2]`, `local-cluster[2,1,1024]`, the URL of a cluster on this
+machine, or `standalone`: a master and two workers, which are started and ended here. The S3 server
+is versitygw on loopback; both sides pay for it alike.
 """
 
 from __future__ import annotations
@@ -16,17 +17,22 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from benchmarks.spark_support import events, interleaved, report
-from deploy.loopback import free_port, listens
+from deploy.loopback import free_port, listens, loopback_spark
 from lakehouse.lake import load_catalog
 from lakehouse.spark import build_session
 
 ROOT = Path(__file__).resolve().parent.parent
 BUCKET = "bench"
 TARGETS = {"write by day and bucket": 1.0, "aggregate": 1.05, "filtered columns": 1.05}
+RESULTS = {
+    "local": "spark_s3",
+    "local-cluster": "spark_s3_local_cluster",
+    "standalone": "spark_s3_standalone",
+}
 NATIVE_BUCKET = "pmod(hash(-1693959553, user_id) & 2147483647, 4)"
 
 
@@ -68,20 +74,28 @@ def main() -> int:
     if not jars:
         raise SystemExit("S3A's JARs are not there: make cluster-jars")
     try:
-        with s3_server(root / "s3") as properties:
-            return measured(arguments, root, jars, properties)
+        standalone = arguments.master == "standalone"
+        cluster = loopback_spark(root / "spark") if standalone else nullcontext(arguments.master)
+        with s3_server(root / "s3") as properties, cluster as master:
+            return measured(arguments, master, root, jars, properties)
     finally:
         shutil.rmtree(root)
 
 
 def measured(
-    arguments: argparse.Namespace, root: Path, jars: list[str], properties: dict[str, str]
+    arguments: argparse.Namespace,
+    master: str,
+    root: Path,
+    jars: list[str],
+    properties: dict[str, str],
 ) -> int:
     spark = build_session(
         "spark_s3",
-        master=arguments.master,
+        master=master,
         config={
-            "spark.jars": ",".join(jars),
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # by path: 660 MB would go to each executor as spark.jars
             "spark.driver.extraClassPath": ":".join(jars),
             "spark.executor.extraClassPath": ":".join(jars),
             "spark.sql.shuffle.partitions": "8",
@@ -105,18 +119,18 @@ def measured(
 
         def theirs() -> None:
             keyed = source.selectExpr("*", "date(event_ts) AS day", f"{NATIVE_BUCKET} AS bucket")
-            keyed.repartition("day", "bucket").write.mode("overwrite").option(
-                "compression", "zstd"
-            ).partitionBy("day", "bucket").parquet(f"s3a://{BUCKET}/plain")
+            keyed.repartition("day", "bucket").write.option("compression", "zstd").partitionBy(
+                "day", "bucket"
+            ).parquet(f"s3a://{BUCKET}/plain{next(numbers)}")
 
-        ours()  # the lakehouse tells Hadoop where the bucket is
+        ours()  # t0: the lakehouse tells Hadoop where the bucket is
         cases = {
             "write by day and bucket": interleaved(
                 {"lakehouse": ours, "repartition + partitionBy": theirs}, arguments.repeat
             )
         }
         table = lake.load_table("b.t0")
-        plain = spark.read.parquet(f"s3a://{BUCKET}/plain")
+        plain = spark.read.parquet(f"s3a://{BUCKET}/plain{next(numbers) - 1}")
         frame = table.scan().to_spark(spark)
         assert frame.count() == plain.count() == arguments.rows
 
@@ -131,7 +145,7 @@ def measured(
                 {"lakehouse": query(frame), "spark.read.parquet": query(plain)}, arguments.repeat
             )
         met = report(
-            "spark_s3" if arguments.master.startswith("local[") else "spark_s3_cluster",
+            RESULTS.get(arguments.master.partition("[")[0], "spark_s3_cluster"),
             f"Spark on S3, {arguments.master}",
             cases,
             "lakehouse",

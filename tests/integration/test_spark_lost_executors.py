@@ -10,12 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from deploy.loopback import free_port
+from deploy.loopback import loopback_spark
 from tests.integration.spark_support import lake
 
 __all__ = ["lake"]
 
-ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 # A worker of Python is a child of a daemon, whose parent is the executor.
@@ -64,24 +63,8 @@ os._exit(0)  # the straggler is not waited for
 @pytest.fixture
 def master(tmp_path: Path):
     """A cluster of two workers that are two hosts: Spark repeats no slow task on its own host."""
-    port, running = free_port(), []
-
-    def start(*arguments: str) -> None:
-        command = [sys.executable, "-m", "deploy.spark", *arguments, "--webui-port", "0"]
-        with (tmp_path / f"{len(running)}.log").open("wb") as log:
-            running.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT))
-
-    url = f"spark://127.0.0.1:{port}"
-    start("master", "--host", "127.0.0.1", "--port", str(port))
-    try:
-        for number in (1, 2):
-            room = ("--work-dir", str(tmp_path / f"work{number}"))
-            start("worker", url, "--host", f"127.0.0.{number}", "--cores", "1", "-m", "1g", *room)
+    with loopback_spark(tmp_path / "cluster") as url:
         yield url
-    finally:
-        for one in reversed(running):
-            one.kill()
-            one.wait()
 
 
 @pytest.mark.parametrize("how", ["killed", "slow"])
