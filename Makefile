@@ -19,6 +19,7 @@ STATEMENTS ?= 2000
 SEED ?= 1
 WORKERS ?= 2
 VERSION ?= 4.1
+CHART ?= dagster --repo https://dagster-io.github.io/helm --version 1.13.27
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
 .PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes clean
@@ -167,12 +168,13 @@ cluster: .venv/installed .tools/bin/versitygw ## docker-compose.yml as processes
 cluster-jars: ## Hadoop's s3a for `make cluster`: 660 MB by Maven
 	mvn -B -q -f deploy/pom.xml dependency:copy-dependencies -DoutputDirectory=$(CURDIR)/.tools/jars
 
-kubernetes: .venv/installed ## deploy/kubernetes against the schemas of Kubernetes and of Dagster's chart
-	$(UV) run --no-project --with kubernetes-validate \
-		kubernetes-validate --strict deploy/kubernetes/lakehouse.yaml
+kubernetes: .venv/installed ## deploy/kubernetes against the schemas of Kubernetes and of Dagster's chart: CHART=folder
+	validate=("$(UV)" run --no-project --with kubernetes-validate kubernetes-validate --strict)
+	"$${validate[@]}" deploy/kubernetes/lakehouse.yaml
 	if command -v helm > /dev/null; then
-		helm template dagster dagster --repo https://dagster-io.github.io/helm --version 1.13.27 \
-			-f deploy/kubernetes/dagster-values.yaml > /dev/null
+		mkdir -p .tools
+		helm template dagster $(CHART) -f deploy/kubernetes/dagster-values.yaml > .tools/dagster.yaml
+		"$${validate[@]}" .tools/dagster.yaml
 	else
 		echo "helm is not installed: Dagster's chart does not check dagster-values.yaml"
 	fi
