@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -15,6 +16,7 @@ from lakehouse.scan.manifests.manifest_cache import CacheKey, ManifestCache
 from lakehouse.scan.manifests.partition_prefix import Keep
 from lakehouse.scan.manifests.twin_cache import ReadTwin
 from lakehouse.spec.manifests.columnar_manifest import (
+    TwinFile,
     conform,
     lacking,
     mismatch,
@@ -168,15 +170,15 @@ class ManifestSource:
         return inherit(conform(table, self._spec, self._context.types), self.manifest)
 
     def _open_twin(self) -> ReadTwin | None:
-        path, cache = self.manifest.manifest_path, self._context.cache
+        context, path = self._context, self.manifest.manifest_path
         seal = seal_of(path)
         if seal is None:
             return None
         try:
             file = ReadTwin(
                 path,
-                lambda: open_twin(self._twin_bytes(), seal),
-                None if cache is None else cache.twins,
+                partial(_opened, context.storage, self.manifest, seal),
+                None if context.cache is None else context.cache.twins,
             )
         except (FileNotFoundError, NoSuchFileError):
             return None
@@ -189,18 +191,22 @@ class ManifestSource:
             return None
         return file
 
-    def _twin_bytes(self) -> pa.NativeFile:
-        location = twin_path(self.manifest.manifest_path)
-        filesystem, path = self._context.storage.filesystem(location)
-        if (
-            isinstance(filesystem, pafs.LocalFileSystem)
-            or self.manifest.manifest_length > _FETCHED_WHOLE_BYTES
-        ):
-            return filesystem.open_input_file(path)
-        return pa.BufferReader(self._context.storage.read(location))
-
     def _ignore_twin(self, reason: str) -> None:
         self._twin = None
         self._context.notes.append(
             f"ignored the columnar twin of {self.manifest.manifest_path}: {reason}"
         )
+
+
+def _opened(storage: Storage, manifest: ManifestFile, seal: str) -> TwinFile:
+    """The twin of a manifest.
+
+    It holds no source: that would hold it in turn, and what was read of both would stay in memory
+    until cycles are looked for.
+    """
+    location = twin_path(manifest.manifest_path)
+    filesystem, path = storage.filesystem(location)
+    local = isinstance(filesystem, pafs.LocalFileSystem)
+    if local or manifest.manifest_length > _FETCHED_WHOLE_BYTES:
+        return open_twin(filesystem.open_input_file(path), seal)
+    return open_twin(pa.BufferReader(storage.read(location)), seal)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+import gc
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lakehouse.scan.manifests.manifest_cache import ManifestCache
-from lakehouse.scan.manifests.twin_cache import KeptTwin, TwinCache, table_bytes
+from lakehouse.scan.manifests.manifest_source import ManifestSource
+from lakehouse.scan.manifests.twin_cache import ReadTwin, table_bytes
 from lakehouse.scan.planner import plan_scan
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.spec.manifests.columnar_manifest import TWIN_SUFFIX
@@ -84,6 +84,19 @@ def test_a_twin_that_goes_away_is_still_known_and_the_avro_has_the_rest(table):
     assert report["data_manifests"]["read_columnar"] == 0
 
 
+@pytest.mark.parametrize("where", FILTERS)
+def test_what_was_read_of_twins_goes_away_with_the_plan(table, where):
+    """At once: cycles are looked for when there are many objects, however large they are."""
+    gc.collect()
+    gc.disable()
+    try:
+        planned(table, where, table.storage, None)
+        left = [one for one in gc.get_objects() if isinstance(one, ManifestSource | ReadTwin)]
+    finally:
+        gc.enable()
+    assert left == []
+
+
 def test_a_twin_of_another_spec_is_not_taken(table):
     cache = ManifestCache()
     planned(table, "id = 1", table.storage, cache)
@@ -92,34 +105,6 @@ def test_a_twin_of_another_spec_is_not_taken(table):
     assert BY_NAME in other.base.partition_specs
     other.twins(other.metadata())
     assert len(planned(other, None, other.storage, cache)[0]) == 1
-
-
-SIZES = st.integers(0, 12)
-
-
-@given(
-    bound=st.integers(1, 30),
-    steps=st.lists(st.tuples(st.sampled_from("abcdef"), st.one_of(st.none(), SIZES)), max_size=40),
-)
-def test_the_bound_holds_and_what_was_used_last_stays(bound, steps):
-    """Against a list of what was used, longest ago first."""
-    cache, model = TwinCache(bound), OrderedDict()
-    for path, size in steps:
-        if size is None:
-            found = cache.get(path)
-            assert (None if found is None else found.size) == model.get(path)
-            if path in model:
-                model.move_to_end(path)
-        else:
-            cache.put(path, KeptTwin((), 0, {}, size))
-            model.pop(path, None)
-            if size <= bound:
-                model[path] = size
-            while sum(model.values()) > bound:
-                model.popitem(last=False)
-    for path in "abcdef":
-        found = cache.get(path)
-        assert (None if found is None else found.size) == model.get(path)
 
 
 def test_what_is_kept_is_counted(table):
