@@ -33,6 +33,10 @@ class LazyItems(Sequence[T], Generic[P, T]):
         """What the items are made from."""
         return self._parts
 
+    def forget(self) -> None:
+        """Keep no item that was made; those that are needed again are made again."""
+        self._made.clear()
+
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
@@ -60,6 +64,7 @@ class LazyItems(Sequence[T], Generic[P, T]):
         return f"<{len(self)} items>"
 
     def _items(self, part: int) -> Sequence[T]:
-        if part not in self._made:
-            self._made[part] = self._make(self._parts[part])
-        return self._made[part]
+        made = self._made.get(part)
+        if made is None:
+            made = self._made[part] = self._make(self._parts[part])
+        return made

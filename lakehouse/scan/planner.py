@@ -25,6 +25,7 @@ from lakehouse.scan.lazy_items import LazyItems
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, ManifestCache
 from lakehouse.scan.manifests.manifest_source import SourceContext
 from lakehouse.scan.manifests.snapshot_entries import load_manifests
+from lakehouse.scan.manifests.twin_cache import table_bytes
 from lakehouse.scan.pruning.entry_pruning import must_match
 from lakehouse.scan.pruning.metadata_aggregates import Aggregate, from_entries
 from lakehouse.scan.pruning.surviving_files import Found, Search, prune_files, prune_manifests
@@ -56,6 +57,8 @@ PLAN_COLUMNS = (
     "first_row_id",
     "key_metadata",
 )
+_PLAN_BYTES = 16_384
+"""What a plan takes beside its entries: schema, report, filter."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,17 @@ class ScanPlan:
         if rows is None or any(one.function != "rows" for one in asked):
             raise LookupError("rows are deleted")
         return [rows] * len(asked)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes in memory as long as no file or task is made."""
+        return _PLAN_BYTES + sum(table_bytes(part.table) for part in self._parts)
+
+    def forget(self) -> None:
+        """Keep no file or task that was made; those that are looked at again are made again."""
+        for items in (self.files, self.tasks):
+            if isinstance(items, LazyItems):
+                items.forget()
 
     @property
     def _parts(self) -> Sequence[Entries]:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from threading import Lock
 
 import orjson
 
 from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.errors import NoSuchTableError
+from lakehouse.scan.manifests.kept_by_bytes import KeptByBytes
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.metadata_json import serialize
 from lakehouse.spec.metadata.table_metadata import TableMetadata, snapshot_log
 
-_TABLES_MAX = 256
+_TABLE_BYTES = 32_768
+"""What a table takes beside the text of its history: schemas, properties, statistics."""
 ALL, REFS, APPENDED = "all", "refs", "appended"
 """Which snapshots are told: all; those that a branch or tag names; these, and of the logs of
 snapshots and metadata files the newest file alone."""
@@ -27,6 +27,13 @@ class _Known:
     mark: Hashable | None = None
     bodies: dict[str, bytes] = field(default_factory=dict)
 
+    def size(self) -> int:
+        """Bytes that it takes: its history is text, and objects where somebody looked at it."""
+        metadata = self.version.metadata
+        history = (*metadata.snapshots.raw_parts(), *metadata.snapshot_log.raw_parts())
+        told = sum(len(one) for one in self.bodies.values())
+        return _TABLE_BYTES + 2 * sum(len(one) for one in history) + told
+
 
 class ServedTables:
     """Versions of tables by name. The catalog is asked each time whether they are still newest.
@@ -34,15 +41,15 @@ class ServedTables:
     Args:
         catalog: holds them.
         config: what clients are told for every table (REST catalog: LoadTableResult.config).
+        bytes_max: of what is kept.
 
     Attributes:
         config: see above.
     """
 
-    def __init__(self, catalog: Catalog, config: Mapping[str, str]) -> None:
+    def __init__(self, catalog: Catalog, config: Mapping[str, str], bytes_max: int) -> None:
         self._catalog, self.config = catalog, config
-        self._known: OrderedDict[Identifier, _Known] = OrderedDict()
-        self._lock = Lock()
+        self.known: KeptByBytes[Identifier, _Known] = KeptByBytes(bytes_max)
 
     def newest(self, identifier: Identifier) -> TableVersion:
         """The newest version of the table. Raises NoSuchTableError."""
@@ -50,7 +57,7 @@ class ServedTables:
 
     def recent(self, identifier: Identifier) -> TableVersion:
         """The version that was newest when anybody asked last. Raises NoSuchTableError."""
-        known = self._known.get(identifier)
+        known = self.known.get(identifier)
         return self.newest(identifier) if known is None else known.version
 
     def body(self, identifier: Identifier, snapshots: str = ALL) -> tuple[TableVersion, bytes]:
@@ -63,13 +70,14 @@ class ServedTables:
         known = self._newest(identifier)
         if snapshots not in known.bodies:
             known.bodies[snapshots] = self.document(known.version, snapshots)
+            self.known.resize(identifier, known, known.size())
         return known.version, known.bodies[snapshots]
 
     def known_body(
         self, identifier: Identifier, snapshots: str
     ) -> tuple[TableVersion, bytes] | None:
         """What `body` gives, if that can be told without waiting; None otherwise."""
-        known = self._known.get(identifier)
+        known = self.known.get(identifier)
         if known is None or known.mark is None or snapshots not in known.bodies:
             return None
         if known.mark != self._catalog.change_mark():
@@ -93,8 +101,7 @@ class ServedTables:
         )
 
     def _newest(self, identifier: Identifier) -> _Known:
-        with self._lock:
-            known = self._known.get(identifier)
+        known = self.known.get(identifier)
         mark = self._catalog.change_mark()
         if known is not None and mark is not None and known.mark == mark:
             return known
@@ -105,8 +112,7 @@ class ServedTables:
                 else self._catalog.refresh(known.version)
             )
         except NoSuchTableError:
-            with self._lock:
-                self._known.pop(identifier, None)
+            self.known.remove(identifier)
             raise
         if known is not None and version is known.version:
             known.mark = mark  # of before it was asked
@@ -115,11 +121,7 @@ class ServedTables:
 
     def _keep(self, version: TableVersion, mark: Hashable | None = None) -> _Known:
         known = _Known(version, mark)
-        with self._lock:
-            self._known[version.identifier] = known
-            self._known.move_to_end(version.identifier)
-            while len(self._known) > _TABLES_MAX:
-                self._known.popitem(last=False)
+        self.known.put(version.identifier, known, known.size())
         return known
 
 

@@ -141,7 +141,9 @@ def slow(monkeypatch):
         assert go.wait(30)
         return planned(self, *args)
 
-    monkeypatch.setattr(PlansUnderWay, "__init__", lambda self: init(self, patience_seconds=0.01))
+    monkeypatch.setattr(
+        PlansUnderWay, "__init__", lambda self, most: init(self, most, patience_seconds=0.01)
+    )
     monkeypatch.setattr(ScanPlanning, "_planned", wait)
     go.began = []
     yield go

@@ -169,6 +169,27 @@ def test_manifests_of_another_table_are_not_taken_for_ones_own(server):
     assert server.ask(token, "POST", "/namespaces/ann/tables/t/plan", {}).status_code == 200
 
 
+def test_what_was_planned_for_the_manager_is_not_told_to_others(server, monkeypatch):
+    monkeypatch.setattr(scan_operations, "TASKS_MAX", 1)
+    path = "/namespaces/ann/tables/smuggler"
+    own = server.lake.create_table("ann.smuggler", ROWS.schema)
+    own.append(ROWS)
+    bank = server.lake.load_table("bank.secret")
+    bank.append(ROWS)
+    listed = Path(own.refresh().current_snapshot().manifest_list.removeprefix("file://"))
+    stolen = Path(bank.refresh().current_snapshot().manifest_list.removeprefix("file://"))
+    listed.write_bytes(stolen.read_bytes())
+    managed = server.ask(server.token("root"), "POST", f"{path}/plan", {})
+    assert "/bank/" in managed.text
+    ann, task = server.token("ann"), {"plan-task": managed.json()["plan-tasks"][0]}
+    for answer in (
+        server.ask(ann, "POST", f"{path}/plan", {}),
+        server.ask(ann, "POST", f"{path}/tasks", task),
+    ):
+        assert error(answer) == (403, "ForbiddenException")
+        assert "data-file" not in answer.text
+
+
 def test_plan_tasks_of_another_table_are_not_handed_out(server, monkeypatch):
     monkeypatch.setattr(scan_operations, "TASKS_MAX", 1)
     bank = server.lake.load_table("bank.secret")

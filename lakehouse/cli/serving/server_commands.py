@@ -58,6 +58,13 @@ def serve(
             metavar="FILE", help="Log each request there as a line of JSON; - is standard error."
         ),
     ] = None,
+    memory: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=MIB",
+            help="Bound of plans, tables, lists, manifests or twins that are kept; repeatable.",
+        ),
+    ] = None,
 ) -> None:
     """Serve the catalog over HTTP to everything that speaks Iceberg REST.
 
@@ -79,7 +86,12 @@ def serve(
         None if vend_role is None and not sign else (vend_role, sts_endpoint, vend_seconds, sign)
     )
     app: Any = load_module("lakehouse.server.rest_app", "server")
-    served = app.rest_app(session.lake, rules=rules, access=access and app.AccessRules(*access))
+    served = app.rest_app(
+        session.lake,
+        rules=rules,
+        access=access and app.AccessRules(*access),
+        memory=app.MemoryBounds.parse(memory or ()),
+    )
     guarded = insecure or rules is not None
     with http.HttpServer(served, host, port, is_guarded=guarded) as server:
         session.show(

@@ -11,8 +11,6 @@ import contextlib
 import hashlib
 import os
 import tempfile
-import threading
-from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +19,8 @@ import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.scan.manifests.twin_cache import TwinCache, table_bytes
+from lakehouse.scan.manifests.kept_by_bytes import KeptByBytes
+from lakehouse.scan.manifests.twin_cache import TWIN_BYTES_MAX, KeptTwins, table_bytes
 from lakehouse.spec.manifests.avro_container import SYNC_BYTES
 from lakehouse.spec.manifests.columnar_manifest import (
     TWIN_SUFFIX,
@@ -61,7 +60,6 @@ class _Kept:
     entries: Entries
     columns: frozenset[str] | None
     """What they were decoded with; None is all."""
-    size: int
 
     def has(self, columns: Collection[str] | None) -> bool:
         return self.columns is None or (columns is not None and self.columns.issuperset(columns))
@@ -88,13 +86,10 @@ class ManifestCache:
         folder: Path | None = None,
         disk_bytes_max: int = DISK_BYTES_MAX,
     ) -> None:
-        self.memory_bytes_max = memory_bytes_max
         self.folder = folder
         self.disk_bytes_max = disk_bytes_max
-        self.twins = TwinCache()
-        self._kept: OrderedDict[CacheKey, _Kept] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
+        self.kept: KeptByBytes[CacheKey, _Kept] = KeptByBytes(memory_bytes_max)
+        self.twins: KeptTwins = KeptByBytes(TWIN_BYTES_MAX)
 
     def key(self, storage: Storage, manifest: ManifestFile, types: FieldTypes) -> CacheKey:
         """The identity of a manifest; reads its last bytes.
@@ -111,27 +106,13 @@ class ManifestCache:
 
     def get(self, key: CacheKey, columns: Collection[str] | None) -> Entries | None:
         """Entries with at least these columns, from memory; None when they are not there."""
-        with self._lock:
-            kept = self._kept.get(key)
-            if kept is None or not kept.has(columns):
-                return None
-            self._kept.move_to_end(key)
-            return kept.entries
+        kept = self.kept.get(key)
+        return None if kept is None or not kept.has(columns) else kept.entries
 
     def put(self, key: CacheKey, columns: Collection[str] | None, entries: Entries) -> None:
         """Keep entries that were decoded with these columns (None is all) in memory."""
-        kept = _Kept(
-            entries, None if columns is None else frozenset(columns), table_bytes(entries.table)
-        )
-        if kept.size > self.memory_bytes_max:
-            return
-        with self._lock:
-            replaced = self._kept.pop(key, None)
-            self._bytes += kept.size - (replaced.size if replaced else 0)
-            self._kept[key] = kept
-            while self._bytes > self.memory_bytes_max:
-                _, dropped = self._kept.popitem(last=False)
-                self._bytes -= dropped.size
+        kept = _Kept(entries, None if columns is None else frozenset(columns))
+        self.kept.put(key, kept, table_bytes(entries.table))
 
     def load(
         self, key: CacheKey, manifest: ManifestFile, spec: PartitionSpec, types: FieldTypes
@@ -169,10 +150,8 @@ class ManifestCache:
 
     def clear(self) -> None:
         """Forget what is in memory."""
+        self.kept.clear()
         self.twins.clear()
-        with self._lock:
-            self._kept.clear()
-            self._bytes = 0
 
     def _path(self, key: CacheKey) -> Path:
         name = hashlib.sha256(key.identity.encode()).hexdigest()

@@ -7,14 +7,14 @@ again would give.
 from __future__ import annotations
 
 import hashlib
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 
+from lakehouse.scan.manifests.kept_by_bytes import KeptByBytes
 from lakehouse.spec.manifests.manifest_list import ManifestFile, read_manifest_list
 
-MANIFESTS_MAX = 50_000
-"""Manifests kept, in all lists together. Lists that follow each other share most of them."""
+LISTS_BYTES_MAX = 64 * 1024 * 1024
+_MANIFEST_BYTES, _SUMMARY_BYTES = 768, 192
+"""What a manifest takes in memory, and what is said of each field of its partitions."""
 
 
 class ManifestLists:
@@ -23,23 +23,18 @@ class ManifestLists:
     Safe between threads.
 
     Args:
-        manifests_max: manifests kept, in all lists together.
+        memory_bytes_max: bytes kept, as `lists_bytes` counts them.
     """
 
-    def __init__(self, manifests_max: int = MANIFESTS_MAX) -> None:
-        self._manifests_max = manifests_max
-        self._kept: OrderedDict[bytes, tuple[ManifestFile, ...]] = OrderedDict()
-        self._manifests = 0
-        self._lock = threading.Lock()
+    def __init__(self, memory_bytes_max: int = LISTS_BYTES_MAX) -> None:
+        self.kept: KeptByBytes[bytes, tuple[ManifestFile, ...]] = KeptByBytes(memory_bytes_max)
 
     def read(self, data: bytes, location: str) -> list[ManifestFile]:
         """As `read_manifest_list`."""
         key = _key(data)
-        with self._lock:
-            kept = self._kept.get(key)
-            if kept is not None:
-                self._kept.move_to_end(key)
-                return list(kept)
+        kept = self.kept.get(key)
+        if kept is not None:
+            return list(kept)
         found = read_manifest_list(data, location)
         self._keep(key, found)
         return found
@@ -50,19 +45,16 @@ class ManifestLists:
 
     def clear(self) -> None:
         """Forget all lists."""
-        with self._lock:
-            self._kept.clear()
-            self._manifests = 0
+        self.kept.clear()
 
     def _keep(self, key: bytes, manifests: Sequence[ManifestFile]) -> None:
-        if len(manifests) > self._manifests_max:
-            return
-        with self._lock:
-            replaced = self._kept.pop(key, ())
-            self._kept[key] = tuple(manifests)
-            self._manifests += len(manifests) - len(replaced)
-            while self._manifests > self._manifests_max:
-                self._manifests -= len(self._kept.popitem(last=False)[1])
+        self.kept.put(key, tuple(manifests), list_bytes(manifests))
+
+
+def list_bytes(manifests: Sequence[ManifestFile]) -> int:
+    """What a list takes in memory, at most; lists that follow each other may share manifests."""
+    summaries = len(manifests[0].partitions or ()) if manifests else 0
+    return len(manifests) * (_MANIFEST_BYTES + summaries * _SUMMARY_BYTES)
 
 
 def _key(data: bytes) -> bytes:

@@ -6,13 +6,12 @@ and verified under it never changes.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from lakehouse.scan.manifests.kept_by_bytes import KeptByBytes
 from lakehouse.spec.manifests.columnar_manifest import TwinFile
 
 TWIN_BYTES_MAX = 64 * 1024 * 1024
@@ -39,43 +38,8 @@ class KeptTwin:
     size: int
 
 
-class TwinCache:
-    """Twins, least recently used ones dropped first. Safe between threads.
-
-    Args:
-        memory_bytes_max: bytes of columns kept, Arrow's objects around them included.
-    """
-
-    def __init__(self, memory_bytes_max: int = TWIN_BYTES_MAX) -> None:
-        self.memory_bytes_max = memory_bytes_max
-        self._kept: OrderedDict[str, KeptTwin] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, path: str) -> KeptTwin | None:
-        """What is kept of the twin of a manifest."""
-        with self._lock:
-            if path in self._kept:
-                self._kept.move_to_end(path)
-            return self._kept.get(path)
-
-    def put(self, path: str, kept: KeptTwin) -> None:
-        """Keep a twin, instead of what was kept of it."""
-        with self._lock:
-            self._bytes -= self._kept.pop(path, kept).size if path in self._kept else 0
-            if kept.size > self.memory_bytes_max:
-                return
-            self._kept[path] = kept
-            self._bytes += kept.size
-            while self._bytes > self.memory_bytes_max:
-                _, dropped = self._kept.popitem(last=False)
-                self._bytes -= dropped.size
-
-    def clear(self) -> None:
-        """Forget all of them."""
-        with self._lock:
-            self._kept.clear()
-            self._bytes = 0
+KeptTwins = KeptByBytes[str, KeptTwin]
+"""Twins by the path of their manifest; their bytes are those of columns and Arrow's objects."""
 
 
 class ReadTwin:
@@ -89,7 +53,7 @@ class ReadTwin:
     Raises what `opened` raises, unless the twin is kept.
     """
 
-    def __init__(self, path: str, opened: Callable[[], TwinFile], cache: TwinCache | None) -> None:
+    def __init__(self, path: str, opened: Callable[[], TwinFile], cache: KeptTwins | None) -> None:
         self._path, self._opened, self._cache = path, opened, cache
         self._file: TwinFile | None = None
         kept = None if cache is None else cache.get(path)
@@ -124,7 +88,7 @@ class ReadTwin:
             columns = {**kept.columns, **dict(zip(table.column_names, table.columns, strict=True))}
             self._kept = KeptTwin(kept.names, kept.rows, columns, kept.size + table_bytes(table))
             if self._cache is not None:
-                self._cache.put(self._path, self._kept)
+                self._cache.put(self._path, self._kept, self._kept.size)
         return pa.table({name: self._kept.columns[name] for name in names})
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import base64
 import binascii
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -15,6 +13,7 @@ from pyiceberg.types import BinaryType, FixedType
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
+from lakehouse.scan.manifests.kept_by_bytes import KeptByBytes
 from lakehouse.scan.planner import ScanPlan, plan_appends, plan_scan
 from lakehouse.scan.reports.listeners import ENGINE_REST
 from lakehouse.scan.scan_request import ScanRequest
@@ -36,7 +35,8 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 
 TASKS_MAX = 5000
 """Files in one answer; further ones are fetched by plan tasks."""
-_PLANS_MAX = 16
+_LONG_MS = 1000
+"""A plan that took longer is kept also where it has no further files: it is asked for by its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +48,18 @@ class _Asked:
     body: bytes
 
 
-class RecentPlans:
-    """The last plans, so that their further tasks are answered without planning again."""
-
-    def __init__(self) -> None:
-        self._plans: OrderedDict[_Asked, ScanPlan] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def find(self, asked: _Asked) -> ScanPlan | None:
-        """The plan, if it is one of the last."""
-        with self._lock:
-            return self._plans.get(asked)
-
-    def keep(self, asked: _Asked, plan: ScanPlan) -> None:
-        """Keep it for its further tasks."""
-        with self._lock:
-            self._plans[asked] = plan
-            while len(self._plans) > _PLANS_MAX:
-                self._plans.popitem(last=False)
-
-
 class ScanPlanning:
-    """The operations of planning, which share their plans."""
+    """The operations of planning, which share their plans.
 
-    def __init__(self) -> None:
-        self._plans = RecentPlans()
-        self._under_way = PlansUnderWay()
+    Args:
+        bytes_max: of plans that are kept, so that their further tasks are answered without planning
+            again.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        # what was planned for who may read any manifest is not for others
+        self._plans: KeptByBytes[tuple[_Asked, bool], ScanPlan] = KeptByBytes(bytes_max)
+        self._under_way = PlansUnderWay(bytes_max)
 
     def operations(self) -> tuple[Operation, ...]:
         """To ask for a plan, for what became of it, for its further tasks; to have it no more."""
@@ -95,16 +81,16 @@ class ScanPlanning:
             version.identifier, version.metadata_location, _with_snapshot(version.metadata, body)
         )
 
-        def first_page() -> dict[str, Any]:
-            return self._page(self._planned(served, call, version, asked), version, asked, 0)
+        def first_page() -> bytes:
+            return _page(self._planned(served, call, version, asked), version, asked, 0)
 
-        plan_id = str(served.environment.new_uuid())
-        return json_answer(self._under_way.begin(version.identifier, plan_id, first_page))
+        plan_id, size = str(served.environment.new_uuid()), len(call.body) + len(asked.body)
+        return Answer(200, self._under_way.begin(version.identifier, plan_id, first_page, size))
 
     def fetch(self, _served: Served, call: Call) -> Answer:
         """What became of a plan."""
         try:
-            return json_answer(self._under_way.fetch(call.table(), call.names["plan_id"]))
+            return Answer(200, self._under_way.fetch(call.table(), call.names["plan_id"]))
         except HttpError as error:
             if error.kind == NO_SUCH_PLAN:
                 raise
@@ -125,15 +111,19 @@ class ScanPlanning:
         asked, begin = _from_token(call.table(), token)
         version = served.tables.newest(call.table())
         plan = self._planned(served, call, version, asked)
-        return json_answer(self._page(plan, version, asked, begin))
+        return Answer(200, _page(plan, version, asked, begin))
 
     def _planned(
         self, served: Served, call: Call, version: TableVersion, asked: _Asked
     ) -> ScanPlan:
-        known = self._plans.find(asked)
-        if known is not None:
-            served.meters.planned(None)
-            return known
+        # whoever gave a token may say any version: what is planned now is of the newest
+        newest = replace(asked, metadata_location=version.metadata_location)
+        reads_all = served.caller.may(Privilege.MANAGE, ())
+        for one in dict.fromkeys((asked, newest)):
+            known = self._plans.get((one, reads_all))
+            if known is not None:
+                served.meters.planned(None)
+                return known
         document = orjson.loads(asked.body)
         try:
             request, after = call.read(lambda: _request(document, version.metadata))
@@ -149,41 +139,42 @@ class ScanPlanning:
             raise HttpError(404, "NoSuchSnapshotException", error.message) from error
         served.meters.planned(plan.report)
         served.lake.listeners.planned(str(version.identifier), plan.report, engine=ENGINE_REST)
-        if len(plan.tasks) > TASKS_MAX:
-            self._plans.keep(asked, plan)
+        if len(plan.tasks) > TASKS_MAX or sum(plan.report.stage_ms.values()) > _LONG_MS:
+            self._plans.put((newest, reads_all), plan, plan.memory_bytes + len(asked.body))
         return plan
 
-    def _page(
-        self, plan: ScanPlan, version: TableVersion, asked: _Asked, begin: int
-    ) -> dict[str, Any]:
-        whole = orjson.loads(asked.body).get("filter")
-        types = types_of_partitions(version.metadata.specs(), types_of(version.metadata))
-        deletes: dict[tuple[str, int | None], int] = {}
-        delete_files: list[dict[str, Any]] = []
 
-        def reference(file: DataFile) -> int:
-            # vectors share a Puffin file: where one begins is a part of its name
-            key = (file.file_path, file.content_offset)
-            if key not in deletes:
-                deletes[key] = len(delete_files)
-                delete_files.append(file_to_json(file, types))
-            return deletes[key]
+def _page(plan: ScanPlan, version: TableVersion, asked: _Asked, begin: int) -> bytes:
+    """So many files of a plan from one on; keeps none of what is made for it."""
+    whole = orjson.loads(asked.body).get("filter")
+    types = types_of_partitions(version.metadata.specs(), types_of(version.metadata))
+    deletes: dict[tuple[str, int | None], int] = {}
+    delete_files: list[dict[str, Any]] = []
 
-        tasks: list[dict[str, Any]] = []
-        for task in plan.tasks[begin : begin + TASKS_MAX]:
-            item: dict[str, Any] = {"data-file": file_to_json(task.data_file, types)}
-            if task.deletes:
-                item["delete-file-references"] = [reference(one) for one in task.deletes]
-            if whole is not None:
-                item["residual-filter"] = whole
-            tasks.append(item)
-        found: dict[str, Any] = {"file-scan-tasks": tasks}
-        if delete_files:
-            found["delete-files"] = delete_files
-        if begin == 0 and len(plan.tasks) > TASKS_MAX:
-            rest = range(TASKS_MAX, len(plan.tasks), TASKS_MAX)
-            found["plan-tasks"] = [_token(asked, one) for one in rest]
-        return found
+    def reference(file: DataFile) -> int:
+        # vectors share a Puffin file: where one begins is a part of its name
+        key = (file.file_path, file.content_offset)
+        if key not in deletes:
+            deletes[key] = len(delete_files)
+            delete_files.append(file_to_json(file, types))
+        return deletes[key]
+
+    tasks: list[dict[str, Any]] = []
+    for task in plan.tasks[begin : begin + TASKS_MAX]:
+        item: dict[str, Any] = {"data-file": file_to_json(task.data_file, types)}
+        if task.deletes:
+            item["delete-file-references"] = [reference(one) for one in task.deletes]
+        if whole is not None:
+            item["residual-filter"] = whole
+        tasks.append(item)
+    found: dict[str, Any] = {"file-scan-tasks": tasks}
+    if delete_files:
+        found["delete-files"] = delete_files
+    if begin == 0 and len(plan.tasks) > TASKS_MAX:
+        rest = range(TASKS_MAX, len(plan.tasks), TASKS_MAX)
+        found["plan-tasks"] = [_token(asked, one) for one in rest]
+    plan.forget()
+    return orjson.dumps(found)
 
 
 def _failed(error: Exception) -> Answer:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import tracemalloc
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
 import lakehouse as lh
 from lakehouse.scan.manifests import manifest_list_cache as lists
-from lakehouse.scan.manifests.manifest_list_cache import ManifestLists
+from lakehouse.scan.manifests.manifest_list_cache import ManifestLists, list_bytes
 from lakehouse.scan.manifests.snapshot_entries import load_manifests
 from lakehouse.spec.manifests.manifest_list import (
+    FieldSummary,
     ManifestFile,
     read_manifest_list,
     write_manifest_list,
@@ -79,7 +83,37 @@ def test_the_oldest_lists_are_dropped(monkeypatch):
         "read_manifest_list",
         lambda data, where: decoded.append(where) or read_manifest_list(data, where),
     )
-    kept = ManifestLists(manifests_max=5)
+    kept = ManifestLists(5 * list_bytes([manifest(1)]))
     for count in (2, 3, 2, 4, 2, 9, 9):
         kept.read(listed(count), str(count))
     assert decoded == ["2", "3", "4", "2", "9", "9"]
+
+
+@pytest.mark.parametrize("fields", [0, 1, 3])
+def test_no_list_takes_more_than_is_counted(fields):
+    said = FieldSummary(contains_null=False, lower_bound=b"2018-02-01T", upper_bound=b"2018-02-02T")
+    rows = [
+        replace(
+            manifest(number),
+            manifest_path=f"s3://bucket/warehouse/namespace/table/metadata/{number:0100d}.avro",
+            partitions=(said,) * fields or None,
+            manifest_length=10_000 + number,
+            sequence_number=1_000 + number,
+            min_sequence_number=1_000 + number,
+            added_snapshot_id=2**62 + number,
+            added_rows_count=10**6 + number,
+            existing_rows_count=10**6 + number,
+        )
+        for number in range(2000)
+    ]
+    data = write_manifest_list(
+        rows, snapshot_id=1, parent_snapshot_id=None, sequence_number=1, format_version=2
+    )[0]
+    read_manifest_list(data)
+    tracemalloc.start()
+    try:
+        found = read_manifest_list(data)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert list_bytes(found) / 2 < taken <= list_bytes(found)

@@ -1,0 +1,93 @@
+"""What is kept in memory, at most so many bytes of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class KeptByBytes(Generic[K, V]):
+    """Values by key, least recently used ones dropped first. Safe between threads.
+
+    >>> kept = KeptByBytes[str, bytes](10)
+    >>> kept.put("a", b"12345", 5), kept.put("b", b"1234567", 7)
+    (None, None)
+    >>> kept.get("a"), kept.get("b"), kept.held
+    (None, b'1234567', 7)
+
+    Args:
+        bytes_max: bytes kept.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._held = 0
+        self._lock = threading.Lock()
+
+    @property
+    def bytes_max(self) -> int:
+        """Bytes kept, at most; what is set takes effect at once."""
+        return self._bytes_max
+
+    @bytes_max.setter
+    def bytes_max(self, bytes_max: int) -> None:
+        with self._lock:
+            self._bytes_max = bytes_max
+            self._drop()
+
+    @property
+    def held(self) -> int:
+        """Bytes kept now."""
+        return self._held
+
+    def get(self, key: K) -> V | None:
+        """What is kept under a key."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is None:
+                return None
+            self._kept.move_to_end(key)
+            return found[0]
+
+    def put(self, key: K, value: V, size: int) -> None:
+        """Keep a value of so many bytes, instead of what had the key; larger than all: none."""
+        with self._lock:
+            self._remove(key)
+            if size <= self._bytes_max:
+                self._kept[key] = (value, size)
+                self._held += size
+                self._drop()
+
+    def resize(self, key: K, value: V, size: int) -> None:
+        """Count a value that has grown, if it is still what is kept under the key."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None and found[0] is value:
+                self._kept[key] = (value, size)
+                self._held += size - found[1]
+                self._drop()
+
+    def remove(self, key: K) -> None:
+        """Keep nothing under a key."""
+        with self._lock:
+            self._remove(key)
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        with self._lock:
+            self._kept.clear()
+            self._held = 0
+
+    def _remove(self, key: K) -> None:
+        found = self._kept.pop(key, None)
+        self._held -= 0 if found is None else found[1]
+
+    def _drop(self) -> None:
+        while self._held > self._bytes_max:
+            self._held -= self._kept.popitem(last=False)[1][1]

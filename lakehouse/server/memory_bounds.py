@@ -1,0 +1,55 @@
+"""What a server keeps in memory for the next request, each kind with a bound in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from lakehouse.errors import InvalidInputError
+from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE, MEMORY_BYTES_MAX
+from lakehouse.scan.manifests.manifest_list_cache import LISTS, LISTS_BYTES_MAX
+from lakehouse.scan.manifests.twin_cache import TWIN_BYTES_MAX
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBounds:
+    """Bytes that are kept, at most. None of it is needed: what is missing is made again.
+
+    >>> MemoryBounds.parse(["plans=32", "twins=128"]).plans // MIB
+    32
+
+    Attributes:
+        plans: plans of scans, for their further files.
+        tables: metadata of tables, and the answers that tell it.
+        lists: decoded manifest lists.
+        manifests: entries decoded from Avro.
+        twins: columns of columnar twins.
+    """
+
+    plans: int = 64 * MIB
+    tables: int = 64 * MIB
+    lists: int = LISTS_BYTES_MAX
+    manifests: int = MEMORY_BYTES_MAX
+    twins: int = TWIN_BYTES_MAX
+
+    @classmethod
+    def parse(cls, settings: Sequence[str]) -> MemoryBounds:
+        """From `name=MiB`, several times. Raises InvalidInputError."""
+        names = [one.name for one in fields(cls)]
+        found: dict[str, int] = {}
+        for one in settings:
+            name, _, mib = one.partition("=")
+            if name not in names or not (mib.isascii() and mib.isdigit()):
+                raise InvalidInputError(
+                    f"Memory is bounded by NAME=MIB, NAME one of {', '.join(names)}; not {one!r}."
+                )
+            found[name] = int(mib) * MIB
+        return replace(cls(), **found)
+
+    def bound_process(self) -> None:
+        """Bound what all catalogs of this process share."""
+        LISTS.kept.bytes_max = self.lists
+        DEFAULT_CACHE.kept.bytes_max = self.manifests
+        DEFAULT_CACHE.twins.bytes_max = self.twins

@@ -1,0 +1,132 @@
+"""What a server keeps for the next request has bounds in bytes, and nothing depends on it."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import pyarrow as pa
+import pytest
+import requests
+
+from lakehouse.errors import InvalidInputError
+from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
+from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.server.http_server import HttpServer
+from lakehouse.server.memory_bounds import MIB, MemoryBounds
+from lakehouse.server.operations import plans_under_way, scan_operations
+from lakehouse.server.rest_app import rest_app
+from lakehouse.server.served_tables import APPENDED, REFS, ServedTables
+from lakehouse.spec.identifier import Identifier
+from lakehouse.spec.manifests.data_file import DataFile
+from tests.server.conftest import Rest, open_lake
+
+PARTS = 60
+
+
+@pytest.fixture
+def lake(tmp_path):
+    lake = open_lake("sqlite", tmp_path)
+    table = lake.create_table("ns.t", pa.schema({"id": pa.int64()}), partition_by=["id"])
+    table.append(pa.table({"id": range(PARTS)}))
+    return lake
+
+
+def serving(lake, **bounds):
+    return HttpServer(rest_app(lake, memory=MemoryBounds(**bounds)), "127.0.0.1", 0)
+
+
+@pytest.fixture(autouse=True)
+def bounds_of_the_process():
+    yield
+    MemoryBounds().bound_process()
+
+
+def pages(rest, table="t"):
+    """Paths of all files, page by page."""
+    path = f"/namespaces/ns/tables/{table}"
+    first = rest.post(f"{path}/plan", {}).json()
+    further = [
+        rest.post(f"{path}/tasks", {"plan-task": one}).json() for one in first.get("plan-tasks", ())
+    ]
+    return [
+        task["data-file"]["file-path"]
+        for page in (first, *further)
+        for task in page["file-scan-tasks"]
+    ]
+
+
+def data_files():
+    gc.collect()
+    return sum(isinstance(one, DataFile) for one in gc.get_objects())
+
+
+@pytest.mark.parametrize("plans", [64 * MIB, 0], ids=["kept", "not kept"])
+def test_pages_are_the_same_and_their_files_are_not_kept(lake, monkeypatch, plans):
+    monkeypatch.setattr(scan_operations, "TASKS_MAX", 7)
+    with serving(lake, plans=plans) as server, requests.Session() as session:
+        rest = Rest(server.url, lake, session)
+        before = data_files()
+        found = pages(rest)
+        assert len(found) == len(set(found)) == PARTS
+        assert data_files() <= before
+        counted = session.get(f"{server.url}/metrics", timeout=30).text
+    again = PARTS // 7 if plans else 0
+    assert f'lakehouse_plans_total{{source="planned"}} {PARTS // 7 + 1 - again}.0' in counted
+    assert ('source="kept"' in counted) == bool(plans)
+
+
+def test_a_token_of_an_older_version_is_answered_of_the_newest(lake, monkeypatch):
+    monkeypatch.setattr(scan_operations, "TASKS_MAX", 50)
+    with serving(lake) as server, requests.Session() as session:
+        rest = Rest(server.url, lake, session)
+        first = rest.post("/namespaces/ns/tables/t/plan", {}).json()
+        lake.load_table("ns.t").set_properties({"a": "b"})
+        (token,) = first["plan-tasks"]
+        rest_of_it = rest.post("/namespaces/ns/tables/t/tasks", {"plan-task": token}).json()
+        assert len(rest_of_it["file-scan-tasks"]) == PARTS - 50
+
+
+def test_a_long_plan_leaves_no_page_behind(lake, monkeypatch):
+    init, kept = plans_under_way.PlansUnderWay.__init__, []
+
+    def impatient(self, bytes_max):
+        init(self, bytes_max, patience_seconds=0)
+        kept.append(self)
+
+    monkeypatch.setattr(plans_under_way.PlansUnderWay, "__init__", impatient)
+    with serving(lake, plans=0) as server, requests.Session() as session:
+        rest = Rest(server.url, lake, session)
+        path = "/namespaces/ns/tables/t/plan"
+        plan_id = rest.post(path, {}).json()["plan-id"]
+        until = time.monotonic() + 30
+        told = rest.get(f"{path}/{plan_id}").json()
+        while told["status"] == "submitted" and time.monotonic() < until:
+            told = rest.get(f"{path}/{plan_id}").json()
+        assert told == rest.get(f"{path}/{plan_id}").json()
+        assert len(told["file-scan-tasks"]) == PARTS
+        (plans,) = kept
+        assert [one.result for one in plans._plans.values()] == [None]
+
+
+def test_tables_beyond_the_bound_are_read_again(lake):
+    for n in range(20):
+        lake.create_table(f"ns.t{n}", pa.schema({"id": pa.int64()}))
+    names = [Identifier.parse(f"ns.t{n}") for n in range(20)]
+    large, small = (ServedTables(lake.catalog, {}, bound) for bound in (64 * MIB, 200_000))
+    for name in [*names, *reversed(names)]:
+        for which in ("all", REFS, APPENDED):
+            assert large.body(name, which)[1] == small.body(name, which)[1]
+            assert small.known.held <= 200_000
+    assert large.known.held > 20 * 32_768
+
+
+def test_bounds_are_given_by_name(lake):
+    given = MemoryBounds.parse(["plans=1", "lists=2", "manifests=3", "twins=4", "plans=5"])
+    assert (given.plans, given.tables) == (5 * MIB, MemoryBounds().tables)
+    with HttpServer(rest_app(lake, memory=given), "127.0.0.1", 0):
+        shared = (LISTS.kept, DEFAULT_CACHE.kept, DEFAULT_CACHE.twins)
+        assert [one.bytes_max for one in shared] == [2 * MIB, 3 * MIB, 4 * MIB]
+    for wrong in ("plans", "plans=", "plans=-1", "plans=1.5", "planes=1", "=1", "plans=²"):
+        with pytest.raises(InvalidInputError, match="NAME=MIB"):
+            MemoryBounds.parse([wrong])
