@@ -54,16 +54,11 @@ def serve(
     ] = False,
     access_log: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="Log each request there as a line of JSON; - is standard error."
-        ),
+        typer.Option(metavar="FILE", help="Log each request there as JSON; - is standard error."),
     ] = None,
     memory: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=MIB",
-            help="Bound of plans, tables, lists, manifests or twins that are kept; repeatable.",
-        ),
+        typer.Option(metavar="NAME=MIB", help="How much is kept in memory (rest_server.md)."),
     ] = None,
 ) -> None:
     """Serve the catalog over HTTP to everything that speaks Iceberg REST.
@@ -77,9 +72,8 @@ def serve(
         signal.signal(ending, lambda *_: ended.set())
     rules: Any = None
     if principals is not None:
-        rules = load_module("lakehouse.server.access.principals_file", "server").read_rules(
-            principals
-        )
+        file: Any = load_module("lakehouse.server.access.principals_file", "server")
+        rules = file.read_rules(principals)
     if access_log is not None:
         log.open_log(access_log)
     access = (
@@ -94,20 +88,24 @@ def serve(
     )
     guarded = insecure or rules is not None
     with http.HttpServer(served, host, port, is_guarded=guarded) as server:
-        session.show(
-            {"url": server.url, "catalog": session.lake.name},
-            f"Iceberg REST: {server.url}. Ctrl-C stops it.\n"
-            f'  lh.load_catalog("{server.url}", warehouse="{session.lake.warehouse}")\n'
-            f"  ATTACH '' AS lake (TYPE iceberg, ENDPOINT '{server.url}', "
-            "AUTHORIZATION_TYPE 'none');  -- DuckDB",
-        )
-        sys.stdout.flush()
+        _announce(session, server.url)
         ended.wait()
     # everything is answered, but threads of granian are still ending; if the interpreter ended
     # under them, they would abort the process
     logging.shutdown()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _announce(session: Session, url: str) -> None:
+    session.show(
+        {"url": url, "catalog": session.lake.name},
+        f"Iceberg REST: {url}. Ctrl-C stops it.\n"
+        f'  lh.load_catalog("{url}", warehouse="{session.lake.warehouse}")\n'
+        f"  ATTACH '' AS lake (TYPE iceberg, ENDPOINT '{url}', "
+        "AUTHORIZATION_TYPE 'none');  -- DuckDB",
+    )
+    sys.stdout.flush()
 
 
 def new_principal(
