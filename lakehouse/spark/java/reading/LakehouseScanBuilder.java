@@ -127,11 +127,18 @@ final class LakehouseScanBuilder
                 table, required, filters, description, rowGroupFilters, change.answerer);
             return change.scanned(isForWorkers(scan) ? new WorkerRowLevelScan(scan) : scan);
         }
-        LakehouseScan scan = GroupedScan.isAskedFor(table)
-            ? new GroupedScan(table, required, filters, description, rowGroupFilters)
-            : new QueryScan(table, required, filters, description, rowGroupFilters);
+        LakehouseScan scan = ofQuery();
         return isForWorkers(scan)
             ? (Scan) new WorkerScan(table, OutputColumns.whole(required, table), filters) : scan;
+    }
+
+    private LakehouseScan ofQuery() {
+        if (GroupedScan.isAskedFor(table)) {
+            return new GroupedScan(table, required, filters, description, rowGroupFilters);
+        }
+        return TouchedFilesScan.isAskedFor(required)
+            ? new TouchedFilesScan(table, required, filters, description, rowGroupFilters)
+            : new QueryScan(table, required, filters, description, rowGroupFilters);
     }
 
     /** Whether Spark cannot read the files itself. */

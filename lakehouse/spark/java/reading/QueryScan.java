@@ -14,7 +14,7 @@ import org.apache.spark.sql.types.StructType;
  * The scan of a query. Where it joins by a column of partitions, Spark finds out while it runs
  * which values the other side has, and files without them are left out.
  */
-final class QueryScan extends LakehouseScan implements SupportsRuntimeV2Filtering {
+class QueryScan extends LakehouseScan implements SupportsRuntimeV2Filtering {
     private String among;
     private DataFileSlice[] left;
 
