@@ -235,18 +235,6 @@ def test_partitions_are_counted(sql, lake):
     ]
 
 
-def test_a_filter_of_files_is_read_as_spark_reads_it(sql, table):
-    call = "CALL lake.system.rewrite_data_files(table => 'raw.rows', options => map('rewrite-all'"
-    for where, files in {
-        'id >= 1 and k = "k2"': 1,
-        "k = 'k2' or `id` = 3": 2,
-        '`k` = "it\'s" or `k` = """no"': 0,
-    }.items():
-        quoted = where.replace("\\", "\\\\").replace("'", "\\'")
-        ((rewritten, *_),) = sql(f"{call}, 'true', 'min-input-files', '1'), where => '{quoted}')")
-        assert rewritten == files
-
-
 def test_deletes_are_applied_under_options_of_iceberg(sql):
     sql(
         "CREATE TABLE lake.raw.marked (id BIGINT) "
@@ -319,3 +307,34 @@ def test_calls_that_cannot_be_done_say_why(sql, table):
     }.items():
         with pytest.raises(PySparkException, match=told):
             sql(f"CALL lake.system.{text}")
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    {
+        "rollback_to_timestamp('raw.rows', timestamp_micros(9223372036854775807))": "years 1 to",
+        "expire_snapshots('raw.rows', TIMESTAMP '290000-01-01 00:00:00')": "older_than.*9999",
+        "remove_orphan_files('raw.rows', timestamp_micros(-9223372036854775807))": "years 1 to",
+        "expire_snapshots(table => 'raw.rows', snapshot_ids => array(NULL))": "must not hold null",
+        "set_identifier_fields('raw.rows', array('id', NULL))": "fields must not hold null",
+        "compute_table_stats(table => 'raw.rows', columns => array(NULL))": "must not hold null",
+        "rewrite_data_files(table => 'raw.rows', options => map('rewrite-all', NULL))": "hold null",
+        "rewrite_data_files(table => 'raw.rows', options => map('min-input-files', 'x'))": (
+            "option min-input-files is a number, not 'x'"
+        ),
+        "rewrite_position_delete_files('raw.rows', map('max-file-group-size-bytes', '1e3'))": (
+            "is a number, not '1e3'"
+        ),
+        "create_changelog_view(table => 'raw.rows', options => map('start-snapshot-id', 'x'))": (
+            "start-snapshot-id is a number"
+        ),
+        "create_changelog_view(table => 'raw.rows', options => map('end-timestamp', 'x'))": (
+            "end-timestamp is a number"
+        ),
+        "create_changelog_view(table => 'raw.rows', identifier_columns => array(NULL))": "null",
+    }.items(),
+)
+def test_arguments_that_cannot_be_are_told(sql, table, call, told):
+    with pytest.raises(PySparkException, match=f"InvalidInputError: .*{told}"):
+        sql(f"CALL lake.system.{call}")
+    assert len(table.refresh().snapshots()) == 3

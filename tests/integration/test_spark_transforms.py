@@ -169,6 +169,8 @@ def called(name, transform):
         ("bucket(4, CAST(id AS DOUBLE))", "no bucket of double"),
         ("hours(DATE '2026-01-01')", "no hours of date"),
         ("days(id)", "no days of bigint"),
+        ("truncate(3000000000, id)", "the number is a bigint"),
+        ("bucket(99999999999999999999, id)", "the number is a decimal(20,0)"),
     ],
 )
 def test_what_iceberg_has_no_transform_for_is_told(spark, session, call, told):
@@ -186,8 +188,24 @@ def test_what_iceberg_has_no_transform_for_is_told(spark, session, call, told):
         ("truncate(-1, CAST(id AS STRING))", "width must be above zero"),
         ("truncate(0, CAST(id AS DECIMAL(9, 2)))", "width must be above zero"),
         ("truncate(-2, CAST(CAST(id AS STRING) AS BINARY))", "width must be above zero"),
+        (
+            "truncate(10, id + CAST('-9223372036854775808' AS BIGINT))",
+            "lies outside its result type",
+        ),
+        ("truncate(7, CAST(id - 2147483648 AS INT))", "lies outside its result type"),
     ],
 )
-def test_buckets_and_widths_are_above_zero(spark, session, call, told):
+def test_arguments_without_a_result_are_told(spark, session, call, told):
     with pytest.raises(PySparkException, match=told):
         spark.sql(f"SELECT lake.system.{call} FROM range(1)").collect()
+
+
+@pytest.mark.parametrize(
+    "term",
+    ["truncate(3000000000, k)", "truncate(k, 99999999999999999999)", "bucket(3000000000, id)"],
+)
+def test_tables_are_not_partitioned_by_numbers_out_of_range(spark, session, lake, term):
+    spark.sql("CREATE NAMESPACE lake.raw")
+    with pytest.raises(PySparkException, match=term.partition("(")[0]):
+        spark.sql(f"CREATE TABLE lake.raw.t (id BIGINT, k STRING) PARTITIONED BY ({term})")
+    assert not lake.table_exists("raw.t")

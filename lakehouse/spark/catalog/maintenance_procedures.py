@@ -16,7 +16,7 @@ from lakehouse.maintenance.orphans.orphan_removal import (
     plan_orphan_removal,
 )
 from lakehouse.maintenance.reachability.reachable_files import FileKind
-from lakehouse.spark.catalog.procedure import Call, Procedure, Rows
+from lakehouse.spark.catalog.procedure import Call, Procedure, Rows, number_of
 from lakehouse.storage.location import canonical
 from lakehouse.table.times import to_ms
 
@@ -130,7 +130,7 @@ def _told(
                 f"{', '.join((*known, *sorted(taken)))}"
             )
         key, parse = known[name]
-        options[key] = parse(text)
+        options[key] = number_of(name, text, parse)
     return options
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyiceberg.expressions import BooleanExpression
 from pyspark.sql import SparkSession
 
 from lakehouse.errors import InvalidInputError
 from lakehouse.lake import Lakehouse
+from lakehouse.spark.reading.stated_condition import stated_condition
 from lakehouse.table.table import Table
 
 Rows = Iterable[Sequence[Any]]
-_QUOTED = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`(?:[^`]|``)*`")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
@@ -53,34 +53,34 @@ class Call:
         return self.arguments.get(name, default)
 
     def time(self, name: str) -> dt.datetime | None:
-        """A point in time; None where it is left out."""
+        """A point in time; None where it is left out. Raises InvalidInputError."""
         micros = self.arguments.get(name)
-        return None if micros is None else _EPOCH + dt.timedelta(microseconds=micros)
+        try:
+            return None if micros is None else _EPOCH + dt.timedelta(microseconds=micros)
+        except OverflowError as error:
+            raise InvalidInputError(
+                f"{name} is {micros} microseconds since 1970: times are of the years 1 to 9999"
+            ) from error
 
-    def where(self) -> str | None:
-        """The argument `where` in the words of `table.scan(where=...)`.
+    def where(self) -> BooleanExpression | None:
+        """The argument `where`, which Spark reads as it reads the `WHERE` of a query.
 
-        Text in double quotes is a string and names stand in backticks, as in Spark's statements.
+        Raises InvalidInputError.
         """
         given: str | None = self.arguments.get("where")
-        if given is None:
-            return None
-        conf = self.spark.conf
-        names = conf.get("spark.sql.ansi.doubleQuotedIdentifiers") == "true"
-        names = names and conf.get("spark.sql.ansi.enabled") == "true"
-
-        def as_here(found: re.Match[str]) -> str:
-            text = found[0]
-            inner = text[1:-1].replace(text[0] * 2, text[0])
-            if text[0] == "`" or (text[0] == '"' and names):
-                return '"' + inner.replace('"', '""') + '"'
-            return text if text[0] == "'" else "'" + inner.replace("'", "''") + "'"
-
-        return _QUOTED.sub(as_here, given)
+        return None if given is None else stated_condition(self.spark, self.table(), given)
 
     def options(self) -> dict[str, str]:
         """The argument `options` as a dictionary."""
         return dict(self.arguments.get("options") or {})
+
+
+def number_of(option: str, text: str, kind: Callable[[str], Any] = int) -> Any:
+    """The number that an option is. Raises InvalidInputError for another text."""
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise InvalidInputError(f"option {option} is a number, not {text!r}") from error
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,15 @@ class Procedure:
         }
 
     def rows(self, call: Call) -> list[list[Any]]:
-        """Do it. Raises InvalidInputError for a required argument that is null."""
+        """Do it.
+
+        Raises InvalidInputError for null as a required argument, or in an array or a map.
+        """
         missing = [one for one in self.required if call.arguments.get(one) is None]
         if missing:
             raise InvalidInputError(f"CALL system.{self.name}: {missing[0]} must not be null")
+        for name, given in call.arguments.items():
+            values = given.values() if isinstance(given, Mapping) else given
+            if not isinstance(given, str) and isinstance(values, Iterable) and None in values:
+                raise InvalidInputError(f"CALL system.{self.name}: {name} must not hold null")
         return [list(one) for one in self.run(call)]

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
-from lakehouse.spark.catalog.procedure import Call, Procedure, Rows
+from lakehouse.spark.catalog.procedure import Call, Procedure, Rows, number_of
 from lakehouse.spark.spark_types import quoted
 from lakehouse.spec.metadata.snapshot import Snapshot
 from lakehouse.table.table import Table
@@ -132,10 +132,11 @@ def _bounds_of_changes(table: Table, options: Mapping[str, str]) -> list[int | N
     for bound in ("start", "end"):
         found: int | str | None = options.get(f"{bound}-snapshot-id")
         if (at := options.get(f"{bound}-timestamp")) is not None:
+            latest = number_of(f"{bound}-timestamp", at)
             until = (
                 one.snapshot_id
                 for one in _ancestors(table, table.metadata.current_snapshot_id)
-                if one.timestamp_ms <= int(at)
+                if one.timestamp_ms <= latest
             )
             found = next(until, None)
             if found is None and bound == "end":
@@ -144,7 +145,7 @@ def _bounds_of_changes(table: Table, options: Mapping[str, str]) -> list[int | N
                     f"{bound}-timestamp {at}",
                     table=table.name,
                 )
-        bounds.append(None if found is None else int(found))
+        bounds.append(None if found is None else number_of(f"{bound}-snapshot-id", str(found)))
     return bounds
 
 

@@ -111,12 +111,22 @@ def translate_filters(filters: str, schema: Schema) -> BooleanExpression:
         An unbound expression over the schema's column names, true of every row for which all
         filters are true.
     """
+    return _translated(filters, schema)[0]
+
+
+def files_condition(filters: str, schema: Schema) -> BooleanExpression | None:
+    """As `translate_filters`; None where a part of the filters chooses no files."""
+    found, understood = _translated(filters, schema)
+    return found if understood else None
+
+
+def _translated(filters: str, schema: Schema) -> tuple[BooleanExpression, bool]:
     nodes: Sequence[Node] = json.loads(filters)
     translator = _Translator(schema)
     result: BooleanExpression = AlwaysTrue()
     for node in nodes:
         result = And(result, translator.when_true(node))
-    return result
+    return result, translator.understood
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +145,7 @@ class _Translator:
             column.field_id: column
             for column in _columns(schema, schema.fields, under_optional=False)
         }
+        self.understood = True
 
     def when_true(self, node: Node) -> BooleanExpression:
         """Implied by: the node is true."""
@@ -147,6 +158,16 @@ class _Translator:
             return And(left, right) if (op == "And") is wanted else Or(left, right)
         if op == "Not":
             return self._translate(node["args"][0], wanted=not wanted)
+        if op == "Literal":
+            return (
+                AlwaysTrue() if node["value"] == ("true" if wanted else "false") else AlwaysFalse()
+            )
+        found = self._leaf(node, wanted=wanted)
+        self.understood &= found != AlwaysTrue()
+        return found
+
+    def _leaf(self, node: Node, *, wanted: bool) -> BooleanExpression:
+        op = node["op"]
         if op in _COMPARISONS:
             return self._comparison(_COMPARISONS[op], node["args"], wanted=wanted)
         if op == "EqualNullSafe":
@@ -159,10 +180,6 @@ class _Translator:
             return self._membership(node, wanted=wanted)
         if op == "StartsWith":
             return self._prefix(node["args"], wanted=wanted)
-        if op == "Literal":
-            return (
-                AlwaysTrue() if node["value"] == ("true" if wanted else "false") else AlwaysFalse()
-            )
         return self._flag(node, wanted=wanted)
 
     def _flag(self, node: Node, *, wanted: bool) -> BooleanExpression:

@@ -4,6 +4,8 @@ import java.util.function.BiFunction;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.SparkSession;
 import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructType;
 import scala.Option;
 
 /** What Python calls. */
@@ -21,5 +23,10 @@ public final class PythonSide {
         LakehouseTable table = LakehouseTable.of(new Answerer(python));
         return Dataset.ofRows(
             session, DataSourceV2Relation.create(table, Option.empty(), Option.empty()));
+    }
+
+    /** A condition in SQL about a table's columns (`StructType` as JSON), for Python to read. */
+    public String condition(SparkSession session, String columns, String name, String text) {
+        return StatedCondition.of(session, (StructType) DataType.fromJson(columns), name, text);
     }
 }

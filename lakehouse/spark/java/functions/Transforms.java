@@ -82,7 +82,7 @@ public final class Transforms {
     }
 
     /** As the same value is refused by Python (`failures.py`). */
-    private static IllegalArgumentException outside(long value, int width) {
+    private static Outside outside(long value, int width) {
         String message = "truncate[" + width + "] of " + value + " lies outside its result type;"
             + " the value cannot be partitioned or sorted by it";
         HashMap told = new HashMap();
@@ -90,8 +90,23 @@ public final class Transforms {
         told.put("message", message);
         told.put("retryable", Boolean.FALSE);
         byte[] json = Answerer.json(told).getBytes(StandardCharsets.UTF_8);
-        return new IllegalArgumentException(
-            "lakehouse-failure:" + Base64.getEncoder().encodeToString(json) + ": " + message);
+        return new Outside(
+            "lakehouse-failure:" + Base64.getEncoder().encodeToString(json) + ": ", message);
+    }
+
+    /** A value without a result, as the driver's Python recognizes it. */
+    static final class Outside extends IllegalArgumentException {
+        private final String told;
+
+        Outside(String mark, String told) {
+            super(mark + told);
+            this.told = told;
+        }
+
+        /** For a function, whose caller may be anybody. */
+        SparkRuntimeException ofSpark() {
+            return wrong(told);
+        }
     }
 
     /** As `raise_error` raises it: an error of Spark's wherever the function runs. */

@@ -11,11 +11,19 @@ public final class TruncateFunction extends BoundTransform {
     }
 
     public static int invoke(int width, int value) {
-        return Transforms.truncate(value, width);
+        try {
+            return Transforms.truncate(value, width);
+        } catch (Transforms.Outside error) {
+            throw error.ofSpark();
+        }
     }
 
     public static long invoke(int width, long value) {
-        return Transforms.truncate(value, width);
+        try {
+            return Transforms.truncate(value, width);
+        } catch (Transforms.Outside error) {
+            throw error.ofSpark();
+        }
     }
 
     public static UTF8String invoke(int width, UTF8String value) {
