@@ -19,6 +19,7 @@ from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import TaskGroup
 from lakehouse.spark.spark_types import arrow_schema
+from lakehouse.spark.worker_modules import spare_modules
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table.scan import read_request
@@ -79,6 +80,7 @@ def _reader(
                         for column, field in zip(rows.columns, target, strict=True)
                     ]
                     yield pa.RecordBatch.from_arrays(columns, schema=target)
+        spare_modules()
 
     return read
 

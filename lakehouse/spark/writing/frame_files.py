@@ -17,6 +17,7 @@ from lakehouse.data.writing.input_columns import coerce
 from lakehouse.errors import LakehouseError
 from lakehouse.spark.jvm.failures import failure_of, marked
 from lakehouse.spark.spark_types import arrow_schema
+from lakehouse.spark.worker_modules import spare_modules
 from lakehouse.spark.writing.distribution import distribute
 from lakehouse.spark.writing.native_files import frame_obstacle, write_in_jvm
 from lakehouse.spec.manifests.data_file import DataFile
@@ -90,5 +91,6 @@ def _writer(
             raise RuntimeError(marked(error)) from error
         records = [orjson.dumps(one.to_record()) for one in files]
         yield pa.RecordBatch.from_arrays([pa.array(records, pa.binary())], schema=_RECORD)
+        spare_modules()
 
     return write

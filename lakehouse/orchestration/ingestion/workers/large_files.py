@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 
 from pyspark.sql import SparkSession
 
@@ -49,16 +50,23 @@ def large_file_parts(
     }
     items = [(one, span) for one, found in spans.items() for span in found]
 
-    def run(item: tuple[LandingFile, range], _task: str) -> Stretch | None:
-        file, span = item
-        try:
-            with reader.open(file) as stream:
-                return look_at(stream, file.path, reader.source, span)
-        except (OSError, StorageError):
-            return None  # who reads it as a whole tells
+    def run(group: Sequence[tuple[LandingFile, range]], _task: str) -> list[Stretch | None]:
+        return [_shown(reader, file, span) for file, span in group]
 
-    shown = iter(on_workers(spark, items, run, partial(progress, "tasks of counting lines")))
+    # a task takes longer to start than to count the lines of its part
+    few = min(len(items), 2 * spark.sparkContext.defaultParallelism)
+    groups = [items[len(items) * at // few : len(items) * (at + 1) // few] for at in range(few)]
+    counted = on_workers(spark, groups, run, partial(progress, "tasks of counting lines"))
+    shown = chain.from_iterable(counted)
     parts = {
         one: parts_of([next(shown) for _ in found], one.size_bytes) for one, found in spans.items()
     }
     return {one: found for one, found in parts.items() if len(found) > 1}
+
+
+def _shown(reader: LandingReader, file: LandingFile, span: range) -> Stretch | None:
+    try:
+        with reader.open(file) as stream:
+            return look_at(stream, file.path, reader.source, span)
+    except (OSError, StorageError):
+        return None  # who reads it as a whole tells

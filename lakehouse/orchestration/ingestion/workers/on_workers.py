@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from lakehouse.errors import LakehouseError
 from lakehouse.spark.jvm.failures import failure_of, marked
+from lakehouse.spark.worker_modules import spare_modules
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -64,6 +65,7 @@ def on_workers(
                     ],
                     schema=_SCHEMA,
                 )
+        spare_modules()
 
     frame = spark.range(0, len(given), 1, len(given))
     try:
