@@ -53,7 +53,7 @@ dev: .venv/archive ## The Dagster UI on http://localhost:3000
 	$(RUN) dagster dev -w workspace.yaml
 
 test: .venv/archive ## All tests, in two processes: make test WORKERS=4
-	$(RUN) pytest -q -n $(WORKERS) --dist loadfile --durations 12
+	$(RUN) pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 12
 
 # PySpark before 4.3 runs on Java 21 at most, and leaves sockets to the garbage collector.
 test-spark: .venv/installed ## The tests of Spark on another version: make test-spark VERSION=4.1

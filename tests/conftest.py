@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 
 import duckdb
 import pytest
@@ -18,6 +19,14 @@ settings.register_profile(
     "thorough", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Files with slow tests first, then those with many: at the end no process waits for one."""
+    of_file = Counter(one.path for one in items)
+    slow = {one.path for one in items if one.get_closest_marker("slow")}
+    items.sort(key=lambda one: (one.path not in slow, -of_file[one.path]))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pyspark
+import pytest
 
 from lakehouse.spark.jvm.class_archive import archive_of, make_archive
 from lakehouse.spark.jvm.jre import java_runtime
@@ -31,6 +32,7 @@ def session(options, **environ):
     )
 
 
+@pytest.mark.slow
 def test_a_session_starts_with_the_archive(tmp_path):
     path, _ = make_archive()
     is_aot = archive_of(java_runtime(newest=newest_java(pyspark.__version__))).is_aot

@@ -18,7 +18,7 @@ import pytest
 
 import lakehouse as lh
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 CASES = int(os.environ.get("SPARK_PRUNING_CASES", "100"))
 SEED = int(os.environ.get("SPARK_PRUNING_SEED", "20261121"))

@@ -19,7 +19,7 @@ from lakehouse.lake import load_catalog
 from lakehouse.spark import attach
 from tests.integration.staged_worker import STATEMENTS
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 WORKER = "tests.integration.staged_worker"
 TASKS_AT_ONCE = 2

@@ -11,7 +11,7 @@ from tests.integration.spark_support import lake, session
 
 __all__ = ["lake", "session"]
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROWS = (
     "SELECT id, IF(id % 7 = 0, NULL, date_add(DATE '2026-01-01', CAST(id % 5 AS INT))) AS day, "
     "IF(id % 6 = 0, NULL, concat('r', id % 3)) AS region, "

@@ -41,7 +41,7 @@ from lakehouse.storage.location import local_path
 from tests.orchestration.conftest import EVENTS, Pipe, event, june
 from tests.table_census import take_census
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def _clean(inputs):

@@ -15,6 +15,7 @@ import os
 from collections import Counter
 
 import fastavro
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -353,4 +354,4 @@ class Maintained(RuleBasedStateMachine):
 Maintained.TestCase.settings = settings(
     max_examples=EXAMPLES, stateful_step_count=10, deadline=None
 )
-TestMaintained = Maintained.TestCase
+TestMaintained = pytest.mark.slow(Maintained.TestCase)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.spark_statements.stated_tables import PER_TABLE, StatedTables, Tally
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 STATEMENTS = int(os.environ.get("LAKEHOUSE_SPARK_STATEMENTS", "300"))
 

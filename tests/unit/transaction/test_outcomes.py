@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from contextlib import nullcontext
 
 import pytest
 
@@ -125,6 +126,9 @@ class Server:
             self.then()
             raise CommitConflictError("injected: refused")
         return self._inner.commit(identifier, self._inner.load(identifier), requirements, updates)
+
+    def turn(self, _identifier):
+        return nullcontext()
 
     def deliver(self):
         """What was refused arrives once more."""
