@@ -9,15 +9,24 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
-from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.catalog_walk import walk_tables
 from lakehouse.catalog.confinement import allowed_roots, check_locations
 from lakehouse.errors import InvalidLocationError
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.table_properties import TableProperties
-from lakehouse.storage.location import basename, lies_within, parent
+from lakehouse.storage.location import (
+    basename,
+    canonical,
+    join,
+    lies_within,
+    local_path,
+    parent,
+    parse,
+)
 from lakehouse.storage.storage_protocol import Storage, path_on_disk
 
 OTHER_PATHS = ("write.object-storage.path", "write.folder-storage.path")
@@ -95,6 +104,63 @@ class OwnFolders:
     def _is_real(self, folder: str) -> bool:
         real = _resolved(self._storage, folder)
         return any(lies_within(real, _resolved(self._storage, one)) for one in self.folders)
+
+
+def certain_folders(version: TableVersion) -> tuple[str, ...]:
+    """The folders that are the table's whatever its metadata file says.
+
+    Who may write into a table's folder may write over that file; the catalog knows where it is. The
+    location is certain where the file lies in its `metadata`.
+    """
+    folder, location = parent(version.metadata_location), version.metadata.location
+    try:
+        is_certain = canonical(join(location, "metadata")) == canonical(folder)
+    except InvalidLocationError:
+        is_certain = False
+    return (location, folder) if is_certain else (folder,)
+
+
+class ReadableFiles:
+    """Files that are read because somebody named them who may not read everywhere.
+
+    They lie in the table's certain folders, and are where their names say: on a local disk
+    no link below the warehouse leads there from elsewhere.
+
+    Args:
+        catalog: knows the warehouse and the locations allowed beside it.
+        version: of the table.
+    """
+
+    def __init__(self, catalog: Catalog, version: TableVersion) -> None:
+        self._folders = certain_folders(version)
+        self._catalog = catalog
+        self._is_local = parse(version.metadata_location).is_local
+        self._plain: dict[str, bool] = {}
+
+    def hold(self, location: str) -> bool:
+        """Whether a file is one of them."""
+        if not any(lies_within(location, one) for one in self._folders):
+            return False
+        if not self._is_local:
+            return True
+        return not Path(local_path(location)).is_symlink() and _of_folder(
+            location, self._plain, lambda folder: not leads_elsewhere(self._catalog, folder)
+        )
+
+
+def leads_elsewhere(catalog: Catalog, folder: str) -> bool:
+    """Whether a link of the local file system below where tables may lie is a part of a folder.
+
+    What the warehouse itself is a link to does not matter.
+    """
+    if not parse(folder).is_local:
+        return False
+    path = os.path.normpath(local_path(folder))
+    roots = allowed_roots(catalog.warehouse, catalog.properties)
+    root = next((one for one in roots if lies_within(folder, one)), "/")
+    base = os.path.normpath(local_path(root))
+    expected = Path(os.path.realpath(base)) / os.path.relpath(path, base)
+    return Path(os.path.realpath(path)) != expected
 
 
 def check_files(

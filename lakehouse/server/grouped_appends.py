@@ -13,11 +13,12 @@ from __future__ import annotations
 import copy
 import threading
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakehouse.catalog.catalog_protocol import Catalog, Request
 from lakehouse.catalog.commit_outcome import before_the_swap
+from lakehouse.catalog.own_folders import ReadableFiles
 from lakehouse.catalog.posted_append import PostedAppend
 from lakehouse.environment import Environment
 from lakehouse.errors import CommitStateUnknownError, LakehouseError
@@ -158,7 +159,10 @@ class GroupedAppends:
     def _commit_together(
         self, identifier: Identifier, branch: str, group: Sequence[_Waiting]
     ) -> None:
-        operations = _operations([one.append for one in group])
+        with before_the_swap():
+            base = self._tables.newest(identifier)
+        is_readable = ReadableFiles(self._catalog, base).hold
+        operations = _operations([one.append for one in group], is_readable)
         snapshot_ids = {
             part.append_id: operation.snapshot_id
             for operation in operations
@@ -168,7 +172,6 @@ class GroupedAppends:
             replace(one.request, told=str(snapshot_ids[one.append.append_id])) for one in group
         ]
         with before_the_swap():
-            base = self._tables.newest(identifier)
             catalog = self._catalog.during(*requests)
         done = run(
             Run(
@@ -190,11 +193,13 @@ class GroupedAppends:
             one.made = AppendedBody(made[snapshot_ids[one.append.append_id]], body)
 
 
-def _operations(asked: Sequence[PostedAppend]) -> list[ReceivedAppend]:
+def _operations(
+    asked: Sequence[PostedAppend], is_readable: Callable[[str], bool]
+) -> list[ReceivedAppend]:
     """A snapshot for each, in order, and one for all that share, of one principal each."""
     sharing: dict[str | None, list[PostedAppend]] = {}
     for one in asked:
         if one.shares:
             sharing.setdefault(one.summary.get(PRINCIPAL), []).append(one)
-    alone = [ReceivedAppend((one,)) for one in asked if not one.shares]
-    return [*alone, *(ReceivedAppend(tuple(parts)) for parts in sharing.values())]
+    parts = [(one,) for one in asked if not one.shares]
+    return [ReceivedAppend(tuple(one), is_readable) for one in (*parts, *sharing.values())]

@@ -16,6 +16,8 @@ _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "wasb": "abf
 
 # a commit asks for the same dozen again and again
 _KEPT = 1024
+_LENGTH_MAX = 4096
+"""Characters: file systems of this machine take no more bytes, object stores 1024."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,14 @@ class Location:
 def parse(location: str) -> Location:
     """Split a location; raises InvalidLocationError.
 
-    It must not be empty, relative, or have `.`, `..` or NUL in its path.
+    It must not be empty, relative, longer than 4096 characters, or have `.`, `..` or NUL in its
+    path.
     """
+    if len(location) > _LENGTH_MAX:
+        raise InvalidLocationError(
+            f"A location has {_LENGTH_MAX} characters at most, not {len(location)}.",
+            location=location[:_LENGTH_MAX],
+        )
     if not location or "\x00" in location:
         raise InvalidLocationError(
             f"Not a location: {location!r}. Use an absolute path or a URI like s3://bucket/prefix.",

@@ -252,3 +252,44 @@ def test_a_secret_is_in_no_error(server, store, table, caplog):
     secrets = {value for key, value in config.items() if "expires" not in key}
     secrets |= {store.keys["s3.secret-access-key"]}
     assert not [one for one in secrets if one in text + caplog.text]
+
+
+def test_who_writes_over_the_metadata_file_gets_no_more_than_the_table(tmp_path):
+    """Ann may write each file of her table, the one that says where the table lies, too."""
+    with guarded_s3() as store:
+        for server in serving(store, tmp_path):
+            bank = server.lake.create_table("bank.secret", ROWS.schema)
+            bank.append(ROWS)
+            made = ours(server, "ann").create_table("ann.t", ROWS.schema)
+            made.append(ROWS)
+            told = credentials(server, "ann").json()
+        key = told["metadata-location"].removeprefix("s3://lake/")
+        hers = store.client(**told["storage-credentials"][0]["config"])
+        own = f"{made.location}/metadata"
+        path, home = "/namespaces/ann/tables/t", "s3://lake/wh"
+        for place, more in (
+            (bank.location, {}),
+            (home, {}),
+            (f"{home}/ann", {}),
+            (bank.location, {"write.metadata.path": own}),
+            (home, {"write.metadata.path": own}),
+        ):
+            forged = {**told["metadata"], "location": place, "properties": more}
+            hers.put_object(Bucket="lake", Key=key, Body=json.dumps(forged).encode())
+            for server in serving(store, tmp_path):  # it reads the file anew
+                for name in ("ann", "bob"):
+                    assert "storage-credentials" not in credentials(server, name).json()
+                    token = server.token(name)
+                    assert server.ask(token, "GET", f"{path}/credentials").status_code == 403
+                token = server.token("ann")
+                for update in (
+                    {"action": "set-properties", "updates": {"a": "b"}},
+                    {"action": "remove-properties", "removals": ["write.metadata.path"]},
+                ):
+                    answer = server.ask(token, "POST", path, {"updates": [update]})
+                    assert answer.status_code in (400, 403), (place, more, answer.text)
+                body = {"statements": [], "removals": []}
+                said = f"/semantics{path}"
+                assert server.ask(token, "POST", said, body).status_code in (400, 403)
+                assert server.ask(token, "POST", f"{path}/plan", {}).status_code in (200, 403)
+                assert server.lake.load_table("bank.secret").scan().count() == 3

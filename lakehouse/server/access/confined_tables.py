@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from lakehouse.catalog.catalog_protocol import Catalog
+from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.catalog.catalog_walk import walk_tables
 from lakehouse.catalog.confinement import check_no_overlap
 from lakehouse.catalog.metadata_files import metadata_folder
+from lakehouse.catalog.own_folders import ReadableFiles, certain_folders, leads_elsewhere
 from lakehouse.errors import NoSuchTableError
 from lakehouse.scan.manifests.snapshot_entries import load_manifests
 from lakehouse.server.access.privileges import Caller, Privilege
@@ -15,14 +16,13 @@ from lakehouse.server.error_answers import HttpError
 from lakehouse.server.served_tables import ServedTables
 from lakehouse.spec.identifier import Identifier
 from lakehouse.spec.metadata.snapshot import Snapshot
-from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_updates import (
     AddSnapshot,
     SetLocation,
     SetProperties,
     Update,
 )
-from lakehouse.storage.location import canonical, is_within, join, lies_within
+from lakehouse.storage.location import is_within, join, lies_within
 from lakehouse.storage.storage_protocol import Storage
 
 _PATHS = ("write.data.path", "write.metadata.path")
@@ -33,7 +33,7 @@ def check_updates(
     tables: ServedTables,
     caller: Caller,
     identifier: Identifier,
-    base: TableMetadata | None,
+    base: TableVersion | None,
     updates: Sequence[Update],
 ) -> None:
     """Raise where updates name folders or manifests that are not the table's own.
@@ -46,45 +46,62 @@ def check_updates(
         tables: its newest versions.
         caller: who asks.
         identifier: the table.
-        base: its newest metadata; None for one that is to be created.
+        base: its newest version; None for one that is to be created.
         updates: what is asked for.
 
     Raises InvalidLocationError; HttpError, 403.
     """
     moved = [one.location for one in updates if isinstance(one, SetLocation)]
     named = [*moved, *_paths(updates)]
-    own = [] if base is None else [base.location, metadata_folder(base)]
+    own: Sequence[str] = ()
+    if base is not None:
+        own = certain_folders(base)
+        if caller.name is not None:  # what the metadata file says may be anybody's word
+            named += [base.metadata.location, metadata_folder(base.metadata)]
     new = [one for one in named if not any(is_within(one, folder) for folder in own)]
+    is_bound = not caller.may(Privilege.MANAGE, ())
+    if is_bound:  # first: what is elsewhere is not told
+        for one in new:
+            check_location(catalog, caller, identifier, one)
+        for one in named:
+            if leads_elsewhere(catalog, one):
+                raise _forbidden(caller, f"put {identifier} at {one}, behind a link")
     # where a new table may lie the catalog sees to when it creates it
     elsewhere = [one for one in new if base is not None or not _within(one, moved)]
     if elsewhere:
         others = list(_folders_of_others(catalog, tables, identifier))
         for one in elsewhere:
             check_no_overlap(one, others)
-    if caller.may(Privilege.MANAGE, ()):
+    if not is_bound:
         return
-    home = join(catalog.warehouse, *identifier.namespace)
-    for one in new:
-        if not is_within(one, home) or canonical(one) == canonical(home):
-            raise _forbidden(caller, f"put {identifier} at {one}, outside {home}")
     folders = [*own, *named]
     for update in updates:
         if isinstance(update, AddSnapshot):
-            _check_lists(caller, identifier, update.snapshot, folders)
+            _check_lists(caller, identifier, update.snapshot, lambda one: _within(one, folders))
 
 
 def check_location(catalog: Catalog, caller: Caller, identifier: Identifier, location: str) -> None:
     """Raise HttpError, 403, where the caller may not put a new table there."""
     home = join(catalog.warehouse, *identifier.namespace)
     outside = not is_within(location, home) or is_within(home, location)
-    if outside and not caller.may(Privilege.MANAGE, ()):
+    if caller.may(Privilege.MANAGE, ()):
+        return
+    if outside or leads_elsewhere(catalog, location):
         raise _forbidden(caller, f"put {identifier} at {location}, outside {home}")
 
 
+def is_location_certain(caller: Caller, version: TableVersion) -> bool:
+    """Whether a caller may have access to what lies at the location that the metadata says.
+
+    Its metadata file lies there (see `certain_folders`), or the caller manages the catalog.
+    """
+    return version.metadata.location in certain_folders(version) or caller.may(Privilege.MANAGE, ())
+
+
 def check_manifests(
+    catalog: Catalog,
     caller: Caller,
-    identifier: Identifier,
-    metadata: TableMetadata,
+    version: TableVersion,
     snapshots: Iterable[Snapshot],
     storage: Storage,
 ) -> None:
@@ -94,22 +111,23 @@ def check_manifests(
     """
     if caller.may(Privilege.MANAGE, ()):
         return
-    folders = [metadata.location, metadata_folder(metadata)]
+    identifier = version.identifier
+    readable = ReadableFiles(catalog, version)
     for snapshot in snapshots:
-        _check_lists(caller, identifier, snapshot, folders)
+        _check_lists(caller, identifier, snapshot, readable.hold)
         for manifest in load_manifests(storage, snapshot):
-            if not _within(manifest.manifest_path, folders):
+            if not readable.hold(manifest.manifest_path):
                 raise _forbidden(
                     caller, f"read {manifest.manifest_path}, outside the folders of {identifier}"
                 )
 
 
 def _check_lists(
-    caller: Caller, identifier: Identifier, snapshot: Snapshot, folders: Sequence[str]
+    caller: Caller, identifier: Identifier, snapshot: Snapshot, is_own: Callable[[str], bool]
 ) -> None:
     lists = snapshot.manifests or (snapshot.manifest_list,)
     for one in lists:
-        if not _within(one, folders):
+        if not is_own(one):
             raise _forbidden(caller, f"use {one}, outside the folders of {identifier}")
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lakehouse.errors import InvalidInputError, UnsupportedFeatureError
+from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.errors import ForbiddenError, InvalidInputError, UnsupportedFeatureError
 from lakehouse.server.access.asked_privileges import on_table
+from lakehouse.server.access.confined_tables import is_location_certain
 from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.delegation.file_access import AccessRules, FileAccess
 from lakehouse.server.delegation.signable_requests import SignRequest
@@ -20,7 +22,7 @@ _PRIVATE = {"Cache-Control": "no-store"}
 
 def load_credentials(served: Served, call: Call) -> Answer:
     """New ones, for who has the table loaded already."""
-    access, version = _access(served), served.tables.newest(call.table())
+    access, version = _access(served), _certain(served, call)
     found = access.credentials(served.caller, version.identifier, version.metadata)
     return json_answer({"storage-credentials": found}, headers=_PRIVATE)
 
@@ -29,11 +31,21 @@ def sign_request(served: Served, call: Call) -> Answer:
     """The server's signature under a request about the table's files."""
     document = call.document()
     request = call.read(lambda: _request(document))
-    access, version = _access(served), served.tables.newest(call.table())
+    access, version = _access(served), _certain(served, call)
     headers = access.sign(served.caller, version.identifier, version.metadata, request)
     return json_answer(
         {"uri": request.uri, "headers": headers}, headers={"Cache-Control": "no-cache"}
     )
+
+
+def _certain(served: Served, call: Call) -> TableVersion:
+    version = served.tables.newest(call.table())
+    if not is_location_certain(served.caller, version):
+        raise ForbiddenError(
+            f"The metadata file of {version.identifier} is not in the folder metadata of its "
+            "location: access is handed out to who manages the catalog alone."
+        )
+    return version
 
 
 def _request(document: Mapping[str, Any]) -> SignRequest:

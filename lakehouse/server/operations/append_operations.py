@@ -12,6 +12,7 @@ from lakehouse.catalog.own_folders import table_folders
 from lakehouse.catalog.posted_append import ENDPOINT, PostedAppend
 from lakehouse.errors import CommitStateUnknownError, InvalidInputError, NoSuchFileError
 from lakehouse.server.access.asked_privileges import PRINCIPAL, on_table
+from lakehouse.server.access.confined_tables import check_updates
 from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.grouped_appends import AppendedBody
 from lakehouse.server.http_messages import Answer, Call
@@ -32,7 +33,9 @@ def append_files(served: Served, call: Call) -> Answer:
     document = call.document()
     identifier = call.table()
     with before_the_swap():
-        metadata = served.tables.recent(identifier).metadata
+        version = served.tables.recent(identifier)
+        metadata = version.metadata
+        check_updates(served.catalog, served.tables, served.caller, identifier, version, ())
     asked = call.read(lambda: PostedAppend.from_json(document, lambda: _partition_types(metadata)))
     if served.caller.name is not None:
         asked = replace(asked, summary={**asked.summary, PRINCIPAL: served.caller.name})

@@ -129,7 +129,7 @@ class ScanPlanning:
             request, after = call.read(lambda: _request(document, version.metadata))
             storage = served.catalog.storage(version.metadata.location)
             read = _snapshots_read(version.metadata, request, after)
-            check_manifests(served.caller, version.identifier, version.metadata, read, storage)
+            check_manifests(served.catalog, served.caller, version, read, storage)
             plan = (
                 plan_scan(request, storage)
                 if after is None

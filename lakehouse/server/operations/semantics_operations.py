@@ -20,6 +20,7 @@ from lakehouse.semantics.binding import TableNames, bind
 from lakehouse.semantics.statement_yaml import draft_of
 from lakehouse.semantics.statements import Draft, table_digest
 from lakehouse.server.access.asked_privileges import on_table, reads
+from lakehouse.server.access.confined_tables import check_updates
 from lakehouse.server.access.privileges import ANYONE, Privilege
 from lakehouse.server.http_messages import Answer, Call, json_answer
 from lakehouse.server.rest_operation import Operation, Served
@@ -54,6 +55,8 @@ def change_statements(served: Served, call: Call) -> Answer:
     Sent again it changes nothing more. No evidence is run here: what metadata cannot decide stays
     unverified until `lakehouse semantics check` or the table's check in Dagster runs.
     """
+    version = served.tables.newest(call.table())
+    check_updates(served.catalog, served.tables, served.caller, version.identifier, version, ())
     table = served.lake.load_table(call.table())
     document = call.document()
     written = call.read(lambda: optional_list(document, "statements", "body"))

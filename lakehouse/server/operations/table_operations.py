@@ -32,7 +32,11 @@ from lakehouse.server.access.asked_privileges import (
     path_of,
     signed,
 )
-from lakehouse.server.access.confined_tables import check_location, check_updates
+from lakehouse.server.access.confined_tables import (
+    check_location,
+    check_updates,
+    is_location_certain,
+)
 from lakehouse.server.access.privileges import Privilege
 from lakehouse.server.delegation.file_access import TableAccess
 from lakehouse.server.error_answers import HttpError
@@ -129,7 +133,7 @@ def load_table(served: Served, call: Call) -> Answer:
     """Its newest metadata; nothing where the client has them."""
     snapshots = _snapshots(call)
     version, body = served.tables.body(call.table(), snapshots)
-    access = _access(served, call, version.identifier, version.metadata)
+    access = _access(served, call, version.identifier, version.metadata, version)
     return _loaded(served, call, version, body, snapshots, access)
 
 
@@ -167,11 +171,17 @@ def _loaded(
 
 
 def _access(
-    served: Served, call: Call, identifier: Identifier, metadata: TableMetadata
+    served: Served,
+    call: Call,
+    identifier: Identifier,
+    metadata: TableMetadata,
+    version: TableVersion | None = None,
 ) -> TableAccess | None:
-    """What the caller gets that asks for access to the files."""
+    """What the caller gets that asks for access to the files; `version` unless it is staged."""
     wanted = call.headers.get(_DELEGATION)
     if served.files is None or wanted is None:
+        return None
+    if version is not None and not is_location_certain(served.caller, version):
         return None
     return served.files.offered(wanted, served.caller, identifier, metadata)
 
@@ -213,7 +223,7 @@ def changes_from_json(
 
     requirements, updates = call.read(read)
     try:
-        base = served.tables.newest(identifier).metadata
+        base = served.tables.newest(identifier)
     except NoSuchTableError:  # it is to be created, or the commit says so
         base = None
     check_updates(served.catalog, served.tables, served.caller, identifier, base, updates)
@@ -299,7 +309,7 @@ def _tag(text: str) -> str:
 
 
 def _table_answer(served: Served, call: Call, version: TableVersion) -> Answer:
-    access = _access(served, call, version.identifier, version.metadata)
+    access = _access(served, call, version.identifier, version.metadata, version)
     body = served.tables.document(version)
     if access is None:
         return Answer(200, body, {"ETag": etag(version, ALL)})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lakehouse.catalog.posted_append import APPENDS, PostedAppend
@@ -27,9 +27,13 @@ class ReceivedAppend:
 
     Attributes:
         parts: to the same branch.
+        is_readable: whether a manifest that the table has may be read, by its location, to merge
+            it with others: whoever reads the table reads what was merged. None are merged where one
+            may not.
     """
 
     parts: Sequence[PostedAppend]
+    is_readable: Callable[[str], bool]
 
     @property
     def snapshot_id(self) -> int:
@@ -67,6 +71,7 @@ class ReceivedAppend:
             [*added, *kept],
             self._counts(),
             extra=self._summary(),
+            merge=all(self.is_readable(one.manifest_path) for one in (*added, *kept)),
         )
 
     def _written(self, attempt: Attempt) -> list[ManifestFile]:
