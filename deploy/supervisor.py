@@ -17,6 +17,7 @@ from deploy.compose_services import Service
 
 _READY_SECONDS = 180
 _LOOK_SECONDS = 0.5
+_CHECK_SECONDS = 60
 
 
 class Supervisor:
@@ -123,13 +124,16 @@ class Supervisor:
     def _is_ready(self, service: Service) -> bool:
         if service.name in self._ready:
             return self._ready[service.name]()
-        check = subprocess.run(  # noqa: S603 - the compose file's commands
-            service.health,
-            env={**self._environment, **service.environment},
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
+        try:
+            check = subprocess.run(  # noqa: S603 - the compose file's commands
+                service.health,
+                env={**self._environment, **service.environment},
+                capture_output=True,
+                timeout=_CHECK_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return False  # as in compose: a check that takes too long is one that fails
         return check.returncode == 0
 
     def _log(self, service: Service) -> Path:

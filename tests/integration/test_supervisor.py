@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,19 @@ def test_a_killed_service_stays_away_and_comes_back_and_no_process_is_left(tmp_p
         assert all(map(runs, second))
     eventually(lambda: not any(map(runs, second)))
     assert "family ended with -9: started again" in said
+
+
+def test_a_health_check_that_hangs_is_one_that_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr("deploy.supervisor._CHECK_SECONDS", 1)
+    hangs_once = "import os, sys, time; os.mkdir(sys.argv[1]) if not os.path.isdir(sys.argv[1])"
+    hangs_once += " else sys.exit(0); time.sleep(600)"
+    health = (sys.executable, "-c", hangs_once, str(tmp_path / "asked"))
+    said = []
+    with supervisor(tmp_path, said) as running:
+        slow = service("slow", "-c", "import time; time.sleep(600)")
+        running.start(replace(slow, health=health))
+    assert (tmp_path / "asked").is_dir()
+    assert said[0].startswith("slow is ready")
 
 
 def test_a_job_that_fails_is_an_error_and_one_that_is_done_is_not_repeated(tmp_path):
