@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyiceberg.partitioning import PartitionSpec
 
 from lakehouse.errors import CorruptMetadataError
-from lakehouse.scan.manifests.kept_by_bytes import KeptByBytes
+from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.scan.manifests.twin_cache import TWIN_BYTES_MAX, KeptTwins, table_bytes
 from lakehouse.spec.manifests.avro_container import SYNC_BYTES
 from lakehouse.spec.manifests.columnar_manifest import (

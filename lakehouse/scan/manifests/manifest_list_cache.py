@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from lakehouse.scan.manifests.kept_by_bytes import KeptByBytes
+from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.spec.manifests.manifest_list import ManifestFile, read_manifest_list
 
 LISTS_BYTES_MAX = 64 * 1024 * 1024

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakehouse.scan.manifests.kept_by_bytes import KeptByBytes
+from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.spec.manifests.columnar_manifest import TwinFile
 
 TWIN_BYTES_MAX = 64 * 1024 * 1024

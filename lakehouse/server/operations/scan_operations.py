@@ -13,7 +13,7 @@ from pyiceberg.types import BinaryType, FixedType
 
 from lakehouse.catalog.catalog_protocol import TableVersion
 from lakehouse.errors import InvalidInputError, NoSuchSnapshotError
-from lakehouse.scan.manifests.kept_by_bytes import KeptByBytes
+from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.scan.planner import ScanPlan, plan_appends, plan_scan
 from lakehouse.scan.reports.listeners import ENGINE_REST
 from lakehouse.scan.scan_request import ScanRequest

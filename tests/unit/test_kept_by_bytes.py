@@ -7,7 +7,7 @@ from collections import OrderedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse.scan.manifests.kept_by_bytes import KeptByBytes
+from lakehouse.kept_by_bytes import KeptByBytes
 
 KEYS, SIZES = st.sampled_from("abcdef"), st.integers(0, 12)
 STEPS = st.one_of(
