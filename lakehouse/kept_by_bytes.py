@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -22,10 +22,11 @@ class KeptByBytes(Generic[K, V]):
 
     Args:
         bytes_max: bytes kept.
+        dropped: told what there was no room for, while the lock is held: it asks nothing of this.
     """
 
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
+    def __init__(self, bytes_max: int, dropped: Callable[[V], object] | None = None) -> None:
+        self._bytes_max, self._dropped = bytes_max, dropped
         self._kept: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._held = 0
         self._lock = threading.Lock()
@@ -90,4 +91,7 @@ class KeptByBytes(Generic[K, V]):
 
     def _drop(self) -> None:
         while self._held > self._bytes_max:
-            self._held -= self._kept.popitem(last=False)[1][1]
+            _, (value, size) = self._kept.popitem(last=False)
+            self._held -= size
+            if self._dropped is not None:
+                self._dropped(value)

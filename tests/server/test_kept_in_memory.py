@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
+from concurrent.futures import wait
+from functools import partial
 
+import orjson
 import pyarrow as pa
 import pytest
 import requests
@@ -12,6 +16,7 @@ import requests
 from lakehouse.errors import InvalidInputError
 from lakehouse.scan.manifests.manifest_cache import DEFAULT_CACHE
 from lakehouse.scan.manifests.manifest_list_cache import LISTS
+from lakehouse.server.error_answers import HttpError
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.memory_bounds import MIB, MemoryBounds
 from lakehouse.server.operations import plans_under_way, scan_operations
@@ -106,7 +111,40 @@ def test_a_long_plan_leaves_no_page_behind(lake, monkeypatch):
         assert told == rest.get(f"{path}/{plan_id}").json()
         assert len(told["file-scan-tasks"]) == PARTS
         (plans,) = kept
-        assert [one.result for one in plans._plans.values()] == [None]
+        assert plans._plans.get(plan_id).result is None
+
+
+@pytest.mark.parametrize(
+    ("bound", "sizes", "kept"),
+    [
+        (10_000, [4000, 4000, 4000], [False, True, True]),
+        (10_000, [4000, 4000, 20_000], [False, False, True]),
+        (0, [4000, 4000], [False, True]),
+        (64 * MIB, [1] * 70, [False] * 6 + [True] * 64),
+    ],
+)
+def test_plans_that_are_dropped_are_not_begun_any_more(bound, sizes, kept):
+    name, go, begun = Identifier.parse("ns.t"), threading.Event(), []
+
+    def page(number):
+        begun.append(number)
+        assert go.wait(30)
+        return b'{"a":1}'
+
+    plans = plans_under_way.PlansUnderWay(bound, patience_seconds=0)
+    busy = [plans._planners.submit(go.wait, 30) for _ in range(plans_under_way._PLANNERS)]
+    for number, size in enumerate(sizes):
+        plans.begin(name, str(number), partial(page, number), size)
+    go.set()
+    wait(busy)
+    plans._planners.shutdown()
+    assert sorted(begun) == [number for number, is_kept in enumerate(kept) if is_kept]
+    for number, is_kept in enumerate(kept):
+        if is_kept:
+            assert orjson.loads(plans.fetch(name, str(number))) == {"status": "completed", "a": 1}
+        else:
+            with pytest.raises(HttpError, match="does not exist"):
+                plans.fetch(name, str(number))
 
 
 def test_tables_beyond_the_bound_are_read_again(lake):

@@ -21,7 +21,8 @@ STEPS = st.one_of(
 
 @given(bound=st.integers(1, 30), steps=st.lists(STEPS, max_size=40))
 def test_the_bound_holds_and_what_was_used_last_stays(bound, steps):
-    kept, model, values = KeptByBytes(bound), OrderedDict(), {}
+    dropped, told = [], []
+    kept, model, values = KeptByBytes(bound, told.append), OrderedDict(), {}
     for step, key, size in steps:
         if step == "get":
             assert kept.get(key) is (values[key] if key in model else None)
@@ -44,7 +45,8 @@ def test_the_bound_holds_and_what_was_used_last_stays(bound, steps):
         else:
             bound = kept.bytes_max = size
         while sum(model.values()) > bound:
-            model.popitem(last=False)
+            dropped.append(values[model.popitem(last=False)[0]])
+        assert told == dropped
         assert kept.held == sum(model.values()) <= bound
     for key in "abcdef":
         assert kept.get(key) is (values[key] if key in model else None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from pyiceberg.types import LongType, NestedField, StringType
 
 from lakehouse.data.deletes.deletion_vector import Positions, decode_vector
 from lakehouse.errors import CorruptMetadataError
+from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from lakehouse.spec.types.sorted_numbers import distinct
 from lakehouse.storage.storage_protocol import Storage
@@ -221,34 +221,27 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 class _Cache:
-    """A cache of decoded files by key, limited in bytes.
+    """Decoded files by key, so many bytes of them, but always the last one.
 
     Each key is loaded once even when several threads ask for it together.
     """
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, bytes_max: int) -> None:
+        self._kept: KeptByBytes[str, Any] = KeptByBytes(bytes_max)
         self._lock = threading.Lock()
         self._loading: dict[str, threading.Lock] = {}
-        self._items: OrderedDict[str, tuple[Any, int]] = OrderedDict()
-        self._bytes = 0
 
     def get(self, key: str, load: Callable[[], tuple[Any, int]]) -> Any:
+        found = self._kept.get(key)
+        if found is not None:
+            return found
         with self._lock:
-            if key in self._items:
-                self._items.move_to_end(key)
-                return self._items[key][0]
             one_at_a_time = self._loading.setdefault(key, threading.Lock())
         with one_at_a_time:
-            with self._lock:
-                if key in self._items:
-                    return self._items[key][0]
-            value, size = load()
-            with self._lock:
-                self._items[key] = (value, size)
-                self._bytes += size
-                self._loading.pop(key, None)
-                while self._bytes > self._limit and len(self._items) > 1:
-                    _, (_, freed) = self._items.popitem(last=False)
-                    self._bytes -= freed
-        return value
+            found = self._kept.get(key)
+            if found is None:
+                found, size = load()
+                self._kept.put(key, found, min(size, self._kept.bytes_max))
+                with self._lock:
+                    self._loading.pop(key, None)
+        return found

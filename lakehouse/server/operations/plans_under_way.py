@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import orjson
 
+from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.server.error_answers import HttpError
 from lakehouse.spec.identifier import Identifier
 
@@ -22,7 +21,7 @@ Page = bytes
 """A JSON object that is not empty."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Plan:
     """A plan that has an id.
 
@@ -30,19 +29,29 @@ class _Plan:
         identifier: of the table.
         again: makes its first page, once more where it was made already.
         result: the first page while it is made, and why it was not; None: it was made.
-        size: bytes that `again` holds.
         is_cancelled: whether nobody wants it any more.
     """
 
     identifier: Identifier
     again: Callable[[], Page]
     result: Future[Page] | None
-    size: int
     is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Nobody wants it any more: what runs already goes on, and is thrown away."""
+        self.is_cancelled = True
+        result, self.result = self.result, None
+        if result is not None:
+            result.cancel()
+
+    def forget_page(self, result: Future[Page]) -> None:
+        """Let go of a page that was made: `again` finds the plan where plans are kept."""
+        if not result.cancelled() and result.exception() is None:
+            self.result = None
 
 
 class PlansUnderWay:
-    """The last plans by their ids. Safe between threads.
+    """The plans asked for last by their ids, 64 at most. Safe between threads.
 
     Args:
         bytes_max: of what was asked for, all plans together. The newest is always kept.
@@ -50,10 +59,8 @@ class PlansUnderWay:
     """
 
     def __init__(self, bytes_max: int, patience_seconds: float = PATIENCE_SECONDS) -> None:
-        self._bytes_max, self._patience = bytes_max, patience_seconds
-        self._held = 0
-        self._plans: OrderedDict[str, _Plan] = OrderedDict()
-        self._lock = threading.Lock()
+        self._patience = patience_seconds
+        self._plans = KeptByBytes[str, _Plan](max(bytes_max, _KEPT), _Plan.cancel)
         self._planners = ThreadPoolExecutor(_PLANNERS, thread_name_prefix="plan")
 
     def begin(
@@ -68,12 +75,14 @@ class PlansUnderWay:
             size: bytes that `make` holds.
         """
         result = self._planners.submit(make)
+        plan = _Plan(identifier, make, result)
         if not wait([result], self._patience).done:
-            self._keep(plan_id, _Plan(identifier, make, result, size))
-            result.add_done_callback(lambda done: self._finished(plan_id, done))
+            self._keep(plan_id, plan, size)
+            result.add_done_callback(plan.forget_page)
             return orjson.dumps({"status": "submitted", "plan-id": plan_id})
         page = result.result()
-        self._keep(plan_id, _Plan(identifier, make, None, size))
+        plan.forget_page(result)
+        self._keep(plan_id, plan, size)
         return _joined({"status": "completed", "plan-id": plan_id}, page)
 
     def fetch(self, identifier: Identifier, plan_id: str) -> Page:
@@ -82,54 +91,33 @@ class PlansUnderWay:
         Raises HttpError, 404, where there is no such plan; what making it raised.
         """
         plan = self._find(identifier, plan_id)
+        result = plan.result  # once: it is let go of meanwhile
         if plan.is_cancelled:
             return orjson.dumps({"status": "cancelled"})
-        if plan.result is None:
+        if result is None:
             return _joined({"status": "completed"}, plan.again())
-        if not plan.result.done():
+        if not result.done():
             return orjson.dumps({"status": "submitted"})
         try:
-            return _joined({"status": "completed"}, plan.result.result())
+            return _joined({"status": "completed"}, result.result())
         except CancelledError:
             return orjson.dumps({"status": "cancelled"})
 
     def cancel(self, identifier: Identifier, plan_id: str) -> None:
         """Nobody wants it any more. Raises HttpError, 404, where there is no such plan."""
-        plan = self._find(identifier, plan_id)
-        if plan.result is not None:
-            plan.result.cancel()  # what runs already goes on, and is thrown away
-        self._keep(plan_id, replace(plan, result=None, is_cancelled=True))
-
-    def _finished(self, plan_id: str, result: Future[Page]) -> None:
-        """Let go of a page that was made: `again` finds the plan where plans are kept."""
-        if result.cancelled() or result.exception() is not None:
-            return
-        with self._lock:
-            plan = self._plans.get(plan_id)
-            if plan is not None and not plan.is_cancelled:
-                self._plans[plan_id] = replace(plan, result=None)
+        self._find(identifier, plan_id).cancel()
 
     def _find(self, identifier: Identifier, plan_id: str) -> _Plan:
-        with self._lock:
-            plan = self._plans.get(plan_id)
+        plan = self._plans.get(plan_id)
         if plan is None or plan.identifier != identifier:
             raise HttpError(
                 404, NO_SUCH_PLAN, f"Plan does not exist: {plan_id[:40]} of {identifier}"
             )
         return plan
 
-    def _keep(self, plan_id: str, plan: _Plan) -> None:
-        with self._lock:
-            replaced = self._plans.get(plan_id)
-            self._held += plan.size - (0 if replaced is None else replaced.size)
-            self._plans[plan_id] = plan
-            while len(self._plans) > _KEPT or (
-                self._held > self._bytes_max and len(self._plans) > 1
-            ):
-                _, oldest = self._plans.popitem(last=False)
-                self._held -= oldest.size
-                if oldest.result is not None:
-                    oldest.result.cancel()
+    def _keep(self, plan_id: str, plan: _Plan, size: int) -> None:
+        most = self._plans.bytes_max
+        self._plans.put(plan_id, plan, min(max(size, most // _KEPT), most))
 
 
 def _joined(begin: dict[str, str], page: Page) -> Page:
