@@ -64,7 +64,7 @@ def check_updates(
         for one in new:
             check_location(catalog, caller, identifier, one)
         for one in named:
-            if leads_elsewhere(catalog, one):
+            if one not in new and leads_elsewhere(catalog, one):
                 raise _forbidden(caller, f"put {identifier} at {one}, behind a link")
     # where a new table may lie the catalog sees to when it creates it
     elsewhere = [one for one in new if base is not None or not _within(one, moved)]
