@@ -52,7 +52,6 @@ from pyiceberg.types import (
     StringType,
     TimestamptzType,
 )
-from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
@@ -65,6 +64,7 @@ from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import TaskGroup
 from lakehouse.spark.reading.worker_reader import plain
 from lakehouse.spark.spark_types import arrow_schema, to_spark_schema
+from lakehouse.spark.worker_tasks import task_name
 from lakehouse.spec.manifests.data_file import DataFile
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.table.table import Table
@@ -279,13 +279,11 @@ class LakehouseWriter(ds.DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Write the rows of one task in place."""
-        context = TaskContext.get()
-        task = "0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
         files = write_all(
             iterator,
             self._request,
             storage_for(self._request.location, self._properties),
-            task=task,
+            task=task_name(),
         )
         return Written([one.to_record() for one in files])
 

@@ -6,9 +6,15 @@ import gc
 import importlib
 import os
 
+import pyarrow as pa
 import pytest
 
+from lakehouse.maintenance.compaction.file_groups import CompactionOptions
 from lakehouse.orchestration.ingestion.workers.on_workers import on_workers
+from lakehouse.spark import worker_tasks
+from tests.integration.spark_support import lake
+
+__all__ = ["lake"]
 
 pytestmark = pytest.mark.spark
 
@@ -29,3 +35,25 @@ def test_a_worker_does_not_search_its_modules_for_cycles_after_each_task(spark, 
     again = [one for tasks in seen.values() for one in tasks[1:]]
     assert again
     assert all(spared > 10 * searched for spared, searched in again), seen
+
+
+def test_workers_that_compact_spare_their_modules_too(spark, lake):
+    def forget(batches):
+        yield from batches
+        gc.unfreeze()
+        worker_tasks._loaded_then[0] = 0
+
+    def look(batches):
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"spared": [gc.get_freeze_count()] * batch.num_rows})
+
+    def spared():
+        return spark.range(0, 12, 1, 12).mapInArrow(look, "spared long").toArrow()["spared"]
+
+    table = lake.create_table("ns.t", pa.schema({"id": pa.int64()}), partition_by=["id"])
+    for _ in range(2):
+        table.append(pa.table({"id": range(12)}))
+    spark.range(0, 12, 1, 12).mapInArrow(forget, "id long").collect()
+    assert min(spared().to_pylist()) == 0
+    table.compact(CompactionOptions(min_input_files=2), spark=spark)
+    assert max(spared().to_pylist()) > 10_000

@@ -22,6 +22,7 @@ from lakehouse.scan.planner import ScanPlan
 from lakehouse.scan.scan_tasks import FileScanTask
 from lakehouse.spark.reading.file_answer import sized
 from lakehouse.spark.spark_types import to_spark_schema
+from lakehouse.spark.worker_tasks import Batches, map_batches
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, STATUS_DELETED, DataFile
 from lakehouse.spec.manifests.manifest_list import CONTENT_DATA_MANIFEST
 from lakehouse.spec.metadata.snapshot import Snapshot
@@ -152,15 +153,15 @@ def _vector_positions(
     records = pa.table(
         {"record": pa.array([orjson.dumps(one.to_record()) for one in vectors], pa.binary())}
     )
-    return spark.createDataFrame(records).mapInArrow(
-        _vector_reader(storage.properties), f"{_PATH} string, {_POSITION} bigint"
+    return map_batches(
+        spark.createDataFrame(records),
+        _vector_reader(storage.properties),
+        f"{_PATH} string, {_POSITION} bigint",
     )
 
 
-def _vector_reader(
-    properties: Mapping[str, str],
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _vector_reader(properties: Mapping[str, str]) -> Callable[[Batches], Batches]:
+    def read(batches: Batches) -> Batches:
         for batch in batches:
             for record in batch.column(0).to_pylist():
                 one = DataFile.from_record(orjson.loads(record))

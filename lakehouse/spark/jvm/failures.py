@@ -5,6 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 
 from lakehouse import errors
 from lakehouse.errors import LakehouseError, StorageError
@@ -31,3 +36,24 @@ def failure_of(text: str) -> LakehouseError | None:
     if issubclass(kind, StorageError):
         return kind(facts["message"], retryable=facts["retryable"])
     return kind(facts["message"]) if issubclass(kind, LakehouseError) else None
+
+
+@contextmanager
+def marking() -> Iterator[None]:
+    """On a worker: raise a LakehouseError as a RuntimeError in which `unmarking` finds it."""
+    try:
+        yield
+    except LakehouseError as error:
+        raise RuntimeError(marked(error)) from error
+
+
+@contextmanager
+def unmarking() -> Iterator[None]:
+    """In the driver: raise what a task marked as what it was."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        failure = failure_of(str(error))
+        if failure is None:
+            raise
+        raise failure from error

@@ -7,7 +7,7 @@ queries do not reach here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from lakehouse.data.reading.scan_reader import ReadRequest, read_tasks
 from lakehouse.scan.scan_request import ScanRequest
 from lakehouse.scan.scan_tasks import TaskGroup
 from lakehouse.spark.spark_types import arrow_schema
-from lakehouse.spark.worker_modules import spare_modules
+from lakehouse.spark.worker_tasks import Batches, map_batches
 from lakehouse.storage.storage_by_scheme import storage_for
 from lakehouse.storage.storage_protocol import Storage
 from lakehouse.table.scan import read_request
@@ -60,7 +60,7 @@ def read_groups(
     Workers open the storage of `location` from its properties.
     """
     work = _reader(tuple(groups), read, location, properties, arrow_schema(shown))
-    return spark.range(0, len(groups), 1, max(len(groups), 1)).mapInArrow(work, shown)
+    return map_batches(spark.range(0, len(groups), 1, max(len(groups), 1)), work, shown)
 
 
 def _reader(
@@ -69,8 +69,8 @@ def _reader(
     location: str,
     properties: Mapping[str, str],
     target: pa.Schema,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+) -> Callable[[Batches], Batches]:
+    def read(numbers: Batches) -> Batches:
         storage = storage_for(location, properties)
         for batch in numbers:
             for number in batch.column(0).to_pylist():
@@ -80,7 +80,6 @@ def _reader(
                         for column, field in zip(rows.columns, target, strict=True)
                     ]
                     yield pa.RecordBatch.from_arrays(columns, schema=target)
-        spare_modules()
 
     return read
 

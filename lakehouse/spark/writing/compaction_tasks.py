@@ -8,24 +8,21 @@ executor's memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 
 import orjson
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import LongType, StructField, StructType
 
 from lakehouse.data.writing.input_columns import coerce
 from lakehouse.data.writing.zorder import ZOrder
-from lakehouse.errors import LakehouseError
 from lakehouse.maintenance.compaction.group_rewriting import GroupRewrite
 from lakehouse.scan.task_splits import SplitOptions, combine
-from lakehouse.spark.jvm.failures import failure_of, marked
+from lakehouse.spark.jvm.failures import marking, unmarking
 from lakehouse.spark.reading.worker_reader import read_groups
 from lakehouse.spark.spark_types import to_spark_schema
+from lakehouse.spark.worker_tasks import Batches, map_batches, task_name
 from lakehouse.spark.writing.distribution import sort_columns, transform_column
 from lakehouse.spark.writing.frame_files import written_files
 from lakehouse.spec.manifests.data_file import DataFile
@@ -35,7 +32,6 @@ from lakehouse.storage.storage_protocol import Storage
 _CURVE = "_lakehouse_curve"
 _SPLITS = SplitOptions(target_size_bytes=128 << 20, lookback=10, open_file_cost_bytes=4 << 20)
 _SAMPLE_ROWS = 100_000
-_Batches = Iterator[pa.RecordBatch]
 
 
 class SparkExecutor:
@@ -71,11 +67,12 @@ class SparkExecutor:
         """All at once, one task a group."""
         positions = list(work)
         frame = self._spark.range(0, len(work), 1, len(work))
-        packed = frame.mapInArrow(
+        packed = map_batches(
+            frame,
             _packer([work[one] for one in positions], storage.properties),
             "number long, record binary",
         )
-        with _failures():
+        with unmarking():
             rows = packed.toArrow()
         files: dict[int, list[DataFile]] = {one: [] for one in positions}
         for number, record in zip(
@@ -91,13 +88,13 @@ class SparkExecutor:
         frame = read_groups(
             self._spark, groups, work.read, work.write.location, storage.properties, shown
         )
-        with _failures():
+        with unmarking():
             if work.zorder:
                 curve = self._curve(frame, work)
                 with_curve = StructType(
                     [*shown.fields, StructField(_CURVE, LongType(), nullable=False)]
                 )
-                frame = frame.mapInArrow(_curver(work, curve), with_curve)
+                frame = map_batches(frame, _curver(work, curve), with_curve)
                 keys: list[Column] = [F.col(_CURVE)]
             else:
                 keys = sort_columns(work.write.sort_order, work.write.schema)
@@ -129,33 +126,16 @@ class SparkExecutor:
         )
 
 
-@contextmanager
-def _failures() -> Iterator[None]:
-    """What workers raised, raised again here as what it was."""
-    try:
-        yield
-    except PySparkException as error:
-        failure = failure_of(str(error))
-        if failure is None:
-            raise
-        raise failure from error
-
-
 def _packer(
     work: Sequence[GroupRewrite], properties: Mapping[str, str]
-) -> Callable[[_Batches], _Batches]:
-    def pack(numbers: _Batches) -> _Batches:
-        context = TaskContext.get()
-        task = "0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
+) -> Callable[[Batches], Batches]:
+    def pack(numbers: Batches) -> Batches:
         for batch in numbers:
             for number in batch.column(0).to_pylist():
                 one = work[number]
-                try:
-                    files = one.run(
-                        storage_for(one.write.location, properties), task=task, threads=1
-                    )
-                except LakehouseError as error:
-                    raise RuntimeError(marked(error)) from error
+                with marking():
+                    storage = storage_for(one.write.location, properties)
+                    files = one.run(storage, task=task_name(), threads=1)
                 records = [orjson.dumps(file.to_record()) for file in files]
                 yield pa.RecordBatch.from_pydict(
                     {
@@ -167,12 +147,12 @@ def _packer(
     return pack
 
 
-def _curver(work: GroupRewrite, curve: ZOrder) -> Callable[[_Batches], _Batches]:
+def _curver(work: GroupRewrite, curve: ZOrder) -> Callable[[Batches], Batches]:
     """Add the position on the curve; columns are known by their place in its sample."""
     names = list(dict.fromkeys(name.partition(".")[0] for name in work.zorder))
     schema = work.write.schema.select(*names)
 
-    def add(batches: _Batches) -> _Batches:
+    def add(batches: Batches) -> Batches:
         for batch in batches:
             (columns,) = coerce(batch.select(names), schema)
             positions = pa.array(curve.positions(pa.Table.from_batches([columns])))

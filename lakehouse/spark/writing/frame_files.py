@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import orjson
 import pyarrow as pa
-from py4j.protocol import Py4JJavaError
-from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from lakehouse.data.writing.data_file_writer import WriteRequest, write_all
 from lakehouse.data.writing.input_columns import coerce
-from lakehouse.errors import LakehouseError
-from lakehouse.spark.jvm.failures import failure_of, marked
+from lakehouse.spark.jvm.failures import marking, unmarking
 from lakehouse.spark.spark_types import arrow_schema
-from lakehouse.spark.worker_modules import spare_modules
+from lakehouse.spark.worker_tasks import Batches, map_batches, task_name
 from lakehouse.spark.writing.distribution import distribute
 from lakehouse.spark.writing.native_files import frame_obstacle, write_in_jvm
 from lakehouse.spec.manifests.data_file import DataFile
@@ -47,23 +43,18 @@ def write_data_files(frame: DataFrame, request: WriteRequest, storage: Storage) 
     empty = arrow_schema(frame.schema).empty_table()
     list(coerce(empty, request.schema, table=request.table))
     problem = frame_obstacle(frame, request, storage)
-    try:
+    with unmarking():
         if problem is None:
             return write_in_jvm(frame, request)
         logger.debug("%s is written by Python workers: %s", request.table, problem)
         return written_files(distribute(frame, request), request, storage)
-    except (PySparkException, Py4JJavaError) as error:
-        failure = failure_of(str(error))
-        if failure is None:
-            raise
-        raise failure from error
 
 
 def written_files(frame: DataFrame, request: WriteRequest, storage: Storage) -> list[DataFile]:
     """Write the rows where they are, each task its own files.
 
     Raises:
-        PySparkException: what workers raised, to be found by `failure_of`.
+        PySparkException: what workers raised, to be raised by `unmarking`.
     """
     written = file_records(frame, request, storage).toArrow()
     return [
@@ -74,23 +65,15 @@ def written_files(frame: DataFrame, request: WriteRequest, storage: Storage) -> 
 
 def file_records(frame: DataFrame, request: WriteRequest, storage: Storage) -> DataFrame:
     """A frame of one `record`, JSON, for each file that the tasks write when it is computed."""
-    return frame.mapInArrow(_writer(request, storage.properties), "record binary")
+    return map_batches(frame, _writer(request, storage.properties), "record binary")
 
 
-def _writer(
-    request: WriteRequest, properties: Mapping[str, str]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        task = "0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
-        try:
-            files = write_all(
-                batches, request, storage_for(request.location, properties), task=task
-            )
-        except LakehouseError as error:
-            raise RuntimeError(marked(error)) from error
+def _writer(request: WriteRequest, properties: Mapping[str, str]) -> Callable[[Batches], Batches]:
+    def write(batches: Batches) -> Batches:
+        with marking():
+            storage = storage_for(request.location, properties)
+            files = write_all(batches, request, storage, task=task_name())
         records = [orjson.dumps(one.to_record()) for one in files]
         yield pa.RecordBatch.from_arrays([pa.array(records, pa.binary())], schema=_RECORD)
-        spare_modules()
 
     return write

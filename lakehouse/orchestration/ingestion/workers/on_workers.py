@@ -10,13 +10,10 @@ from threading import Event, Thread
 from typing import TypeVar
 
 import pyarrow as pa
-from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from lakehouse.errors import LakehouseError
-from lakehouse.spark.jvm.failures import failure_of, marked
-from lakehouse.spark.worker_modules import spare_modules
+from lakehouse.spark.jvm.failures import marking, unmarking
+from lakehouse.spark.worker_tasks import Batches, map_batches, task_name
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -49,15 +46,11 @@ def on_workers(
         return []
     given = tuple(items)
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        task = "0" if context is None else f"{context.partitionId()}-{context.taskAttemptId()}"
+    def run(batches: Batches) -> Batches:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                try:
-                    result = work(given[number], task)
-                except LakehouseError as error:
-                    raise RuntimeError(marked(error)) from error
+                with marking():
+                    result = work(given[number], task_name())
                 yield pa.RecordBatch.from_arrays(
                     [
                         pa.array([number], pa.int64()),
@@ -65,17 +58,10 @@ def on_workers(
                     ],
                     schema=_SCHEMA,
                 )
-        spare_modules()
 
     frame = spark.range(0, len(given), 1, len(given))
-    try:
-        with _watched(spark, len(given), progress):
-            rows = frame.mapInArrow(run, "number long, result binary").toArrow()
-    except PySparkException as error:
-        failure = failure_of(str(error))
-        if failure is None:
-            raise
-        raise failure from error
+    with unmarking(), _watched(spark, len(given), progress):
+        rows = map_batches(frame, run, "number long, result binary").toArrow()
     results = dict(zip(rows["number"].to_pylist(), rows["result"].to_pylist(), strict=True))
     # what Spark's workers send is as trusted as the code that they are sent
     return [pickle.loads(results[number]) for number in range(len(given))]  # noqa: S301

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -38,6 +38,7 @@ from lakehouse.orchestration.ingestion.workers.row_pass import (
     row_batches,
     take_rows,
 )
+from lakehouse.spark.worker_tasks import Batches, map_batches
 
 Item = TypeVar("Item", FilePiece, FileTask)
 _MODIFIED, _RANK = "__modified_ms", "__rank"
@@ -119,7 +120,7 @@ def distinct_rows(
     groups = _groups(spark, reader, tasks)
     schema = rows_schema(columns).append(pa.field(_MODIFIED, pa.int64()))
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(batches: Batches) -> Batches:
         typer = RowTyper(reader.source, columns, reader.clock())
         for number in (one for batch in batches for one in batch.column(0).to_pylist()):
             for task in groups[number]:
@@ -128,7 +129,7 @@ def distinct_rows(
                     yield pa.RecordBatch.from_arrays([*rows.columns, modified], schema=schema)
 
     count = len(groups)
-    parsed = spark.range(0, count, 1, count).mapInArrow(run, from_arrow_schema(schema))
+    parsed = map_batches(spark.range(0, count, 1, count), run, from_arrow_schema(schema))
     same = [F.col(f"`{name}`") for name in identity_columns(reader.source, columns)]
     first = Window.partitionBy(F.to_date(EVENT_TS), *same).orderBy(
         _MODIFIED, LANDING_FILE, LANDING_LINE
