@@ -16,13 +16,15 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from benchmarks.spark_support import events, interleaved, report
+from pyspark.sql import DataFrame, SparkSession
+
+from benchmarks.spark_support import Times, events, interleaved, report
 from deploy.loopback import free_port, listens, loopback_spark
-from lakehouse.lake import load_catalog
+from lakehouse.lake import Lakehouse, load_catalog
 from lakehouse.spark import build_session
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +35,7 @@ RESULTS = {
     "local-cluster": "spark_s3_local_cluster",
     "standalone": "spark_s3_standalone",
 }
+Cases = dict[str, dict[str, Times]]
 NATIVE_BUCKET = "pmod(hash(-1693959553, user_id) & 2147483647, 4)"
 
 
@@ -89,61 +92,17 @@ def measured(
     jars: list[str],
     properties: dict[str, str],
 ) -> int:
-    spark = build_session(
-        "spark_s3",
-        master=master,
-        config={
-            "spark.driver.host": "127.0.0.1",
-            "spark.driver.bindAddress": "127.0.0.1",
-            # by path: 660 MB would go to each executor as spark.jars
-            "spark.driver.extraClassPath": ":".join(jars),
-            "spark.executor.extraClassPath": ":".join(jars),
-            "spark.sql.shuffle.partitions": "8",
-            "spark.executor.memory": "1g",
-        },
-    )
+    spark = session(master, jars)
     try:
         events(spark, arguments.rows, days=arguments.days, slices=4).write.parquet(f"{root}/source")
         source = spark.read.parquet(f"{root}/source")
         lake = load_catalog(
             f"sqlite:///{root}/catalog.db", warehouse=f"s3://{BUCKET}/warehouse", **properties
         )
-        numbers = itertools.count()
-
-        def ours() -> None:
-            lake.create_table(
-                f"b.t{next(numbers)}",
-                source.schema,
-                partition_by=("day(event_ts)", "bucket(4, user_id)"),
-            ).append(source)
-
-        def theirs() -> None:
-            keyed = source.selectExpr("*", "date(event_ts) AS day", f"{NATIVE_BUCKET} AS bucket")
-            keyed.repartition("day", "bucket").write.option("compression", "zstd").partitionBy(
-                "day", "bucket"
-            ).parquet(f"s3a://{BUCKET}/plain{next(numbers)}")
-
-        ours()  # t0: the lakehouse tells Hadoop where the bucket is
-        cases = {
-            "write by day and bucket": interleaved(
-                {"lakehouse": ours, "repartition + partitionBy": theirs}, arguments.repeat
-            )
-        }
-        table = lake.load_table("b.t0")
-        plain = spark.read.parquet(f"s3a://{BUCKET}/plain{next(numbers) - 1}")
-        frame = table.scan().to_spark(spark)
+        written, plain = writing(lake, source, arguments.repeat)
+        frame = lake.load_table("b.t0").scan().to_spark(spark)
         assert frame.count() == plain.count() == arguments.rows
-
-        def aggregated(of):  # noqa: ANN001, ANN202
-            return lambda: of.groupBy("kind").agg({"amount": "sum", "token": "max"}).collect()
-
-        def filtered(of):  # noqa: ANN001, ANN202
-            return lambda: of.where("amount > 500000").agg({"name": "max", "id": "sum"}).collect()
-
-        for name, query in (("aggregate", aggregated), ("filtered columns", filtered)):
-            cases[name] = interleaved(
-                {"lakehouse": query(frame), "spark.read.parquet": query(plain)}, arguments.repeat
-            )
+        cases = written | reading(frame, plain, arguments.repeat)
         met = report(
             RESULTS.get(arguments.master.partition("[")[0], "spark_s3_cluster"),
             f"Spark on S3, {arguments.master}",
@@ -156,6 +115,58 @@ def measured(
         return 0 if met else 1
     finally:
         spark.stop()
+
+
+def session(master: str, jars: list[str]) -> SparkSession:
+    return build_session(
+        "spark_s3",
+        master=master,
+        config={
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            # by path: 660 MB would go to each executor as spark.jars
+            "spark.driver.extraClassPath": ":".join(jars),
+            "spark.executor.extraClassPath": ":".join(jars),
+            "spark.sql.shuffle.partitions": "8",
+            "spark.executor.memory": "1g",
+        },
+    )
+
+
+def writing(lake: Lakehouse, source: DataFrame, repeat: int) -> tuple[Cases, DataFrame]:
+    """The case, and the plain files that were written last."""
+    numbers = itertools.count()
+
+    def ours() -> None:
+        lake.create_table(
+            f"b.t{next(numbers)}",
+            source.schema,
+            partition_by=("day(event_ts)", "bucket(4, user_id)"),
+        ).append(source)
+
+    def theirs() -> None:
+        keyed = source.selectExpr("*", "date(event_ts) AS day", f"{NATIVE_BUCKET} AS bucket")
+        keyed.repartition("day", "bucket").write.option("compression", "zstd").partitionBy(
+            "day", "bucket"
+        ).parquet(f"s3a://{BUCKET}/plain{next(numbers)}")
+
+    ours()  # t0: the lakehouse tells Hadoop where the bucket is
+    case = interleaved({"lakehouse": ours, "repartition + partitionBy": theirs}, repeat)
+    plain = source.sparkSession.read.parquet(f"s3a://{BUCKET}/plain{next(numbers) - 1}")
+    return {"write by day and bucket": case}, plain
+
+
+def reading(frame: DataFrame, plain: DataFrame, repeat: int) -> Cases:
+    def aggregated(of: DataFrame) -> Callable[[], object]:
+        return lambda: of.groupBy("kind").agg({"amount": "sum", "token": "max"}).collect()
+
+    def filtered(of: DataFrame) -> Callable[[], object]:
+        return lambda: of.where("amount > 500000").agg({"name": "max", "id": "sum"}).collect()
+
+    return {
+        name: interleaved({"lakehouse": query(frame), "spark.read.parquet": query(plain)}, repeat)
+        for name, query in (("aggregate", aggregated), ("filtered columns", filtered))
+    }
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from itertools import takewhile
 from pathlib import Path
@@ -32,17 +32,12 @@ from lakehouse.table import Table
 from tests.integration.spark_support import run
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
-DAYS = 3
+DAYS, LINES = 3, 4000
 
 
-def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
-    tmp_path: Path,
-    spark: SparkSession,
-    duck: duckdb.DuckDBPyConnection,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    flights = flights_data.read_flights()
-    assert flights.num_rows == 336_776
+@pytest.fixture
+def few_days(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The demo of a few days, with a late one and one that is cut off among them."""
     real = flights_data.landed_days
     for module in (flights_data, tour):
         monkeypatch.setattr(module, "LATE_DAYS", frozenset({date(2013, 1, 2)}))
@@ -54,23 +49,46 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
     monkeypatch.setattr(
         tour,
         "landed_days",
-        lambda table: takewhile(lambda d: d.day <= date(2013, 1, DAYS), real(table.slice(0, 4000))),
+        lambda table: takewhile(
+            lambda d: d.day <= date(2013, 1, DAYS), real(table.slice(0, LINES))
+        ),
     )
+
+
+@pytest.mark.usefixtures("few_days")
+def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
+    tmp_path: Path, spark: SparkSession, duck: duckdb.DuckDBPyConnection
+) -> None:
+    lake, counts, shown = shown_twice(tmp_path)
+    assert all(": conserved" in one and "blizzard" in one for one in shown)
+    assert "nothing new" in shown[1]
+    assert counts[0] == counts[1]
+    every_column_is_described(lake, counts[0])
+    what_was_said_became_untrue(
+        lake, [[line for line in one.splitlines() if "statements about" in line] for one in shown]
+    )
+    the_rows_are_those_of_the_package(lake, counts[0])
+    session = attach(spark, lake)
+    for name, rows in counts[0].items():
+        same_in_every_engine(lake.load_table(name), session, duck, rows)
+    a_day_reads_its_own_files(lake.load_table("raw.flights"), session)
+    a_column_came_with_the_late_file(lake.load_table("raw.flights"))
+
+
+def shown_twice(tmp_path: Path) -> tuple[Lakehouse, list[dict[str, int]], list[str]]:
+    """The lake after two runs; of each the rows of all tables and what it printed."""
     pipeline = discover(assets).pipeline(str(tmp_path / "landing"))
     resource = LakehouseResource(
         catalog=(tmp_path / "warehouse").as_uri(), landing=pipeline.landing_root
     )
     definitions = build_definitions(pipeline, resource, LakehouseSpark())
-    counts, statements = [], []
+    counts, shown = [], []
     with dg.DagsterInstance.ephemeral() as instance:
         for _ in range(2):
             out = io.StringIO()
             console = Console(file=out, width=120)
             tour.run(pipeline, resource.lake(), definitions, instance, console, tour.DemoOptions())
-            shown = out.getvalue()
-            assert ": conserved" in shown
-            statements.append([line for line in shown.splitlines() if "statements about" in line])
-            assert "blizzard" in shown
+            shown.append(out.getvalue())
             lake = resource.lake()
             counts.append(
                 {
@@ -81,16 +99,20 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
             )
         state = instance.get_latest_materialization_event(STATE_KEY)
         assert "raw.flights" in str(state.asset_materialization.metadata["state"].value)
-    every_column_is_described(lake, counts[0])
-    assert "nothing new" in shown
-    assert counts[0] == counts[1]
-    what_was_said_became_untrue(lake, statements)
+    return lake, counts, shown
 
+
+def the_rows_are_those_of_the_package(lake: Lakehouse, counts: Mapping[str, int]) -> None:
+    """Every line of the flights is there once, in universal time, and counted by aircraft."""
+    flights = flights_data.read_flights()
+    assert flights.num_rows == 336_776
     expected = [
-        row for row in flights.slice(0, 4000).to_pylist() if (row["month"], row["day"]) <= (1, DAYS)
+        row
+        for row in flights.slice(0, LINES).to_pylist()
+        if (row["month"], row["day"]) <= (1, DAYS)
     ]
     raw = lake.load_table("raw.flights").scan().to_arrow().to_pylist()
-    assert len(raw) == len(expected) == counts[0]["clean.flights"]
+    assert len(raw) == len(expected) == counts["clean.flights"]
     key = ("carrier", "flight", "origin", "time_hour", "distance", "dep_delay", "tailnum")
     assert Counter(tuple(r[k] for k in key) for r in raw) == Counter(
         tuple(r[k] for k in key) for r in expected
@@ -102,20 +124,13 @@ def test_the_demo_conserves_every_line_and_a_second_run_changes_no_row(
         for r in lake.load_table("marts.aircraft").scan().to_arrow().to_pylist()
     }
     assert aircraft == Counter(r["tailnum"] for r in expected if r["tailnum"])
-    session = attach(spark, lake)
-    for name, rows in counts[0].items():
-        same_in_every_engine(lake.load_table(name), session, duck, rows)
-    a_day_reads_its_own_files(lake.load_table("raw.flights"), session)
-    # a column that nobody announced came with the late file: the snapshot before it does not have
-    # it
-    then, now = lake.load_table("raw.flights").history()[0], {row["feed"] for row in raw}
-    assert (
-        "feed"
-        not in lake.load_table("raw.flights")
-        .scan(snapshot_id=then.snapshot_id)
-        .to_arrow()
-        .column_names
-    )
+
+
+def a_column_came_with_the_late_file(table: Table) -> None:
+    """Nobody announced it: the snapshot before does not have it."""
+    then = table.scan(snapshot_id=table.history()[0].snapshot_id).to_arrow()
+    assert "feed" not in then.column_names
+    now = set(table.scan(select=["feed"]).to_arrow()["feed"].to_pylist())
     assert None in now
     assert len(now) > 1
 

@@ -16,7 +16,7 @@ PARTITIONS = "Partition evolution and sort order"
 NAMESPACES = "Namespaces"
 
 
-def _tables() -> list[Case]:
+def _created() -> list[Case]:
     made = "CREATE TABLE {t} (id BIGINT, ts TIMESTAMP, name STRING) USING iceberg"
     rows = (
         "INSERT INTO {t} VALUES (1, TIMESTAMP '2026-03-01 10:00:00', 'alpha'), "
@@ -57,6 +57,11 @@ def _tables() -> list[Case]:
             "TBLPROPERTIES ('format-version' = '3')",
             then=("INSERT INTO {t} (id) VALUES (1)", "SELECT * FROM {t}"),
         ),
+    ]
+
+
+def _filled() -> list[Case]:
+    return [
         Case(
             CREATION,
             "CREATE TABLE {t} USING iceberg AS SELECT id, name FROM {s}",
@@ -83,6 +88,11 @@ def _tables() -> list[Case]:
         ),
         Case(CREATION, "REPLACE TABLE {t} (other INT) USING iceberg", PLAIN),
         Case(CREATION, "CREATE TABLE {t} LIKE {s}", [one.replace("{t}", "{s}") for one in PLAIN]),
+    ]
+
+
+def _existing() -> list[Case]:
+    return [
         Case(CREATION, "DROP TABLE {t}", PLAIN, ("SHOW TABLES IN {n}",)),
         Case(CREATION, "DROP TABLE {t} PURGE", PLAIN, ("SHOW TABLES IN {n}",)),
         Case(CREATION, "DROP TABLE IF EXISTS {t}", then=("SHOW TABLES IN {n}",)),
@@ -213,4 +223,4 @@ def _partitions() -> list[Case]:
     return [Case(PARTITIONS, f"ALTER TABLE {{t}} {one}", EVENTS, added) for one in changes]
 
 
-CASES = [*_tables(), *_namespaces(), *_evolution(), *_partitions()]
+CASES = [*_created(), *_filled(), *_existing(), *_namespaces(), *_evolution(), *_partitions()]
