@@ -125,8 +125,8 @@ class Actor:
             base = self._base()
             if base.metadata.table_uuid == table_uuid:
                 self._commit(op, self._transaction(base).append(files), intent, commit_id=op)
-        except CommitStateUnknownError:
-            pass
+        except CommitStateUnknownError as error:
+            self.note(f"{op} again unknown: {error.message[:80]}")
         except LakehouseError as error:
             self.note(f"{op} again refused: {type(error).__name__} {error.message[:200]}")
 

@@ -51,7 +51,7 @@ class Process:
             if not self.dead:
                 self._body(self)
         except Killed:
-            pass
+            pass  # as the scheduler wanted: nobody waits for what it did
         except BaseException as error:  # noqa: BLE001 - handed to the scheduler
             self.error = error
         finally:
