@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 
 
@@ -17,6 +19,29 @@ def session(spark, lake):
     from lakehouse.spark import attach
 
     return attach(spark, lake)
+
+
+def rows_in(spark):
+    """Runs statements in a session, each to its rows."""
+    return lambda text: [tuple(row) for row in spark.sql(text).collect()]
+
+
+@pytest.fixture
+def sql(spark, session):
+    return rows_in(spark)
+
+
+@contextmanager
+def configured(spark, asked):
+    """The session with other settings, and then as it was."""
+    before = {name: spark.conf.get(name, None) for name in asked}
+    try:
+        for name, value in asked.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
 
 
 def collected(frame):

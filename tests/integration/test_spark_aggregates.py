@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import configured, lake, session
 
 __all__ = ["lake", "session"]
 
@@ -50,17 +50,16 @@ def compared(spark, session):
     def run(text):
         rows = []
         for asked in ("false", "true"):
-            spark.conf.set(SETTING, asked)
-            frame = spark.sql(text)
-            rows.append(sorted(map(repr, frame.collect())))
-            plan = frame._jdf.queryExecution().executedPlan().toString()
+            with configured(spark, {SETTING: asked}):
+                frame = spark.sql(text)
+                rows.append(sorted(map(repr, frame.collect())))
+                plan = frame._jdf.queryExecution().executedPlan().toString()
             told = "BatchScan" not in plan and "MicroBatch" not in plan
             assert asked == "true" or not told, text
         assert rows[0] == rows[1], text
         return told
 
-    yield run
-    spark.conf.unset(SETTING)
+    return run
 
 
 @pytest.fixture
@@ -78,9 +77,8 @@ def table(spark, session, lake):
 
 def test_counts_and_extremes_are_read_from_metadata(spark, compared, table):
     for zone in ("UTC", "America/New_York"):
-        spark.conf.set("spark.sql.session.timeZone", zone)
-        assert all(compared(f"SELECT {one} FROM lake.raw.t") for one in TOLD)
-    spark.conf.unset("spark.sql.session.timeZone")
+        with configured(spark, {"spark.sql.session.timeZone": zone}):
+            assert all(compared(f"SELECT {one} FROM lake.raw.t") for one in TOLD)
 
 
 def test_what_metadata_does_not_know_is_read(compared, table):

@@ -19,9 +19,9 @@ from lakehouse.errors import InvalidInputError, NoSuchTableError
 from lakehouse.inspect.metadata_tables import METADATA_TABLES
 from lakehouse.lake import load_catalog
 from lakehouse.spark import attach
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import configured, lake, session, sql
 
-__all__ = ["lake", "session"]
+__all__ = ["lake", "session", "sql"]
 
 pytestmark = pytest.mark.spark
 
@@ -34,14 +34,6 @@ def table(lake):
     table.create_branch("audit")
     table.refresh().append(pa.table({"id": [3], "k": ["c"]}))
     return table.refresh()
-
-
-@pytest.fixture
-def sql(spark, session):
-    def run(text):
-        return [tuple(row) for row in spark.sql(text).collect()]
-
-    return run
 
 
 def test_names_and_travel(sql, table, spark):
@@ -76,11 +68,8 @@ def test_names_and_travel(sql, table, spark):
 def test_a_timestamp_is_read_in_the_zone_of_the_session(sql, table, spark):
     last = dt.datetime.fromtimestamp(table.snapshots()[-1].timestamp_ms / 1000, dt.UTC)
     local = (last + dt.timedelta(hours=9, seconds=1)).strftime("%Y-%m-%d %H:%M:%S")
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    try:
+    with configured(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
         assert sql(f"SELECT count(*) FROM lake.raw.events TIMESTAMP AS OF '{local}'") == [(3,)]
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_metadata_tables(sql, table, session, spark):
@@ -300,16 +289,13 @@ def test_a_plan_is_made_anew_after_a_commit(sql, spark, table):
 
 
 def test_exchanges_are_reused(spark, session, table):
-    spark.conf.set("spark.sql.adaptive.enabled", "false")
     frame = spark.sql(
         "SELECT * FROM lake.raw.events a JOIN (SELECT k, count(*) c FROM lake.raw.events "
         "GROUP BY k) b USING (k) JOIN (SELECT k, count(*) d FROM lake.raw.events "
         "GROUP BY k) e USING (k)"
     )
-    try:
+    with configured(spark, {"spark.sql.adaptive.enabled": "false"}):
         plan = frame._jdf.queryExecution().executedPlan().toString()
-    finally:
-        spark.conf.unset("spark.sql.adaptive.enabled")
     assert "ReusedExchange" in plan
 
 

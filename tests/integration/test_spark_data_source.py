@@ -11,7 +11,7 @@ from pyspark.sql import datasource as ds
 
 from lakehouse.spark.data_source import LakehouseDataSource, LakehouseReader, pushed_filter
 from lakehouse.spec.types.arrow_types import schema_from_arrow
-from tests.integration.spark_support import collected, lake, session
+from tests.integration.spark_support import collected, configured, lake, session
 
 __all__ = ["lake", "session"]
 
@@ -28,9 +28,7 @@ DATA = pa.table({
 
 def test_read_filter_travel_append_overwrite(lake, session, spark):
     spark.dataSource.register(LakehouseDataSource)
-    before = spark.conf.get("spark.sql.python.filterPushdown.enabled")
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-    try:
+    with configured(spark, {"spark.sql.python.filterPushdown.enabled": "true"}):
         table = lake.create_table("d.events", DATA.schema, partition_by=["k"])
         table.append(DATA)
         first = table.current_snapshot().snapshot_id
@@ -51,8 +49,6 @@ def test_read_filter_travel_append_overwrite(lake, session, spark):
         )
         writer.mode("overwrite").save("d.events")
         assert sorted(table.refresh().scan().to_arrow()["id"].to_pylist()) == [0, 1, 2]
-    finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", before)
 
 
 def test_pushed_filters_prune_partitions(lake):

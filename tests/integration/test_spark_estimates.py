@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import configured, lake, session
 
 __all__ = ["lake", "session"]
 
@@ -35,9 +35,8 @@ def table(lake):
 
 @pytest.fixture
 def costed(spark):
-    spark.conf.set("spark.sql.cbo.enabled", "true")
-    yield spark
-    spark.conf.unset("spark.sql.cbo.enabled")
+    with configured(spark, {"spark.sql.cbo.enabled": "true"}):
+        yield spark
 
 
 def estimated(frame):

@@ -10,7 +10,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType, UUIDType
 
 from lakehouse.spec.types.arrow_types import schema_to_arrow
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import configured, lake, session
 
 __all__ = ["lake", "session"]
 
@@ -42,20 +42,16 @@ TERMS = [
 
 @pytest.fixture
 def sql(spark, session):
-    settings = {
+    asked = {
         "spark.sql.autoBroadcastJoinThreshold": "-1",
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.leafNodeDefaultParallelism": "1",
     }
-    before = {name: spark.conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    spark.sql("CREATE NAMESPACE lake.raw")
-    yield spark.sql
-    spark.conf.unset(SETTING)
-    for name, value in before.items():
-        spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+    with configured(spark, asked):
+        spark.sql("CREATE NAMESPACE lake.raw")
+        yield spark.sql
+        spark.conf.unset(SETTING)
 
 
 def filled(sql, name, kind, terms, ids):

@@ -23,7 +23,7 @@ from lakehouse.spark.writing.distribution import distribute
 from lakehouse.spark.writing.frame_files import written_files
 from lakehouse.spark.writing.native_files import frame_obstacle, write_in_jvm
 from lakehouse.spec.partitioning.partition_terms import partition_path
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import configured, lake, session
 
 __all__ = ["lake", "session"]
 
@@ -142,13 +142,9 @@ def test_both_writers_make_the_same_files(lake, spark, spec, zone, tmp_path):
     partition_by, sort_by = SPECS[spec]
     table = lake.create_table("j.same", given.schema, partition_by=partition_by, sort_by=sort_by)
     pq.write_table(given, tmp_path / "given.parquet")
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
+    with configured(spark, {"spark.sql.session.timeZone": zone}):
         frame = spark.read.parquet(str(tmp_path / "given.parquet")).coalesce(1)
         ours, theirs = both(spark, table, frame)
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
     assert rows_of(ours) == rows_of(theirs)
     expected = {one.partition_key: one for one in theirs}
     assert len(ours) == len(expected) == len({one.partition_key for one in ours})
@@ -325,21 +321,15 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(lake, spark):
 
 
 def test_settings_of_the_session_do_not_change_files(lake, spark):
-    settings = {
+    asked = {
         "spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY",
         "spark.sql.parquet.outputTimestampType": "INT96",
         "spark.sql.parquet.writeLegacyFormat": "true",
         "spark.sql.parquet.fieldId.write.enabled": "false",
     }
-    before = {name: spark.conf.get(name, None) for name in settings}
     table = lake.create_table("j.settings", data(1).schema)
-    try:
-        for name, value in settings.items():
-            spark.conf.set(name, value)
+    with configured(spark, asked):
         table.append(spark.createDataFrame(data(1).drop_columns(["local"])).coalesce(1))
-    finally:
-        for name, value in before.items():
-            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
     (file,) = table.scan().plan().files
     assert (
         pq.ParquetFile(file.file_path.removeprefix("file://")).schema.column(8).physical_type

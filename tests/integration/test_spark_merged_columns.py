@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql.functions import col, lit
 
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import configured, lake, session
 
 __all__ = ["lake", "session"]
 
@@ -29,9 +29,8 @@ def table(request, lake, session):
 def written(request, spark):
     """A write that asks for columns to be merged, in each way there is."""
     if request.param == "setting":
-        spark.conf.set("spark.sql.iceberg.merge-schema", "true")
-        yield lambda frame: frame.writeTo(NAME)
-        spark.conf.unset("spark.sql.iceberg.merge-schema")
+        with configured(spark, {"spark.sql.iceberg.merge-schema": "true"}):
+            yield lambda frame: frame.writeTo(NAME)
     else:
         key = "mergeSchema" if request.param == "option" else "merge-schema"
         yield lambda frame: frame.writeTo(NAME).option(key, "true")
@@ -171,8 +170,7 @@ def test_any_merge_does_what_it_does_elsewhere(spark, lake, session, clauses, mo
         "SELECT 'x' AS NAME, CAST(id AS INT) AS id, 5 AS more, DATE '2026-02-02' AS day "
         "FROM range(1, 5)"
     ).createOrReplaceTempView("merged_source")
-    spark.conf.set("spark.sql.iceberg.merge-schema", "true")
-    try:
+    with configured(spark, {"spark.sql.iceberg.merge-schema": "true"}):
         for name, properties in (("wide", ACCEPTS), ("narrow", {})):
             told = {**properties, "write.merge.mode": mode}
             schema = pa.schema([("id", pa.int32()), ("day", pa.date32()), ("name", pa.string())])
@@ -184,8 +182,6 @@ def test_any_merge_does_what_it_does_elsewhere(spark, lake, session, clauses, mo
             spark.sql(
                 f"MERGE INTO lake.raw.{name} t USING merged_source s ON t.id = s.id {clauses}"
             )
-    finally:
-        spark.conf.unset("spark.sql.iceberg.merge-schema")
     expected = sorted((tuple(one) for one in spark.table("lake.raw.narrow").collect()), key=repr)
     assert rows(spark) == expected
     assert columns(lake.load_table("raw.wide")) == ["id", "day", "name"]

@@ -18,7 +18,7 @@ from lakehouse.spark.spark_types import to_spark_schema
 from lakehouse.spark.writing.frame_files import write_data_files
 from lakehouse.spark.writing.native_files import frame_obstacle, write_in_jvm
 from lakehouse.storage.storage_by_scheme import storage_for
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import configured, lake, session
 from tests.integration.test_spark_jvm_writer import METRICS, data
 
 __all__ = ["lake", "session"]
@@ -32,17 +32,14 @@ def bucket(spark, tmp_path: Path):
     """`s3a://bucket/` on this disk."""
     folder = tmp_path / "bucket"
     folder.mkdir()
-    settings = {
+    asked = {
         "fs.s3a.impl": OVERLOADED,
         "fs.s3a.impl.disable.cache": "true",
         "fs.viewfs.overload.scheme.target.s3a.impl": OVERLOADED,
         "fs.viewfs.mounttable.bucket.link./t": folder.as_uri(),
     }
-    for name, value in settings.items():
-        spark.conf.set(name, value)
-    yield folder
-    for name in settings:
-        spark.conf.unset(name)
+    with configured(spark, asked):
+        yield folder
 
 
 def _in_bucket(table, write_id: str = "w"):

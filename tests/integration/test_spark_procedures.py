@@ -10,20 +10,16 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from lakehouse.storage.location import local_path
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import lake, session, sql
 
-__all__ = ["lake", "session"]
+__all__ = ["lake", "session", "sql"]
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture
-def sql(spark, session):
-    def run(text):
-        return [tuple(row) for row in spark.sql(text).collect()]
-
-    run("CREATE NAMESPACE lake.raw")
-    return run
+@pytest.fixture(autouse=True)
+def namespace(sql):
+    sql("CREATE NAMESPACE lake.raw")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import lakehouse as lh
+from tests.integration.spark_support import configured
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -265,12 +266,8 @@ def made(
 
 @pytest.fixture
 def quick(spark):
-    before = {key: spark.conf.get(key, None) for key in (*QUICK, "spark.sql.session.timeZone")}
-    for key, value in QUICK.items():
-        spark.conf.set(key, value)
-    yield spark
-    for key, value in before.items():
-        spark.conf.unset(key) if value is None else spark.conf.set(key, value)
+    with configured(spark, {**QUICK, "spark.sql.session.timeZone": "UTC"}):
+        yield spark
 
 
 def test_pruned_equals_unpruned(quick, tmp_path):

@@ -22,7 +22,7 @@ from pyspark.errors import IllegalArgumentException
 from lakehouse.data.writing.delete_writer import FileDeletes, write_deletes
 from lakehouse.errors import UnsupportedTypeError
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
-from tests.integration.spark_support import collected, lake, run, session
+from tests.integration.spark_support import collected, configured, lake, run, session
 
 __all__ = ["lake", "session"]
 
@@ -146,10 +146,8 @@ def pruned(spark, tmp_path_factory):
 
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata"])
 def test_pruned_equals_unpruned(spark, pruned, zone):
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
     wanted = PREDICATES if zone == "UTC" else [text for text in PREDICATES if "_ts" in text]
-    try:
+    with configured(spark, {"spark.sql.session.timeZone": zone}):
         # as columns, so that nothing is filtered while reading
         flags = ", ".join(f"coalesce({text}, false)" for text in wanted).replace("{table}", "plain")
         oracle = [tuple(row) for row in spark.sql(f"SELECT id, {flags} FROM plain").collect()]
@@ -160,8 +158,6 @@ def test_pruned_equals_unpruned(spark, pruned, zone):
             assert sorted(row.id for row in rows) == sorted(
                 row[0] for row in oracle if row[position]
             ), (zone, text)
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
 
 
 def test_filters_skip_files(spark, pruned):

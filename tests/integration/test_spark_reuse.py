@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import configured, lake, session
 
 __all__ = ["lake", "session"]
 
@@ -68,9 +68,8 @@ def compared(spark, text, **names):
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
 def test_a_join_leaves_out_files_of_partitions_that_the_other_side_lacks(spark, tables, adaptive):
-    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
     text = "SELECT f.id FROM {f} f JOIN {d} d ON f.{key} = d.{key} WHERE d.week = 'w3'"
-    try:
+    with configured(spark, {"spark.sql.adaptive.enabled": adaptive}):
         for table, key in (("facts", "day"), ("buckets", "k")):
             plan = compared(spark, text.replace("{key}", key), f=table, d="days")
             read = dict(scans(plan))
@@ -78,8 +77,6 @@ def test_a_join_leaves_out_files_of_partitions_that_the_other_side_lacks(spark, 
             assert "dynamicpruning" in plan.toString()
             # two days; their buckets may be one
             assert files == 2 or (table == "buckets" and files == 1), read
-    finally:
-        spark.conf.unset("spark.sql.adaptive.enabled")
 
 
 def test_a_join_by_another_column_or_type_reads_all_files(spark, tables):
@@ -121,29 +118,25 @@ def test_deleted_rows_stay_deleted_in_a_filtered_scan(spark, tables):
 
 
 def test_the_same_subquery_is_run_once(spark, tables):
-    spark.conf.set("spark.sql.adaptive.enabled", "false")
     text = (
         "SELECT id FROM {f} WHERE k < (SELECT max(k) - 3 FROM {d} WHERE week <> 'w0') "
         "AND id > (SELECT max(k) - 3 FROM {d} WHERE week <> 'w0')"
     )
-    try:
+    with configured(spark, {"spark.sql.adaptive.enabled": "false"}):
         plan = compared(spark, text, f="facts", d="days").toString()
-    finally:
-        spark.conf.unset("spark.sql.adaptive.enabled")
     assert "ReusedSubquery" in plan or plan.count("Subquery scalar-subquery") == 1
 
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
 def test_the_same_rows_are_shuffled_once(spark, tables, adaptive):
-    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
-    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
     text = (
         "SELECT a.k, a.n, b.n FROM (SELECT k, count(id) n FROM {f} WHERE id > 5 GROUP BY k) a "
         "JOIN (SELECT k, count(id) n FROM {f} WHERE id > 5 GROUP BY k) b ON a.n = b.n"
     )
-    try:
+    asked = {
+        "spark.sql.adaptive.enabled": adaptive,
+        "spark.sql.autoBroadcastJoinThreshold": "-1",
+    }
+    with configured(spark, asked):
         plan = compared(spark, text, f="facts")
-    finally:
-        spark.conf.unset("spark.sql.adaptive.enabled")
-        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
     assert "ReusedExchange" in plan.toString()

@@ -10,9 +10,9 @@ import pytest
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812
 
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import configured, lake, session, sql
 
-__all__ = ["lake", "session"]
+__all__ = ["lake", "session", "sql"]
 
 pytestmark = pytest.mark.spark
 
@@ -26,14 +26,6 @@ MERGE = """
     WHEN NOT MATCHED THEN INSERT *
     WHEN NOT MATCHED BY SOURCE AND t.d IS NULL THEN UPDATE SET d = -1
 """
-
-
-@pytest.fixture
-def sql(spark, session):
-    def run(text):
-        return [tuple(row) for row in spark.sql(text).collect()]
-
-    return run
 
 
 def make(sql, version=2, mode="copy-on-write", extra=""):
@@ -139,17 +131,12 @@ def test_a_row_that_matches_twice_is_kept_once_where_no_clause_changes_it(
         f"{changed}": kept + new + [(one, "n", d) for one, _, d in alone],
     }
     first = lake.load_table("raw.rows").current_snapshot().snapshot_id
-    for settings, (clauses, left) in zip(JOINS.values(), cycle(expected.items()), strict=False):
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        try:
+    for asked, (clauses, left) in zip(JOINS.values(), cycle(expected.items()), strict=False):
+        with configured(spark, asked):
             sql(
                 f"MERGE INTO lake.raw.rows t USING (SELECT id FROM VALUES {listed} AS s(id)) s "
                 f"ON {on} {clauses}"
             )
-        finally:
-            for key in settings:
-                spark.conf.unset(key)
         assert sorted(sql("SELECT id, k, d FROM lake.raw.rows"), key=str) == sorted(left, key=str)
         sql(f"CALL lake.system.rollback_to_snapshot('raw.rows', {first})")
 
@@ -209,8 +196,7 @@ def test_one_reading_of_a_condition(sql, lake, spark, statement):
         "(2L, 'axb2', FLOAT('NaN'), 2.00BD, TIMESTAMP '2026-06-01 14:00:00Z'), "
         "(3L, 'zzz', CAST(NULL AS FLOAT), 3.00BD, NULL) AS v(id, k, f, p, at)"
     )
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    try:
+    with configured(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
         sql("CREATE NAMESPACE IF NOT EXISTS lake.raw")
         sql(f"CREATE TABLE lake.raw.one AS {rows}")
         sql(statement.format("lake.raw.one"))
@@ -223,8 +209,6 @@ def test_one_reading_of_a_condition(sql, lake, spark, statement):
             columns = [changed if one == name else one for one in ("id", "k", "f", "p", "at")]
             told = f"SELECT {', '.join(columns)} FROM ({rows})"
         assert sorted(map(repr, sql("SELECT * FROM lake.raw.one"))) == sorted(map(repr, sql(told)))
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
 def test_overwrites(sql, lake, spark):
@@ -234,16 +218,13 @@ def test_overwrites(sql, lake, spark):
     sql("INSERT INTO lake.raw.rows VALUES (2, 'two', 2), (3, 'three', 3)")
     sql("INSERT INTO lake.raw.rows REPLACE WHERE id >= 3 SELECT 4, 'four', 4")
     assert sql("SELECT id FROM lake.raw.rows ORDER BY id") == [(1,), (2,), (4,)]
-    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-    try:
+    with configured(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
         sql("CREATE TABLE lake.raw.parts (id INT, p STRING) PARTITIONED BY (p)")
         sql("INSERT INTO lake.raw.parts VALUES (1, 'a'), (2, 'b')")
         sql("INSERT OVERWRITE lake.raw.parts VALUES (3, 'b'), (4, 'c')")
         # a table without partitions is one partition, of which nothing is written here
         sql("INSERT OVERWRITE lake.raw.rows SELECT * FROM lake.raw.rows WHERE id > 9")
         assert sql("SELECT id FROM lake.raw.rows ORDER BY id") == [(1,), (2,), (4,)]
-    finally:
-        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
     sql("INSERT OVERWRITE lake.raw.rows SELECT * FROM lake.raw.rows WHERE id > 2")
     assert sql("SELECT id FROM lake.raw.rows") == [(4,)]
     assert sql("SELECT * FROM lake.raw.parts ORDER BY id") == [(1, "a"), (3, "b"), (4, "c")]
@@ -308,11 +289,8 @@ def test_what_is_staged_shows_when_it_is_published(sql, lake, spark, mode):
         sql(statement)  # as it is without staging
         expected = sql(rows)
         sql(f"CALL lake.system.rollback_to_snapshot('raw.rows', {first})")
-        spark.conf.set("spark.wap.id", f"run{number}")
-        try:
+        with configured(spark, {"spark.wap.id": f"run{number}"}):
             sql(statement)
-        finally:
-            spark.conf.unset("spark.wap.id")
         assert sql(rows) == before, "nothing shows by itself"
         staged = table.refresh().snapshots()[-1]
         assert (staged.summary["wap.id"], staged.parent_snapshot_id) == (f"run{number}", first)
@@ -326,9 +304,8 @@ def test_what_is_staged_shows_when_it_is_published(sql, lake, spark, mode):
 def test_what_is_staged_is_published_once_and_onto_what_came_meanwhile(sql, lake, spark):
     make(sql, extra=", 'write.wap.enabled' = 'true'")
     for wap_id, number in (("one", 11), ("twice", 12), ("twice", 13)):
-        spark.conf.set("spark.wap.id", wap_id)
-        sql(f"INSERT INTO lake.raw.rows VALUES ({number}, 'staged', 0)")
-        spark.conf.unset("spark.wap.id")
+        with configured(spark, {"spark.wap.id": wap_id}):
+            sql(f"INSERT INTO lake.raw.rows VALUES ({number}, 'staged', 0)")
     sql("INSERT INTO lake.raw.rows VALUES (10, 'meanwhile', 0)")
     publish = "CALL lake.system.publish_changes(table => 'raw.rows', wap_id => '{}')"
     sql(publish.format("one"))
@@ -345,8 +322,7 @@ def test_a_session_works_on_its_branch(sql, lake, spark):
     make(sql, 3, extra=", 'write.wap.enabled' = 'true'")
     rows = "SELECT * FROM lake.raw.rows ORDER BY id"
     before = sql(rows)
-    spark.conf.set("spark.wap.branch", "audit")
-    try:
+    with configured(spark, {"spark.wap.branch": "audit"}):
         assert sql(rows) == before, "a branch that is not there yet is main"
         for statement in WRITES[:4]:
             sql(statement)
@@ -355,12 +331,11 @@ def test_a_session_works_on_its_branch(sql, lake, spark):
         assert sql("SELECT * FROM lake.raw.rows.branch_main ORDER BY id") == before
         with pytest.raises(PySparkException, match="made or replaced at once"):
             sql("CREATE OR REPLACE TABLE lake.raw.rows AS SELECT 1 AS one")
-        spark.conf.set("spark.wap.id", "both")
-        with pytest.raises(PySparkException, match="RESET one"):
+        with (
+            configured(spark, {"spark.wap.id": "both"}),
+            pytest.raises(PySparkException, match="RESET one"),
+        ):
             sql(rows)
-    finally:
-        spark.conf.unset("spark.wap.branch")
-        spark.conf.unset("spark.wap.id")
     assert sql(rows) == before
     assert sql("SELECT * FROM lake.raw.rows.branch_audit ORDER BY id") == changed
     sql("CALL lake.system.fast_forward('raw.rows', 'main', 'audit')")
@@ -426,14 +401,11 @@ def test_store_assignment_is_sparks(sql, spark):
     sql("CREATE NAMESPACE IF NOT EXISTS lake.raw")
     sql("CREATE TABLE lake.raw.strict (i INT, k STRING)")
     for ansi in ("true", "false"):
-        spark.conf.set("spark.sql.ansi.enabled", ansi)
-        try:
+        with configured(spark, {"spark.sql.ansi.enabled": ansi}):
             with pytest.raises(AnalysisException, match="CANNOT_SAFELY_CAST"):
                 sql("INSERT INTO lake.raw.strict SELECT 'abc', 'x'")
             with pytest.raises(PySparkException, match="CAST_OVERFLOW"):
                 sql("INSERT INTO lake.raw.strict SELECT 3000000000, 'x'")
-        finally:
-            spark.conf.unset("spark.sql.ansi.enabled")
     sql("INSERT INTO lake.raw.strict BY NAME SELECT 'a' AS K, 1 AS I")
     sql("INSERT INTO lake.raw.strict (K, I) VALUES ('b', 2)")
     sql("UPDATE lake.raw.strict SET K = 'c' WHERE I = 2")

@@ -14,6 +14,7 @@ from lakehouse.lake import load_catalog
 from lakehouse.maintenance.orphans.orphan_removal import OrphanOptions, remove_orphan_files
 from lakehouse.spark import attach
 from tests.integration.maintenance_support import at
+from tests.integration.spark_support import configured, rows_in
 
 pytestmark = pytest.mark.spark
 
@@ -40,9 +41,7 @@ def lake(spark, tmp_path, sources):
 
 @pytest.fixture
 def sql(spark, lake):
-    def run(text):
-        return [tuple(row) for row in spark.sql(text).collect()]
-
+    run = rows_in(spark)
     run("CREATE NAMESPACE lake.raw")
     yield run
     run("DROP TABLE IF EXISTS spark_catalog.default.old")
@@ -69,11 +68,8 @@ def same(sql, one, other):
     ("extra", "kind"), [("", "TIMESTAMP_MICROS"), ("PARTITIONED BY (part, half)", "INT96")]
 )
 def test_a_snapshot_has_the_rows_and_the_source_stays(sql, lake, sources, spark, extra, kind):
-    spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
-    try:
+    with configured(spark, {"spark.sql.parquet.outputTimestampType": kind}):
         make(sql, sources, extra)
-    finally:
-        spark.conf.unset("spark.sql.parquet.outputTimestampType")
     before = files_of(sources)
     count = len([one for one in before if one.suffix == ".parquet"])
     call = "CALL lake.system.snapshot('spark_catalog.default.old', 'raw.new', properties => "

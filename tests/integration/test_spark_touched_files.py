@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import configured, lake, session, sql
 
-__all__ = ["lake", "session"]
+__all__ = ["lake", "session", "sql"]
 
 pytestmark = pytest.mark.spark
 
@@ -20,14 +20,6 @@ MERGE = """
     MERGE INTO lake.raw.rows t USING ({source}) s ON t.part = s.part AND t.id = s.id
     WHEN MATCHED THEN UPDATE SET text = s.text WHEN NOT MATCHED THEN INSERT *
 """
-
-
-@pytest.fixture
-def sql(spark, session):
-    def run(text):
-        return [tuple(row) for row in spark.sql(text).collect()]
-
-    return run
 
 
 def make(sql, parts):
@@ -45,12 +37,9 @@ def query_for_files(spark, statement):
 @pytest.fixture
 def tasks(spark):
     """Sets how many tasks there should be; a small file is not cut."""
-
-    def ask(number):
-        spark.conf.set("spark.sql.files.minPartitionNum", str(number))
-
-    yield ask
-    spark.conf.unset("spark.sql.files.minPartitionNum")
+    name = "spark.sql.files.minPartitionNum"
+    yield lambda number: spark.conf.set(name, str(number))
+    spark.conf.unset(name)
 
 
 @pytest.mark.parametrize(
@@ -80,11 +69,9 @@ def test_a_file_of_a_task_is_named_without_a_shuffle(spark, sql, tasks, files, s
 def test_rows_change_whichever_files_are_found(spark, sql, lake, tasks, source, files):
     make(sql, 4)
     tasks(1 if files == "several a task" else 4)
-    spark.conf.set("spark.sql.files.maxPartitionBytes", "300" if "tasks" in files else "128m")
-    try:
+    size = "300" if "tasks" in files else "128m"
+    with configured(spark, {"spark.sql.files.maxPartitionBytes": size}):
         sql(MERGE.format(source=source))
-    finally:
-        spark.conf.unset("spark.sql.files.maxPartitionBytes")
     assert sorted(sql("SELECT * FROM lake.raw.rows")) == sorted(sql(MERGED.format(source=source)))
     summary = lake.load_table("raw.rows").current_snapshot().summary
     assert summary["deleted-data-files"] == ("1" if "WHERE" in source else "4")

@@ -19,7 +19,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from lakehouse.expressions.transforms.partition_transforms import transform_array
 from lakehouse.spark.writing.distribution import transform_column
 from lakehouse.spec.types.arrow_types import schema_from_arrow
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import configured, lake, session
 
 __all__ = ["lake", "session"]
 
@@ -94,17 +94,13 @@ def test_keys_are_pyicebergs_partitions(spark, zone, tmp_path):
         transform_column(t, schema, schema.find_field(name).field_id).alias(f"k{i}")
         for i, (name, t) in enumerate(cases)
     ]
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
-    try:
+    with configured(spark, {"spark.sql.session.timeZone": zone}):
         found = (
             spark.read.parquet(str(tmp_path / "values.parquet"))
             .select("id", *keys)
             .toArrow()
             .sort_by("id")
         )
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
     for number, (name, transform) in enumerate(cases):
         kind = schema.find_field(name).field_type
         expected = scalars(transform, kind, data[name])
@@ -136,14 +132,10 @@ def test_functions_of_the_catalog_are_pyicebergs_transforms(spark, session, code
     schema = schema_from_arrow(data.schema)
     pq.write_table(data, tmp_path / "values.parquet")
     cases = [(name, transform) for name, transforms in CASES.items() for transform in transforms]
-    before = spark.conf.get("spark.sql.codegen.factoryMode")
-    spark.conf.set("spark.sql.codegen.factoryMode", codegen)
-    try:
+    with configured(spark, {"spark.sql.codegen.factoryMode": codegen}):
         spark.read.parquet(str(tmp_path / "values.parquet")).createOrReplaceTempView("transformed")
         calls = (f"{called(*one)} AS k{number}" for number, one in enumerate(cases))
         found = spark.sql(f"SELECT id, {', '.join(calls)} FROM transformed").toArrow().sort_by("id")
-    finally:
-        spark.conf.set("spark.sql.codegen.factoryMode", before)
     for number, (name, transform) in enumerate(cases):
         got = found[f"k{number}"]
         if pa.types.is_date(got.type):

@@ -19,6 +19,7 @@ import lakehouse as lh
 from lakehouse.errors import InvalidInputError, InvalidViewError
 from lakehouse.queries import QueryEngine
 from lakehouse.spark import attach
+from tests.integration.spark_support import configured, rows_in
 
 pytestmark = pytest.mark.spark
 ASKS_FOR_VIEWS = tuple(int(one) for one in pyspark.__version__.split(".")[:2]) >= (4, 2)
@@ -72,10 +73,7 @@ def lake(spark, tmp_path):
 
 @pytest.fixture
 def sql(spark):
-    def run(text):
-        return [tuple(row) for row in spark.sql(text).collect()]
-
-    return run
+    return rows_in(spark)
 
 
 def rows_of(frame):
@@ -162,18 +160,13 @@ def test_names_are_those_of_the_place_where_it_was_made(spark, lake, sql):
 
 
 @with_views
-def test_a_view_shows_what_is_committed_later_and_keeps_its_settings(spark, lake, sql):
-    before = spark.conf.get("spark.sql.ansi.enabled")
-    spark.conf.set("spark.sql.ansi.enabled", "false")
-    try:
+def test_a_view_shows_what_is_committed_later_and_keeps_its_configured(spark, lake, sql):
+    with configured(spark, {"spark.sql.ansi.enabled": "false"}):
         spark.sql("CREATE VIEW lake.raw.casts AS SELECT cast(k AS int) AS n FROM lake.raw.events")
-    finally:
-        spark.conf.set("spark.sql.ansi.enabled", before)
-    spark.conf.set("spark.sql.ansi.enabled", "true")
-    assert sql("SELECT count(*), count(n) FROM lake.raw.casts") == [(5, 0)]
-    lake.load_table("raw.events").append(ROWS.slice(0, 1))
-    assert sql("SELECT count(*) FROM lake.raw.casts") == [(6,)]
-    spark.conf.set("spark.sql.ansi.enabled", before)
+    with configured(spark, {"spark.sql.ansi.enabled": "true"}):
+        assert sql("SELECT count(*), count(n) FROM lake.raw.casts") == [(5, 0)]
+        lake.load_table("raw.events").append(ROWS.slice(0, 1))
+        assert sql("SELECT count(*) FROM lake.raw.casts") == [(6,)]
 
 
 @with_views

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import configured, lake, session
 
 __all__ = ["lake", "session"]
 
@@ -80,10 +80,8 @@ ALL = "'rewrite-all', 'true', 'min-input-files', '1'"
 
 @pytest.fixture(params=["UTC", "Europe/Berlin"])
 def zone(request, spark):
-    before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", request.param)
-    yield request.param
-    spark.conf.set("spark.sql.session.timeZone", before)
+    with configured(spark, {"spark.sql.session.timeZone": request.param}):
+        yield request.param
 
 
 @pytest.fixture
@@ -124,24 +122,18 @@ def test_files_are_chosen_by_the_rows_that_spark_finds(spark, table):
 
 @pytest.mark.parametrize("names", ["false", "true"], ids=["text", "names"])
 def test_double_quotes_mean_what_the_session_says(spark, table, zone, names):
-    settings = {
+    asked = {
         "spark.sql.ansi.enabled": "true",
         "spark.sql.ansi.doubleQuotedIdentifiers": names,
         "spark.sql.caseSensitive": names,
     }
-    before = {key: spark.conf.get(key) for key in settings}
-    try:
-        for key, value in settings.items():
-            spark.conf.set(key, value)
+    with configured(spark, asked):
         if names == "true":
             assert chosen(spark, table, "\"k\" = 'k1' AND \"Mixed\" = 'M'") == 1
             with pytest.raises(PySparkException, match=r"UNRESOLVED_COLUMN.*`K`"):
                 chosen(spark, table, "K = 'k1'")
         else:
             assert chosen(spark, table, "K = \"k1\" AND MIXED = 'M'") == 1
-    finally:
-        for key, value in before.items():
-            spark.conf.set(key, value)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lakehouse.spark.reading import table_answers
-from tests.integration.spark_support import lake, session
+from tests.integration.spark_support import configured, lake, session
 
 __all__ = ["lake", "session"]
 
@@ -115,12 +115,9 @@ def test_planning_makes_no_reader(spark, tables):
 
 
 def test_another_zone_and_deleted_rows(spark, tables):
-    spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-    try:
+    with configured(spark, {"spark.sql.session.timeZone": "Asia/Tokyo"}):
         assert not compare(spark, "t1", "at >= TIMESTAMP '2026-01-03 00:00:00'")
         assert compare(spark, "t1", "at >= TIMESTAMP '2026-01-03 09:00:00'")
-    finally:
-        spark.conf.unset("spark.sql.session.timeZone")
     spark.sql("ALTER TABLE lake.raw.t0 SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     spark.sql("DELETE FROM lake.raw.t0 WHERE id = 1")
     text = "SELECT count(*) FROM {} WHERE day = DATE '2026-01-02'"

@@ -19,6 +19,7 @@ from lakehouse.lake import load_catalog
 from lakehouse.spark import attach
 from lakehouse.spec.manifests.data_file import CONTENT_EQUALITY_DELETES, DataFile
 from lakehouse.storage.location import local_path
+from tests.integration.spark_support import configured, rows_in
 
 pytestmark = pytest.mark.spark
 
@@ -74,7 +75,7 @@ def peer():
 
 @pytest.fixture
 def sql(spark):
-    return lambda text: [tuple(row) for row in spark.sql(text).collect()]
+    return rows_in(spark)
 
 
 def make(sql, peer, version, mode, extra=""):
@@ -215,11 +216,8 @@ def _all_files(table):
 
 def test_partitions_are_overwritten_dynamically_on_an_object_store(on_s3, sql, peer, spark):
     make(sql, peer, 2, "copy-on-write")
-    spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
-    try:
+    with configured(spark, {"spark.sql.sources.partitionOverwriteMode": "dynamic"}):
         sql("INSERT OVERWRITE lake.raw.t VALUES (1, 'only', 0, DATE '2026-06-01')")
-    finally:
-        spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
     peer.sql("DELETE FROM t WHERE day = DATE '2026-06-01'")
     peer.sql("INSERT INTO t VALUES (1, 'only', 0, DATE '2026-06-01')")
     same(sql, peer)

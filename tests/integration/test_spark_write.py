@@ -23,7 +23,7 @@ from pyiceberg.transforms import (
 from lakehouse.errors import InvalidPropertyError, InvalidSchemaError
 from lakehouse.spark.writing.distribution import SEED_ZERO, bucket_hash, transform_column
 from lakehouse.spec.types.arrow_types import schema_from_arrow
-from tests.integration.spark_support import collected, lake, session
+from tests.integration.spark_support import collected, configured, lake, session
 
 __all__ = ["lake", "session"]
 
@@ -201,17 +201,13 @@ def test_keys_are_equal_exactly_when_the_partition_is_and_in_its_order(spark):
     )
     from lakehouse.expressions.transforms.partition_transforms import transform_array
 
-    before = spark.conf.get("spark.sql.session.timeZone")
     cases = [(name, transform) for name, transforms in KEYED.items() for transform in transforms]
     keys = [
         transform_column(t, schema, schema.find_field(name).field_id).alias(f"k{i}")
         for i, (name, t) in enumerate(cases)
     ]
-    spark.conf.set("spark.sql.session.timeZone", "UTC")
-    try:
+    with configured(spark, {"spark.sql.session.timeZone": "UTC"}):
         rows = {row.id: row for row in arrow_frame.select("id", *keys).collect()}
-    finally:
-        spark.conf.set("spark.sql.session.timeZone", before)
     for number, (name, transform) in enumerate(cases):
         field = schema.find_field(name)
         expected = transform_array(
