@@ -53,3 +53,6 @@ class MemoryBounds:
         LISTS.kept.bytes_max = self.lists
         DEFAULT_CACHE.kept.bytes_max = self.manifests
         DEFAULT_CACHE.twins.bytes_max = self.twins
+
+
+DEFAULT_BOUNDS = MemoryBounds()

@@ -20,7 +20,7 @@ from lakehouse.server.access.principals_file import Rules
 from lakehouse.server.delegation.file_access import AccessRules, FileAccess
 from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call, json_answer
-from lakehouse.server.memory_bounds import MemoryBounds
+from lakehouse.server.memory_bounds import DEFAULT_BOUNDS, MemoryBounds
 from lakehouse.server.operations.access_operations import access_operations
 from lakehouse.server.operations.append_operations import APPEND_OPERATIONS
 from lakehouse.server.operations.function_operations import FUNCTION_OPERATIONS
@@ -53,12 +53,12 @@ def rest_app(
         config: what clients are told for every table, such as `s3.endpoint`; no secrets.
         rules: who may do what; None: nobody is asked who they are.
         access: which access to files is handed out; None: clients have their own.
-        memory: what is kept in memory, at most; None: as `MemoryBounds` has it. Given, it
+        memory: what is kept in memory, at most; None: as `DEFAULT_BOUNDS` has it. Given, it
             bounds what the catalogs of this process share, too.
     """
     doorkeeper = None if rules is None else Doorkeeper(rules, lake.name, lake.environment)
     files = None if access is None else FileAccess(lake.catalog, access, lake.environment)
-    bounds = memory or MemoryBounds()
+    bounds = memory or DEFAULT_BOUNDS
     if memory is not None:
         memory.bound_process()
     served = Served.of(lake, config or {}, doorkeeper, files, bounds)
@@ -77,11 +77,11 @@ def rest_app(
 
 
 def operations_of(
-    catalog: Catalog, access: AccessRules | None = None, memory: MemoryBounds | None = None
+    catalog: Catalog, access: AccessRules | None = None, memory: MemoryBounds = DEFAULT_BOUNDS
 ) -> tuple[Operation, ...]:
     """Every operation of the specification, and ours; those are listed that the catalog has."""
     together = [replace(one, listed=catalog.commits_together) for one in TRANSACTION_OPERATIONS]
-    planning = ScanPlanning((memory or MemoryBounds()).plans).operations()
+    planning = ScanPlanning(memory.plans).operations()
     # an append is recognised by the key of its request
     appends = [replace(one, listed=catalog.requests is not None) for one in APPEND_OPERATIONS]
     served = (*NAMESPACE_OPERATIONS, *TABLE_OPERATIONS, *VIEW_OPERATIONS, *REPORT_OPERATIONS)

@@ -14,7 +14,7 @@ from lakehouse.server.access.privileges import ANYONE, Caller, Privilege
 from lakehouse.server.delegation.file_access import FileAccess
 from lakehouse.server.grouped_appends import GroupedAppends
 from lakehouse.server.http_messages import Answer, Call
-from lakehouse.server.memory_bounds import MemoryBounds
+from lakehouse.server.memory_bounds import DEFAULT_BOUNDS, MemoryBounds
 from lakehouse.server.meters import Meters
 from lakehouse.server.served_tables import ServedTables
 from lakehouse.server.table_commits import TableCommits
@@ -55,11 +55,10 @@ class Served:
         config: Mapping[str, str],
         doorkeeper: Doorkeeper | None = None,
         files: FileAccess | None = None,
-        memory: MemoryBounds | None = None,
+        memory: MemoryBounds = DEFAULT_BOUNDS,
     ) -> Served:
         """Serve a catalog; `config` is told to clients with every table."""
-        bounds = memory or MemoryBounds()
-        tables, meters = ServedTables(lake.catalog, config, bounds.tables), Meters()
+        tables, meters = ServedTables(lake.catalog, config, memory.tables), Meters()
         commits = TableCommits(lake.catalog, tables, lake.environment, meters)
         appends = GroupedAppends(lake.catalog, tables, lake.environment, meters)
         return cls(lake, tables, commits, appends, meters, doorkeeper, files)

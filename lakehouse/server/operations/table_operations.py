@@ -102,7 +102,7 @@ def create_table(served: Served, call: Call) -> Answer:
     if is_staged:
         config = served.tables.config
         body = b'{"metadata":%b,"config":%b}' % (serialize(metadata), orjson.dumps(dict(config)))
-        access = _access(served, call, identifier, metadata)
+        access = _offered(served, call, identifier, metadata)
         return Answer(200, body if access is None else access.spliced(body, config))
     made = served.catalog.create(identifier, metadata)
     served.tables.keep(made)
@@ -133,7 +133,7 @@ def load_table(served: Served, call: Call) -> Answer:
     """Its newest metadata; nothing where the client has them."""
     snapshots = _snapshots(call)
     version, body = served.tables.body(call.table(), snapshots)
-    access = _access(served, call, version.identifier, version.metadata, version)
+    access = _access(served, call, version)
     return _loaded(served, call, version, body, snapshots, access)
 
 
@@ -170,18 +170,18 @@ def _loaded(
     return Answer(200, body, {"ETag": tag})
 
 
-def _access(
-    served: Served,
-    call: Call,
-    identifier: Identifier,
-    metadata: TableMetadata,
-    version: TableVersion | None = None,
+def _access(served: Served, call: Call, version: TableVersion) -> TableAccess | None:
+    if _DELEGATION in call.headers and not is_location_certain(served.caller, version):
+        return None
+    return _offered(served, call, version.identifier, version.metadata)
+
+
+def _offered(
+    served: Served, call: Call, identifier: Identifier, metadata: TableMetadata
 ) -> TableAccess | None:
-    """What the caller gets that asks for access to the files; `version` unless it is staged."""
+    """What the caller gets that asks for access to the files of a table that lies there."""
     wanted = call.headers.get(_DELEGATION)
     if served.files is None or wanted is None:
-        return None
-    if version is not None and not is_location_certain(served.caller, version):
         return None
     return served.files.offered(wanted, served.caller, identifier, metadata)
 
@@ -309,7 +309,7 @@ def _tag(text: str) -> str:
 
 
 def _table_answer(served: Served, call: Call, version: TableVersion) -> Answer:
-    access = _access(served, call, version.identifier, version.metadata, version)
+    access = _access(served, call, version)
     body = served.tables.document(version)
     if access is None:
         return Answer(200, body, {"ETag": etag(version, ALL)})
