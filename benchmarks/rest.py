@@ -16,7 +16,6 @@ import os
 import platform
 import re
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -42,6 +41,7 @@ from benchmarks.atlas import (  # noqa: E402
 )
 from benchmarks.peers.http_load import Connection, drive, request  # noqa: E402
 from benchmarks.plan_atlas import make_twins  # noqa: E402
+from deploy.ports import free_port  # noqa: E402
 
 RESULTS = Path(__file__).parent / "results" / "rest.json"
 HOME = Path(__file__).parent / "peers" / "rest_adapter"
@@ -90,12 +90,6 @@ class Side:
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         found = re.search(r"VmHWM:\s+(\d+) kB", text)
         return round(int(found[1]) / 1024, 0) if found else 0.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager

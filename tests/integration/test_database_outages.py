@@ -9,7 +9,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from deploy.loopback import LoopbackPostgres, free_port
+from deploy.loopback import LoopbackPostgres
+from deploy.ports import free_port
 from lakehouse.catalog.sql.sql_catalog import SqlCatalog
 from lakehouse.environment import Environment
 from lakehouse.errors import StorageError

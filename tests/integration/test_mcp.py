@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ import pytest
 from mcp import StdioServerParameters
 from mcp.client import Client
 
+from deploy.ports import free_port, listens
 from lakehouse.agents.live_catalog import FRESH_MS
 from tests.unit.agents.conftest import CANARY, LINES, ORDERS, build, order
 
@@ -83,9 +83,7 @@ def test_standard_input_and_output(warehouse, mode, options):
 
 
 def test_streamable_http(warehouse):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, *COMMAND, "--catalog", warehouse, "--http", "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
@@ -144,8 +142,7 @@ def test_what_another_process_commits_is_answered_within_two_seconds(tmp_path, k
 
 def _wait(port):
     for _ in range(200):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+        if listens(port):
+            return
         time.sleep(0.1)
     raise TimeoutError(port)

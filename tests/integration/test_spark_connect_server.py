@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyspark
 import pytest
 
 import lakehouse as lh
+from deploy.ports import free_port
 from lakehouse.errors import InvalidInputError
 from lakehouse.spark.connect.connect_server import start_connect_server
 
@@ -37,9 +37,7 @@ def run_client(url, folder):
 @pytest.mark.slow
 def test_a_client_has_the_catalog_in_full(tmp_path):
     pytest.importorskip("grpc", reason="Spark Connect needs grpc: pip install 'lakehouse[spark]'")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     lake = lh.load_catalog(f"file://{tmp_path}/warehouse")
     command = [*LAKEHOUSE, "spark-connect", "--catalog", f"file://{tmp_path}/warehouse"]
     options = ["--port", str(port), "--master", "local[1]", "--json"]

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 import httpx
+
+from deploy.ports import free_port
 
 _Found = TypeVar("_Found")
 RUNS = """{ runsOrError { ... on Runs { results {
@@ -51,9 +52,7 @@ class DevServer:
     def __init__(
         self, command: Sequence[str], folder: Path, environment: Mapping[str, str]
     ) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         self.url = f"http://127.0.0.1:{port}"
         self._command = [*command, "-h", "127.0.0.1", "-p", str(port)]
         self._folder, self._environment = folder, dict(environment)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,7 @@ import pytest
 import requests
 
 import lakehouse as lh
+from deploy.ports import free_port
 from tests.server.conftest import SCHEMA
 from tests.server.cutting_proxy import CuttingProxy
 from tests.servers import postgres
@@ -28,12 +28,6 @@ APPENDS = int(os.environ.get("LAKEHOUSE_REST_APPENDS", "5"))
 KILLS = int(os.environ.get("LAKEHOUSE_REST_KILLS", "1"))
 KILL_SECONDS = float(os.environ.get("LAKEHOUSE_REST_KILL_SECONDS", "1"))
 ROOT = Path(__file__).parents[2]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def start(catalog: str, warehouse: str, port: int, *more: str) -> subprocess.Popen[bytes]:

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from pathlib import Path
 
 import typer
 
+from deploy.ports import free_port, listens
 from tests.unit.agents.conftest import build
 
 ROOT = Path(__file__).parents[3]
@@ -48,16 +48,13 @@ REVISIONS = ("2025-06-18", "2025-11-25")
 @contextmanager
 def listening(warehouse: str) -> Iterator[str]:
     """The server over HTTP."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [*SERVER, "--catalog", warehouse, "--http", "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
         try:
             for _ in range(600):
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
+                if listens(port):
+                    break
                 time.sleep(0.1)
             yield f"http://127.0.0.1:{port}/mcp"
         finally:

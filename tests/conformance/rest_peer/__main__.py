@@ -22,7 +22,7 @@ from botocore.exceptions import ClientError
 from pyiceberg.catalog.rest import RestCatalog
 
 import lakehouse as lh
-from deploy.loopback import free_port
+from deploy.ports import free_port
 from lakehouse.catalog.rest.posted_reports import commit_report
 from lakehouse.errors import CommitConflictError, NoSuchTableError, TableAlreadyExistsError
 from lakehouse.lake import Lakehouse
