@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -134,16 +135,15 @@ def test_a_commit_is_in_what_unregistering_tells_or_fails(rest):
 @pytest.fixture
 def slow(monkeypatch):
     """Nobody is patient, and plans wait until they are let go."""
-    go, init, planned = threading.Event(), PlansUnderWay.__init__, ScanPlanning._planned
+    go, planned = threading.Event(), ScanPlanning._planned
 
     def wait(self, *args):
         go.began.append(1)
         assert go.wait(30)
         return planned(self, *args)
 
-    monkeypatch.setattr(
-        PlansUnderWay, "__init__", lambda self, most: init(self, most, patience_seconds=0.01)
-    )
+    impatient = partial(PlansUnderWay, patience_seconds=0.01)
+    monkeypatch.setattr(scan_operations, "PlansUnderWay", impatient)
     monkeypatch.setattr(ScanPlanning, "_planned", wait)
     go.began = []
     yield go

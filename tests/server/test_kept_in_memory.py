@@ -93,13 +93,13 @@ def test_a_token_of_an_older_version_is_answered_of_the_newest(lake, monkeypatch
 
 
 def test_a_long_plan_leaves_no_page_behind(lake, monkeypatch):
-    init, kept = plans_under_way.PlansUnderWay.__init__, []
+    kept = []
 
-    def impatient(self, bytes_max):
-        init(self, bytes_max, patience_seconds=0)
-        kept.append(self)
+    def impatient(bytes_max):
+        kept.append(plans_under_way.PlansUnderWay(bytes_max, patience_seconds=0))
+        return kept[-1]
 
-    monkeypatch.setattr(plans_under_way.PlansUnderWay, "__init__", impatient)
+    monkeypatch.setattr(scan_operations, "PlansUnderWay", impatient)
     with serving(lake, plans=0) as server, requests.Session() as session:
         rest = Rest(server.url, lake, session)
         path = "/namespaces/ns/tables/t/plan"
