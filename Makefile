@@ -22,7 +22,7 @@ VERSION ?= 4.1
 CHART ?= dagster --repo https://dagster-io.github.io/helm --version 1.13.27
 TESTS ?= tests/unit/spark tests/integration/test_spark_*.py tests/spark_statements
 
-.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes clean
+.PHONY: help install demo dev test test-spark spark-smoke dbt-spark check format hostile simulate bench statements scaffold screenshots race faults conformance-java conformance-rest conformance-rest-client conformance-nessie rest-clients conformance-spark conformance-mcp conformance-dbt cluster cluster-jars kubernetes clean
 
 help: ## This list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-24s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +120,9 @@ conformance-rest: .venv/installed ## Iceberg's REST Compatibility Kit against ou
 
 conformance-rest-client: .venv/installed ## Our client on Iceberg's REST catalog, with S3 (JDK, Maven)
 	$(RUN) python -m tests.conformance.rest_peer
+
+conformance-nessie: .venv/installed ## Our client on Nessie's server, with S3 (Maven: 245 MB)
+	$(UV) run --frozen --no-sync --with "s3fs>=2025,<2027" python -m tests.conformance.nessie
 
 # Both on the Spark that Iceberg has a runtime for.
 conformance-spark: .venv/installed ## A list of statements beside Iceberg's Spark runtime (JDK, Maven)

@@ -51,6 +51,27 @@ def test_a_warehouse_is_a_name_and_the_catalog_chooses_the_location(server, tmp_
         lh.load_catalog(server.url, warehouse="other", credential=f"{CLIENT}:{SECRET}")
 
 
+def test_new_schemas_are_sent_with_the_last_column_id(server):
+    """Deprecated since, and required of them by catalogs such as Nessie 0.99."""
+
+    def told():
+        updates = server.changes()[-1].body["updates"]
+        return [one["last-column-id"] for one in updates if one["action"] == "add-schema"]
+
+    table = connect(server).create_table("m.t", ROWS.schema)
+    with table.update_schema() as change:
+        change.add_column("a", "int")
+        change.add_column("b", "int")
+    assert told() == [3]
+    # ids of columns that are gone are not given again
+    with table.update_schema() as change:
+        change.drop_column("b")
+    assert told() == [3]
+    with table.update_schema() as change:
+        change.add_column("c", "int")
+    assert told() == [4]
+
+
 def test_a_location_as_warehouse_confines(server, tmp_path):
     lake = connect(server, **{"allowed-locations": f"{tmp_path}/here"})
     with pytest.raises(InvalidLocationError):

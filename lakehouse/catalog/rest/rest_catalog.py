@@ -55,7 +55,7 @@ from lakehouse.spec.json_fields import require_list, require_str, string_map
 from lakehouse.spec.metadata.metadata_json import parse
 from lakehouse.spec.metadata.table_metadata import TableMetadata
 from lakehouse.spec.metadata.table_requirements import AssertCreate, Requirement
-from lakehouse.spec.metadata.table_updates import AddSnapshot, Update
+from lakehouse.spec.metadata.table_updates import AddSchema, AddSnapshot, Update
 from lakehouse.spec.partitioning.spec_json import sort_order_to_json, spec_to_json
 from lakehouse.spec.schema.schema_json import schema_to_json
 from lakehouse.storage.storage_by_scheme import storage_for
@@ -256,7 +256,8 @@ class RestCatalog(BaseCatalog):
             check_locations(metadata, self._roots)
         if staged:
             updates = first_updates(metadata)
-            answer = self._send_commit(identifier, [AssertCreate()], updates)
+            body = _change(identifier, [AssertCreate()], updates, metadata)
+            answer = self._send_commit(identifier, body)
             if answer.status_code == 409:
                 raise TableAlreadyExistsError(
                     f"{identifier}: {told(answer)[1]}", table=str(identifier)
@@ -290,9 +291,8 @@ class RestCatalog(BaseCatalog):
                 return base
             check_locations(new, self._roots)
         began_ms = self._environment.now_ms()
-        answer = self._swapped(
-            str(identifier), lambda: self._send_commit(identifier, requirements, updates)
-        )
+        body = _change(identifier, requirements, updates, new)
+        answer = self._swapped(str(identifier), lambda: self._send_commit(identifier, body))
         if 400 <= answer.status_code < 500:
             raise self._commit_refused([base], answer)
         with _perhaps_committed(str(identifier)):
@@ -317,7 +317,7 @@ class RestCatalog(BaseCatalog):
                 new = next_metadata(one.base, one.requirements, one.updates, now_ms)
                 check_locations(new, self._roots)
                 asked = [*requirements_on(one.base.metadata, one.updates), *one.requirements]
-                changes.append(_change(one.identifier, asked, one.updates))
+                changes.append(_change(one.identifier, asked, one.updates, new))
         body = {"table-changes": changes}
         answer = self._swapped(
             names, lambda: self._session.send("POST", "transactions/commit", body, keyed=True)
@@ -366,13 +366,11 @@ class RestCatalog(BaseCatalog):
         body = {"namespace": list(parts), "properties": dict(properties)}
         self._session.answer("POST", "namespaces", ".".join(parts), NAMESPACE, body, keyed=True)
 
-    def _send_commit(
-        self, identifier: Identifier, requirements: Sequence[Requirement], updates: Sequence[Update]
-    ) -> Response:
+    def _send_commit(self, identifier: Identifier, body: Mapping[str, Any]) -> Response:
         return self._session.send(
             "POST",
             _path(self._session, identifier),
-            _change(identifier, requirements, updates),
+            body,
             token=self._tables.token(identifier),
             keyed=True,
         )
@@ -434,13 +432,21 @@ def _accepted(answer: Response, identifier: Identifier) -> dict[str, Any]:
 
 
 def _change(
-    identifier: Identifier, requirements: Sequence[Requirement], updates: Sequence[Update]
+    identifier: Identifier,
+    requirements: Sequence[Requirement],
+    updates: Sequence[Update],
+    new: TableMetadata,
 ) -> dict[str, Any]:
-    """One commit (REST catalog: CommitTableRequest)."""
+    """One commit that leads to new metadata (REST catalog: CommitTableRequest)."""
+    # deprecated, and catalogs of the time before require it of schemas
+    columns = {"last-column-id": new.last_column_id}
     return {
         "identifier": _named(identifier),
         "requirements": [one.to_json() for one in requirements],
-        "updates": [one.to_json() for one in updates],
+        "updates": [
+            one.to_json() | columns if isinstance(one, AddSchema) else one.to_json()
+            for one in updates
+        ],
     }
 
 
