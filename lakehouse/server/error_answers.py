@@ -91,7 +91,8 @@ def error_answer(error: Exception, *, changes: bool) -> Answer:
         changes: whether the request asked for a change, whose outcome may be unknown.
     """
     status, kind, message = _classified(error, changes=changes)
-    if status >= 500:
+    # the server says 503 by itself where it has too much to do, which is no fault of it
+    if status >= 500 and not isinstance(error, HttpError):
         log.error("%s", message, exc_info=error)
     headers = {"Retry-After": "1"} if status == 503 else {}
     return json_answer(

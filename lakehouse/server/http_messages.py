@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -125,16 +125,17 @@ def _identifier(namespace: str, name: str) -> Identifier:
 
 def _check_depth(document: object) -> None:
     """Raise InvalidInputError where what reads it would run out of stack."""
-    level, depth = [[document]], 0
+    level: list[Iterable[object]] = [[document]]
+    depth = 0
     while level:
         if depth > DEPTH_MAX:
             raise InvalidInputError(f"The body is nested deeper than {DEPTH_MAX} levels.")
         depth += 1
         inside = (child for one in level for child in one)
         level = [
-            list(child.values()) if isinstance(child, dict) else child
+            child.values() if isinstance(child, dict) else child
             for child in inside
-            if isinstance(child, dict | list)
+            if child and isinstance(child, dict | list)
         ]
 
 

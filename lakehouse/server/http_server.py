@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import resource
 import socket
 import threading
 import time
 from types import TracebackType
 from typing import Any
 
-from granian.constants import Interfaces
+from granian.constants import HTTPModes, Interfaces
+from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
 from lakehouse.errors import InvalidInputError, StorageError
 
 _READY_SECONDS = 20.0
 _POLL_SECONDS = 0.02
+_CONNECTIONS = 1024
+_HEADERS_SECONDS = 30.0
+_BUFFER_BYTES = 128 * 1024
+"""Of a connection; headers may have as much."""
 
 
 class HttpServer:
@@ -93,6 +99,13 @@ class HttpServer:
             address=self._host,
             port=self._port,
             interface=Interfaces.ASGINL,
+            # of connections that may turn out to be HTTP/2 those that send nothing stay forever
+            http=HTTPModes.http1,
+            http1_settings=HTTP1Settings(
+                header_read_timeout=int(_HEADERS_SECONDS * 1000), max_buffer_size=_BUFFER_BYTES
+            ),
+            backlog=_CONNECTIONS,
+            backpressure=_connections(),
             websockets=False,
             log_enabled=False,
         )
@@ -104,6 +117,11 @@ class HttpServer:
                 return True
         except OSError:
             return False
+
+
+def _connections() -> int:
+    """How many are served at a time, others wait: half of the files that may be open, at most."""
+    return min(_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
 def _is_loopback(host: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a server keeps in memory for the next request, each kind with a bound in bytes."""
+"""What a server has in memory, each kind with a bound in bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class MemoryBounds:
-    """Bytes that are kept, at most. None of it is needed: what is missing is made again.
+    """Bytes of each kind, at most.
+
+    What is kept is not needed: what is missing is made again.
 
     >>> MemoryBounds.parse(["plans=32", "twins=128"]).plans // MIB
     32
@@ -26,6 +28,8 @@ class MemoryBounds:
         lists: decoded manifest lists.
         manifests: entries decoded from Avro.
         twins: columns of columnar twins.
+        bodies: of large requests, all together; the values that they are read into, twice that.
+        answers: large ones that clients have not taken yet.
     """
 
     plans: int = 64 * MIB
@@ -33,6 +37,8 @@ class MemoryBounds:
     lists: int = LISTS_BYTES_MAX
     manifests: int = MEMORY_BYTES_MAX
     twins: int = TWIN_BYTES_MAX
+    bodies: int = 128 * MIB
+    answers: int = 128 * MIB
 
     @classmethod
     def parse(cls, settings: Sequence[str]) -> MemoryBounds:

@@ -10,6 +10,8 @@ from lakehouse.errors import InvalidInputError
 from lakehouse.server.http_messages import Call
 
 _PAGE_SIZE = 1000
+_DIGITS_MAX = 18
+"""Of a size that more than suffices."""
 Names = tuple[str, ...]
 
 
@@ -34,9 +36,10 @@ def page(call: Call, names: Sequence[Names]) -> tuple[list[Names], str | None]:
 def _size(text: str | None) -> int | None:
     if text is None:
         return None
-    if not text.isdecimal() or int(text) < 1:
-        raise InvalidInputError(f"pageSize must be a positive number, not {text!r}.")
-    return int(text)
+    digits = text.lstrip("0")
+    if not (digits.isascii() and digits.isdecimal()):
+        raise InvalidInputError(f"pageSize must be a positive number, not {text[:40]!r}.")
+    return int(digits[:_DIGITS_MAX])
 
 
 def _encode(name: Names) -> str:
@@ -47,5 +50,7 @@ def _decode(token: str) -> Names:
     try:
         text = base64.b64decode(token, altchars=b"-_", validate=True).decode()
     except (binascii.Error, UnicodeError, ValueError) as error:
-        raise InvalidInputError(f"pageToken {token!r} is none that this server gave.") from error
+        raise InvalidInputError(
+            f"pageToken {token[:40]!r} is none that this server gave."
+        ) from error
     return tuple(text.split("\x1f"))

@@ -103,5 +103,6 @@ def _fingerprint(operation: Operation, call: Call) -> str:
     parts = [operation.method, operation.path]
     parts += [f"{key}={value}" for key, value in sorted({**call.names, **call.query}.items())]
     digest = hashlib.sha256("\n".join(parts).encode())
-    digest.update(b"\n\n" + call.body)
+    digest.update(b"\n\n")
+    digest.update(call.body)
     return digest.hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -15,6 +16,8 @@ from lakehouse.server.access.asked_privileges import check_asks
 from lakehouse.server.access.privileges import ANYONE, Caller
 from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call
+from lakehouse.server.large_bodies import LargeAnswers, RequestBodies, may_be_large
+from lakehouse.server.memory_bounds import MemoryBounds
 from lakehouse.server.repeated_requests import RepeatedRequests
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.watching.access_log import log_request
@@ -31,10 +34,12 @@ class RequestAnswers:
 
     Args:
         served: what the operations work on.
+        bounds: of what they are sent, and answer.
     """
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, bounds: MemoryBounds) -> None:
         self._served = served
+        self._bodies, self._answers = RequestBodies(bounds.bodies), LargeAnswers(bounds.answers)
         self._repeated = RepeatedRequests()
         self._threads = CapacityLimiter(_THREADS)
         # whoever guesses secrets waits for others who do, and nobody else does
@@ -52,27 +57,32 @@ class RequestAnswers:
     async def _answer(self, operation: Operation, request: Request) -> Response:
         began, at_ms = time.perf_counter(), self._served.environment.now_ms()
         status, caller, names = _CLIENT_LEFT, ANYONE, list(request.path_params.values())
+        is_read = False
         try:
             _check_not_scripted(request)
             caller = await self._caller(operation, request)
             # of callers that are not known nothing more is read
-            call = Call(
-                request.path_params,
-                dict(request.query_params),
-                dict(request.headers),
-                await _body(request, operation.body_max),
-            )
-            found: Answer | None = None
-            if operation.at_once is not None:
-                found = self._run(operation.at_once, operation, call, caller, names)
-            answer = found or await self._in_thread(operation, call, caller, names)
+            async with self._bodies.body(request, operation.body_max) as body:
+                is_read = True
+                call = Call(
+                    request.path_params, dict(request.query_params), dict(request.headers), body
+                )
+                found: Answer | None = None
+                if operation.at_once is not None:
+                    found = self._run(operation.at_once, operation, call, caller, names)
+                answer = found or await self._in_thread(operation, call, caller, names)
+            if not operation.changes:  # what changed something is told in any case
+                self._answers.check(answer.body)
             status = answer.status
         except ClientDisconnect:
             raise
         # every error has an answer, and none may end the server
         except Exception as error:  # noqa: BLE001
             answer = _with_challenge(operation, error_answer(error, changes=operation.changes))
+            if not is_read and may_be_large(request):  # the rest of it is not read: no next request
+                answer = replace(answer, headers={**answer.headers, "Connection": "close"})
             status = answer.status
+            _forget_frames(error)
         finally:
             seconds = time.perf_counter() - began
             self._served.meters.answered(operation.endpoint, status, seconds)
@@ -84,7 +94,7 @@ class RequestAnswers:
                 status=status,
                 seconds=seconds,
             )
-        return response(answer)
+        return response(answer, self._answers)
 
     async def _caller(self, operation: Operation, request: Request) -> Caller:
         doorkeeper = self._served.doorkeeper
@@ -128,12 +138,25 @@ class RequestAnswers:
         return run(served, call)
 
 
-def response(answer: Answer) -> Response:
-    """As Starlette sends it."""
+def _forget_frames(error: BaseException | None) -> None:
+    """Let go of what a failed request had in memory.
+
+    Its frames have the error, by the thread's future, and the error has them: they would stay
+    until Python looks for cycles.
+    """
+    while error is not None:
+        error.with_traceback(None)
+        error = error.__cause__ or error.__context__
+
+
+def response(answer: Answer, answers: LargeAnswers | None = None) -> Response:
+    """As Starlette sends it; a large one in parts."""
     headers = dict(answer.headers)
     if answer.body:
         headers["Content-Type"] = answer.content_type
-    return Response(answer.body, answer.status, headers)
+    if answers is None:
+        return Response(answer.body, answer.status, headers)
+    return answers.response(answer.body, answer.status, headers)
 
 
 def _check_not_scripted(request: Request) -> None:
@@ -145,20 +168,6 @@ def _check_not_scripted(request: Request) -> None:
     headers = request.headers
     if "origin" in headers or headers.get("sec-fetch-mode") in _SCRIPTED:
         raise HttpError(403, "ForbiddenException", "Web pages may not send requests here.")
-
-
-async def _body(request: Request, bytes_max: int) -> bytes:
-    if request.method in ("GET", "HEAD"):
-        return b""
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > bytes_max:
-            raise HttpError(
-                413, "BadRequestException", f"The body has more than {bytes_max} bytes."
-            )
-        chunks.append(chunk)
-    return b"".join(chunks)
 
 
 def _with_challenge(operation: Operation, answer: Answer) -> Answer:

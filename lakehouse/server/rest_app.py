@@ -63,7 +63,7 @@ def rest_app(
         memory.bound_process()
     served = Served.of(lake, config or {}, doorkeeper, files, bounds)
     operations = operations_of(lake.catalog, access, bounds)
-    answers = RequestAnswers(served)
+    answers = RequestAnswers(served, bounds)
     configuration = Operation(
         "GET", "/config", _configuration(operations), listed=False, asks=nothing
     )

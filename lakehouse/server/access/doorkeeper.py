@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import hmac
 import secrets
@@ -144,7 +143,7 @@ def _refused_as(status: int, kind: str) -> Iterator[None]:
 def _basic(value: str) -> tuple[str, str]:
     try:
         text = base64.b64decode(value.strip(), validate=True).decode()
-    except (binascii.Error, UnicodeError) as error:
+    except ValueError as error:  # no Base64, or no text
         raise not_authorized("The name and the secret cannot be read.") from error
     name, colon, secret = text.partition(":")
     if not colon:
