@@ -37,6 +37,8 @@ class Patience:
 
         The first failure is logged, the last one raised; any other error is raised at once.
         """
+        if self.total_ms == 0:
+            return attempt()
         started = self.environment.now_ms()
 
         def is_over(state: RetryCallState) -> bool:

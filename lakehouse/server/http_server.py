@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import resource
 import socket
+import sys
 import threading
 import time
 from types import TracebackType
@@ -16,6 +17,11 @@ from granian.http import HTTP1Settings
 from granian.server.embed import Server
 
 from lakehouse.errors import InvalidInputError, StorageError
+
+if sys.platform == "win32":  # there is no uvloop
+    from asyncio import new_event_loop
+else:
+    from uvloop import new_event_loop
 
 _READY_SECONDS = 20.0
 _POLL_SECONDS = 0.02
@@ -87,7 +93,8 @@ class HttpServer:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self._serve())
         # told by `__enter__`, in the thread that wants to know
         except BaseException as error:  # noqa: BLE001
             self._failure = error

@@ -7,6 +7,7 @@ import traceback
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
+from time import sleep
 
 import pytest
 from sqlalchemy import create_engine, event, make_url, text
@@ -171,6 +172,7 @@ def test_readers_follow_a_pointer_that_moves_while_they_read(opened):
 
     event.listen(catalog._database._engine, "after_cursor_execute", overtaken)
     assert catalog.load(EVENTS).metadata_location == rival.load(EVENTS).metadata_location
+    rival.commit(EVENTS, rival.load(EVENTS), (), (SetProperties({"x": "z"}),))
     left.append(2)
     assert catalog.refresh(stale).metadata_location == rival.load(EVENTS).metadata_location
     assert left == []
@@ -320,6 +322,60 @@ def test_sixteen_writers_on_one_sqlite_file(opened):
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(append, range(16)))
     assert len(live_files(catalogs[0], catalogs[0].load(EVENTS))) == 32
+
+
+def test_threads_that_write_to_one_sqlite_file_queue_outside_it(opened):
+    """SQLite makes a writer sleep up to 100 ms before it looks again, and each had a connection."""
+    database, together = opened()._database, 70
+    barrier = threading.Barrier(together + 1)
+
+    def update(number):
+        barrier.wait()
+        with database.write() as connection:
+            database.run(
+                connection,
+                "INSERT INTO iceberg_namespace_properties VALUES ('c', 'raw', :key, '1')",
+                key=str(number),
+            )
+
+    def connections():
+        return database._engine.pool.checkedout()
+
+    with ThreadPoolExecutor(together) as pool:
+        with database.write() as connection:
+            connection.execute(text("SELECT 1"))
+            futures = [pool.submit(update, number) for number in range(together)]
+            barrier.wait()
+            most = max(connections() for _ in range(200) if not sleep(0.002))
+        for one in futures:
+            one.result()
+    assert most == 1
+    with database.read() as connection:
+        counted = database.rows(connection, "SELECT count(*) FROM iceberg_namespace_properties")
+    assert counted[0][0] == together
+
+
+def test_nobody_asks_twice_where_a_table_is_while_nothing_is_committed(opened):
+    catalog, other = opened(), opened()
+    version = create_table(catalog)
+    asked = []
+    event.listen(
+        catalog._database._engine,
+        "before_cursor_execute",
+        lambda _c, _cursor, statement, *_: asked.append(statement),
+    )
+    for _ in range(2):
+        assert catalog.refresh(version) is version
+        assert len(asked) == 1
+    for step in range(3):
+        Transaction(other, EVENTS).append([data_file(f"f{step}")]).commit()
+        newest = catalog.refresh(version)
+        assert newest.metadata_location == other.load(EVENTS).metadata_location
+        assert len(asked) == 2 + step
+    other.drop(EVENTS)
+    with pytest.raises(NoSuchTableError):
+        catalog.refresh(version)
+    assert not catalog.table_exists(EVENTS)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

@@ -10,10 +10,12 @@ import hashlib
 import logging
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 log = logging.getLogger(__name__)
 
@@ -21,21 +23,46 @@ WAIT_SECONDS_MAX = 10.0
 _POLL_SECONDS = 0.002
 
 
+class _ThreadTurn:
+    """Who of this process looks at the file; there as long as anybody waits."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+_thread_turns: WeakValueDictionary[str, _ThreadTurn] = WeakValueDictionary()
+_thread_turns_lock = threading.Lock()
+
+
 @contextmanager
 def machine_turn(key: str, *, wait_seconds_max: float = WAIT_SECONDS_MAX) -> Iterator[None]:
     """Hold this machine's turn for `key`.
 
-    After `wait_seconds_max`, or where locks do not work, it goes on without.
+    After `wait_seconds_max`, or where locks do not work, it goes on without. Threads of this
+    process queue among themselves first: one of them looks at the file again and again, not all.
     """
-    handle = _open(key)
-    if handle is None:
-        yield
-        return
+    until = time.monotonic() + wait_seconds_max
+    with _thread_turn(key, wait_seconds_max):
+        handle = _open(key)
+        try:
+            if handle is not None:
+                _wait(handle, until)
+            yield
+        finally:
+            if handle is not None:
+                os.close(handle)
+
+
+@contextmanager
+def _thread_turn(key: str, wait_seconds_max: float) -> Iterator[None]:
+    with _thread_turns_lock:
+        turn = _thread_turns.setdefault(key, _ThreadTurn())
+    held = turn.lock.acquire(timeout=wait_seconds_max)
     try:
-        _wait(handle, wait_seconds_max)
         yield
     finally:
-        os.close(handle)
+        if held:
+            turn.lock.release()
 
 
 def _open(key: str) -> int | None:
@@ -51,8 +78,7 @@ def _open(key: str) -> int | None:
         return None
 
 
-def _wait(handle: int, wait_seconds_max: float) -> None:
-    until = time.monotonic() + wait_seconds_max
+def _wait(handle: int, until: float) -> None:
     while True:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

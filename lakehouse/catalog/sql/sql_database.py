@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     URL,
@@ -42,6 +42,7 @@ from lakehouse.errors import InvalidInputError, StorageError
 from lakehouse.patience import Patience
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _TABLES = (
     "CREATE TABLE IF NOT EXISTS iceberg_tables (catalog_name VARCHAR(255) NOT NULL, "
@@ -101,6 +102,8 @@ class Database:
         self._typed: bool | None = None
         self._threads: dict[str, threading.Lock] = {}
         self._threads_lock = threading.Lock()
+        self._writer = threading.Lock()
+        self._remembered: tuple[Hashable, dict[Hashable, Any]] = (None, {})
         weakref.finalize(self, self._engine.dispose)
         if self._changes is not None:
             weakref.finalize(self, self._changes.close)
@@ -146,7 +149,7 @@ class Database:
         Raises StorageError; IntegrityError passes.
         """
         try:
-            with self._connected() as connection, connection.begin():
+            with self._writing(), self._connected() as connection, connection.begin():
                 yield connection
         except IntegrityError:
             raise
@@ -167,7 +170,7 @@ class Database:
         return self._patience.call(lambda: self._attempt_once(change))
 
     def _attempt_once(self, change: Callable[[Connection], int]) -> int | None:
-        with self._connect() as connection:
+        with self._writing(), self._connect() as connection:
             transaction = None
             try:
                 transaction = connection.begin()
@@ -221,6 +224,21 @@ class Database:
         """What changes whenever anybody commits; None where that is not told without a query."""
         return None if self._changes is None else self._changes.mark()
 
+    def found(self, key: Hashable, look: Callable[[Connection], T]) -> T:
+        """What `look` finds; from memory while nobody commits anything to the database."""
+        mark = self.change_mark()  # of before: who commits meanwhile changes it
+        of_mark, remembered = self._remembered
+        if mark is not None and mark == of_mark and key in remembered:
+            known: T = remembered[key]
+            return known
+        with self.read() as connection:
+            found = look(connection)
+        if mark == of_mark:
+            remembered[key] = found
+        else:
+            self._remembered = (mark, {key: found})
+        return found
+
     def close(self) -> None:
         """Close pooled connections."""
         self._engine.dispose()
@@ -236,6 +254,23 @@ class Database:
             return self._engine.connect()
         except SQLAlchemyError as error:
             raise self._failed(error) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """SQLite takes one writer: threads of this process queue here.
+
+        Those that SQLite itself keeps waiting sleep up to 100 ms and look again, whoever came
+        after them meanwhile.
+        """
+        if not self._is_sqlite:
+            yield
+            return
+        held = self._writer.acquire(timeout=_BUSY_MS / 1000)
+        try:
+            yield
+        finally:
+            if held:
+                self._writer.release()
 
     @contextmanager
     def _advisory_turn(self, key: str) -> Iterator[None]:

@@ -85,8 +85,10 @@ class SqlPointers:
 
     def find(self, identifier: Identifier) -> str | None:
         """The metadata file; None where there is none."""
-        with self._database.read() as connection:
-            found = self._find(connection, identifier)
+        found = self._database.found(
+            (self._catalog, self._kind, identifier),
+            lambda connection: self._find(connection, identifier),
+        )
         return None if found is None else found[0]
 
     def require(self, identifier: Identifier) -> str:

@@ -459,10 +459,11 @@ class MetadataDraft:
         m = self._m
         if not m.table_uuid or not m.location:
             raise InvalidInputError("A new table needs a uuid and a location.")
-        schema = m.schema()
-        check_schema_for_version(schema, m.format_version)
-        check_spec(m.spec(), schema)
-        check_sort_order(m.sort_order(), schema)
+        if self._base is None or not m.is_shaped_as(self._base):
+            schema = m.schema()
+            check_schema_for_version(schema, m.format_version)
+            check_spec(m.spec(), schema)
+            check_sort_order(m.sort_order(), schema)
         for name, ref in m.refs.items():
             if ref.snapshot_id in self._removed_snapshots:
                 raise CommitConflictError(

@@ -125,6 +125,18 @@ class TableMetadata:
         default_factory=dict, repr=False, compare=False
     )
 
+    def is_shaped_as(self, other: TableMetadata) -> bool:
+        """Whether schemas, partition specs, sort orders and format version are the very same."""
+        mine, theirs = (
+            (
+                *map(id, (one.schemas, one.partition_specs, one.sort_orders)),
+                *(one.current_schema_id, one.default_spec_id, one.default_sort_order_id),
+                one.format_version,
+            )
+            for one in (self, other)
+        )
+        return mine == theirs
+
     def schema(self, schema_id: int | None = None) -> Schema:
         """The current schema, or the one with this id; raises CorruptMetadataError if missing."""
         wanted = self.current_schema_id if schema_id is None else schema_id

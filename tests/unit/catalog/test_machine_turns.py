@@ -1,0 +1,83 @@
+"""Turns on one machine: one at a time, threads of a process behind one that looks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from lakehouse.catalog.filesystem.machine_turns import machine_turn
+
+HOLDS = """
+import sys
+from lakehouse.catalog.filesystem.machine_turns import machine_turn
+with machine_turn(sys.argv[1]):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def turn_files():
+    """How often this process has a file of turns open."""
+    found = 0
+    for one in Path("/proc/self/fd").iterdir():
+        try:
+            found += "lakehouse-turns" in str(one.readlink())
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def test_threads_of_a_process_wait_behind_one_that_looks_at_the_file():
+    key, before = f"t-{uuid.uuid4()}", turn_files()
+    held, inside, most_inside = threading.Barrier(9), [], []
+
+    def take(number):
+        held.wait()
+        with machine_turn(key):
+            inside.append(number)
+            most_inside.append(len(inside))
+            inside.remove(number)
+
+    with ThreadPoolExecutor(8) as pool:
+        with machine_turn(key):
+            futures = [pool.submit(take, number) for number in range(8)]
+            held.wait()
+            opened = []
+            for _ in range(100):
+                opened.append(turn_files() - before)
+                time.sleep(0.002)
+        for one in futures:
+            one.result()
+    assert max(opened) == 1
+    assert most_inside == [1] * 8
+
+
+def test_a_turn_is_of_the_machine_and_waited_for_no_longer_than_said():
+    key = f"t-{uuid.uuid4()}"
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, key], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout.readline() == "held\n"
+        got = threading.Event()
+
+        def take():
+            with machine_turn(key, wait_seconds_max=60):
+                got.set()
+
+        waiting = threading.Thread(target=take)
+        waiting.start()
+        # another process has it, and a thread of this one waits for it: neither is waited for
+        with machine_turn(key, wait_seconds_max=0.01):
+            assert not got.is_set()
+        other.communicate("go on\n")
+        waiting.join()
+        assert got.is_set()
+    finally:
+        other.kill()
+        other.wait()
