@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from lakehouse.storage.storage_protocol import WHOLE_BYTES_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class Stat:
@@ -73,7 +75,8 @@ class Disk(Protocol):
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         """Content, or the part of it that exists.
 
-        OSError for what is no regular file, whose content may have no end.
+        OSError for what is no regular file, whose content may have no end, and where more than
+        `WHOLE_BYTES_MAX` bytes would be read to the end.
         """
 
 
@@ -151,11 +154,14 @@ class PosixDisk:
         # without blocking, because a pipe that nobody writes to would never open
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with open(handle, "rb", buffering=0) as file:  # noqa: PTH123 - a handle, not a path
-            mode = os.fstat(handle).st_mode
+            found = os.fstat(handle)
+            mode = found.st_mode
             if stat_bits.S_ISDIR(mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
             if not stat_bits.S_ISREG(mode):
                 raise OSError(errno.EINVAL, "Not a regular file", path)
+            if length is None and found.st_size - offset > WHOLE_BYTES_MAX:
+                raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
             if offset:
                 file.seek(offset)
             return file.read() if length is None else _read_fully(file.read, length)

@@ -55,7 +55,7 @@ from lakehouse.storage.delegated.vended_credentials import (
 from lakehouse.storage.location import parse
 from lakehouse.storage.output_stream import WriteOnlyStream
 from lakehouse.storage.s3_client import arrow_s3
-from lakehouse.storage.storage_protocol import DeleteReport, FileInfo
+from lakehouse.storage.storage_protocol import WHOLE_BYTES_MAX, DeleteReport, FileInfo
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class ObjectStorage:
     def read(self, location: str) -> bytes:
         """The whole file."""
         store, key = self._locate(location)
-        return self._patiently("read", location, lambda: bytes(obstore.get(store, key).bytes()))
+        return self._patiently("read", location, lambda: _whole(obstore.get(store, key), location))
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
         """Bytes [offset, offset+length), fewer only at the end of the file."""
@@ -419,6 +419,16 @@ def _fail(action: str, location: str, error: Exception, **context: object) -> No
         location=location,
         **context,
     ) from error
+
+
+def _whole(found: obstore.GetResult, location: str) -> bytes:
+    size = found.meta["size"]
+    if size > WHOLE_BYTES_MAX:
+        raise StorageError(
+            f"Cannot read {location}: it has {size} bytes, more than {WHOLE_BYTES_MAX}.",
+            location=location,
+        )
+    return bytes(found.bytes())
 
 
 def _is_final(error: Exception) -> bool:

@@ -14,6 +14,9 @@ from typing import Protocol, Self, runtime_checkable
 
 import pyarrow.fs as pafs
 
+WHOLE_BYTES_MAX = 1024**3
+"""Bytes of a file that is read as a whole: anybody may have put a file there that has no end."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
@@ -100,7 +103,7 @@ class Storage(Protocol):
         """What `storage_for(location, properties)` needs to reopen this storage elsewhere."""
 
     def read(self, location: str) -> bytes:
-        """The whole file."""
+        """The whole file. On disks and object stores of at most `WHOLE_BYTES_MAX`."""
 
     def read_range(self, location: str, offset: int, length: int) -> bytes:
         """Bytes [offset, offset+length), fewer only at the end of the file."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import socket
 import threading
@@ -9,18 +11,27 @@ import time
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import requests
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.expressions import NotIn
 
+import lakehouse as lh
 from lakehouse.server import http_server, large_bodies
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.memory_bounds import MIB, MemoryBounds
+from lakehouse.server.operations import scan_operations
 from lakehouse.server.rest_app import rest_app
+from lakehouse.storage.storage_protocol import WHOLE_BYTES_MAX
 from tests.server.conftest import SCHEMA, Rest, open_lake
+from tests.server.test_rest_protocol import error
 from tests.server.test_server_faults import free_port, start
 from tests.server.test_view_operations import version
 
-METRICS = "/v1/namespaces/ns/tables/t/metrics"
+ANYWHERE = "/v1/transactions/commit"
+PARTS = 60
+ROWS = pa.table({"id": range(PARTS)})
 BEGUN = {
     "nothing": b"",
     "a byte": b"P",
@@ -50,7 +61,7 @@ def connected(rest, begun=b""):
 
 
 def post(size=None):
-    head = f"POST {METRICS} HTTP/1.1\r\nHost: x\r\n"
+    head = f"POST {ANYWHERE} HTTP/1.1\r\nHost: x\r\n"
     length = "Transfer-Encoding: chunked" if size is None else f"Content-Length: {size}"
     return f"{head}{length}\r\n\r\n".encode()
 
@@ -60,7 +71,7 @@ def status(answer):
 
 
 def posted(rest, body):
-    return requests.post(rest.url + METRICS, data=body, timeout=60)
+    return requests.post(rest.url + ANYWHERE, data=body, timeout=60)
 
 
 def as_text(size):
@@ -231,3 +242,81 @@ def test_numbers_of_pages_and_names_that_are_none(tmp_path):
                 answer = rest.get(f"{path}?pageSize={size}")
                 assert (answer.status_code, len(answer.content) < 400) == (expected, True)
         assert rest.get(f"{tables}?pageToken={'x' * 50_000}!").status_code == 400
+
+
+def test_a_large_filter_makes_small_pages(tmp_path, monkeypatch):
+    """It is told with each file, and all that was asked for with each token."""
+    monkeypatch.setattr(scan_operations, "PAGE_BYTES", 20_000)
+    plan = "/namespaces/ns/tables/wide/plan"
+    with serving(tmp_path) as rest:
+        wide = rest.lake.create_table("ns.wide", ROWS.schema, partition_by=["id"])
+        wide.append(ROWS)
+        values = [10**6 + n for n in range(400)]
+        asked = {"filter": {"type": "not-in", "term": "id", "values": values}}
+        largest, found, waiting = 0, [], [rest.post(plan, asked)]
+        while waiting:
+            answer = waiting.pop()
+            assert answer.status_code == 200, answer.text
+            largest = max(largest, len(answer.content))
+            told = answer.json()
+            found += [one["data-file"]["file-path"] for one in told["file-scan-tasks"]]
+            tokens = told.get("plan-tasks", ())
+            waiting += [rest.post(f"{plan[:-4]}tasks", {"plan-task": one}) for one in tokens]
+        assert sorted(found) == sorted(wide.inspect.files()["file_path"].to_pylist())
+        assert largest < 4 * 20_000
+        theirs = RestCatalog("c", uri=rest.url, **{"scan-planning-mode": "server"})
+        rows = theirs.load_table("ns.wide").scan(row_filter=NotIn("id", values)).to_arrow()
+        ours = lh.load_catalog(rest.url, **{"scan-planning-mode": "server"})
+        assert rows.num_rows == PARTS
+        assert ours.load_table("ns.wide").scan(where=f"id NOT IN {tuple(values)}").count() == PARTS
+        too_large = {"filter": {"type": "eq", "term": "id", "value": "x" * 20_000}}
+        assert rest.post(plan, too_large).status_code == 413
+
+
+def test_reports_are_small(tmp_path):
+    with serving(tmp_path) as rest:
+        report = {"report-type": "commit-report", "metrics": {"a": "x" * MIB}}
+        assert rest.post("/namespaces/ns/tables/t/metrics", report).status_code == 413
+
+
+def test_a_line_of_the_log_names_so_many_tables(tmp_path, caplog):
+    changes = [{"identifier": {"namespace": ["ns"], "name": f"t{n}"}} for n in range(5000)]
+    with serving(tmp_path) as rest, caplog.at_level("INFO", "lakehouse.server.watching.access_log"):
+        assert rest.post("/transactions/commit", {"table-changes": changes}).status_code == 404
+        rest.get("/namespaces")
+    (line,) = [one for one in caplog.messages if "transactions" in one]
+    assert (len(json.loads(line)["names"]), json.loads(line)["more_names"]) == (100, 4900)
+
+
+def special_files(folder):
+    """Files that have no end, or no content, by name."""
+    os.mkfifo(folder / "pipe")
+    (folder / "device").symlink_to("/dev/zero")
+    (folder / "folder").mkdir()
+    for name, size in (("sparse", 2**40), ("smaller", WHOLE_BYTES_MAX + 1)):
+        with (folder / name).open("wb") as file:
+            file.truncate(size)
+    return [folder / name for name in ("pipe", "device", "folder", "sparse", "smaller")]
+
+
+def test_what_is_no_file_is_not_registered(tmp_path):
+    with serving(tmp_path) as rest:
+        for n, file in enumerate(special_files(Path(rest.lake.warehouse))):
+            body = {"name": f"n{n}", "metadata-location": str(file)}
+            answer = rest.post("/namespaces/ns/register", body)
+            assert error(answer) == (400, "BadRequestException"), (file, answer.text)
+        assert requests.get(f"{rest.url}/health", timeout=30).status_code == 200
+
+
+def test_plans_of_what_is_no_file_fail(tmp_path):
+    with serving(tmp_path) as rest:
+        for n, file in enumerate(special_files(tmp_path)):
+            table = rest.lake.create_table(f"ns.s{n}", ROWS.schema)
+            table.append(ROWS)
+            listed = table.refresh().current_snapshot().manifest_list.removeprefix("file://")
+            Path(listed).unlink()
+            file.rename(listed)
+            answer = rest.post(f"/namespaces/ns/tables/s{n}/plan", {})
+            assert error(answer) == (500, "InternalServerError"), (file, answer.text)
+            assert answer.json()["error"]["message"].startswith(("Cannot read", "No file"))
+        assert requests.get(f"{rest.url}/health", timeout=30).status_code == 200

@@ -300,6 +300,51 @@ def test_a_signature_is_of_one_request(server, store, table):
     assert json.dumps(headers).count("AWS4-HMAC-SHA256") == 1
 
 
+def test_who_writes_over_the_metadata_file_has_no_other_table_s_requests_signed(store, tmp_path):
+    """Beside the same test of credentials: what the file says of folders is anybody's word."""
+    catalog = f"sqlite:///{tmp_path}/forged.db"
+    lake = lh.load_catalog(catalog, warehouse="s3://lake/forged", **store.keys)
+    bank, made = (lake.create_table(name, ROWS.schema) for name in ("bank.secret", "ann.t"))
+    for one in (bank, made):
+        one.append(ROWS)
+    own = f"{made.location}/metadata"
+    file, storage = made.refresh().metadata_location, lake.catalog.storage(made.location)
+    honest = json.loads(storage.read(file))
+    wanted = [bank.refresh().metadata_location, bank.current_snapshot().manifest_list]
+    rules = read_rules(rules_file(tmp_path, roles=GRANTED))
+    sign = "/namespaces/ann/tables/t/sign"
+    for place, more, is_signed in (
+        (made.location, {}, True),
+        (made.location, {"write.data.path": bank.location}, True),
+        (made.location, {"write.folder-storage.path": bank.location}, True),
+        (bank.location, {}, False),
+        (bank.location, {"write.metadata.path": own}, False),
+        ("s3://lake/forged", {"write.metadata.path": own}, False),
+    ):
+        forged = {**honest, "location": place, "properties": more}
+        storage.write(file, json.dumps(forged).encode())
+        lake = lh.load_catalog(catalog, warehouse="s3://lake/forged", **store.keys)
+        app = rest_app(lake, rules=rules, access=AccessRules(signs=True))
+        with HttpServer(app, "127.0.0.1", 0, is_guarded=True) as started:
+            server = Guarded(started.url, lake)
+            for name in ("ann", "bob"):
+                asked = [
+                    {"region": "us-east-1", "method": "GET", "headers": {}}
+                    | {"uri": one.replace("s3://", f"{store.endpoint}/")}
+                    for one in (file, *wanted)
+                ]
+                told = [server.ask(server.token(name), "POST", sign, one) for one in asked]
+                expected = [200 if is_signed else 403, 403, 403]
+                assert [one.status_code for one in told] == expected, (place, more)
+                loaded = server.ask(
+                    server.token(name),
+                    "GET",
+                    sign[:-5],
+                    **{"X-Iceberg-Access-Delegation": "remote-signing"},
+                )
+                assert ("remote-signing-config" in loaded.json()) == is_signed
+
+
 def test_rows_of_many_columns(server):
     """More than one part of a file, read by columns."""
     lake = ours(server, "ann")

@@ -24,6 +24,8 @@ from lakehouse.spec.json_fields import (
 
 log = logging.getLogger(__name__)
 
+_BODY_MAX = 1024 * 1024
+"""What is reported is logged, or kept by a listener."""
 _SCAN, _COMMIT = "scan-report", "commit-report"
 _MS = {"nanoseconds": 1e-6, "microseconds": 1e-3, "milliseconds": 1.0, "seconds": 1e3}
 
@@ -103,5 +105,6 @@ REPORT_OPERATIONS = (
         "/namespaces/{namespace}/tables/{table}/metrics",
         report_metrics,
         asks=on_table(Privilege.READ),
+        body_max=_BODY_MAX,
     ),
 )

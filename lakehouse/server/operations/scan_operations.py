@@ -35,6 +35,8 @@ from lakehouse.spec.metadata.table_metadata import TableMetadata
 
 TASKS_MAX = 5000
 """Files in one answer; further ones are fetched by plan tasks."""
+PAGE_BYTES = 16 * 1024 * 1024
+"""Of what is asked for, repeated in one answer: each file has the filter, each token all of it."""
 _LONG_MS = 1000
 """A plan that took longer is kept also where it has no further files: it is asked for by its id."""
 
@@ -46,6 +48,10 @@ class _Asked:
     identifier: Identifier
     metadata_location: str
     body: bytes
+
+    def files_max(self) -> int:
+        """Files in one answer."""
+        return max(1, min(TASKS_MAX, PAGE_BYTES // len(self.body)))
 
 
 class ScanPlanning:
@@ -66,7 +72,8 @@ class ScanPlanning:
         table = "/namespaces/{namespace}/tables/{table}"
         plan, reads = f"{table}/plan", on_table(Privilege.READ)
         return (
-            Operation("POST", plan, self.plan, asks=reads),
+            # of a larger one the token would be more than a body may have
+            Operation("POST", plan, self.plan, asks=reads, body_max=PAGE_BYTES),
             Operation("GET", f"{plan}/{{plan_id}}", self.fetch, asks=reads),
             Operation("DELETE", f"{plan}/{{plan_id}}", self.cancel, asks=reads),
             Operation("POST", f"{table}/tasks", self.tasks, asks=reads),
@@ -82,7 +89,7 @@ class ScanPlanning:
         )
 
         def first_page() -> bytes:
-            return _page(self._planned(served, call, version, asked), version, asked, 0)
+            return _page(self._planned(served, call, version, asked), version, _Page(asked))
 
         plan_id, size = str(served.environment.new_uuid()), len(call.body) + len(asked.body)
         return Answer(200, self._under_way.begin(version.identifier, plan_id, first_page, size))
@@ -108,10 +115,10 @@ class ScanPlanning:
         """Further files of a plan."""
         document = call.document()
         token = call.read(lambda: require_str(document, "plan-task", "body"))
-        asked, begin = _from_token(call.table(), token)
+        asked = _from_token(call.table(), token)
         version = served.tables.newest(call.table())
-        plan = self._planned(served, call, version, asked)
-        return Answer(200, _page(plan, version, asked, begin))
+        plan = self._planned(served, call, version, asked.plan)
+        return Answer(200, _page(plan, version, asked))
 
     def _planned(
         self, served: Served, call: Call, version: TableVersion, asked: _Asked
@@ -139,14 +146,45 @@ class ScanPlanning:
             raise HttpError(404, "NoSuchSnapshotException", error.message) from error
         served.meters.planned(plan.report)
         served.lake.listeners.planned(str(version.identifier), plan.report, engine=ENGINE_REST)
-        if len(plan.tasks) > TASKS_MAX or sum(plan.report.stage_ms.values()) > _LONG_MS:
+        if len(plan.tasks) > asked.files_max() or sum(plan.report.stage_ms.values()) > _LONG_MS:
             self._plans.put((newest, reads_all), plan, plan.memory_bytes + len(asked.body))
         return plan
 
 
-def _page(plan: ScanPlan, version: TableVersion, asked: _Asked, begin: int) -> bytes:
-    """So many files of a plan from one on; keeps none of what is made for it."""
-    whole = orjson.loads(asked.body).get("filter")
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Some files of a plan.
+
+    Attributes:
+        plan: which.
+        begin: the first of the files.
+        is_linked: whether the answer names the next page; else the first one has named all.
+    """
+
+    plan: _Asked
+    begin: int = 0
+    is_linked: bool = False
+
+    def token(self) -> str:
+        """By which clients ask for it."""
+        parts = [self.plan.metadata_location, self.plan.body.decode(), self.begin, self.is_linked]
+        return base64.urlsafe_b64encode(orjson.dumps(parts)).decode()
+
+    def following(self, files: int) -> list[str]:
+        """Tokens of further pages, of a plan of so many files; no more of them than fit in one."""
+        size = self.plan.files_max()
+        rest = range(self.begin + size, files, size)
+        if not rest or (self.begin and not self.is_linked):
+            return []
+        following = replace(self, begin=rest[0], is_linked=True).token()
+        if self.is_linked or len(following) * len(rest) > PAGE_BYTES:
+            return [following]
+        return [replace(self, begin=one).token() for one in rest]
+
+
+def _page(plan: ScanPlan, version: TableVersion, asked: _Page) -> bytes:
+    """One page of a plan; keeps none of what is made for it."""
+    whole = orjson.loads(asked.plan.body).get("filter")
     types = types_of_partitions(version.metadata.specs(), types_of(version.metadata))
     deletes: dict[tuple[str, int | None], int] = {}
     delete_files: list[dict[str, Any]] = []
@@ -160,7 +198,7 @@ def _page(plan: ScanPlan, version: TableVersion, asked: _Asked, begin: int) -> b
         return deletes[key]
 
     tasks: list[dict[str, Any]] = []
-    for task in plan.tasks[begin : begin + TASKS_MAX]:
+    for task in plan.tasks[asked.begin : asked.begin + asked.plan.files_max()]:
         item: dict[str, Any] = {"data-file": file_to_json(task.data_file, types)}
         if task.deletes:
             item["delete-file-references"] = [reference(one) for one in task.deletes]
@@ -170,9 +208,9 @@ def _page(plan: ScanPlan, version: TableVersion, asked: _Asked, begin: int) -> b
     found: dict[str, Any] = {"file-scan-tasks": tasks}
     if delete_files:
         found["delete-files"] = delete_files
-    if begin == 0 and len(plan.tasks) > TASKS_MAX:
-        rest = range(TASKS_MAX, len(plan.tasks), TASKS_MAX)
-        found["plan-tasks"] = [_token(asked, one) for one in rest]
+    following = asked.following(len(plan.tasks))
+    if following:
+        found["plan-tasks"] = following
     plan.forget()
     return orjson.dumps(found)
 
@@ -236,17 +274,12 @@ def _snapshots_read(
             return
 
 
-def _token(asked: _Asked, begin: int) -> str:
-    parts = [asked.metadata_location, asked.body.decode(), begin]
-    return base64.urlsafe_b64encode(orjson.dumps(parts)).decode()
-
-
-def _from_token(identifier: Identifier, token: str) -> tuple[_Asked, int]:
+def _from_token(identifier: Identifier, token: str) -> _Page:
     try:
-        location, body, begin = orjson.loads(base64.urlsafe_b64decode(token))
+        location, body, begin, *linked = orjson.loads(base64.urlsafe_b64decode(token))
         document = orjson.loads(body)
     except (binascii.Error, ValueError, TypeError) as error:
         raise InvalidInputError("plan-task is none that this server gave.") from error
     if not (isinstance(document, dict) and isinstance(location, str) and isinstance(begin, int)):
         raise InvalidInputError("plan-task is none that this server gave.")
-    return _Asked(identifier, location, body.encode()), max(begin, 0)
+    return _Page(_Asked(identifier, location, body.encode()), max(begin, 0), linked == [True])

@@ -12,6 +12,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from lakehouse.catalog.catalog_protocol import TableVersion
+from lakehouse.catalog.commit_outcome import before_the_swap
 from lakehouse.catalog.confinement import allowed_roots, check_within, unused_folder
 from lakehouse.catalog.metadata_files import read_metadata
 from lakehouse.errors import (
@@ -19,6 +20,7 @@ from lakehouse.errors import (
     InvalidInputError,
     NoSuchFileError,
     NoSuchTableError,
+    StorageError,
     TableAlreadyExistsError,
 )
 from lakehouse.server.access.asked_privileges import (
@@ -67,6 +69,7 @@ from lakehouse.spec.metadata.table_updates import SetLocation, SetProperties, Up
 from lakehouse.spec.partitioning.spec_json import sort_order_from_json, spec_from_json
 from lakehouse.spec.schema.schema_json import schema_from_json
 from lakehouse.spec.table_properties import parse_format_version
+from lakehouse.storage.storage_protocol import Storage
 
 
 def list_tables(served: Served, call: Call) -> Answer:
@@ -278,12 +281,23 @@ def register_table(served: Served, call: Call) -> Answer:
     check_within(
         "The metadata file", location, allowed_roots(catalog.warehouse, catalog.properties)
     )
-    try:
-        made = catalog.register(Identifier(call.namespace(), name), location)
-    except (NoSuchFileError, CorruptMetadataError) as error:
-        raise InvalidInputError(f"{location} is no metadata file: {error.message}") from error
+    with before_the_swap():
+        _check_metadata_file(catalog.storage(location), location)
+    made = catalog.register(Identifier(call.namespace(), name), location)
     served.tables.keep(made)
     return _table_answer(served, call, made)
+
+
+def _check_metadata_file(storage: Storage, location: str) -> None:
+    """Raise InvalidInputError where nothing can be registered by it."""
+    try:
+        read_metadata(storage, location)
+    except (NoSuchFileError, CorruptMetadataError) as error:
+        raise InvalidInputError(f"{location} is no metadata file: {error.message}") from error
+    except StorageError as error:
+        if error.retryable:
+            raise
+        raise InvalidInputError(f"{location} cannot be read: {error.message}") from error
 
 
 def table_is_there(served: Served, call: Call) -> Answer:

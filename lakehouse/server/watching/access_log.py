@@ -9,6 +9,8 @@ from pathlib import Path
 import orjson
 
 log = logging.getLogger(__name__)
+_NAMES_MAX = 100
+"""In one line; a transaction may have as many as there is room for in a body."""
 
 
 def log_request(
@@ -37,10 +39,12 @@ def log_request(
         "at": at.isoformat(timespec="milliseconds"),
         "principal": principal,
         "operation": operation,
-        "names": names,
+        "names": names[:_NAMES_MAX],
         "status": status,
         "ms": round(seconds * 1000, 3),
     }
+    if len(names) > _NAMES_MAX:
+        line["more_names"] = len(names) - _NAMES_MAX
     log.info("%s", orjson.dumps(line).decode())
 
 

@@ -114,7 +114,7 @@ class AvroTaskReader(TaskReader):
         self.row_groups: list[RowGroup] = []
         if rows.task.start > 0:
             return
-        self._file = AvroFile(self.path, storage.read(self.path))
+        self._file = AvroFile(self.path, storage.read_range(self.path, 0, storage.size(self.path)))
         scan, file = rows.scan, rows.task.data_file
         known = file_columns(self._file.schema, rows.name_mapping, self.path)
         constants = scan.constants(file)
