@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--replay", type=int)
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="planted bugs; all by default")
     options = parser.parse_args()
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     if options.replay is not None:
         seed, snapshots, broken = outcome(options.replay)
         sys.stdout.write(
