@@ -23,14 +23,7 @@ WAIT_SECONDS_MAX = 10.0
 _POLL_SECONDS = 0.002
 
 
-class _ThreadTurn:
-    """Who of this process looks at the file; there as long as anybody waits."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-
-
-_thread_turns: WeakValueDictionary[str, _ThreadTurn] = WeakValueDictionary()
+_thread_turns: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
 _thread_turns_lock = threading.Lock()
 
 
@@ -42,7 +35,7 @@ def machine_turn(key: str, *, wait_seconds_max: float = WAIT_SECONDS_MAX) -> Ite
     process queue among themselves first: one of them looks at the file again and again, not all.
     """
     until = time.monotonic() + wait_seconds_max
-    with _thread_turn(key, wait_seconds_max):
+    with thread_turn(key, wait_seconds_max):
         handle = _open(key)
         try:
             if handle is not None:
@@ -54,15 +47,16 @@ def machine_turn(key: str, *, wait_seconds_max: float = WAIT_SECONDS_MAX) -> Ite
 
 
 @contextmanager
-def _thread_turn(key: str, wait_seconds_max: float) -> Iterator[None]:
+def thread_turn(key: str, wait_seconds_max: float = WAIT_SECONDS_MAX) -> Iterator[None]:
+    """Hold this process's turn for `key`; after `wait_seconds_max` it goes on without."""
     with _thread_turns_lock:
-        turn = _thread_turns.setdefault(key, _ThreadTurn())
-    held = turn.lock.acquire(timeout=wait_seconds_max)
+        turn = _thread_turns.setdefault(key, threading.Lock())
+    held = turn.acquire(timeout=wait_seconds_max)
     try:
         yield
     finally:
         if held:
-            turn.lock.release()
+            turn.release()
 
 
 def _open(key: str) -> int | None:

@@ -6,11 +6,10 @@ import hashlib
 import logging
 import re
 import sqlite3
-import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,7 +35,11 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as NoConnectionLeftError
 
-from lakehouse.catalog.filesystem.machine_turns import WAIT_SECONDS_MAX, machine_turn
+from lakehouse.catalog.filesystem.machine_turns import (
+    WAIT_SECONDS_MAX,
+    machine_turn,
+    thread_turn,
+)
 from lakehouse.catalog.sql.sqlite_changes import SqliteChanges
 from lakehouse.errors import InvalidInputError, StorageError
 from lakehouse.patience import Patience
@@ -100,9 +103,6 @@ class Database:
         self._engine = _engine(url, is_sqlite=self._is_sqlite)
         self._changes = SqliteChanges(str(self._path)) if self._is_sqlite else None
         self._typed: bool | None = None
-        self._threads: dict[str, threading.Lock] = {}
-        self._threads_lock = threading.Lock()
-        self._writer = threading.Lock()
         self._remembered: tuple[Hashable, dict[Hashable, Any]] = (None, {})
         weakref.finalize(self, self._engine.dispose)
         if self._changes is not None:
@@ -255,38 +255,27 @@ class Database:
         except SQLAlchemyError as error:
             raise self._failed(error) from error
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self) -> AbstractContextManager[None]:
         """SQLite takes one writer: threads of this process queue here.
 
         Those that SQLite itself keeps waiting sleep up to 100 ms and look again, whoever came
         after them meanwhile.
         """
-        if not self._is_sqlite:
-            yield
-            return
-        held = self._writer.acquire(timeout=_BUSY_MS / 1000)
-        try:
-            yield
-        finally:
-            if held:
-                self._writer.release()
+        return (
+            thread_turn(f"{id(self)}: write", _BUSY_MS / 1000) if self._is_sqlite else nullcontext()
+        )
 
     @contextmanager
     def _advisory_turn(self, key: str) -> Iterator[None]:
-        with self._threads_lock:
-            lock = self._threads.setdefault(key, threading.Lock())
         # Threads of this process queue here, so that waiting costs one connection and not the whole
         # pool.
-        held = lock.acquire(timeout=WAIT_SECONDS_MAX)
-        connection = self._locked(_number(key))
-        try:
-            yield
-        finally:
-            if connection is not None:
-                _give_back(connection)
-            if held:
-                lock.release()
+        with thread_turn(f"{id(self)}: {key}"):
+            connection = self._locked(_number(key))
+            try:
+                yield
+            finally:
+                if connection is not None:
+                    _give_back(connection)
 
     def _locked(self, number: int) -> Connection | None:
         """A connection that holds an advisory lock; None when the lock cannot be had."""
