@@ -22,7 +22,8 @@ class KeptByBytes(Generic[K, V]):
 
     Args:
         bytes_max: bytes kept.
-        dropped: told what there was no room for, while the lock is held: it asks nothing of this.
+        dropped: told each value that goes to make room, while the lock is held: it asks nothing of
+            this.
     """
 
     def __init__(self, bytes_max: int, dropped: Callable[[V], object] | None = None) -> None:

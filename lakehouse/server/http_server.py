@@ -6,7 +6,6 @@ import asyncio
 import ipaddress
 import resource
 import socket
-import sys
 import threading
 import time
 from types import TracebackType
@@ -15,13 +14,9 @@ from typing import Any
 from granian.constants import HTTPModes, Interfaces
 from granian.http import HTTP1Settings
 from granian.server.embed import Server
+from uvloop import new_event_loop
 
 from lakehouse.errors import InvalidInputError, StorageError
-
-if sys.platform == "win32":  # there is no uvloop
-    from asyncio import new_event_loop
-else:
-    from uvloop import new_event_loop
 
 _READY_SECONDS = 20.0
 _POLL_SECONDS = 0.02
