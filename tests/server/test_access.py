@@ -143,7 +143,10 @@ def test_who_does_not_say_who_they_are_gets_nothing(server):
     forged = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJyb290In0."
     everything = (*operations_of(server.lake.catalog), *WATCH_OPERATIONS, *TOKEN_OPERATIONS)
     headers = [{}, {"Authorization": f"Bearer {forged}"}, {"Authorization": "Basic cm9vdDp4"}]
-    headers += [{"Authorization": one} for one in ("Bearer", "Basic ?", "Digest x", "x" * 9000)]
+    headers += [
+        {"Authorization": one}
+        for one in ("Bearer", "Basic ?", "Basic \xe9", "Digest x", "x" * 9000)
+    ]
     open_ones = set()
     for operation in everything:
         path = operation.path
