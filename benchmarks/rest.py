@@ -330,7 +330,7 @@ def main() -> None:
     options = parser.parse_args()
     result = {
         "what": "requests to a catalog over SQLite by clients on the same machine",
-        "versions": {name: version_of(name) for name in ("granian", "starlette", "orjson")}
+        "versions": {name: version_of(name) for name in ("uvicorn", "starlette", "orjson")}
         | {"python": platform.python_version(), "iceberg": "1.11.0"},
         "machine": f"{platform.machine()}, {platform.system()} {platform.release()}",
         "cores": os.cpu_count(),

@@ -1,4 +1,4 @@
-"""The application behind HTTP: granian, in this process."""
+"""The application behind HTTP, in a thread of this process."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ import resource
 import socket
 import threading
 import time
+from email.utils import formatdate
 from types import TracebackType
-from typing import Any
 
-from granian.constants import HTTPModes, Interfaces
-from granian.http import HTTP1Settings
-from granian.server.embed import Server
+from uvicorn import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 from uvloop import new_event_loop
 
 from lakehouse.errors import InvalidInputError, StorageError
+from lakehouse.server.wire.http_connections import App, Connection
 
-_READY_SECONDS = 20.0
 _POLL_SECONDS = 0.02
 _CONNECTIONS = 1024
 _HEADERS_SECONDS = 30.0
-_BUFFER_BYTES = 128 * 1024
-"""Of a connection; headers may have as much."""
 
 
 class HttpServer:
-    """An ASGI application on an address, while the context lasts.
+    """An application on an address, while the context lasts.
 
     Requests that are being answered when it ends are answered first.
 
@@ -42,19 +40,20 @@ class HttpServer:
         url: where it answers.
     """
 
-    def __init__(self, app: Any, host: str, port: int, *, is_guarded: bool = False) -> None:
+    def __init__(self, app: App, host: str, port: int, *, is_guarded: bool = False) -> None:
         if not is_guarded and not _is_loopback(host):
             raise InvalidInputError(
                 f"{host} can be reached from other machines, and nobody is asked who they are. "
                 "Say with --principals who may do what, or listen on 127.0.0.1 behind a proxy "
                 "that asks. With --insecure everybody who reaches it may do everything."
             )
-        self._app, self._host = app, host
-        self._port = port
+        self._app, self._host, self._port = app, host, port
+        self._state = ServerState()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._server: Server | None = None
+        self._ending = asyncio.Event()
+        self._is_ready = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="lakehouse-http", daemon=True)
+        self._thread: threading.Thread | None = None
 
     @property
     def url(self) -> str:
@@ -67,13 +66,15 @@ class HttpServer:
 
         Raises InvalidInputError: the address cannot be had.
         """
-        self._port = _free_port(self._host, self._port)
+        listening = _listening(self._host, self._port)
+        self._port = int(listening.getsockname()[1])
+        self._thread = threading.Thread(
+            target=self._run, args=(listening,), name="lakehouse-http", daemon=True
+        )
         self._thread.start()
-        until = time.monotonic() + _READY_SECONDS
-        while not self._answers():
-            if self._failure is not None or time.monotonic() > until:
-                raise StorageError(f"The server at {self.url} did not start.") from self._failure
-            time.sleep(_POLL_SECONDS)
+        self._is_ready.wait()
+        if self._failure is not None:
+            raise StorageError(f"The server at {self.url} did not start.") from self._failure
         return self
 
     def __exit__(
@@ -82,47 +83,68 @@ class HttpServer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._loop is not None and self._server is not None:
-            self._loop.call_soon_threadsafe(self._server.stop)
-        self._thread.join()
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._ending.set)
+            self._thread.join()
 
-    def _run(self) -> None:
+    def _run(self, listening: socket.socket) -> None:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
-                runner.run(self._serve())
+                runner.run(self._serve(listening))
         # told by `__enter__`, in the thread that wants to know
         except BaseException as error:  # noqa: BLE001
             self._failure = error
+        finally:
+            listening.close()
+            self._is_ready.set()
 
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._server = Server(
+    async def _serve(self, listening: socket.socket) -> None:
+        self._loop = loop = asyncio.get_running_loop()
+        config = Config(
             self._app,
-            address=self._host,
-            port=self._port,
-            interface=Interfaces.ASGINL,
-            # of connections that may turn out to be HTTP/2 those that send nothing stay forever
-            http=HTTPModes.http1,
-            http1_settings=HTTP1Settings(
-                header_read_timeout=int(_HEADERS_SECONDS * 1000), max_buffer_size=_BUFFER_BYTES
-            ),
-            backlog=_CONNECTIONS,
-            backpressure=_connections(),
-            websockets=False,
-            log_enabled=False,
+            interface="asgi3",
+            http=HttpToolsProtocol,
+            ws="none",
+            lifespan="off",
+            proxy_headers=False,
+            server_header=False,
+            access_log=False,
+            log_config=None,
+            log_level="critical",
         )
-        await self._server.serve()
+        config.load()
+        most = _connections()
+        server = await loop.create_server(
+            lambda: Connection(config, self._state, self._app, most, loop),
+            sock=listening,
+            backlog=most,
+        )
+        looking = loop.create_task(self._look_after())
+        self._is_ready.set()
+        await self._ending.wait()
+        server.close()
+        for one in self._open():
+            one.shutdown()
+        while self._state.connections or self._state.tasks:
+            await asyncio.sleep(_POLL_SECONDS)
+        looking.cancel()
 
-    def _answers(self) -> bool:
-        try:
-            with socket.create_connection((self._host, self._port), timeout=1):
-                return True
-        except OSError:
-            return False
+    async def _look_after(self) -> None:
+        """Hang up on those who send nothing, and tell the time."""
+        while True:
+            date = formatdate(time.time(), usegmt=True).encode()
+            self._state.default_headers = [(b"date", date)]
+            for one in self._open():
+                if one.waits(_HEADERS_SECONDS):
+                    one.transport.abort()
+            await asyncio.sleep(min(1.0, _HEADERS_SECONDS / 4))
+
+    def _open(self) -> list[Connection]:
+        return [one for one in self._state.connections if isinstance(one, Connection)]
 
 
 def _connections() -> int:
-    """How many are served at a time, others wait: half of the files that may be open, at most."""
+    """How many are served at a time: half of the files that may be open, at most."""
     return min(_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
@@ -134,16 +156,24 @@ def _is_loopback(host: str) -> bool:
     return all(ipaddress.ip_address(one[4][0]).is_loopback for one in found)
 
 
-def _free_port(host: str, port: int) -> int:
-    """The port, if nobody listens there: granian would share it with them."""
+def _listening(host: str, port: int) -> socket.socket:
+    """A socket that listens there. Raises InvalidInputError: nothing can."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-            return int(probe.getsockname()[1])
+        found = socket.socket(family)
     except OSError as error:
-        raise InvalidInputError(
-            f"Nothing can listen at {host}:{port} ({error.strerror}). Choose another --host or "
-            "--port."
-        ) from error
+        raise _taken(host, port, error) from error
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(_connections())
+    except OSError as error:
+        found.close()
+        raise _taken(host, port, error) from error
+    return found
+
+
+def _taken(host: str, port: int, error: OSError) -> InvalidInputError:
+    return InvalidInputError(
+        f"Nothing can listen at {host}:{port} ({error.strerror}). Choose another --host or --port."
+    )

@@ -42,6 +42,7 @@ class Meters:
             buckets=_SECONDS,
             registry=registry,
         )
+        self._counted: dict[tuple[str, int], Histogram] = {}
         self._commits = Counter(
             "lakehouse_commits",
             "Commits to tables: committed, conflict, refused, or unknown.",
@@ -68,7 +69,12 @@ class Meters:
 
     def answered(self, operation: str, status: int, seconds: float) -> None:
         """A request was answered."""
-        self._requests.labels(operation, str(status)).observe(seconds)
+        counted = self._counted.get((operation, status))
+        if counted is None:  # looking it up takes as long as counting
+            counted = self._counted[operation, status] = self._requests.labels(
+                operation, str(status)
+            )
+        counted.observe(seconds)
 
     @contextmanager
     def commit(self) -> Iterator[None]:

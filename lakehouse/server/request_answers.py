@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from asyncio import get_running_loop
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from anyio import CapacityLimiter, to_thread
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -16,15 +17,18 @@ from lakehouse.server.access.asked_privileges import check_asks
 from lakehouse.server.access.privileges import ANYONE, Caller
 from lakehouse.server.error_answers import HttpError, error_answer
 from lakehouse.server.http_messages import Answer, Call
-from lakehouse.server.large_bodies import LargeAnswers, RequestBodies, may_be_large
 from lakehouse.server.memory_bounds import MemoryBounds
 from lakehouse.server.repeated_requests import RepeatedRequests
 from lakehouse.server.rest_operation import Operation, Served
 from lakehouse.server.watching.access_log import log_request
+from lakehouse.server.wire.known_targets import KnownTargets
+from lakehouse.server.wire.large_bodies import PART_BYTES, LargeAnswers, RequestBodies, may_be_large
 
 T = TypeVar("T")
 _THREADS, _DOOR_THREADS, _WAITING_THREADS = 32, 2, 256
 _SCRIPTED = frozenset({"cors", "same-origin"})
+_TAKES_MORE = frozenset({"origin", "sec-fetch-mode", "content-length", "transfer-encoding"})
+"""Headers of requests that are looked at more closely."""
 _CLIENT_LEFT = 499
 """Counted for a request whose client left before it was there."""
 
@@ -41,10 +45,11 @@ class RequestAnswers:
         self._served = served
         self._bodies, self._answers = RequestBodies(bounds.bodies), LargeAnswers(bounds.answers)
         self._repeated = RepeatedRequests()
-        self._threads = CapacityLimiter(_THREADS)
+        self._known_targets = KnownTargets()
+        self._threads = ThreadPoolExecutor(_THREADS, "lakehouse-answers")
         # whoever guesses secrets waits for others who do, and nobody else does
-        self._door = CapacityLimiter(_DOOR_THREADS)
-        self._waiting = CapacityLimiter(_WAITING_THREADS)
+        self._door = ThreadPoolExecutor(_DOOR_THREADS, "lakehouse-secrets")
+        self._waiting = ThreadPoolExecutor(_WAITING_THREADS, "lakehouse-waiting")
 
     def endpoint(self, operation: Operation) -> Callable[[Request], Awaitable[Response]]:
         """What a route calls."""
@@ -52,7 +57,42 @@ class RequestAnswers:
         async def endpoint(request: Request) -> Response:
             return await self._answer(operation, request)
 
+        if operation.at_once is not None:
+            self._known_targets.add(operation)
         return endpoint
+
+    def at_once(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> Answer | None:
+        """The answer to a GET without a body, where that needs no waiting; None where it does.
+
+        Args:
+            target: path and query as they were sent.
+            headers: names in lower case.
+        """
+        began, at_ms = time.perf_counter(), self._served.environment.now_ms()
+        found = self._known_targets.find(target)
+        if found is None or found.operation.at_once is None:
+            return None
+        named = {key.decode("latin-1"): value.decode("latin-1") for key, value in reversed(headers)}
+        caller = self._caller_at_once(found.operation, named)
+        if caller is None or not _TAKES_MORE.isdisjoint(named):
+            return None
+        operation, call = found.operation, Call(found.names, found.query, named)
+        names: list[str] = []
+        try:
+            answer = self._run(found.operation.at_once, operation, call, caller, names)
+        # whoever has the time to tell what is wrong finds it again
+        except Exception:  # noqa: BLE001
+            return None
+        if answer is None or len(answer.body) > PART_BYTES:
+            return None
+        self._note(operation, caller, names, answer.status, began, at_ms)
+        return answer
+
+    def _caller_at_once(self, operation: Operation, headers: Mapping[str, str]) -> Caller | None:
+        doorkeeper = self._served.doorkeeper
+        if doorkeeper is None or operation.for_anybody:
+            return ANYONE
+        return doorkeeper.remembered(headers.get("authorization"))
 
     async def _answer(self, operation: Operation, request: Request) -> Response:
         began, at_ms = time.perf_counter(), self._served.environment.now_ms()
@@ -84,39 +124,48 @@ class RequestAnswers:
             status = answer.status
             _forget_frames(error)
         finally:
-            seconds = time.perf_counter() - began
-            self._served.meters.answered(operation.endpoint, status, seconds)
-            log_request(
-                at_ms=at_ms,
-                principal=caller.name,
-                operation=operation.endpoint,
-                names=tuple(names),
-                status=status,
-                seconds=seconds,
-            )
+            self._note(operation, caller, names, status, began, at_ms)
         return response(answer, self._answers)
 
+    def _note(
+        self,
+        operation: Operation,
+        caller: Caller,
+        names: list[str],
+        status: int,
+        began: float,
+        at_ms: int,
+    ) -> None:
+        seconds = time.perf_counter() - began
+        self._served.meters.answered(operation.endpoint, status, seconds)
+        log_request(
+            at_ms=at_ms,
+            principal=caller.name,
+            operation=operation.endpoint,
+            names=tuple(names),
+            status=status,
+            seconds=seconds,
+        )
+
     async def _caller(self, operation: Operation, request: Request) -> Caller:
+        known = self._caller_at_once(operation, request.headers)
         doorkeeper = self._served.doorkeeper
-        if doorkeeper is None or operation.for_anybody:
-            return ANYONE
+        if known is not None or doorkeeper is None:
+            return known or ANYONE
         authorization = request.headers.get("authorization")
-        known = doorkeeper.remembered(authorization)
-        if known is not None:
-            return known
         hashes = (authorization or "").lower().startswith("basic")
-        limiter = self._door if hashes else self._threads
-        return await to_thread.run_sync(doorkeeper.caller, authorization, limiter=limiter)
+        threads = self._door if hashes else self._threads
+        return await get_running_loop().run_in_executor(threads, doorkeeper.caller, authorization)
 
     async def _in_thread(
         self, operation: Operation, call: Call, caller: Caller, names: list[str]
     ) -> Answer:
         once: Callable[[Served, Call], Answer] = partial(self._repeated.answer, operation)
-        limiter = self._threads
+        threads = self._threads
         if operation.hashes or operation.waits:
-            limiter = self._door if operation.hashes else self._waiting
-        return await to_thread.run_sync(
-            self._run, once, operation, call, caller, names, limiter=limiter
+            threads = self._door if operation.hashes else self._waiting
+        return await get_running_loop().run_in_executor(
+            threads, self._run, once, operation, call, caller, names
         )
 
     def _run(

@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from lakehouse.catalog.catalog_protocol import Catalog
 from lakehouse.lake import Lakehouse
@@ -45,7 +46,7 @@ def rest_app(
     rules: Rules | None = None,
     access: AccessRules | None = None,
     memory: MemoryBounds | None = None,
-) -> Starlette:
+) -> RestApp:
     """An ASGI application that serves a catalog (REST catalog: rest-catalog-open-api.yaml).
 
     Args:
@@ -73,7 +74,28 @@ def rest_app(
         Route(f"{one.root}{one.path}", answers.endpoint(one), methods=[one.method])
         for one in (*often, configuration, *TOKEN_OPERATIONS, *WATCH_OPERATIONS)
     ]
-    return Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
+    routed = Starlette(routes=routes, exception_handlers={HTTPException: _no_such_route})
+    return RestApp(routed, answers)
+
+
+class RestApp:
+    """The operations as an ASGI application.
+
+    Args:
+        routed: what finds the operation of a request.
+        answers: what answers it.
+    """
+
+    def __init__(self, routed: Starlette, answers: RequestAnswers) -> None:
+        self._routed, self._answers = routed, answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._routed(scope, receive, send)
+
+    def at_once(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> Answer | None:
+        """The answer to a GET, where that needs no waiting; None where it does."""
+        return self._answers.at_once(target, headers)
 
 
 def operations_of(

@@ -11,7 +11,7 @@ from lakehouse.catalog.catalog_protocol import Catalog, TableVersion
 from lakehouse.errors import NoSuchTableError
 from lakehouse.kept_by_bytes import KeptByBytes
 from lakehouse.spec.identifier import Identifier
-from lakehouse.spec.metadata.metadata_json import serialize
+from lakehouse.spec.metadata.metadata_text import serialize
 from lakehouse.spec.metadata.table_metadata import TableMetadata, snapshot_log
 
 _TABLE_BYTES = 32_768

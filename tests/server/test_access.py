@@ -253,7 +253,7 @@ def test_pyiceberg_comes_with_a_credential(server):
         theirs.load_table("mine.t")
 
 
-def test_our_client_and_duckdb_come_with_a_credential(server):
+def test_our_client_and_duckdb_come_with_a_credential(server, duck):  # duck brings the extension
     ours = lh.load_catalog(server.url, warehouse=server.lake.warehouse, **login(server))
     assert ours.list_namespaces() == ["ann"]
     assert ours.load_table("ann.t").scan().count() == 2

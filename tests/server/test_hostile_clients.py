@@ -18,11 +18,12 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.expressions import NotIn
 
 import lakehouse as lh
-from lakehouse.server import http_server, large_bodies
+from lakehouse.server import http_server
 from lakehouse.server.http_server import HttpServer
 from lakehouse.server.memory_bounds import DEFAULT_BOUNDS, MIB, MemoryBounds
 from lakehouse.server.operations import scan_operations
 from lakehouse.server.rest_app import rest_app
+from lakehouse.server.wire import large_bodies
 from lakehouse.storage.storage_protocol import WHOLE_BYTES_MAX
 from tests.server.conftest import SCHEMA, Rest, open_lake
 from tests.server.test_rest_protocol import error

@@ -197,9 +197,16 @@ class Database:
         """Query with bound values."""
         return connection.execute(_parsed_sql(statement), values).fetchall()
 
-    def has_type_column(self, connection: Connection) -> bool:
-        """Whether `iceberg_tables` has the later schema's `iceberg_type`."""
+    def has_type_column(self, connection: Connection | None = None) -> bool:
+        """Whether `iceberg_tables` has the later schema's `iceberg_type`.
+
+        Args:
+            connection: to look there; None: one of its own.
+        """
         if self._typed is None:
+            if connection is None:
+                with self.read() as other:
+                    return self.has_type_column(other)
             self._typed = "iceberg_type" in {
                 column["name"] for column in inspect(connection).get_columns("iceberg_tables")
             }
@@ -224,15 +231,25 @@ class Database:
         """What changes whenever anybody commits; None where that is not told without a query."""
         return None if self._changes is None else self._changes.mark()
 
-    def found(self, key: Hashable, look: Callable[[Connection], T]) -> T:
-        """What `look` finds; from memory while nobody commits anything to the database."""
+    def found(self, statement: str, **values: str) -> Any | None:
+        """The first row that a query finds, None without one; from memory while nobody commits.
+
+        Args:
+            statement: the query.
+            values: of its parameters.
+        """
         mark = self.change_mark()  # of before: who commits meanwhile changes it
         of_mark, remembered = self._remembered
+        key = (statement, *values.values())
         if mark is not None and mark == of_mark and key in remembered:
-            known: T = remembered[key]
-            return known
-        with self.read() as connection:
-            found = look(connection)
+            return remembered[key]
+        rows: Sequence[Any] | None = None
+        if self._changes is not None:
+            rows = self._changes.rows(statement, values)
+        if rows is None:
+            with self.read() as connection:
+                rows = self.rows(connection, statement, **values)
+        found = rows[0] if rows else None
         if mark == of_mark:
             remembered[key] = found
         else:

@@ -85,10 +85,7 @@ class SqlPointers:
 
     def find(self, identifier: Identifier) -> str | None:
         """The metadata file; None where there is none."""
-        found = self._database.found(
-            (self._catalog, self._kind, identifier),
-            lambda connection: self._find(connection, identifier),
-        )
+        found = self._database.found(self._finding(None), **self._key(identifier))
         return None if found is None else found[0]
 
     def require(self, identifier: Identifier) -> str:
@@ -212,7 +209,7 @@ class SqlPointers:
             "table": identifier.name,
         }
 
-    def _of_kind(self, connection: Connection) -> str:
+    def _of_kind(self, connection: Connection | None) -> str:
         """The condition that leaves out the other kind."""
         if self._kind is VIEW:
             return " AND iceberg_type = 'VIEW'" if self._has_types(connection) else " AND 1 = 0"
@@ -220,7 +217,7 @@ class SqlPointers:
             return " AND (iceberg_type = 'TABLE' OR iceberg_type IS NULL)"
         return ""
 
-    def _has_types(self, connection: Connection) -> bool:
+    def _has_types(self, connection: Connection | None) -> bool:
         return self._database.has_type_column(connection)
 
     def _find(
@@ -228,13 +225,15 @@ class SqlPointers:
     ) -> Any | None:
         """(metadata file, the one before); None where there is none."""
         lock = self._database.row_lock if locked else ""
-        rows = self._database.rows(
-            connection,
-            "SELECT metadata_location, previous_metadata_location FROM iceberg_tables "
-            f"WHERE {_KEY}{self._of_kind(connection)}{lock}",
-            **self._key(identifier),
-        )
+        statement = f"{self._finding(connection)}{lock}"
+        rows = self._database.rows(connection, statement, **self._key(identifier))
         return rows[0] if rows else None
+
+    def _finding(self, connection: Connection | None) -> str:
+        return (
+            "SELECT metadata_location, previous_metadata_location FROM iceberg_tables "
+            f"WHERE {_KEY}{self._of_kind(connection)}"
+        )
 
     def _kind_of(self, connection: Connection, identifier: Identifier) -> Kind | None:
         """What has a name, whichever kind it is; None where nothing has."""

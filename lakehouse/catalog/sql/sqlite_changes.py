@@ -1,10 +1,12 @@
-"""Whether anybody changed a SQLite database, for a hundredth of what a query costs."""
+"""Whether anybody changed a SQLite database, and single rows of it, without SQLAlchemy's cost."""
 
 from __future__ import annotations
 
 import itertools
 import sqlite3
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 _generations = itertools.count()
 
@@ -33,6 +35,16 @@ class SqliteChanges:
 
     def mark(self) -> tuple[int, int] | None:
         """What changes whenever any connection commits; None where that cannot be told now."""
+        found = self.rows("PRAGMA data_version", {})
+        return None if found is None else (self._generation, int(found[0][0]))
+
+    def rows(self, statement: str, values: Mapping[str, str]) -> list[Any] | None:
+        """What a query finds; None where that cannot be told now.
+
+        Args:
+            statement: of SQL.
+            values: of its parameters, `:name`.
+        """
         with self._lock:
             try:
                 if self._connection is None:
@@ -40,11 +52,10 @@ class SqliteChanges:
                         self._path, timeout=0, isolation_level=None, check_same_thread=False
                     )
                     self._generation = next(_generations)
-                row = self._connection.execute("PRAGMA data_version").fetchone()
+                return self._connection.execute(statement, values).fetchall()
             except sqlite3.Error:  # busy, or gone: whoever asks looks for himself
                 self._close()
                 return None
-            return self._generation, int(row[0])
 
     def close(self) -> None:
         """Close the connection; the next look opens another."""

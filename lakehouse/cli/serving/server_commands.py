@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import signal
 import sys
 import threading
@@ -90,11 +88,6 @@ def serve(
     with http.HttpServer(served, host, port, is_guarded=guarded) as server:
         _announce(session, server.url)
         ended.wait()
-    # everything is answered, but threads of granian are still ending; if the interpreter ended
-    # under them, they would abort the process
-    logging.shutdown()
-    sys.stderr.flush()
-    os._exit(0)
 
 
 def _announce(session: Session, url: str) -> None:

@@ -13,7 +13,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER, SortOrder
 
 from lakehouse.errors import CorruptMetadataError, UnsupportedFeatureError
-from lakehouse.spec.gzip_text import compressed, inflated
+from lakehouse.spec.gzip_text import inflated
 from lakehouse.spec.json_fields import (
     optional_int,
     optional_list,
@@ -139,68 +139,6 @@ def parse(data: bytes, location: str) -> TableMetadata:
     )
     _check_whole(metadata, location)
     return metadata
-
-
-def serialize(metadata: TableMetadata, *, codec: str = "none") -> bytes:
-    """The metadata file of a version.
-
-    Args:
-        metadata: what to write, in its own format version.
-        codec: "none" or "gzip" (`TableProperties.metadata_compression`); a gzip file should be
-            named `*.gz.metadata.json`.
-    """
-    m = metadata
-    head: dict[str, Any] = {"format-version": m.format_version, "location": m.location}
-    if m.table_uuid:
-        head["table-uuid"] = m.table_uuid
-    if m.format_version > 1:
-        head["last-sequence-number"] = m.last_sequence_number
-    head |= {"last-updated-ms": m.last_updated_ms, "last-column-id": m.last_column_id}
-    schemas = {
-        schema.schema_id: _original(m, "schemas", schema.schema_id, schema_to_json, schema)
-        for schema in m.schemas
-    }
-    specs = {
-        spec.spec_id: _original(m, "partition-specs", spec.spec_id, spec_to_json, spec)
-        for spec in m.partition_specs
-    }
-    if m.format_version == 1:
-        head["schema"] = schemas[m.current_schema_id]
-        head["partition-spec"] = specs[m.default_spec_id]["fields"]
-    head |= {
-        "current-schema-id": m.current_schema_id,
-        "schemas": list(schemas.values()),
-        "default-spec-id": m.default_spec_id,
-        "partition-specs": list(specs.values()),
-        "last-partition-id": m.last_partition_id,
-        "default-sort-order-id": m.default_sort_order_id,
-        "sort-orders": [
-            _original(m, "sort-orders", o.order_id, sort_order_to_json, o) for o in m.sort_orders
-        ],
-        "properties": dict(m.properties),
-    }
-    if m.current_snapshot_id is not None:
-        head["current-snapshot-id"] = m.current_snapshot_id
-    head["refs"] = {name: ref.to_json() for name, ref in m.refs.items()}
-    if m.format_version >= 3:
-        head["next-row-id"] = m.next_row_id or 0
-    head |= {
-        "statistics": [dict(item) for item in m.statistics],
-        "partition-statistics": [dict(item) for item in m.partition_statistics],
-        "metadata-log": [entry.to_json() for entry in m.metadata_log],
-        **m.extra,
-    }
-    data = b"".join(
-        (
-            orjson.dumps(head)[:-1],
-            b',"snapshot-log":[',
-            b",".join(m.snapshot_log.raw_parts()),
-            b'],"snapshots":[',
-            b",".join(m.snapshots.raw_parts()),
-            b"]}",
-        )
-    )
-    return compressed(data, codec)
 
 
 def _decode(text: bytes, location: str) -> tuple[Mapping[str, Any], dict[str, bytes]]:
@@ -405,13 +343,6 @@ def _schema_from_text(text: bytes) -> tuple[Schema, bool]:
     document = orjson.loads(text)
     schema = schema_from_json(document)
     return schema, schema_to_json(schema) == document
-
-
-def _original(
-    m: TableMetadata, kind: str, item_id: int, encode: Callable[[T], Any], item: T
-) -> Any:
-    kept = m.originals.get(kind, {}).get(item_id)
-    return encode(item) if kept is None else kept
 
 
 def _current(

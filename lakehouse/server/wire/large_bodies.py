@@ -25,7 +25,7 @@ _TURN_SECONDS = 20.0
 """How long a body waits for others to go."""
 _SLOWEST_BYTES = 64 * 1024
 """Of a body in a second, once its first `PATIENCE_SECONDS` are over."""
-_PART_BYTES = 256 * 1024
+PART_BYTES = 256 * 1024
 """Of a large answer: sent once the client took the one before."""
 _DIGITS_MAX = 20
 
@@ -145,7 +145,7 @@ class LargeAnswers:
 
     def check(self, body: bytes) -> None:
         """Raise HttpError, 503, where others have left no memory to send it."""
-        more = 0 if id(body) in self._sent or len(body) <= _PART_BYTES else len(body)
+        more = 0 if id(body) in self._sent or len(body) <= PART_BYTES else len(body)
         if more and self._held and self._held + more > self._bytes_max:
             raise HttpError(
                 503,
@@ -159,10 +159,10 @@ class LargeAnswers:
         self._sent[id(body)] += 1
         try:
             async with asyncio.timeout(PATIENCE_SECONDS) as waiting:
-                for begin in range(0, len(body), _PART_BYTES):
-                    part = body[begin : begin + _PART_BYTES]
+                for begin in range(0, len(body), PART_BYTES):
+                    part = body[begin : begin + PART_BYTES]
                     await send({"type": "http.response.body", "body": part, "more_body": True})
-                    _extend(waiting, _PART_BYTES)
+                    _extend(waiting, PART_BYTES)
                 await send({"type": "http.response.body", "body": b""})
         finally:
             self._sent[id(body)] -= 1
@@ -172,7 +172,7 @@ class LargeAnswers:
 
     def response(self, body: bytes, status: int, headers: dict[str, str]) -> Response:
         """The response that sends it."""
-        if len(body) <= _PART_BYTES:
+        if len(body) <= PART_BYTES:
             return Response(body, status, headers)
         return _InParts(self, body, status, headers)
 

@@ -1,0 +1,1 @@
+"""Bytes of HTTP: connections, targets, bodies."""

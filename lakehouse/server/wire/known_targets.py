@@ -1,0 +1,74 @@
+"""Which operation a target of HTTP names, remembered for those that are asked for again and again.
+
+It is Starlette's routing that tells it, once for each target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from httptools import parse_url
+from starlette.datastructures import QueryParams
+from starlette.routing import Match, Route
+
+from lakehouse.kept_by_bytes import KeptByBytes
+from lakehouse.server.rest_operation import Operation
+
+_BYTES_MAX = 4 * 1024 * 1024
+_TARGET_BYTES = 1024
+"""What a target takes beside its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTarget:
+    """What a GET asks for.
+
+    Attributes:
+        operation: answers it.
+        names: the named parts of the path, decoded.
+        query: the last value of each parameter.
+    """
+
+    operation: Operation
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+
+
+class KnownTargets:
+    """Operations by the targets that name them. Of one thread."""
+
+    def __init__(self) -> None:
+        self._routes: list[tuple[Route, Operation]] = []
+        self._found: KeptByBytes[bytes, KnownTarget] = KeptByBytes(_BYTES_MAX)
+
+    def add(self, operation: Operation) -> None:
+        """Know one more operation."""
+        route = Route(f"{operation.root}{operation.path}", _unused, methods=[operation.method])
+        self._routes.append((route, operation))
+
+    def find(self, target: bytes) -> KnownTarget | None:
+        """What is asked for by this target; None where none of the operations is."""
+        known = self._found.get(target)
+        if known is None:
+            known = self._look(target)
+            if known is not None:
+                self._found.put(target, known, _TARGET_BYTES + 4 * len(target))
+        return known
+
+    def _look(self, target: bytes) -> KnownTarget | None:
+        if not target.isascii():
+            return None
+        parsed = parse_url(target)  # as uvicorn reads it
+        path, query = unquote(parsed.path.decode()), (parsed.query or b"").decode()
+        scope = {"type": "http", "method": "GET", "path": path, "headers": []}
+        for route, operation in self._routes:
+            match, inside = route.matches(scope)
+            if match is Match.FULL:
+                return KnownTarget(operation, inside["path_params"], dict(QueryParams(query)))
+        return None
+
+
+async def _unused() -> None:
+    """What a route would call; it is only asked whether it matches."""

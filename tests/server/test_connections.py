@@ -1,0 +1,192 @@
+"""Raw HTTP: what is answered where headers are read is what the application would answer."""
+
+from __future__ import annotations
+
+import re
+import socket
+from contextlib import ExitStack, closing
+
+import pytest
+
+from lakehouse.server import http_server
+from lakehouse.server.wire.http_connections import HEADERS_BYTES_MAX
+from tests.server.test_hostile_clients import connected, serving, status
+
+TABLE = "/v1/namespaces/ns/tables/t"
+TARGETS = [
+    TABLE,
+    f"{TABLE}?snapshots=refs",
+    f"{TABLE}?snapshots=all&snapshots=refs",
+    f"{TABLE}?snapshots=some",
+    f"{TABLE}?snapshots=",
+    f"{TABLE}?",
+    f"{TABLE}#part",
+    f"{TABLE}?snapshots=refs#part",
+    f"{TABLE}/",
+    f"{TABLE}%23part",
+    f"http://other{TABLE}",
+    "/v1/namespaces/ns/tables/%74",
+    "/v1/namespaces/ns/tables/none",
+    "/v1/namespaces/%6es/tables/t",
+    "/v1/namespaces/ns%2Ftables/t",
+    "/v1/namespaces/ns/tables/t%2F",
+    "/v1//namespaces/ns/tables/t",
+    "/v1/namespaces/ns/../ns/tables/t",
+    "/V1/namespaces/ns/tables/t",
+    "*",
+]
+HEADERS = [
+    "",
+    "Accept: application/json\r\n",
+    'If-None-Match: "other"\r\n',
+    "If-None-Match: {tag}\r\n",
+    'If-None-Match: "other", {tag}\r\n',
+    "If-None-Match: {tag}\r\nIf-None-Match: other\r\n",
+    "If-None-Match: other\r\nIf-None-Match: {tag}\r\n",
+    "Origin: http://elsewhere\r\n",
+    "Sec-Fetch-Mode: cors\r\n",
+    "Sec-Fetch-Mode: navigate\r\n",
+    "X-Iceberg-Access-Delegation: vended-credentials\r\n",
+    "Content-Length: 0\r\n",
+    "Expect: 100-continue\r\n",
+    "Upgrade: websocket\r\nConnection: Upgrade\r\n",
+    "Authorization: Bearer nobody\r\n",
+]
+
+
+@pytest.fixture(scope="module")
+def rest(tmp_path_factory):
+    with serving(tmp_path_factory.mktemp("raw")) as found:
+        assert found.get(TABLE.removeprefix("/v1")).status_code == 200  # in memory from now on
+        yield found
+
+
+def answered(connection):
+    """Status, headers that matter, body of one answer."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        part = connection.recv(65536)
+        assert part, data
+        data += part
+    head, _, body = data.partition(b"\r\n\r\n")
+    if head.startswith(b"HTTP/1.1 100"):
+        return answered(connection)
+    found = re.search(rb"content-length: (\d+)", head.lower())
+    length = int(found[1]) if found else 0
+    while len(body) < length:
+        body += connection.recv(65536)
+    assert len(body) == length
+    named = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:])
+    assert b"date" in named
+    kept = {key: named[key] for key in (b"etag", b"content-type", b"retry-after") if key in named}
+    return status(head), kept, body
+
+
+def asked(rest, target, headers, version="1.1"):
+    with closing(connected(rest)) as one:
+        head = f"GET {target} HTTP/{version}\r\nHost: x\r\n{headers}\r\n"
+        one.sendall(head.encode())
+        return answered(one)
+
+
+def tag_of(rest):
+    return asked(rest, TABLE, "")[1][b"etag"].decode().replace("w/", "W/")
+
+
+@pytest.mark.parametrize("headers", HEADERS)
+def test_an_answer_is_the_same_whoever_finds_it(rest, headers):
+    # a connection that ends with its answer is not answered where its headers are read
+    told = headers.format(tag=tag_of(rest))
+    closes = "" if "Connection" in told else "Connection: close\r\n"
+    for target in TARGETS:
+        assert asked(rest, target, told) == asked(rest, target, told + closes), target
+
+
+def test_the_tag_of_a_table_saves_its_body(rest):
+    assert asked(rest, TABLE, f"If-None-Match: {tag_of(rest)}\r\n")[::2] == (304, b"")
+
+
+def test_requests_that_come_together_are_answered_in_turn(rest):
+    """Some where their headers are read, some by threads; one in many pieces."""
+    targets = ["/v1/config", TABLE, f"{TABLE}?snapshots=refs", "/v1/namespaces", TABLE, "/none"] * 5
+    whole = "".join(f"GET {one} HTTP/1.1\r\nHost: x\r\n\r\n" for one in targets).encode()
+    expected = [asked(rest, one, "") for one in targets]
+    for size in (len(whole), 7, 61):
+        with closing(connected(rest)) as one:
+            file = one.makefile("rb")
+            for begin in range(0, len(whole), size):
+                one.sendall(whole[begin : begin + size])
+            for wanted in expected:
+                assert read_one(file) == wanted
+
+
+def read_one(file):
+    lines = []
+    while (line := file.readline()) != b"\r\n":
+        assert line
+        lines.append(line.lower().strip())
+    named = dict(one.split(b": ", 1) for one in lines[1:])
+    body = file.read(int(named.get(b"content-length", 0)))
+    kept = {key: named[key] for key in (b"etag", b"content-type", b"retry-after") if key in named}
+    return int(lines[0].split()[1]), kept, body
+
+
+def test_an_older_client_is_hung_up_on_once_it_is_answered(rest):
+    with closing(connected(rest, f"GET {TABLE} HTTP/1.0\r\n\r\n".encode())) as one:
+        data = b""
+        while part := one.recv(65536):
+            data += part
+    assert status(data) == 200
+
+
+def test_a_change_of_others_is_told_at_once(rest):
+    before = asked(rest, TABLE, "")
+    table = rest.lake.load_table("ns.t")
+    for n in range(5):
+        table.set_properties({"n": str(n)})
+        after = asked(rest, TABLE, "")
+        assert after != before
+        assert f'"n":"{n}"'.encode() in after[2]
+        before = after
+
+
+def test_headers_have_so_many_bytes(rest):
+    fits = "x" * (HEADERS_BYTES_MAX - 2048)
+    assert asked(rest, TABLE, f"X-Long: {fits}\r\n")[0] == 200
+    for begun in (f"GET {TABLE} HTTP/1.1\r\nX-Long: ", f"GET {TABLE}?a="):
+        with closing(connected(rest, begun.encode())) as one:
+            data = b""
+            try:
+                for _ in range(64):
+                    one.sendall(b"x" * 16384)
+                data = one.recv(65536)
+            except ConnectionError:  # it did not wait for the rest
+                continue
+            assert status(data) == 431
+
+
+def test_who_comes_when_there_are_too_many_is_told_so(tmp_path, monkeypatch):
+    with monkeypatch.context() as few:
+        few.setattr(http_server, "_CONNECTIONS", 8)
+        with serving(tmp_path) as rest, ExitStack() as many:
+            rest.session.close()
+            for _ in range(8):
+                many.enter_context(closing(connected(rest)))
+            told = []
+            while not told or told[-1] == 200:  # until the eighth is taken
+                with closing(
+                    connected(rest, f"GET {TABLE} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                ) as one:
+                    told.append(status(one.recv(65536)))
+            assert told[-1] == 503
+            many.close()
+            while True:  # until they are seen to have left
+                with closing(socket.create_connection(one_address(rest), timeout=60)) as one:
+                    one.sendall(f"GET {TABLE} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+                    if status(one.recv(65536)) == 200:
+                        break
+
+
+def one_address(rest):
+    host, port = rest.url.removeprefix("http://").split(":")
+    return host, int(port)
