@@ -8,6 +8,8 @@ SHELL := /bin/bash
 # System certificates, so that proxies with their own root work.
 export UV_SYSTEM_CERTS ?= 1
 export DAGSTER_DISABLE_TELEMETRY ?= 1
+# Processes that compile every module they import start in twice the time.
+unexport PYTHONDONTWRITEBYTECODE
 export DAGSTER_HOME ?= $(CURDIR)/.lakehouse/dagster
 UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
 RUN := $(UV) run --frozen --no-sync
