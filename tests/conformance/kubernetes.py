@@ -1,8 +1,8 @@
 """`make kubernetes`, what schemas of Kubernetes do not see: CHART_OUTPUT CRDS RESOURCES.
 
-CHART_OUTPUT is what Dagster's chart makes of our values: Dagster has to load the settings in it, and
-they have to say what `deploy/dagster.yaml` says. CRDS are custom resource definitions, RESOURCES
-ours of these kinds: each has to be what the definition's schema says, without any other key.
+CHART_OUTPUT is what Dagster's chart makes of our values: Dagster has to load the settings in it,
+and they have to say what `deploy/dagster.yaml` says. CRDS are custom resource definitions,
+RESOURCES ours of these kinds: each has to be what its definition's schema says, without other keys.
 """
 
 from __future__ import annotations
@@ -91,14 +91,13 @@ def _missing(wanted: Any, found: Any, place: str) -> Iterator[str]:
 
 
 def main(chart_output: str, crds: str, *resources: str) -> int:
-    found = [
-        f"{chart_output}: {one}" for one in instance_differences(_documents(chart_output))
-    ]
+    found = [f"{chart_output}: {one}" for one in instance_differences(_documents(chart_output))]
     definitions = _documents(crds)
     for path in resources:
         for resource in _documents(path):
             found += [f"{path}: {one}" for one in differences(resource, definitions)]
-    print("\n".join(found or ["Dagster's settings and custom resources: no difference"]))
+    sys.stdout.write("\n".join(found or ["Dagster's settings, custom resources: no difference"]))
+    sys.stdout.write("\n")
     return 1 if found else 0
 
 
